@@ -1,0 +1,111 @@
+"""What a shredded directory consists of: tables, their columns, the objects written, the counts.
+
+The listing is the contract between those who write typed Parquet (shred) and those who read it (warehouse, merge, IO
+manager). It is written as `listing.json` beside the objects of one attempt; the manifest's completion record names it,
+and what no completed record names does not exist for readers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+
+from manifest_platform import storage
+
+BAD_TABLE = "bad"
+
+_TYPE = re.compile(r"boolean|integer|bigint|double|timestamp|date|json|string(\([1-9]\d*\))?|decimal\([1-9]\d?,\d\d?\)")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: snake-case name and logical type.
+
+    Types and their Parquet form: `boolean`, `integer` (int32), `bigint` (int64), `double`, `decimal(p,s)`,
+    `string` or `string(n)` (UTF-8, at most n characters), `timestamp` (microseconds, UTC, without a zone), `date`,
+    `json` (UTF-8 text of one JSON value).
+    """
+
+    name: str
+    type: str
+    nullable: bool = True
+
+    def __post_init__(self) -> None:
+        if not _TYPE.fullmatch(self.type):
+            raise ValueError(f"column {self.name!r}: unknown type {self.type!r}; allowed: {_TYPE.pattern}")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of shredded data. Mode: `append` (events), `merge` (upsert and delete by key), `replace` (FULL)."""
+
+    name: str
+    columns: tuple[Column, ...]
+    mode: Literal["append", "merge", "replace"] = "append"
+    key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ShreddedObject:
+    """One Parquet file of one (table, date). Times are those of the rows' collector or modification time (ISO 8601, UTC)."""
+
+    table: str
+    date: str
+    uri: str
+    rows: int
+    bytes: int
+    min_time: str | None = None
+    max_time: str | None = None
+
+
+@dataclass(frozen=True)
+class Listing:
+    """All that one attempt at shredding one directory wrote.
+
+    `lines` counts the lines read; `good` and `bad` the events among them, so lines = good + bad. `tables` has every
+    table that occurs in `objects`, the `bad` table included.
+    """
+
+    item: str
+    attempt: str
+    lines: int
+    good: int
+    bad: int
+    tables: tuple[Table, ...]
+    objects: tuple[ShreddedObject, ...]
+
+    def rows(self, table: str) -> int:
+        """How many rows the objects of a table hold."""
+        return sum(found.rows for found in self.objects if found.table == table)
+
+    def uris(self, table: str) -> list[str]:
+        """The objects of a table, oldest date first."""
+        mine = [found for found in self.objects if found.table == table]
+        return [found.uri for found in sorted(mine, key=lambda found: (found.date, found.uri))]
+
+    @property
+    def bytes(self) -> int:
+        """The size of all objects, in bytes."""
+        return sum(found.bytes for found in self.objects)
+
+    def write(self, uri: str) -> None:
+        """Writes the listing as JSON."""
+        storage.write_bytes(uri, orjson.dumps(dataclasses.asdict(self), option=orjson.OPT_INDENT_2))
+
+    @classmethod
+    def read(cls, uri: str) -> Listing:
+        """Reads a listing that `write` wrote. Raises FileNotFoundError where there is none."""
+        return cls.from_dict(orjson.loads(storage.read_bytes(uri)))
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Listing:
+        """The listing of its JSON form."""
+        tables = tuple(
+            Table(table["name"], tuple(Column(**column) for column in table["columns"]), table["mode"], tuple(table["key"]))
+            for table in data["tables"]
+        )
+        return cls(**{**data, "tables": tables, "objects": tuple(ShreddedObject(**found) for found in data["objects"])})

@@ -1,0 +1,93 @@
+"""Files on a local disk or in S3, named by URI.
+
+Belongs here: turning a path into a URI, and reading and writing whole files by URI. What the files mean does not.
+
+S3 is configured as every AWS tool is: credentials, region and an endpoint override (`AWS_ENDPOINT_URL_S3`,
+`AWS_ENDPOINT_URL`) from the environment, never from a file of ours.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit
+from urllib.request import url2pathname
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+
+class UnsupportedLocation(ValueError):
+    """A location that is neither a local path nor an s3:// or file:// URI."""
+
+
+def as_uri(location: str | Path) -> str:
+    """The canonical URI of a location: `file:///…` for a local path, `s3://bucket/…` as it is; no trailing slash.
+
+    Raises UnsupportedLocation for any other scheme and for an S3 URI without a bucket.
+    """
+    text = str(location)
+    if text.startswith("s3://"):
+        if not urlsplit(text).netloc:
+            raise UnsupportedLocation(f"{text!r} names no bucket; write s3://bucket/prefix")
+        return text.rstrip("/")
+    if text.startswith("file://"):
+        text = url2pathname(urlsplit(text).path)
+    elif "://" in text:
+        raise UnsupportedLocation(f"{text!r}: only local paths, file:// and s3:// are supported")
+    return f"file://{quote_path(os.path.abspath(os.path.expanduser(text)))}"
+
+
+def quote_path(path: str) -> str:
+    """A local path as it stands in a URI; `=` and the like stay readable, as in `run=2026-01-01-00-00-00`."""
+    return quote(os.fsencode(path), safe="/=:@+,~")
+
+
+def is_local(uri: str) -> bool:
+    """Whether a canonical URI names the local disk."""
+    return uri.startswith("file://")
+
+
+def local_path(uri: str) -> Path:
+    """The local path of a canonical file:// URI."""
+    return Path(url2pathname(urlsplit(uri).path))
+
+
+def filesystem(uri: str) -> tuple[FileSystem, str]:
+    """The Arrow file system of a canonical URI, and the path to use with it."""
+    if is_local(uri):
+        return _local(), str(local_path(uri))
+    return _s3(), uri.removeprefix("s3://")
+
+
+@functools.cache
+def _local() -> FileSystem:
+    from pyarrow.fs import LocalFileSystem
+
+    return LocalFileSystem()
+
+
+@functools.cache
+def _s3() -> FileSystem:
+    from pyarrow.fs import S3FileSystem
+
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    return S3FileSystem(endpoint_override=endpoint) if endpoint else S3FileSystem()
+
+
+def read_bytes(uri: str) -> bytes:
+    """The whole content of a file. Raises FileNotFoundError where there is none."""
+    system, path = filesystem(uri)
+    with system.open_input_stream(path, compression=None) as stream:
+        return stream.read()
+
+
+def write_bytes(uri: str, data: bytes) -> None:
+    """Writes a whole file, with its parent directories where the storage has such."""
+    system, path = filesystem(uri)
+    if is_local(uri):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+    with system.open_output_stream(path, compression=None) as stream:
+        stream.write(data)
