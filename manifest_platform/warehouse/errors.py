@@ -1,0 +1,77 @@
+"""What can stop a load, told apart by what the caller must do next.
+
+Fenced, Behind      the protocol's own answers: stop working; the item is late
+PermanentFailure    trying again cannot help: the item fails and waits for a person
+TransientFailure    nothing was loaded, and a later try may succeed
+Unclear             it is not known whether it was loaded: raise the fence, then ask the ledger
+"""
+
+
+class WarehouseError(Exception):
+    """Anything that kept a load from being applied."""
+
+
+class Fenced(WarehouseError):
+    """The fence holds a newer token or epoch than the caller's: somebody else has taken over, so stop.
+
+    `token` and `epoch` are those that the fence holds.
+    """
+
+    def __init__(self, where: str, mine: tuple[int, int], token: int, epoch: int) -> None:
+        self.token, self.epoch = token, epoch
+        held = [f"{name} {value}" for name, value, own in (("token", token, mine[0]), ("epoch", epoch, mine[1])) if value > own]
+        super().__init__(
+            f"fence of {where} holds the newer {' and '.join(held)} (mine: token {mine[0]}, epoch {mine[1]}): "
+            "another worker has taken over; stop, and take the lease again before any further work"
+        )
+
+
+class Behind(WarehouseError):
+    """The item lies at or before the newest applied position, and the ledger lacks it: it is late."""
+
+    def __init__(self, item: str, position: str, applied: str) -> None:
+        self.applied = applied
+        super().__init__(
+            f"{item} at {position!r} is not after {applied!r}, the newest that the warehouse has applied, and was never "
+            "applied itself: treat it as late, by the feed's policy"
+        )
+
+
+class PermanentFailure(WarehouseError):
+    """Trying again cannot help; nothing was loaded."""
+
+
+class CountMismatch(PermanentFailure):
+    """A table received another number of rows than its listing promises."""
+
+
+class IncompatibleChange(PermanentFailure):
+    """A column's type differs from the warehouse's and is no lossless widening; found before any data or DDL."""
+
+
+class UnsupportedMode(PermanentFailure):
+    """A table asks for a mode that loading does not know."""
+
+
+class LoadFailed(PermanentFailure):
+    """The warehouse refused a statement."""
+
+
+class ConstraintViolated(LoadFailed):
+    """A table's own constraint, such as a key, refused a row."""
+
+
+class TransientFailure(WarehouseError):
+    """Nothing was loaded; a later try may succeed."""
+
+
+class Unavailable(TransientFailure):
+    """The warehouse cannot be opened or reached, or is held by somebody else for longer than we wait."""
+
+
+class Conflict(TransientFailure):
+    """A concurrent transaction won and this one is rolled back. `Warehouse` tries again before anyone sees this."""
+
+
+class Unclear(WarehouseError):
+    """A COMMIT got no answer, so it may have happened: raise the fence, then ask the ledger."""

@@ -1,0 +1,567 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manifest_platform import storage
+from manifest_platform.listing import BAD_TABLE, Column, Listing, ShreddedObject, Table
+from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Warehouse, refuse_in_transaction
+from manifest_platform.warehouse.dialect import Source
+from manifest_platform.warehouse.duckdb import DuckDB
+from manifest_platform.warehouse.errors import (
+    Behind,
+    CountMismatch,
+    Fenced,
+    IncompatibleChange,
+    LoadFailed,
+    Unavailable,
+    Unclear,
+    UnsupportedMode,
+)
+from manifest_platform_tests.warehouse.shop import EVENTS, FEED, Recording, events, load, seen, written
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "warehouse.duckdb"
+
+
+@pytest.fixture
+def dialect(path: Path) -> Iterator[Recording]:
+    opened = Recording(path)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def shop(dialect: Recording) -> Warehouse:
+    return Warehouse(dialect, "shop")
+
+
+def set_fence(dialect: DuckDB, **columns: Any) -> None:
+    """What a restored backup, or another program, may have done to the fence."""
+    for name, value in columns.items():
+        dialect.write(f"UPDATE {dialect.qualified('manifest_platform', 'fence')} SET {name} = ? WHERE feed = ?", (value, FEED))
+
+
+def all_rows(dialect: DuckDB, table: str = "events", columns: str = "*") -> list[tuple[Any, ...]]:
+    return dialect.execute(f"SELECT {columns} FROM {dialect.qualified('shop', table)} ORDER BY ALL")
+
+
+class TestApply:
+    def test_a_load_moves_rows_ledger_and_fence_together(self, shop: Warehouse, path: Path, tmp_path: Path) -> None:
+        before = datetime.now(UTC) - timedelta(seconds=1)
+        result = shop.apply(load(events(tmp_path, "a", files=2), token=3, epoch=2))
+        assert isinstance(result, Applied)
+        entry = shop.ledger_entry(FEED, "a", 0)
+        assert entry == result.entry
+        assert entry is not None
+        assert (entry.item, entry.feed, entry.position, entry.epoch, entry.token) == ("a", FEED, "a", 2, 3)
+        assert (entry.record_id, entry.checksum, entry.late, entry.rows) == ("record-a", "sum-a", False, {"events": 3})
+        assert before < entry.applied_at < datetime.now(UTC)
+        assert seen(path) == {"events": 3, "fence": (3, 2, "a"), "ledger": [("a", 2, False)]}
+
+    def test_every_table_is_loaded_and_bad_is_one(self, shop: Warehouse, tmp_path: Path) -> None:
+        entity = Table("com_acme_cart_1", (Column("root_id", "string"), Column("items", "json")))
+        bad = Table(BAD_TABLE, (Column("reason", "string"), Column("line", "bigint")))
+        empty = Table("com_acme_empty_1", (Column("root_id", "string"),))
+        rows = [(EVENTS, [{"event_id": "1"}]), (entity, [{"root_id": "1", "items": "[1]"}] * 2), (bad, [{"reason": "x"}])]
+        listing = written(tmp_path, "a", rows)
+        shop.apply(load(replace(listing, tables=(*listing.tables, empty))))
+        assert shop.row_counts() == {"events": 1, "com_acme_cart_1": 2, "bad": 1, "com_acme_empty_1": 0}
+
+    def test_events_carry_the_time_of_their_load_and_other_tables_do_not(
+        self, shop: Warehouse, dialect: Recording, tmp_path: Path
+    ) -> None:
+        other = Table("other", (Column("id", "integer"),))
+        result = shop.apply(load(written(tmp_path, "a", [(EVENTS, [{}, {}]), (other, [{"id": 1}])])))
+        assert isinstance(result, Applied)
+        assert all_rows(dialect, columns="load_tstamp") == [(result.entry.applied_at.replace(tzinfo=None),)] * 2
+        assert all_rows(dialect, "other") == [(1,)]
+
+    def test_columns_go_by_name_in_whatever_order_they_come(self, shop: Warehouse, dialect: Recording, tmp_path: Path) -> None:
+        pair = Table("pair", (Column("first", "string"), Column("second", "string")))
+        flipped = Table("pair", pair.columns[::-1])
+        row = {"first": "1st", "second": "2nd"}
+        shop.apply(load(written(tmp_path, "a", [(pair, [row])])))
+        shop.apply(load(written(tmp_path, "b", [(flipped, [row])])))
+        shop.apply(load(written(tmp_path, "c", [(pair, [row])], reverse=True)))
+        assert all_rows(dialect, "pair", "first, second") == [("1st", "2nd")] * 3
+
+    def test_names_with_quotes_and_keywords_are_names(self, dialect: Recording, tmp_path: Path) -> None:
+        odd = Table('sel"ect', (Column('or"der', "string"), Column("from", "integer")))
+        Warehouse(dialect, 'my "shop"').apply(load(written(tmp_path, "it'em", [(odd, [{'or"der': "x", "from": 1}])])))
+        assert Warehouse(dialect, 'my "shop"').row_counts() == {'sel"ect': 1}
+
+    def test_a_known_set_of_tables_costs_one_statement_each_and_five(
+        self, shop: Warehouse, dialect: Recording, tmp_path: Path
+    ) -> None:
+        tables = [(Table(f"entity_{n}", (Column("id", "integer"),)), [{"id": 1}]) for n in range(25)]
+        shop.apply(load(written(tmp_path, "a", tables)))
+        shop.apply(load(written(tmp_path, "b", tables)))
+        dialect.statements.clear()
+        shop.apply(load(written(tmp_path, "c", tables)))
+        assert len(dialect.statements) == 25 + 5  # BEGIN, fence, marker, ledger, COMMIT
+
+    def test_feeds_and_datasets_keep_out_of_each_other(self, shop: Warehouse, dialect: Recording, tmp_path: Path) -> None:
+        wanted = load(events(tmp_path, "m"), token=9)
+        other_dataset = Warehouse(dialect, "second", schema="shop")
+        for warehouse, feed in ((shop, FEED), (shop, "other"), (other_dataset, FEED)):
+            assert isinstance(warehouse.apply(replace(wanted, feed=feed)), Applied)
+        assert isinstance(shop.apply(load(events(tmp_path, "n"), token=10)), Applied)
+        assert isinstance(other_dataset.apply(load(events(tmp_path, "o"), token=9)), Applied)
+        assert other_dataset.ledger_entry(FEED, "n", 0) is None
+        assert shop.row_counts() == {"events": 15}
+
+    def test_the_schema_of_ledger_and_fence_is_not_for_data(self, dialect: Recording) -> None:
+        with pytest.raises(ValueError, match="is for ledger and fence"):
+            Warehouse(dialect, "manifest_platform")
+
+
+class TestFence:
+    def test_a_newer_token_stops_an_older_worker(self, shop: Warehouse, path: Path, tmp_path: Path) -> None:
+        shop.apply(load(events(tmp_path, "a")))
+        shop.raise_fence(FEED, token=5, epoch=1)
+        with pytest.raises(Fenced, match=r"newer token 5 \(mine: token 4") as caught:
+            shop.apply(load(events(tmp_path, "b"), token=4))
+        assert (caught.value.token, caught.value.epoch) == (5, 1)
+        assert seen(path) == {"events": 3, "fence": (5, 1, "a"), "ledger": [("a", 1, False)]}
+
+    def test_a_newer_epoch_stops_a_worker_across_a_full_load(self, shop: Warehouse, path: Path, tmp_path: Path) -> None:
+        shop.apply(load(events(tmp_path, "a")))
+        shop.raise_fence(FEED, token=1, epoch=2)
+        with pytest.raises(Fenced, match="newer epoch 2"):
+            shop.apply(load(events(tmp_path, "b"), token=1, epoch=1))
+        assert seen(path) == {"events": 3, "fence": (1, 2, "a"), "ledger": [("a", 1, False)]}
+
+    @pytest.mark.parametrize("newer", [{"token": 7}, {"epoch": 7}])
+    def test_late_loads_are_fenced_alike(self, shop: Warehouse, path: Path, tmp_path: Path, newer: dict[str, int]) -> None:
+        shop.apply(load(events(tmp_path, "b")))
+        shop.raise_fence(FEED, **{"token": 1, "epoch": 1, **newer})
+        with pytest.raises(Fenced):
+            shop.apply(load(events(tmp_path, "a"), late=True))
+        assert seen(path)["events"] == 3
+
+    def test_a_fenced_worker_makes_no_tables_either(self, shop: Warehouse, dialect: Recording, tmp_path: Path) -> None:
+        shop.raise_fence(FEED, token=2, epoch=1)
+        with pytest.raises(Fenced):
+            shop.apply(load(events(tmp_path, "a"), token=1))
+        assert dialect.columns("shop") == {}
+
+    @pytest.mark.parametrize(("token", "epoch"), [(4, 3), (5, 2)])
+    def test_the_fence_is_never_lowered(self, shop: Warehouse, path: Path, token: int, epoch: int) -> None:
+        shop.raise_fence(FEED, token=5, epoch=3)
+        shop.raise_fence(FEED, token=5, epoch=3)
+        with pytest.raises(Fenced):
+            shop.raise_fence(FEED, token=token, epoch=epoch)
+        assert seen(path)["fence"] == (5, 3, "")
+
+    def test_raising_the_fence_keeps_the_applied_position(self, shop: Warehouse, path: Path, tmp_path: Path) -> None:
+        shop.apply(load(events(tmp_path, "a")))
+        shop.raise_fence(FEED, token=5, epoch=1)
+        assert seen(path)["fence"] == (5, 1, "a")
+
+    def test_an_unclear_answer_to_raising_is_asked_again(self, path: Path) -> None:
+        class LostOnce(DuckDB):
+            lost = 0
+
+            def commit(self) -> None:
+                super().commit()
+                if not self.lost:
+                    self.lost = 1
+                    self.close()
+                    raise Unclear("no answer")
+
+        dialect = LostOnce(path)
+        Warehouse(dialect, "shop").raise_fence(FEED, token=5, epoch=1)
+        dialect.close()
+        assert seen(path)["fence"] == (5, 1, "")
+
+    def test_a_lost_fence_row_is_told(self, shop: Warehouse, dialect: Recording, tmp_path: Path) -> None:
+        shop.prepare(FEED)
+        dialect.write(f"DELETE FROM {dialect.qualified('manifest_platform', 'fence')}")
+        with pytest.raises(LoadFailed, match="has lost the row of feed 'enriched'"):
+            shop.apply(load(events(tmp_path, "a")))
+
+
+class TestOrder:
+    def test_an_item_behind_the_newest_is_late_and_changes_nothing(self, shop: Warehouse, path: Path, tmp_path: Path) -> None:
+        shop.apply(load(events(tmp_path, "b")))
+        with pytest.raises(Behind, match="a at 'a' is not after 'b'"):
+            shop.apply(load(events(tmp_path, "a"), token=2))
+        assert seen(path) == {"events": 3, "fence": (1, 1, "b"), "ledger": [("b", 1, False)]}
+
+    def test_another_item_at_the_same_position_is_late(self, shop: Warehouse, tmp_path: Path) -> None:
+        shop.apply(load(events(tmp_path, "a"), position="p"))
+        with pytest.raises(Behind):
+            shop.apply(load(events(tmp_path, "b"), position="p"))
+
+    def test_positions_compare_bytewise(self, shop: Warehouse, tmp_path: Path) -> None:
+        for position in ("A", "Z", "a", "ä", "\uffff", "\U0001f600"):
+            assert isinstance(shop.apply(load(events(tmp_path, f"item-{position}"), position=position)), Applied)
+        with pytest.raises(Behind):
+            shop.apply(load(events(tmp_path, "x"), position="B"))
+
+    def test_a_late_load_is_appended_marked_and_leaves_the_position(self, shop: Warehouse, path: Path, tmp_path: Path) -> None:
+        shop.apply(load(events(tmp_path, "b")))
+        assert isinstance(shop.apply(load(events(tmp_path, "a"), late=True, token=2)), Applied)
+        assert seen(path) == {"events": 6, "fence": (2, 1, "b"), "ledger": [("b", 1, False), ("a", 1, True)]}
+
+
+class TestMarker:
+    def test_an_applied_item_is_not_applied_again(self, shop: Warehouse, path: Path, tmp_path: Path) -> None:
+        wanted = load(events(tmp_path, "a"))
+        first = shop.apply(wanted)
+        again = shop.apply(replace(wanted, token=2, record_id="another"))
+        assert isinstance(first, Applied)
+        assert again == AlreadyApplied(first.entry)
+        assert seen(path) == {"events": 3, "fence": (1, 1, "a"), "ledger": [("a", 1, False)]}
+
+    def test_even_where_the_fence_was_set_back(self, shop: Warehouse, dialect: Recording, path: Path, tmp_path: Path) -> None:
+        wanted = load(events(tmp_path, "a"))
+        shop.apply(wanted)
+        set_fence(dialect, applied="")
+        assert isinstance(shop.apply(wanted), AlreadyApplied)
+        assert seen(path)["events"] == 3
+        assert seen(path)["fence"] == (1, 1, "")
+
+    def test_a_late_item_is_not_applied_again(self, shop: Warehouse, path: Path, tmp_path: Path) -> None:
+        wanted = load(events(tmp_path, "a"), late=True)
+        shop.apply(load(events(tmp_path, "b")))
+        shop.apply(wanted)
+        assert isinstance(shop.apply(wanted), AlreadyApplied)
+        assert seen(path)["events"] == 6
+
+    def test_entries_count_from_the_serving_epoch_on(self, shop: Warehouse, dialect: Recording, tmp_path: Path) -> None:
+        wanted = load(events(tmp_path, "a"), epoch=1)
+        shop.apply(wanted)
+        set_fence(dialect, applied="", epoch=3)
+        assert isinstance(shop.apply(replace(wanted, epoch=3, serving_epoch=1)), AlreadyApplied)
+        assert isinstance(shop.apply(replace(wanted, epoch=3, serving_epoch=2)), Applied)
+        entry = shop.ledger_entry(FEED, "a", 1)
+        assert entry is not None
+        assert entry.epoch == 3
+        assert shop.ledger_entry(FEED, "a", 4) is None
+
+    def test_an_applied_item_needs_no_new_columns(self, shop: Warehouse, dialect: Recording, tmp_path: Path) -> None:
+        """Its record may be completed even by a worker whose schema has moved on."""
+        shop.apply(load(events(tmp_path, "a")))
+        other = Table("events", (Column("amount", "boolean"),))
+        assert isinstance(shop.apply(load(written(tmp_path, "a", [(other, [{}])]))), AlreadyApplied)
+        more = Table("events", (Column("more", "boolean"),))
+        assert isinstance(shop.apply(load(written(tmp_path, "a", [(more, [{}])]))), AlreadyApplied)
+        assert "more" not in dialect.columns("shop")["events"]
+
+
+class TestCounts:
+    def test_other_counts_than_the_listing_promises_roll_all_back(self, shop: Warehouse, path: Path, tmp_path: Path) -> None:
+        listing = events(tmp_path, "a", count=4, files=2)
+        wrong = replace(listing, objects=(listing.objects[0], replace(listing.objects[1], rows=3)))
+        with pytest.raises(CountMismatch, match="events: 4 instead of 5"):
+            shop.apply(load(wrong))
+        assert seen(path) == {"events": 0, "fence": (0, 0, ""), "ledger": []}
+        assert isinstance(shop.apply(load(listing)), Applied)
+
+    def test_objects_of_a_table_that_the_listing_does_not_describe_are_refused(self, shop: Warehouse, tmp_path: Path) -> None:
+        listing = events(tmp_path, "a")
+        stray = replace(listing, objects=(*listing.objects, ShreddedObject("stray", "2024-05-01", "file:///x", 1, 1)))
+        with pytest.raises(CountMismatch, match="stray"):
+            shop.apply(load(stray))
+
+    def test_a_missing_object_fails_the_load(self, shop: Warehouse, path: Path, tmp_path: Path) -> None:
+        listing = events(tmp_path, "a", files=2)
+        storage.local_path(listing.objects[0].uri).unlink()
+        with pytest.raises(LoadFailed, match=r"No files found[\s\S]*in the statement: INSERT INTO"):
+            shop.apply(load(listing))
+        assert seen(path) == {"events": 0, "fence": (0, 0, ""), "ledger": []}
+
+
+class TestColumns:
+    def test_new_columns_and_tables_are_added(self, shop: Warehouse, dialect: Recording, tmp_path: Path) -> None:
+        one, two = Column("one", "integer"), Column("two", "string")
+        shop.apply(load(written(tmp_path, "a", [(Table("t", (one,)), [{"one": 1}])])))
+        shop.apply(load(written(tmp_path, "b", [(Table("t", (two, one)), [{"one": 2, "two": "2"}])])))
+        shop.apply(load(written(tmp_path, "c", [(Table("t", (two,)), [{"two": "3"}])])))
+        assert all_rows(dialect, "t") == [(1, None), (2, "2"), (None, "3")]
+
+    @pytest.mark.parametrize(
+        ("before", "old", "after", "new"),
+        [
+            ("integer", 1, "bigint", 2**40),
+            ("bigint", 2**40, "integer", 1),
+            ("decimal(5,4)", Decimal("1.2345"), "decimal(10,0)", Decimal(9999999999)),
+            ("integer", 1, "double", 0.5),
+            ("string(2)", "ab", "string(4)", "abcd"),
+        ],
+    )
+    def test_columns_are_widened_without_loss(
+        self, shop: Warehouse, dialect: Recording, tmp_path: Path, before: str, old: object, after: str, new: object
+    ) -> None:
+        for item, type_, value in (("a", before, old), ("b", after, new), ("c", before, old)):
+            shop.apply(load(written(tmp_path, item, [(Table("t", (Column("v", type_),)), [{"v": value}])])))
+        assert sorted(all_rows(dialect, "t")) == sorted([(old,), (old,), (new,)])
+
+    def test_any_other_change_of_type_is_refused_before_anything_moves(
+        self, shop: Warehouse, dialect: Recording, path: Path, tmp_path: Path
+    ) -> None:
+        shop.apply(load(written(tmp_path, "a", [(Table("t", (Column("v", "integer"),)), [{"v": 1}])])))
+        changed = Table("t", (Column("added", "string"), Column("v", "string")))
+        dialect.statements.clear()
+        with pytest.raises(IncompatibleChange, match=r"table shop.t, column v: the warehouse has integer, b brings string"):
+            shop.apply(load(written(tmp_path, "b", [(EVENTS, [{}]), (changed, [{"v": "x"}])])))
+        assert not [statement for statement in dialect.statements if not statement.startswith("SELECT")]
+        assert list(dialect.columns("shop")) == ["t"]
+
+    def test_the_column_of_the_load_time_is_the_loads_own(self, shop: Warehouse, tmp_path: Path) -> None:
+        own = Table("events", (Column("load_tstamp", "timestamp"),))
+        with pytest.raises(IncompatibleChange, match="load_tstamp, which the load itself sets"):
+            shop.apply(load(written(tmp_path, "a", [(own, [{}])])))
+
+    @pytest.mark.parametrize("mode", ["merge", "replace"])
+    def test_modes_other_than_append_are_refused(self, shop: Warehouse, tmp_path: Path, mode: Any) -> None:
+        with pytest.raises(UnsupportedMode, match=mode):
+            shop.apply(load(written(tmp_path, "a", [(replace(EVENTS, mode=mode), [{}])])))
+
+    def test_what_another_program_did_to_the_tables_is_noticed(
+        self, shop: Warehouse, dialect: Recording, path: Path, tmp_path: Path
+    ) -> None:
+        for item in ("a", "b"):
+            shop.apply(load(events(tmp_path, item)))
+        other = DuckDB(path)
+        other.execute(f"DROP TABLE {other.qualified('shop', 'events')}")
+        other.close()
+        assert isinstance(shop.apply(load(events(tmp_path, "c"))), Applied)
+        assert shop.row_counts() == {"events": 3}
+
+    def test_a_column_that_was_converted_by_hand_is_taken_as_it_is_now(
+        self, shop: Warehouse, path: Path, tmp_path: Path
+    ) -> None:
+        column = Column("v", "boolean")
+        for item in ("a", "b"):
+            shop.apply(load(written(tmp_path, item, [(Table("t", (column,)), [{"v": True}])])))
+        other = DuckDB(path)
+        other.execute(f"ALTER TABLE {other.qualified('shop', 't')} ALTER v SET DATA TYPE BIGINT")
+        other.close()
+        changed = Table("t", (Column("v", "bigint"),))
+        assert isinstance(shop.apply(load(written(tmp_path, "c", [(changed, [{"v": 5}])]))), Applied)
+
+
+class TestStatementsInATransaction:
+    @pytest.mark.parametrize(
+        "sql",
+        [
+            "TRUNCATE shop.events",
+            "VACUUM",
+            "ALTER TABLE t APPEND FROM s",
+            "CREATE TABLE t (a int)",
+            "DROP TABLE t",
+            "/* harmless */ DROP TABLE t",
+            "INSERT INTO t VALUES (1); TRUNCATE t",
+            "SELECT 1 INTO newtable",
+            "SELECTED",
+            "",
+        ],
+    )
+    def test_what_may_commit_is_refused(self, sql: str) -> None:
+        with pytest.raises(LoadFailed, match="not allowed between BEGIN and COMMIT"):
+            refuse_in_transaction(sql)
+
+    @pytest.mark.parametrize(
+        "sql",
+        [
+            "insert into t select 'a;b' from \"x;y\"",
+            "UPDATE t SET a = 1",
+            "  DELETE FROM t",
+            'SELECT "into" FROM t',
+            "MERGE INTO t USING s ON a",
+            "COPY t FROM 's3://…'",
+        ],
+    )
+    def test_what_only_moves_rows_passes(self, sql: str) -> None:
+        refuse_in_transaction(sql)
+
+    def test_a_dialect_that_sneaks_one_in_loads_nothing(self, path: Path, tmp_path: Path) -> None:
+        class Sneaky(DuckDB):
+            def stage(self, table: Table, uris: list[str]) -> Source:
+                staged = super().stage(table, uris)
+                return Source(f"{staged.sql}; TRUNCATE {self.qualified('shop', 'events')}", staged.parameters)
+
+        dialect = Sneaky(path)
+        with pytest.raises(LoadFailed, match="not allowed"):
+            Warehouse(dialect, "shop").apply(load(events(tmp_path, "a")))
+        dialect.close()
+        assert seen(path) == {"events": 0, "fence": (0, 0, ""), "ledger": []}
+
+    def test_no_ddl_runs_in_a_transaction(self, shop: Warehouse, dialect: Recording, tmp_path: Path) -> None:
+        shop.apply(load(events(tmp_path, "a")))
+        begin, commit = dialect.statements.index("BEGIN"), dialect.statements.index("COMMIT")
+        created = [n for n, statement in enumerate(dialect.statements) if statement.startswith("CREATE")]
+        assert created
+        assert max(created) < begin < commit
+
+
+class TestUnclearCommit:
+    def test_a_commit_without_an_answer_is_settled_by_fence_and_ledger(self, path: Path, tmp_path: Path) -> None:
+        class AnswerLost(DuckDB):
+            def commit(self) -> None:
+                super().commit()
+                self.close()
+                raise Unclear("no answer")
+
+        dialect = AnswerLost(path)
+        with pytest.raises(Unclear):
+            Warehouse(dialect, "shop").apply(load(events(tmp_path, "a")))
+        dialect.close()
+        after = Warehouse(DuckDB(path), "shop")
+        after.raise_fence(FEED, token=2, epoch=1)
+        assert after.ledger_entry(FEED, "a", 1) is not None
+        assert isinstance(after.apply(load(events(tmp_path, "a"), token=2)), AlreadyApplied)
+        after.close()
+        assert seen(path)["events"] == 3
+
+    def test_duckdb_calls_a_commit_unclear_that_failed_in_any_other_way_than_a_rollback(
+        self, path: Path, tmp_path: Path
+    ) -> None:
+        class Broken(DuckDB):
+            def execute(self, sql: str, parameters: Any = ()) -> list[tuple[Any, ...]]:
+                if sql == "COMMIT":
+                    raise LoadFailed("disk on fire")
+                return super().execute(sql, parameters)
+
+        with pytest.raises(Unclear, match="disk on fire"):
+            Warehouse(Broken(path), "shop").apply(load(events(tmp_path, "a")))
+        assert seen(path) == {"events": 0, "fence": (0, 0, ""), "ledger": []}
+
+
+class Pausing(DuckDB):
+    """DuckDB that waits at a statement until it is let go on, once."""
+
+    def __init__(self, path: Path, at: str, patience: float = 5.0) -> None:
+        super().__init__(path, patience)
+        self.at, self.reached, self.go_on = at, threading.Event(), threading.Event()
+
+    def execute(self, sql: str, parameters: Any = ()) -> list[tuple[Any, ...]]:
+        if sql.startswith(self.at) and not self.reached.is_set():
+            self.reached.set()
+            assert self.go_on.wait(20)
+        return super().execute(sql, parameters)
+
+
+class Snapshotting(Pausing):
+    """Has read the fence in its transaction before it pauses, so that its snapshot is an old one."""
+
+    def begin(self) -> None:
+        super().begin()
+        super().execute(f"SELECT * FROM {self.qualified('manifest_platform', 'fence')}")
+
+
+class Worker(threading.Thread):
+    """Applies a load beside the test; `outcome` is its result or error."""
+
+    def __init__(self, dialect: Pausing, listing: Listing) -> None:
+        super().__init__(daemon=True)
+        self.dialect, self.listing = dialect, listing
+        self.outcome: object = None
+        self.start()
+        assert dialect.reached.wait(20)
+
+    def run(self) -> None:
+        try:
+            self.outcome = Warehouse(self.dialect, "shop").apply(load(self.listing, token=1))
+        except Exception as error:
+            self.outcome = error
+        self.dialect.close()
+
+    def finish(self) -> object:
+        self.dialect.go_on.set()
+        self.join(20)
+        return self.outcome
+
+
+class TestConcurrentTransactions:
+    @pytest.mark.parametrize("kind", [Pausing, Snapshotting])
+    def test_a_fence_raised_during_a_transaction_refuses_it(
+        self, shop: Warehouse, path: Path, tmp_path: Path, kind: type[Pausing]
+    ) -> None:
+        shop.apply(load(events(tmp_path, "a")))
+        old = Worker(kind(path, "UPDATE"), events(tmp_path, "b"))
+        shop.raise_fence(FEED, token=2, epoch=1)
+        assert shop.ledger_entry(FEED, "b", 1) is None
+        assert isinstance(old.finish(), Fenced)
+        assert seen(path) == {"events": 3, "fence": (2, 1, "a"), "ledger": [("a", 1, False)]}
+
+    def test_the_fence_waits_for_a_commit_in_flight_and_then_the_ledger_tells_of_it(
+        self, shop: Warehouse, path: Path, tmp_path: Path
+    ) -> None:
+        shop.apply(load(events(tmp_path, "a")))
+        old = Worker(Pausing(path, "COMMIT"), events(tmp_path, "b"))
+        threading.Timer(0.2, old.dialect.go_on.set).start()
+        shop.raise_fence(FEED, token=2, epoch=1)
+        assert shop.ledger_entry(FEED, "b", 1) is not None
+        assert isinstance(old.finish(), Applied)
+
+    def test_a_transaction_that_never_ends_makes_the_fence_unavailable(self, path: Path, tmp_path: Path) -> None:
+        impatient = Warehouse(Recording(path, patience=0.2), "shop")
+        impatient.apply(load(events(tmp_path, "a")))
+        old = Worker(Pausing(path, "COMMIT"), events(tmp_path, "b"))
+        with pytest.raises(Unavailable, match="another transaction kept in the way"):
+            impatient.raise_fence(FEED, token=2, epoch=1)
+        old.finish()
+        impatient.close()
+
+    def test_two_workers_with_the_same_item_apply_it_once(self, shop: Warehouse, path: Path, tmp_path: Path) -> None:
+        shop.apply(load(events(tmp_path, "a")))
+        listing = events(tmp_path, "b")
+        first = Worker(Pausing(path, 'INSERT INTO "warehouse"."shop"'), listing)
+        threading.Timer(0.2, first.dialect.go_on.set).start()
+        assert isinstance(shop.apply(load(listing, token=1)), AlreadyApplied)
+        assert isinstance(first.finish(), Applied)
+        assert seen(path)["events"] == 6
+
+    def test_a_table_that_another_load_altered_meanwhile_only_delays(self, shop: Warehouse, path: Path, tmp_path: Path) -> None:
+        shop.apply(load(events(tmp_path, "a")))
+        old = Worker(Pausing(path, "COMMIT"), events(tmp_path, "b"))
+        wider = Table("events", (*EVENTS.columns, Column("more", "string")))
+        other = DuckDB(path)
+        Warehouse(other, "shop").apply(load(written(tmp_path, "z", [(wider, [{}])]), feed="other"))
+        other.close()
+        assert isinstance(old.finish(), Applied)
+        assert seen(path)["events"] == 7
+
+    def test_first_loads_at_once_make_one_fence_row(self, path: Path) -> None:
+        dialects = [DuckDB(path) for _ in range(4)]
+        together = threading.Barrier(len(dialects))
+
+        def prepare(dialect: DuckDB) -> None:
+            together.wait(20)
+            Warehouse(dialect, "shop").prepare(FEED)
+
+        with ThreadPoolExecutor(len(dialects)) as pool:
+            list(pool.map(prepare, dialects))
+        assert dialects[0].execute(f"SELECT count(*) FROM {dialects[0].qualified('manifest_platform', 'fence')}") == [(1,)]
+        for one in dialects:
+            one.close()
+
+    def test_a_first_load_that_another_overtakes_goes_on(self, path: Path, tmp_path: Path) -> None:
+        class Overtaken(DuckDB):
+            overtaken = False
+
+            def execute(self, sql: str, parameters: Any = ()) -> list[tuple[Any, ...]]:
+                if sql.startswith("INSERT") and not self.overtaken:
+                    self.overtaken = True
+                    other = DuckDB(path)
+                    Warehouse(other, "shop").prepare(FEED)
+                    other.close()
+                return super().execute(sql, parameters)
+
+        dialect = Overtaken(path)
+        assert isinstance(Warehouse(dialect, "shop").apply(load(events(tmp_path, "a"))), Applied)
+        dialect.close()

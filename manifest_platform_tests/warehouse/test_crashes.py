@@ -1,0 +1,63 @@
+"""Real processes, killed or stopped where a load is most vulnerable."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Warehouse
+from manifest_platform.warehouse.duckdb import DuckDB
+from manifest_platform.warehouse.errors import Unavailable
+from manifest_platform_tests.warehouse.shop import FEED, events, load, process, seen
+
+
+@pytest.mark.parametrize(
+    ("point", "applied"), [("load.before_transaction", False), ("load.in_transaction", False), ("load.committed", True)]
+)
+def test_after_a_kill_the_ledger_tells_and_the_item_is_there_once(tmp_path: Path, point: str, applied: bool) -> None:
+    path = tmp_path / "shop.duckdb"
+    wanted = load(events(tmp_path, "a"))
+    killed = process(tmp_path, path, wanted, f"{point}:kill")
+    output, _ = killed.communicate(timeout=60)
+    assert killed.returncode == -signal.SIGKILL, output
+
+    successor = Warehouse(DuckDB(path), "shop")
+    successor.raise_fence(FEED, token=2, epoch=1)
+    assert (successor.ledger_entry(FEED, "a", 1) is not None) == applied
+    result = successor.apply(load(wanted.listing, token=2))
+    successor.close()
+    assert isinstance(result, AlreadyApplied if applied else Applied)
+    assert seen(path) == {"events": 3, "fence": (2, 1, "a"), "ledger": [("a", 1, False)]}
+
+
+def test_a_stopped_process_keeps_the_file_locked_and_goes_on_when_resumed(tmp_path: Path) -> None:
+    path = tmp_path / "shop.duckdb"
+    stopped = process(tmp_path, path, load(events(tmp_path, "a")), "load.in_transaction:stop")
+    try:
+        os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
+        with pytest.raises(Unavailable, match=rf"shop.duckdb is locked by another process.*PID {stopped.pid}"):
+            Warehouse(DuckDB(path, patience=0.2), "shop").raise_fence(FEED, token=2, epoch=1)
+        os.kill(stopped.pid, signal.SIGCONT)
+        output, _ = stopped.communicate(timeout=60)
+    finally:
+        stopped.kill()
+    assert output == "Applied\n"
+    assert seen(path)["ledger"] == [("a", 1, False)]
+
+
+def test_a_file_that_is_released_in_time_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "shop.duckdb"
+    stopped = process(tmp_path, path, load(events(tmp_path, "a")), "load.in_transaction:stop")
+    try:
+        os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
+        threading.Timer(0.3, stopped.send_signal, (signal.SIGCONT,)).start()
+        waiting = Warehouse(DuckDB(path, patience=30), "shop")
+        assert waiting.ledger_entry(FEED, "a", 1) is not None
+        waiting.close()
+    finally:
+        stopped.kill()
+        stopped.communicate()
