@@ -108,4 +108,9 @@ class Listing:
             Table(table["name"], tuple(Column(**column) for column in table["columns"]), table["mode"], tuple(table["key"]))
             for table in data["tables"]
         )
-        return cls(**{**data, "tables": tables, "objects": tuple(ShreddedObject(**found) for found in data["objects"])})
+        fields: dict[str, Any] = {
+            **data,
+            "tables": tables,
+            "objects": tuple(ShreddedObject(**found) for found in data["objects"]),
+        }
+        return cls(**fields)
