@@ -1,0 +1,56 @@
+"""Column types as Arrow types, and Parquet files by URI.
+
+Belongs here: what every shredder needs to turn columns into files. What the rows mean does not.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from manifest_platform import storage
+from manifest_platform.listing import Column
+
+_SIMPLE = {
+    "boolean": pa.bool_(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+    "timestamp": pa.timestamp("us"),
+    "date": pa.date32(),
+    "json": pa.string(),
+}
+
+
+def arrow_type(type_: str) -> pa.DataType:
+    """The Arrow (and so Parquet) type of a column type."""
+    if type_.startswith("string"):
+        return pa.string()
+    decimal = re.fullmatch(r"decimal\((\d+),(\d+)\)", type_)
+    if decimal:
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    return _SIMPLE[type_]
+
+
+def max_length(type_: str) -> int | None:
+    """The n of `string(n)`; None for every other type."""
+    return int(type_[7:-1]) if type_.startswith("string(") else None
+
+
+def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
+    """The Arrow schema of a table with these columns."""
+    return pa.schema([pa.field(column.name, arrow_type(column.type), column.nullable) for column in columns])
+
+
+def write(uri: str, table: pa.Table) -> int:
+    """Writes a table as one Parquet file (zstd) and returns its size in bytes; an existing file is replaced."""
+    system, path = storage.filesystem(uri)
+    if storage.is_local(uri):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+    with system.open_output_stream(path) as stream:
+        pq.write_table(table, stream, compression="zstd")
+        return stream.tell()

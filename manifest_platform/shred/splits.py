@@ -1,0 +1,131 @@
+"""Which bytes of which files a task reads, and reading them as whole lines.
+
+A plain file is cut into ranges; a line belongs to the range in which it starts. A gzip file is read whole.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from manifest_platform import storage
+
+CHUNK = 4 << 20
+_TAIL = 64 << 10
+
+
+class FileChanged(ValueError):
+    """A file has another size than its directory was registered with; permanent: landed files do not change."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The lines of a file that start in the bytes from `start` to before `end`; `size` is that of the whole file."""
+
+    uri: str
+    size: int
+    start: int
+    end: int
+
+    @property
+    def is_gzip(self) -> bool:
+        """Whether the file is compressed, by its name."""
+        return self.uri.endswith(".gz")
+
+
+def plan(files: Sequence[tuple[str, int]], split_size: int) -> list[tuple[Piece, ...]]:
+    """The pieces of each task, from (URI, size in bytes): large files cut, small ones together, up to `split_size` bytes.
+
+    The plan depends on its arguments alone. Empty files have no piece.
+    """
+    tasks: list[tuple[Piece, ...]] = []
+    group: list[Piece] = []
+    room = split_size
+    for uri, size in files:
+        step = size if uri.endswith(".gz") else split_size
+        for start in range(0, size, max(1, step)):
+            piece = Piece(uri, size, start, min(start + step, size))
+            if group and piece.end - piece.start > room:
+                tasks.append(tuple(group))
+                group, room = [], split_size
+            group.append(piece)
+            room -= piece.end - piece.start
+    return [*tasks, tuple(group)] if group else tasks
+
+
+def chunks(piece: Piece, chunk: int = CHUNK) -> Iterator[tuple[int, bytes]]:
+    """The lines of a piece, about `chunk` bytes at a time, each with its offset in the (decompressed) file.
+
+    Every chunk is of whole lines; the last line of a file may lack its newline. Raises FileChanged, OSError, and for
+    a gzip file EOFError or zlib.error.
+    """
+    system, path = storage.filesystem(piece.uri)
+    with system.open_input_file(path) as file:
+        if file.size() != piece.size:
+            raise FileChanged(
+                f"{piece.uri} has {file.size()} bytes but was registered with {piece.size}; "
+                "land changed data as a new directory"
+            )
+        if piece.is_gzip:
+            with gzip.GzipFile(fileobj=file) as plain:
+                yield from _whole_lines(plain, 0, None, chunk)
+            return
+        start = 0
+        if piece.start:
+            file.seek(piece.start - 1)
+            start = _after_newline(file, piece.start - 1)
+            if start >= piece.end:
+                return
+            file.seek(start)
+        yield from _whole_lines(file, start, piece.end, chunk)
+
+
+def newlines_before(piece: Piece, offset: int) -> int:
+    """How many lines of the piece's plain file end before an offset; reads the file up to there."""
+    system, path = storage.filesystem(piece.uri)
+    count = 0
+    with system.open_input_stream(path) as stream:
+        while offset > 0 and (block := stream.read(min(CHUNK, offset))):
+            count += block.count(b"\n")
+            offset -= len(block)
+    return count
+
+
+def _after_newline(file: BinaryIO, offset: int) -> int:
+    """The offset after the first newline at or after an offset, which the file stands at; its end where there is none."""
+    while block := file.read(_TAIL):
+        found = block.find(b"\n")
+        if found >= 0:
+            return offset + found + 1
+        offset += len(block)
+    return offset
+
+
+def _whole_lines(file: BinaryIO | gzip.GzipFile, start: int, end: int | None, chunk: int) -> Iterator[tuple[int, bytes]]:
+    """Chunks of whole lines from `start`, where the file stands, to the end of the line that holds byte `end` - 1."""
+    held: list[bytes] = []  # the beginning of a line whose end is not read yet
+    held_at = read_to = start
+    while True:
+        rest = chunk if end is None else min(chunk, end - read_to)
+        block = file.read(rest if rest > 0 else _TAIL)
+        if not block:
+            if held:
+                yield held_at, b"".join(held)
+            return
+        if rest > 0 and (end is None or read_to + len(block) < end):
+            cut = block.rfind(b"\n") + 1
+            done = False
+        else:
+            cut = block.find(b"\n", len(block) - 1 if rest > 0 else 0) + 1
+            done = cut > 0
+        read_to += len(block)
+        if cut:
+            yield held_at, b"".join([*held, block[:cut]])
+            held = [block[cut:]] if cut < len(block) else []
+            held_at = read_to - len(block) + cut
+        else:
+            held.append(block)
+        if done:
+            return
