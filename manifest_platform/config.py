@@ -1,0 +1,265 @@
+"""The one configuration: datasets, where they land, where outputs go, warehouse, manifest store, leases, policies.
+
+Read from YAML by the command line and the Dagster location alike. `${NAME}` and `${NAME:-default}` take values from the
+environment, which is where secrets come from: a password written into the file is refused. Relative paths are relative
+to the file. Every wrong key or value is reported, all at once, with what is allowed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+
+VARIABLE = "MANIFEST_PLATFORM_CONFIG"
+DEFAULT_FILE = "manifest_platform.yaml"
+
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_PASSWORD_IN_URL = re.compile(r"://[^/@:\s]+:[^/@\s]+@")
+
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$", description="lower case letters, digits, underscore")]
+
+
+class ConfigError(ValueError):
+    """The configuration is missing or wrong; the message names every wrong key, its value and what is allowed."""
+
+
+def _resolve_location(location: str, info: ValidationInfo) -> str:
+    """An absolute location: relative local paths are taken from the configuration file's directory."""
+    if "://" in location:
+        return location
+    base = (info.context or {}).get("base", Path.cwd())
+    return str((base / Path(location).expanduser()).absolute())
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class ManifestConfig(_Part):
+    """Where the manifest is kept: `sqlite:///path`, the path relative to the file."""
+
+    store: str = "sqlite:///.manifest_platform/manifest.db"
+
+    @field_validator("store")
+    @classmethod
+    def _is_sqlite(cls, url: str, info: ValidationInfo) -> str:
+        scheme, separator, path = url.partition(":///")
+        if scheme != "sqlite" or not separator or not path:
+            raise ValueError("allowed: sqlite:///path/to/manifest.db")
+        return f"sqlite:///{_resolve_location(path, info)}"
+
+
+class WarehouseConfig(_Part):
+    """The warehouse that datasets are loaded into: a DuckDB file."""
+
+    kind: Literal["duckdb"] = "duckdb"
+    path: str = ".manifest_platform/warehouse.duckdb"
+
+    _locate = field_validator("path")(_resolve_location)
+
+
+class LandingConfig(_Part):
+    """Where a dataset's directories land, and when one counts as complete.
+
+    `root`: a local path or s3://. `complete`: by a `marker` file (default `_SUCCESS`) or after `settle_seconds` without
+    a change. `look_back_days`: how far behind the watermark (logical time) a late directory is still looked for.
+    """
+
+    root: str
+    complete: Literal["marker", "settle"] = "marker"
+    marker: str = Field("_SUCCESS", min_length=1, pattern=r"^[^/]+$")
+    settle_seconds: float = Field(300, ge=1, le=86_400)
+    look_back_days: float = Field(30, gt=0, le=36_500)
+
+    _locate = field_validator("root")(_resolve_location)
+
+
+class BadRowsConfig(_Part):
+    """How many bad rows an item may have: it fails when both the count and the share are exceeded."""
+
+    max_count: int = Field(100, ge=0)
+    max_share: float = Field(0.05, ge=0, le=1)
+
+
+class ShredConfig(_Part):
+    """Where shredded Parquet goes, by which schemas, in which portions.
+
+    `schemas`: Iglu registries by priority, each a folder, s3:// or http(s):// URL. `batch`: directories one Spark job takes.
+    `split_mib`: the most that one Spark task reads, in MiB.
+    """
+
+    output: str
+    schemas: list[str] = Field(min_length=1)
+    batch: int = Field(40, ge=1, le=90)
+    split_mib: int = Field(32, ge=1, le=1024)
+    bad_rows: BadRowsConfig = BadRowsConfig()
+
+    _locate = field_validator("output")(_resolve_location)
+
+    @field_validator("schemas")
+    @classmethod
+    def _locate_schemas(cls, schemas: list[str], info: ValidationInfo) -> list[str]:
+        return [_resolve_location(schema, info) for schema in schemas]
+
+
+class LoadConfig(_Part):
+    """How a dataset is loaded. `late`: what becomes of a directory that arrives behind the watermark.
+
+    `append`: it is loaded next and marked late (tables that only append). `quarantine`: it is set aside for the operator.
+    """
+
+    late: Literal["append", "quarantine"] = "append"
+
+
+class DatasetConfig(_Part):
+    """One dataset: Snowplow enriched runs from a landing root to the warehouse schema of the dataset's name."""
+
+    source: Literal["snowplow_enriched"] = "snowplow_enriched"
+    owner: str = Field("team:data", pattern=r"^(team:[A-Za-z0-9_.-]+|[^@\s]+@[^@\s]+)$")
+    landing: LandingConfig
+    shred: ShredConfig
+    load: LoadConfig = LoadConfig()
+
+
+class LeaseConfig(_Part):
+    """How long a worker that falls silent keeps its lease. Heartbeats come at a third of it."""
+
+    seconds: float = Field(60, ge=1, le=3600)
+    max_attempts: int = Field(3, ge=1, le=20, description="attempts that end by a crash or a passing fault")
+
+
+class SparkConfig(_Part):
+    """Spark's settings: a properties file, one of `spark_conf/`."""
+
+    conf: str = "spark_conf/local.conf"
+
+    _locate = field_validator("conf")(_resolve_location)
+
+
+class DrainConfig(_Part):
+    """The bounds of one drain that Dagster starts."""
+
+    max_items: int = Field(1000, ge=1)
+    max_seconds: float = Field(3000, ge=1)
+
+
+class Config(_Part):
+    """Everything that the platform can be told."""
+
+    datasets: dict[Name, DatasetConfig] = Field(min_length=1)
+    manifest: ManifestConfig = Field(default_factory=ManifestConfig)
+    warehouse: WarehouseConfig = Field(default_factory=WarehouseConfig)
+    lease: LeaseConfig = LeaseConfig()
+    drain: DrainConfig = DrainConfig()
+    spark: SparkConfig = Field(default_factory=SparkConfig)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_parts(cls, data: Any) -> Any:
+        """Defaults are validated too, so that their relative paths are taken from the file as well."""
+        if isinstance(data, dict):
+            return {"manifest": {}, "warehouse": {}, "spark": {}, **data}
+        return data
+
+    @model_validator(mode="after")
+    def _keep_apart(self) -> Config:
+        for field in ("landing.root", "shred.output"):
+            part, name = field.split(".")
+            places: dict[str, str] = {}
+            for dataset, config in self.datasets.items():
+                place = getattr(getattr(config, part), name).rstrip("/")
+                if place in places:
+                    raise ValueError(f"datasets {places[place]} and {dataset} share {field} {place!r}: give each its own")
+                places[place] = dataset
+        return self
+
+    def dataset(self, name: str | None) -> str:
+        """The name of the dataset meant: the only one where none is named. Raises ConfigError for an unknown one."""
+        known = ", ".join(sorted(self.datasets))
+        if name is None:
+            if len(self.datasets) == 1:
+                return next(iter(self.datasets))
+            raise ConfigError(f"several datasets are configured, name one: {known}")
+        if name not in self.datasets:
+            raise ConfigError(f"dataset {name!r} is not configured; there are: {known}")
+        return name
+
+
+def load(path: str | Path | None = None) -> Config:
+    """The configuration of a file: the one given, else `$MANIFEST_PLATFORM_CONFIG`, else `manifest_platform.yaml` here.
+
+    Raises ConfigError with every problem of the file.
+    """
+    file = Path(path or os.environ.get(VARIABLE) or DEFAULT_FILE).absolute()
+    try:
+        data = yaml.load(file.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+    except FileNotFoundError as error:
+        raise ConfigError(f"no configuration at {file}; pass --config FILE or set {VARIABLE}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{file} is not YAML: {error}") from error
+    problems: list[str] = []
+    data = _interpolate(data, "", problems)
+    if problems:
+        raise ConfigError(_report(file, problems))
+    try:
+        return Config.model_validate(data, context={"base": file.parent})
+    except ValidationError as error:
+        raise ConfigError(_report(file, list(_explain(error)))) from error
+
+
+def _report(file: Path, problems: list[str]) -> str:
+    return "\n".join([f"{file}:", *(f"  {problem}" for problem in problems)])
+
+
+def _interpolate(value: Any, key: str, problems: list[str]) -> Any:
+    if isinstance(value, dict):
+        return {name: _interpolate(part, f"{key}.{name}".lstrip("."), problems) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_interpolate(part, f"{key}.{index}", problems) for index, part in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+    if _PASSWORD_IN_URL.search(_REFERENCE.sub("", value)):
+        problems.append(f"{key}: holds a password; take it from the environment as ${{NAME}}")
+        return value
+
+    def substitute(found: re.Match[str]) -> str:
+        name, default = found.groups()
+        if (known := os.environ.get(name) or default) is None:
+            problems.append(f"{key}: ${{{name}}} is not set in the environment, and has no default (${{{name}:-default}})")
+            return ""
+        return known
+
+    return _REFERENCE.sub(substitute, value)
+
+
+def _explain(error: ValidationError) -> Iterator[str]:
+    """Each problem as `key: value: what is wrong, what is allowed`."""
+    for problem in error.errors():
+        location = [part for part in problem["loc"] if part != "[key]"]
+        key = ".".join(str(part) for part in location) or "file"
+        message = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            allowed = ", ".join(sorted(_fields_at(location[:-1])))
+            yield f"{key}: unknown key; allowed here: {allowed}"
+        elif problem["type"] == "missing":
+            yield f"{key}: is required"
+        elif isinstance(problem["input"], (dict, list)) and problem["type"] == "value_error":
+            yield message
+        else:
+            yield f"{key}: {problem['input']!r}: {message}"
+
+
+def _fields_at(location: list[Any]) -> list[str]:
+    """The keys that the configuration has at a place."""
+    annotation: Any = Config
+    for part in location:
+        is_mapping = typing.get_origin(annotation) is dict
+        annotation = typing.get_args(annotation)[1] if is_mapping else annotation.model_fields[part].annotation
+    return list(annotation.model_fields)

@@ -1,0 +1,198 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from manifest_platform import config
+from manifest_platform.config import ConfigError, load
+
+REPOSITORY = Path(__file__).parents[1]
+
+WHOLE = """
+datasets:
+  acme:
+    landing: {root: landing}
+    shred: {output: shredded, schemas: [schemas, "https://schemas.example/"]}
+"""
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    monkeypatch.delenv(config.VARIABLE, raising=False)
+
+    def _write(text: str) -> Path:
+        file = tmp_path / "platform.yaml"
+        file.write_text(text)
+        return file
+
+    return _write
+
+
+def problems(file: Path) -> str:
+    with pytest.raises(ConfigError) as raised:
+        load(file)
+    message = str(raised.value)
+    assert str(file) in message
+    return message
+
+
+def test_defaults_fill_what_a_dataset_does_not_say(write, tmp_path):
+    settings = load(write(WHOLE))
+    acme = settings.datasets["acme"]
+    assert (acme.landing.complete, acme.landing.marker, acme.load.late) == ("marker", "_SUCCESS", "append")
+    assert settings.manifest.store == f"sqlite:///{tmp_path}/.manifest_platform/manifest.db"
+
+
+def test_relative_paths_are_relative_to_the_file_and_others_stay(write, tmp_path):
+    settings = load(write(WHOLE))
+    acme = settings.datasets["acme"]
+    assert acme.landing.root == f"{tmp_path}/landing"
+    assert acme.shred.schemas == [f"{tmp_path}/schemas", "https://schemas.example/"]
+    assert settings.spark.conf == f"{tmp_path}/spark_conf/local.conf"
+    remote = load(write(WHOLE.replace("root: landing", "root: s3://bucket/enriched")))
+    assert remote.datasets["acme"].landing.root == "s3://bucket/enriched"
+
+
+def test_the_repositorys_file_loads_and_keeps_all_that_the_demo_makes_in_one_place(monkeypatch, tmp_path):
+    monkeypatch.setenv("MANIFEST_PLATFORM_DEMO", str(tmp_path))
+    settings = load(REPOSITORY / config.DEFAULT_FILE)
+    acme = settings.datasets["acme"]
+    assert settings.dataset(None) == "acme"
+    assert Path(settings.spark.conf).is_file()
+    for place in (acme.landing.root, acme.shred.output, *acme.shred.schemas, settings.warehouse.path):
+        assert Path(place).is_relative_to(tmp_path)
+    assert settings.manifest.store == f"sqlite:///{tmp_path}/manifest.db"
+
+
+def test_the_repositorys_file_names_every_key():
+    data = yaml.safe_load((REPOSITORY / config.DEFAULT_FILE).read_text())
+    loaded = load(REPOSITORY / config.DEFAULT_FILE).model_dump()
+    assert keys(data) == keys(loaded)
+
+
+def keys(data: dict, prefix: str = "") -> set[str]:
+    return {f"{prefix}{name}" for name in data}.union(
+        *(keys(part, f"{prefix}{name}.") for name, part in data.items() if isinstance(part, dict))
+    )
+
+
+def test_the_environment_names_the_file_and_an_argument_beats_it(write, monkeypatch, tmp_path):
+    named = write(WHOLE)
+    monkeypatch.setenv(config.VARIABLE, str(named))
+    assert "acme" in load().datasets
+    other = tmp_path / "other.yaml"
+    other.write_text(WHOLE.replace("acme", "other"))
+    assert "other" in load(other).datasets
+
+
+def test_a_missing_file_says_how_to_name_one(tmp_path, monkeypatch):
+    monkeypatch.delenv(config.VARIABLE, raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=f"no configuration at .*{config.DEFAULT_FILE}; pass --config FILE or set"):
+        load()
+
+
+def test_every_problem_is_reported_at_once(write):
+    message = problems(
+        write(
+            """
+datasets:
+  acme:
+    source: kafka
+    landing: {root: landing, look_back: 3}
+    shred: {output: shredded, schemas: [], batch: 0}
+    load: {late: ignore}
+lease: {seconds: soon}
+"""
+        )
+    )
+    for key in (
+        "datasets.acme.source",
+        "datasets.acme.landing.look_back",
+        "datasets.acme.shred.schemas",
+        "datasets.acme.shred.batch",
+        "datasets.acme.load.late",
+        "lease.seconds",
+    ):
+        assert f"\n  {key}:" in message
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (("root: landing", "root: landing, marker: a/b"), "datasets.acme.landing.marker: 'a/b'"),
+        (("root: landing", "root: landing, complete: never"), "datasets.acme.landing.complete: 'never'"),
+        (("root: landing", "root: landing, settle_seconds: 0"), "datasets.acme.landing.settle_seconds: 0"),
+        (("root: landing", "look_back_days: 3"), "datasets.acme.landing.root: is required"),
+        (("output: shredded", "output: shredded, batch: 91"), "datasets.acme.shred.batch: 91"),
+        (("output: shredded", "output: shredded, bad_rows: {max_share: 2}"), "datasets.acme.shred.bad_rows.max_share: 2"),
+        (("  acme:", "  Acme:"), "datasets.Acme"),
+        (("  acme:", "  acme:\n    owner: nobody"), "datasets.acme.owner: 'nobody'"),
+        (("datasets:", "manifest: {store: 'postgresql://h/db'}\ndatasets:"), "allowed: sqlite:///path/to/manifest.db"),
+        (("datasets:", "manifest: {store: 'sqlite://'}\ndatasets:"), "allowed: sqlite:///path/to/manifest.db"),
+        (("datasets:", "warehouse: {kind: oracle}\ndatasets:"), "warehouse.kind: 'oracle'"),
+        (("datasets:", "drain: {max_items: 0}\ndatasets:"), "drain.max_items: 0"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_key(write, change, expected):
+    assert expected in problems(write(WHOLE.replace(*change)))
+
+
+def test_an_unknown_key_is_reported_with_those_that_are_allowed(write):
+    message = problems(write(WHOLE.replace("root: landing", "root: landing, path: x")))
+    assert "datasets.acme.landing.path: unknown key; allowed here: complete, look_back_days, marker, root" in message
+    assert "allowed here: datasets, drain, lease, manifest, spark, warehouse" in problems(write(f"spork: {{}}\n{WHOLE}"))
+
+
+@pytest.mark.parametrize("text", ["", "datasets: {}", "[]", "- a"])
+def test_a_file_without_datasets_is_refused(write, text):
+    problems(write(text))
+
+
+def test_a_file_that_is_no_yaml_is_refused(write):
+    assert "is not YAML" in problems(write("datasets: [unclosed"))
+
+
+def test_two_datasets_cannot_share_a_place(write):
+    second = "\n  beta:\n    landing: {root: landing/}\n    shred: {output: elsewhere, schemas: [schemas]}\n"
+    message = problems(write(WHOLE.rstrip() + second))
+    assert "acme and beta share landing.root" in message
+    shared_output = second.replace("landing/", "other").replace("elsewhere", "shredded")
+    assert "acme and beta share shred.output" in problems(write(WHOLE.rstrip() + shared_output))
+
+
+def test_the_environment_fills_references_and_defaults_stand_in(write, monkeypatch):
+    text = WHOLE.replace("root: landing", 'root: "${ROOT:-s3://default/x}/enriched"')
+    monkeypatch.delenv("ROOT", raising=False)
+    assert load(write(text)).datasets["acme"].landing.root == "s3://default/x/enriched"
+    monkeypatch.setenv("ROOT", "s3://mine")
+    assert load(write(text)).datasets["acme"].landing.root == "s3://mine/enriched"
+
+
+def test_a_reference_without_value_or_default_is_reported(write, monkeypatch):
+    monkeypatch.delenv("ROOT", raising=False)
+    assert "datasets.acme.landing.root: ${ROOT} is not set" in problems(
+        write(WHOLE.replace("root: landing", 'root: "${ROOT}"'))
+    )
+
+
+def test_a_password_in_the_file_is_refused_and_not_repeated(write):
+    message = problems(write(WHOLE.replace("https://schemas", "https://me:hunter2@schemas")))
+    assert "datasets.acme.shred.schemas.1: holds a password" in message
+    assert "hunter2" not in message
+
+
+def test_a_password_from_the_environment_is_taken(write, monkeypatch):
+    monkeypatch.setenv("PASSWORD", "hunter2")
+    settings = load(write(WHOLE.replace("https://schemas", "https://me:${PASSWORD}@schemas")))
+    assert settings.datasets["acme"].shred.schemas[1] == "https://me:hunter2@schemas.example/"
+
+
+def test_which_dataset_is_meant(write):
+    settings = load(write(WHOLE))
+    assert settings.dataset(None) == settings.dataset("acme") == "acme"
+    with pytest.raises(ConfigError, match="'beta' is not configured; there are: acme"):
+        settings.dataset("beta")
+    second = "\n  beta:\n    landing: {root: b}\n    shred: {output: c, schemas: [schemas]}\n"
+    with pytest.raises(ConfigError, match="name one: acme, beta"):
+        load(write(WHOLE.rstrip() + second)).dataset(None)

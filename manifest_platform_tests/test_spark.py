@@ -1,0 +1,46 @@
+from pathlib import Path
+
+import pytest
+
+from manifest_platform.spark import SparkUnavailable, properties, session
+
+PLACES = Path(__file__).parents[1] / "spark_conf"
+
+
+def test_properties_are_names_and_values(tmp_path):
+    file = tmp_path / "some.conf"
+    file.write_text("# comment\n\nspark.master   local[2]\nspark.a=b\n  spark.c : d e=f  \n")
+    assert properties(file) == {"spark.master": "local[2]", "spark.a": "b", "spark.c": "d e=f"}
+
+
+def test_a_line_without_a_value_is_named(tmp_path):
+    file = tmp_path / "some.conf"
+    file.write_text("spark.a b\nspark.master\n")
+    with pytest.raises(SparkUnavailable, match=r"some\.conf, line 2: 'spark\.master' is no property"):
+        properties(file)
+
+
+def test_a_missing_file_says_what_to_set(tmp_path):
+    with pytest.raises(SparkUnavailable, match=r"nowhere\.conf: No such file .*; set spark\.conf"):
+        session(tmp_path / "nowhere.conf")
+
+
+def test_a_local_spark_without_java_says_so_before_it_starts(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(SparkUnavailable, match="Java 17 or newer"):
+        session(PLACES / "local.conf")
+
+
+@pytest.mark.parametrize("file", sorted(PLACES.glob("*.conf")), ids=lambda file: file.name)
+def test_every_place_keeps_time_in_utc_and_leaves_the_large_aws_bundle_out(file):
+    found = properties(file)
+    assert found["spark.sql.session.timeZone"] == "UTC"
+    if "spark.jars.packages" in found:
+        assert "software.amazon.awssdk:bundle" in found["spark.jars.excludes"]
+        assert ":bundle:" not in found["spark.jars.packages"]
+
+
+def test_only_the_places_that_bring_their_own_spark_have_no_master():
+    masters = {file.stem: properties(file).get("spark.master") for file in PLACES.glob("*.conf")}
+    assert {name for name, master in masters.items() if master is None} == {"emr_serverless", "glue"}
