@@ -1,0 +1,68 @@
+# Everything that one does with this repository. A machine needs Python 3.11+, Java 17+ and make; all else comes into .venv.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# Compiled modules are what makes commands start at once.
+unexport PYTHONDONTWRITEBYTECODE
+export UV_PROJECT_ENVIRONMENT := .venv
+
+BIN := .venv/bin
+UV_SYNC := $(BIN)/uv sync --locked --inexact --compile-bytecode
+SYNCED := .venv/.synced
+SYNCED_BENCH := .venv/.synced-bench
+
+UI_HOST ?= 127.0.0.1
+UI_PORT ?= 3000
+# What pytest is to run: make test TESTS=manifest_platform_tests/manifest
+TESTS ?=
+
+.PHONY: help demo ui test check bench clean demo-clean requirements
+
+help: ## Lists these targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
+
+demo: $(SYNCED) ## Loads ten runs of a web shop, one of them broken, one of them late: about a minute
+	@$(BIN)/python -m manifest_platform.demo
+
+ui: $(SYNCED) ## Starts Dagster with the same data, on http://127.0.0.1:3000 (UI_HOST, UI_PORT)
+	@mkdir -p .dagster_home
+	@cp dagster.yaml .dagster_home/
+	DAGSTER_HOME="$(CURDIR)/.dagster_home" $(BIN)/dagster dev -w workspace.yaml -h $(UI_HOST) -p $(UI_PORT)
+
+test: $(SYNCED) ## Runs all tests (TESTS=path for some)
+	$(BIN)/pytest $(TESTS)
+
+check: $(SYNCED) ## Checks format, lint, types, import layers, Dagster definitions and duplicates
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/ty check
+	$(BIN)/lint-imports
+	$(BIN)/pylint --disable=all --enable=duplicate-code --min-similarity-lines=8 --ignore-imports=y --ignore-signatures=y \
+		manifest_platform manifest_platform_tests benchmarks/*.py
+	VIRTUAL_ENV="$(CURDIR)/.venv" $(BIN)/dg check defs
+
+bench: $(SYNCED_BENCH) ## Runs every benchmark, each against its peer
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+
+demo-clean: $(SYNCED) ## Removes what the demo left
+	@$(BIN)/python -m manifest_platform.demo --clean
+
+clean: ## Removes .venv, caches, Dagster's home and what the demo left
+	rm -rf .venv .demo .dagster_home .cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse dist
+	find manifest_platform manifest_platform_tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Says what to install where Python or Java is missing, before anything else happens.
+requirements:
+	@scripts/requirements >/dev/null
+
+$(BIN)/uv: | requirements
+	"$$(scripts/requirements)" -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9'
+
+$(SYNCED): uv.lock pyproject.toml | requirements $(BIN)/uv
+	$(UV_SYNC)
+	@touch $@
+
+$(SYNCED_BENCH): $(SYNCED)
+	$(UV_SYNC) --group bench
+	@touch $@

@@ -1,0 +1,215 @@
+"""What the commands print: text for people, 96 columns wide, and JSON.
+
+Belongs here: how values look. Which values, and on which occasion, is the commands' matter.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import textwrap
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import typer
+
+from manifest_platform.cli.standing import Answer, Outlook, StepStatus
+from manifest_platform.manifest import Item, ItemKey, Record, State
+from manifest_platform.manifest.records import format_time
+from manifest_platform.pipeline import LOAD, DrainReport, Event, ItemFailed, Shredded, ShredStarted
+
+WIDTH = 96
+NAMES_SHOWN = 5
+
+
+def print_history(item: Item) -> None:
+    """The records of an item, a line each, and below it what the record says."""
+    say(f"{item.key.name}  {item.key.id}")
+    heads = ("#", "time (UTC)", "state", "application", "author", "run", "token", "epoch")
+    rows = [_record_row(record) for record in item.records]
+    widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
+    say(_aligned(heads, widths))
+    for row, record in zip(rows, item.records, strict=True):
+        say(_aligned(row, widths))
+        if note := _note(record):
+            say(_wrapped(note, "   ", "   "))
+
+
+def print_status(status: StepStatus, same_reason: bool = False) -> None:
+    """A step's status, some eight lines."""
+    print_outlook(dataclasses.replace(status.outlook, reason="as above") if same_reason else status.outlook)
+    lines: dict[str, str] = {}
+    if status.outlook.step == LOAD:
+        time = f" ({_time(status.watermark_time)})" if status.watermark_time else ""
+        lines["watermark"] = f"{status.watermark}{time}" if status.watermark else "none: nothing is loaded yet"
+    if status.oldest_waiting and status.lag_seconds is not None:
+        lines["lag"] = f"{_age(status.lag_seconds)}; the oldest was discovered at {_time(status.oldest_waiting)}"
+    lines["items"] = ", ".join(f"{word} {count:,}" for word, count in status.counts.items()) or "none wait"
+    for kind in ("failed", "late", "quarantined"):
+        if names := getattr(status, kind):
+            lines[kind] = some(names)
+    lease = status.lease
+    lines["lease"] = f"held by {lease['holder']} until {_time(lease['until'])}, token {lease['token']}" if lease else "free"
+    _print_lines(lines)
+
+
+def print_outlook(outlook: Outlook) -> None:
+    """What a step may do next; why, since when and what to do."""
+    words = {
+        Answer.READY: f"READY: {outlook.item} may be claimed now",
+        Answer.WAITING: f"WAITING: {outlook.item} comes next",
+        Answer.PROCESSING: f"PROCESSING: {outlook.item}",
+        Answer.BLOCKED: f"BLOCKED by {outlook.item}",
+        Answer.IDLE: "IDLE: nothing to do",
+    }
+    say(f"{outlook.step:<6}{words[outlook.answer]}")
+    lines = {"reason": outlook.reason, "command": outlook.command}
+    if outlook.since:
+        age = _age((datetime.now(UTC) - outlook.since).total_seconds())
+        lines = {"reason": outlook.reason, "since": f"{_time(outlook.since)} ({age})", "command": outlook.command}
+    _print_lines(lines)
+
+
+def _wrapped(text: str, first: str = "", others: str = "") -> str:
+    """The text in lines of the screen's width; URIs stay whole, so that they can be copied."""
+    return textwrap.fill(
+        text, WIDTH, initial_indent=first, subsequent_indent=others, break_on_hyphens=False, break_long_words=False
+    )
+
+
+def _print_lines(lines: dict[str, str]) -> None:
+    for label, text in lines.items():
+        if text:
+            say(_wrapped(text, f"      {label:<12}", " " * 18))
+
+
+def _record_row(record: Record) -> tuple[str, ...]:
+    return (
+        str(record.sequence),
+        f"{record.timestamp:%Y-%m-%d %H:%M:%S}",
+        str(record.state),
+        record.application.key,
+        record.author,
+        (record.run_id or "-")[:8],
+        str(record.token or "-"),
+        str(record.epoch or "-"),
+    )
+
+
+def _note(record: Record) -> str:
+    """What a record says beyond its columns, in words."""
+    data = record.data
+    if record.state is State.FAILED:
+        return f"{data.get('kind')}: {data.get('message')}"
+    if record.state is State.PROCESSED and "rows" in data:
+        rows = data["rows"].values() if isinstance(data["rows"], dict) else [data["rows"]]
+        return f"{sum(rows):,} rows, {_size(data['bytes'])}{', late' if data.get('late') else ''} (APPLIED)"
+    if record.state is State.PROCESSED and "lines" in data:
+        return f"{data['lines']:,} lines: {data['good']:,} events, {data['bad']:,} bad; {_size(data['bytes'])} of Parquet"
+    late = f", late for {', '.join(data['late'])}" if data.get("late") else ""
+    if "files" in data:
+        return f"{data['files']:,} files, {_size(data['bytes'])}{late}"
+    return f"{data.get('reason', '')}{late}"
+
+
+def event_document(event: Event) -> dict[str, Any]:
+    """An event of a drain as JSON has it."""
+    if isinstance(event, ShredStarted):
+        return {"event": "shred_started", "items": event.items, "bytes": event.bytes}
+    if isinstance(event, Shredded):
+        listing = event.listing
+        counts = {"lines": listing.lines, "good": listing.good, "bad": listing.bad, "bytes": listing.bytes}
+        return {"event": "shredded", "item": event.key.name, **counts, "seconds": event.seconds, "batch": event.batch}
+    if isinstance(event, ItemFailed):
+        failure = {"kind": event.failure.kind, "message": event.failure.message}
+        return {"event": "failed", "item": event.key.name, "application": event.application, **failure}
+    return {
+        "event": "loaded",
+        "item": event.key.name,
+        **{name: getattr(event, name) for name in ("rows", "bytes", "seconds", "lag_seconds", "late", "already")},
+    }
+
+
+def progress(event: Event) -> str:
+    """An event of a drain as a line."""
+    if isinstance(event, ShredStarted):
+        return f"  shredding {event.items:,} runs, {_size(event.bytes)}, in one Spark job"
+    if isinstance(event, Shredded):
+        listing = event.listing
+        return f"· {event.key.name}  shredded  {listing.good:>7,} events  {listing.bad:>5,} bad  {_size(listing.bytes):>9}"
+    if isinstance(event, ItemFailed):
+        text = f"{event.key.name}  {event.application} failed ({event.failure.kind}): {event.failure.message}"
+        return _wrapped(text, "✗ ", "    ")
+    marks = f"{'  late' if event.late else ''}{'  was applied before' if event.already else ''}"
+    counts = f"{event.row_count:>7,} rows  {_size(event.bytes):>16}  {event.seconds:5.2f} s"
+    return f"✓ {event.key.name}  loaded    {counts}{marks}"
+
+
+def print_summary(report: DrainReport, command: str) -> None:
+    """What a drain did, and why it stopped."""
+    say(
+        f"{report.shredded:,} shredded, {report.loaded:,} loaded ({report.rows:,} rows), {report.failed:,} failed"
+        f" in {report.seconds:.1f} s; stopped: {report.stop}"
+    )
+    item = f"blocked by {report.item}: " if report.item else ""
+    if report.reason:
+        say(_wrapped(f"{item}{report.reason}"))
+    if command:
+        say(f"next: {command}")
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def some(names: Sequence[str]) -> str:
+    """The first few names."""
+    more = f" and {len(names) - NAMES_SHOWN:,} more" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(name for name in names[:NAMES_SHOWN]) + more
+
+
+def _time(time: datetime) -> str:
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _age(seconds: float) -> str:
+    """A duration in its largest sensible unit: 12 s, 3 min, 5 h, 9 days."""
+    for unit, length in (("days", 172_800), ("h", 7_200), ("min", 120)):
+        if seconds >= length:
+            return f"{seconds / {'days': 86_400, 'h': 3_600, 'min': 60}[unit]:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _size(bytes_: float) -> str:
+    """A size in decimal units."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if bytes_ < 1000:
+            return f"{bytes_:.0f} {unit}" if unit == "B" else f"{bytes_:.1f} {unit}"
+        bytes_ /= 1000
+    return f"{bytes_:.1f} TB"
+
+
+def say(text: str) -> None:
+    """A line of the answer, on stdout."""
+    typer.echo(text)
+
+
+def print_json(document: Any) -> None:
+    """A document on stdout, on one line."""
+    typer.echo(json.dumps(document, default=_plain, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, ItemKey):
+        return {"feed": value.feed, "name": value.name, "uri": value.id}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, datetime) and value.tzinfo:
+        return format_time(value)
+    return str(value)
+
+
+def warn(text: str) -> None:
+    """A line on stderr."""
+    typer.echo(text, err=True)

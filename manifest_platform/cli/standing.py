@@ -1,0 +1,142 @@
+"""How a step stands, in the operators' words: what `status` and `next` say, as values.
+
+Belongs here: what the manifest's verdicts and counts mean to a person. Nothing is decided and nothing printed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from itertools import islice
+from typing import Any
+
+from manifest_platform.landing.snowplow import parse_run_name
+from manifest_platform.manifest import Application, Blocked, Idle, ItemKey, LeaseState, Ready, Standing, Survey, Verdict
+from manifest_platform.manifest.dataset import judge
+from manifest_platform.pipeline import FEED, SHRED, Pipeline
+
+WORDS = {
+    Standing.READY: "READY",
+    Standing.WAITING: "NEW",
+    Standing.PROCESSING: "PROCESSING",
+    Standing.FAILED: "FAILED",
+    Standing.LATE: "QUARANTINED",
+    Standing.SKIPPED: "SKIPPED",
+    Standing.GAP: "GAP",
+    Standing.MODE: "HELD",
+    Standing.INVALID: "INVALID",
+}
+"""The operators' words. What `load` has done is APPLIED, what `shred` has done PROCESSED."""
+
+
+class Answer(StrEnum):
+    """What a step may do next."""
+
+    READY = "READY"
+    WAITING = "WAITING"
+    PROCESSING = "PROCESSING"
+    BLOCKED = "BLOCKED"
+    IDLE = "IDLE"
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a step may do next: with which item; where it may do nothing, why, since when, and the command that helps."""
+
+    dataset: str
+    feed: str
+    step: str
+    answer: Answer
+    item: str | None = None
+    reason: str = ""
+    since: datetime | None = None
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class StepStatus:
+    """How a step stands on a feed. `lag_seconds`: since the oldest waiting item was discovered; None without one.
+
+    `counts` by the operators' words; `failed`, `late` and `quarantined` are the names of such items.
+    """
+
+    outlook: Outlook
+    watermark: str | None
+    watermark_time: datetime | None
+    oldest_waiting: datetime | None
+    lag_seconds: float | None
+    counts: dict[str, int]
+    failed: list[str]
+    late: list[str]
+    quarantined: list[str]
+    lease: dict[str, Any] | None
+
+
+def outlook(pipeline: Pipeline, application: str, options: str = "", verdict: Verdict | None = None) -> Outlook:
+    """What a step may do next. `options` are those that commands must be given here; the verdict is asked for if not known."""
+    verdict = verdict or pipeline.manifest.next(FEED, application)
+    where = (pipeline.name, FEED, application)
+    command = f"manifest-platform drain{options}"
+    if isinstance(verdict, Idle):
+        return Outlook(*where, Answer.IDLE)
+    name = verdict.item.key.name
+    if isinstance(verdict, Ready):
+        late = verdict.item.is_late_for(Application(application))
+        return Outlook(*where, Answer.READY, name, "late, to be appended" if late else "", command=command)
+    if not isinstance(verdict, Blocked):
+        return Outlook(*where, Answer.READY, name, "its worker is gone; the next drain settles it", command=command)
+    if verdict.standing is Standing.WAITING and not verdict.item.skipped_for(Application(SHRED)):
+        return Outlook(*where, Answer.WAITING, name, verdict.reason, verdict.since, command)
+    if verdict.standing is Standing.PROCESSING:
+        worker = verdict.item.blocker()
+        lease = pipeline.manifest.lease(worker.application, FEED) if worker else None
+        if lease and lease.is_live(datetime.now(UTC)):
+            return Outlook(*where, Answer.PROCESSING, name, verdict.reason, verdict.since)
+        return Outlook(*where, Answer.READY, name, "its worker is gone; the next drain settles it", verdict.since, command)
+    helps = verdict.command if verdict.standing is not Standing.WAITING else f"manifest-platform unskip {name}"
+    return Outlook(*where, Answer.BLOCKED, name, verdict.reason, verdict.since, f"{helps}{options}")
+
+
+def step_status(pipeline: Pipeline, application: str, options: str = "") -> StepStatus:
+    """How a step stands on its feed."""
+    survey = pipeline.manifest.survey(FEED, application)
+    feed = survey.state.feed(FEED)
+    now = datetime.now(UTC)
+    named: dict[str, list[str]] = {"failed": [], "late": [], "quarantined": _quarantined(pipeline, survey)}
+    if feed.late or Standing.FAILED in survey.counts:
+        for item, judged in pipeline.manifest.backlog(FEED, application):
+            if judged.standing is Standing.FAILED:
+                named["failed"].append(item.key.name)
+            if judged.standing is not Standing.LATE and item.is_late_for(survey.step.application):
+                named["late"].append(item.key.name)
+    counts = {WORDS[standing]: count for standing, count in survey.counts.items()}
+    if survey.step.order == "strict":
+        counts = {"APPLIED": feed.applied, **counts, "SKIPPED": feed.skipped, "QUARANTINED": feed.quarantined}
+    watermark = ItemKey.at(FEED, feed.watermark).name if feed.watermark else None
+    parsed = parse_run_name(watermark) if watermark else None
+    return StepStatus(
+        outlook=outlook(pipeline, application, options, survey.verdict),
+        watermark=watermark,
+        watermark_time=parsed.time if parsed else None,
+        oldest_waiting=survey.oldest_waiting,
+        lag_seconds=(now - survey.oldest_waiting).total_seconds() if survey.oldest_waiting else None,
+        counts={word: count for word, count in counts.items() if count},
+        **named,
+        lease=_lease(survey.lease, now),
+    )
+
+
+def _quarantined(pipeline: Pipeline, survey: Survey) -> list[str]:
+    """The names of the items set aside. They lie behind the watermark, so they are looked for where there are any."""
+    feed = survey.state.feed(FEED)
+    items = pipeline.manifest.items(FEED) if feed.quarantined else ()
+    late = (item.key.name for item in items if judge(item, survey.step, feed).standing is Standing.LATE)
+    return list(islice(late, feed.quarantined))
+
+
+def _lease(lease: LeaseState | None, now: datetime) -> dict[str, Any] | None:
+    """A live lease for people; None where nobody holds one."""
+    if lease is None or not lease.is_live(now):
+        return None
+    return {"holder": lease.holder, "run": lease.run_id, "until": lease.expires_at, "token": lease.token}

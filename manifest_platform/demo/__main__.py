@@ -1,0 +1,7 @@
+"""`python -m manifest_platform.demo`: runs the demo; `--clean` removes what it left."""
+
+import sys
+
+from manifest_platform.demo.run import main
+
+sys.exit(main())

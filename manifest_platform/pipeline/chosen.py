@@ -1,0 +1,134 @@
+"""Work on items that somebody chose: what a person materialises, or a backfill.
+
+The choice says what, never in which order: that is the manifest's, and a choice that does not fit it is refused before
+anything is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING
+
+from manifest_platform.manifest import (
+    Abandoned,
+    Blocked,
+    ConditionFailed,
+    FeedState,
+    Idle,
+    Item,
+    ItemKey,
+    Ready,
+    Refused,
+    Standing,
+)
+from manifest_platform.manifest.dataset import blocked, judge
+from manifest_platform.pipeline.events import Event, Loaded, Shredded
+from manifest_platform.pipeline.pipeline import FEED, LOAD, SHRED, Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class OutOfOrder(Refused):
+    """Work was asked for that is not next; the message names the next item, the reason and the command."""
+
+
+def check_order(pipeline: Pipeline, keys: Collection[ItemKey]) -> list[ItemKey]:
+    """The chosen items that are not loaded yet, in the order in which they must be.
+
+    Raises OutOfOrder if anything that is not chosen comes before one of them.
+    """
+    ordered: list[ItemKey] = []
+    hole: Blocked | None = None
+    for item, judged in pipeline.manifest.backlog(FEED, LOAD):
+        if judged.standing is Standing.LATE:
+            if item.key in keys:
+                raise OutOfOrder(f"{item.key.name} is set aside: {judged.reason}")
+        elif item.key not in keys:
+            hole = hole or blocked(item, judged)
+        elif hole:
+            reason = hole.reason or "it is ready to be"
+            raise OutOfOrder(
+                f"{item.key.name} is out of order: {hole.item.key.name} comes first and is not loaded ({reason})."
+                f" Do this first: {hole.command}"
+            )
+        else:
+            ordered.append(item.key)
+            if len(ordered) == len(keys):
+                break
+    return ordered
+
+
+def shred_chosen(pipeline: Pipeline, spark: Callable[[], SparkSession], keys: Collection[ItemKey]) -> Iterator[Event]:
+    """Shreds chosen items, whatever their order; those that are shredded are told as `already`.
+
+    Raises Refused for one that may not be shredded now, before anything is done.
+    """
+    step = pipeline.manifest.step(FEED, SHRED)
+    ready: list[Item] = []
+    done: list[Shredded] = []
+    with pipeline.lease(SHRED) as lease:
+        for key in sorted(keys):
+            item = pipeline.manifest.item(key)
+            if pipeline.free_abandoned(lease, [item]):
+                item = pipeline.manifest.item(key)
+            judged = judge(item, step, FeedState())
+            if judged.standing is Standing.READY:
+                ready.append(item)
+            elif judged.standing is Standing.DONE:
+                done.append(_already_shredded(pipeline, item))
+            elif judged.standing is not Standing.SKIPPED:
+                stopped = blocked(item, judged)
+                raise Refused(f"{key.name} cannot be shredded: {stopped.reason}. Do this first: {stopped.command}")
+        yield from done
+        size = pipeline.dataset.shred.batch
+        for start in range(0, len(ready), size):
+            yield from pipeline.shred(lease, spark, ready[start : start + size])
+
+
+def _already_shredded(pipeline: Pipeline, item: Item) -> Shredded:
+    return Shredded(item.key, pipeline.listing(item), item.landed.bytes if item.landed else 0, 0.0, 1, 0, already=True)
+
+
+def load_chosen(pipeline: Pipeline, keys: Collection[ItemKey]) -> Iterator[Event]:
+    """Loads chosen items in the manifest's order; those that are in the warehouse are told as `already`.
+
+    Raises OutOfOrder if anything that is not chosen comes before one of them, before anything is done.
+    """
+    ordered = check_order(pipeline, keys)
+    step = pipeline.manifest.step(FEED, LOAD)
+    state = pipeline.manifest.state(step.application).feed(FEED)
+    for key in sorted(set(keys) - set(ordered)):
+        item = pipeline.manifest.item(key)
+        record = item.processed_by(step.application, state.serving_epoch)
+        if record:
+            late = item.is_late_for(step.application)
+            yield Loaded(key, record.data["rows"], record.data["bytes"], 0.0, 0.0, 0, late, already=True)
+    if not ordered:
+        return
+    with pipeline.lease(LOAD) as lease:
+        unsettled = pipeline.manifest.unsettled(lease)
+        while ordered:
+            verdict = unsettled or pipeline.manifest.next(FEED, LOAD, holding=True)
+            unsettled = None
+            if isinstance(verdict, Abandoned):
+                settled = pipeline.settle(lease, verdict)
+                if settled:
+                    yield settled
+                    ordered = [key for key in ordered if key != settled.key]
+            elif isinstance(verdict, Ready) and verdict.item.key == ordered[0]:
+                try:
+                    yield pipeline.load(lease, verdict)
+                except ConditionFailed:
+                    continue  # something was registered or resolved meanwhile: look again
+                ordered = ordered[1:]
+            else:
+                raise OutOfOrder(_not_next(ordered[0], verdict))
+
+
+def _not_next(key: ItemKey, verdict: Ready | Blocked | Idle) -> str:
+    if isinstance(verdict, Ready):
+        return f"{key.name} is not next any more: {verdict.item.key.name} is. Ask again"
+    if isinstance(verdict, Blocked):
+        return f"{verdict.item.key.name} blocks the feed: {verdict.reason}. Do this first: {verdict.command}"
+    return f"{key.name} is done or skipped already"

@@ -1,0 +1,138 @@
+"""What happens on the way from landing to warehouse, as values that the command line prints and Dagster records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from manifest_platform.listing import Listing, Table
+from manifest_platform.manifest import Failure, ItemKey, Landed
+
+
+@dataclass(frozen=True)
+class DiscoveryReport:
+    """What one look at the landing root found, by name. `requests`: to the object storage.
+
+    `landed` is all that it saw and the manifest has: registered now or before.
+    """
+
+    new: tuple[str, ...]
+    late: tuple[str, ...]
+    quarantined: tuple[str, ...]
+    changed: tuple[str, ...]
+    unparseable: tuple[str, ...]
+    incomplete: tuple[str, ...]
+    known: int
+    requests: int
+    landed: tuple[Landed, ...] = ()
+
+    @property
+    def registered(self) -> tuple[str, ...]:
+        """All that the manifest did not know before."""
+        return (*self.new, *self.late, *self.quarantined)
+
+
+@dataclass(frozen=True)
+class Shredded:
+    """An item was shredded. `seconds` are those of its batch of `batch` items; `bytes_in` what was read."""
+
+    key: ItemKey
+    listing: Listing
+    bytes_in: int
+    seconds: float
+    batch: int
+    requests: int
+    already: bool = False
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An item is in the warehouse. `lag_seconds`: from its discovery to the COMMIT. `already`: it was there before.
+
+    `tables` are those of its listing; none where it was there before.
+    """
+
+    key: ItemKey
+    rows: dict[str, int]
+    bytes: int
+    seconds: float
+    lag_seconds: float
+    requests: int
+    late: bool = False
+    already: bool = False
+    tables: tuple[Table, ...] = ()
+
+    @property
+    def row_count(self) -> int:
+        """Rows over all tables, bad rows included."""
+        return sum(self.rows.values())
+
+
+@dataclass(frozen=True)
+class ItemFailed:
+    """An attempt at an item failed and is recorded as Failed."""
+
+    key: ItemKey
+    application: str
+    failure: Failure
+
+
+@dataclass(frozen=True)
+class ShredStarted:
+    """A Spark job for a batch of items begins."""
+
+    items: int
+    bytes: int
+
+
+Event = ShredStarted | Shredded | Loaded | ItemFailed
+
+
+class Stop(StrEnum):
+    """Why a drain ended."""
+
+    IDLE = "idle"
+    BLOCKED = "blocked"
+    BUDGET_ITEMS = "budget of items"
+    BUDGET_SECONDS = "budget of seconds"
+    BUSY = "busy"
+    UNAVAILABLE = "unavailable"
+    FENCED = "fenced"
+
+
+@dataclass
+class DrainReport:
+    """What a drain did and why it stopped. `command` helps where it is blocked; times are UTC."""
+
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    shredded: int = 0
+    loaded: int = 0
+    failed: int = 0
+    rows: int = 0
+    bytes: int = 0
+    requests: int = 0
+    seconds: float = 0.0
+    stop: Stop = Stop.IDLE
+    item: str | None = None
+    reason: str = ""
+    command: str = ""
+
+    def count(self, event: Event) -> None:
+        """Adds what happened."""
+        if isinstance(event, Shredded):
+            self.shredded += 1
+            self.bytes += event.bytes_in
+        elif isinstance(event, Loaded):
+            self.loaded += 1
+            self.rows += event.row_count
+        elif isinstance(event, ItemFailed):
+            self.failed += 1
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much one drain may do: so many items shredded, as many loaded; and seconds, after which nothing new is begun."""
+
+    items: int | None = None
+    seconds: float | None = None

@@ -1,0 +1,420 @@
+"""One feed from landing to warehouse: how items are discovered, shredded, loaded and settled.
+
+Belongs here: each kind of work on claimed items. In which order they are taken is in `drain` and `chosen`, and what may be
+taken at all is decided by the manifest alone.
+"""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import os
+import socket
+import time
+import traceback
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from manifest_platform import __version__, failpoints, storage
+from manifest_platform.config import Config
+from manifest_platform.landing.errors import LandingError, LandingUnavailable
+from manifest_platform.landing.snowplow import (
+    Look,
+    Marker,
+    RunDirectory,
+    Settle,
+    complete_runs,
+    list_runs,
+    parse_run_name,
+    read_run,
+)
+from manifest_platform.listing import BAD_TABLE, Listing, Table
+from manifest_platform.manifest import (
+    OUTPUT,
+    Abandoned,
+    Application,
+    Claim,
+    Failure,
+    Item,
+    ItemKey,
+    Landed,
+    Lease,
+    Manifest,
+    Payload,
+    Ready,
+    Refused,
+    State,
+    Step,
+)
+from manifest_platform.manifest.records import format_time, parse_time
+from manifest_platform.pipeline.events import DiscoveryReport, ItemFailed, Loaded, Shredded
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from manifest_platform.shred.snowplow import Directory
+    from manifest_platform.warehouse.apply import AlreadyApplied, Applied, LedgerEntry, Load, Warehouse
+
+log = logging.getLogger(__name__)
+
+FEED = "enriched"
+SHRED, LOAD = "shred", "load"
+
+
+class Pipeline:
+    """One dataset's enriched feed: landing root, manifest, shredder, warehouse. Close it after use.
+
+    `run_id` is the orchestrator's run, kept in every record and lease; `author` names who is behind an operator's command.
+    """
+
+    def __init__(self, config: Config, dataset: str, run_id: str | None = None, author: str | None = None):
+        self.config, self.name = config, dataset
+        self.dataset = config.datasets[dataset]
+        self.manifest = Manifest(
+            self._open_store(), dataset, {FEED: self._steps()}, author or f"manifest-platform {__version__}", run_id
+        )
+        self._stack = ExitStack()
+        self._stack.callback(self.manifest.store.close)
+
+    def _open_store(self):
+        from manifest_platform.manifest.sql import SqlStore
+
+        return SqlStore(self.config.manifest.store)
+
+    def _steps(self) -> tuple[Step, ...]:
+        attempts = self.config.lease.max_attempts
+        return (
+            Step(Application(SHRED, __version__), max_attempts=attempts),
+            Step(
+                Application(LOAD, __version__),
+                upstream=(SHRED,),
+                order="strict",
+                late=self.dataset.load.late,
+                max_attempts=attempts,
+            ),
+        )
+
+    def close(self) -> None:
+        """Gives connections back."""
+        self._stack.close()
+
+    def __enter__(self) -> Pipeline:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    @property
+    def root(self) -> str:
+        """The landing root, as a URI."""
+        return storage.as_uri(self.dataset.landing.root)
+
+    @cached_property
+    def warehouse(self) -> Warehouse:
+        """The dataset's tables in the warehouse; connects at first use."""
+        from manifest_platform.warehouse.apply import Warehouse
+        from manifest_platform.warehouse.duckdb import DuckDB
+
+        warehouse = Warehouse(DuckDB(self.config.warehouse.path), self.name)
+        self._stack.callback(warehouse.close)
+        return warehouse
+
+    def key(self, item: str) -> ItemKey:
+        """The key of an item named by run name or URI. Raises Refused for a name that is no run's, UnknownItem."""
+        name = item.rstrip("/").rsplit("/", 1)[-1]
+        parsed = parse_run_name(name)
+        if parsed is None:
+            raise Refused(f"{item!r} is neither a run name (run=YYYY-MM-DD-HH-MM-SS) nor a URI that ends in one")
+        if "/" not in item:
+            return self.manifest.find(FEED, parsed.sort)
+        return self.manifest.item(ItemKey(FEED, parsed.sort, storage.as_uri(item))).key
+
+    # Discovery
+
+    @property
+    def _completeness(self) -> Marker | Settle:
+        landing = self.dataset.landing
+        return Marker(landing.marker) if landing.complete == "marker" else Settle(landing.settle_seconds)
+
+    def discover(self, everything: bool = False) -> DiscoveryReport:
+        """Looks at the landing root and registers complete directories that the manifest does not know.
+
+        Looks from the watermark's logical time minus the look-back on, or at `everything`. Raises LandingError.
+        """
+        listing = list_runs(self.root, None if everything else self._look_from(), self._completeness)
+        landed = {run.name: _landed(run) for run in listing.runs}
+        known = self.manifest.known(FEED, [one.key for one in landed.values()])
+        unknown = [run for run in listing.runs if landed[run.name].key.id not in known]
+        looks = {
+            name: Look(look["checksum"], parse_time(look["first_seen"])) for name, look in self.manifest.looks(FEED).items()
+        }
+        complete, next_looks = complete_runs(unknown, self._completeness, looks, datetime.now(UTC))
+        found = self.manifest.discover(
+            FEED, [landed[run.name] for run in complete] + [one for one in landed.values() if one.key.id in known]
+        )
+        done = {run.name for run in complete}
+        settling = {name: look for name, look in next_looks.items() if name not in done}
+        if settling != looks:
+            self.manifest.keep_looks(
+                FEED,
+                {
+                    name: {"checksum": look.checksum, "first_seen": format_time(look.first_seen)}
+                    for name, look in settling.items()
+                },
+            )
+        names = {
+            outcome: tuple(one.landed.key.name for one in found if one.outcome == outcome)
+            for outcome in ("new", "late", "quarantined", "changed", "known")
+        }
+        return DiscoveryReport(
+            new=names["new"],
+            late=names["late"],
+            quarantined=names["quarantined"],
+            changed=names["changed"],
+            unparseable=tuple(listing.unparseable),
+            incomplete=tuple(run.name for run in unknown if run.name not in done),
+            known=len(names["known"]),
+            requests=listing.requests,
+            landed=tuple(one.landed for one in found),
+        )
+
+    def _look_from(self) -> datetime | None:
+        watermark = self.manifest.state(Application(LOAD)).feed(FEED).watermark
+        if not watermark:
+            return None
+        parsed = parse_run_name(ItemKey.at(FEED, watermark).name)
+        return parsed.time - timedelta(days=self.dataset.landing.look_back_days) if parsed else None
+
+    # Work
+
+    @contextmanager
+    def lease(self, application: str) -> Generator[Lease]:
+        """The lease of a step, kept alive while the block runs. Raises LeaseBusy."""
+        holder = f"{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}"
+        duration = timedelta(seconds=self.config.lease.seconds)
+        with self.manifest.acquire(FEED, application, holder, duration) as lease:
+            yield lease
+
+    def free_abandoned(self, lease: Lease, items: Iterable[Item]) -> int:
+        """Frees those of the items that a dead worker left unshredded; returns how many.
+
+        What it wrote is named by no record, so nothing is asked. The lease is what makes its holder dead.
+        """
+        freed = 0
+        for item in items:
+            blocker = item.blocker()
+            if blocker and blocker.state is State.PROCESSING and blocker.application.key == SHRED:
+                self.manifest.abandon(lease, Abandoned(item, blocker))
+                freed += 1
+        return freed
+
+    def shred(self, lease: Lease, spark: Callable[[], SparkSession], items: Sequence[Item]) -> list[Shredded | ItemFailed]:
+        """Shreds items that are ready, in one Spark job; each ends Processed or Failed on its own."""
+        from manifest_platform.shred.snowplow import Options, ShredFailure, shred
+
+        session = spark()  # before any claim: a Spark that does not start is no failure of an item
+        started, requests = time.monotonic(), self.manifest.store.requests
+        claims = {one.item.key.id: one for one in self.manifest.claim(lease, items)}
+        outcomes: list[Shredded | ItemFailed] = []
+        directories: list[Directory] = []
+        for claim in claims.values():
+            try:
+                directories.append(self._directory(claim))
+            except (LandingError, Refused) as error:
+                kind = "transient" if isinstance(error, LandingUnavailable) else "permanent"
+                outcomes.append(self._fail(claim, Failure(kind, str(error), type(error).__name__)))
+        bad = self.dataset.shred.bad_rows
+        options = Options(
+            split_size=self.dataset.shred.split_mib << 20, max_bad_count=bad.max_count, max_bad_share=bad.max_share
+        )
+        try:
+            results = shred(session, directories, self._resolver, options) if directories else []
+        except Exception as error:
+            for claim in claims.values():
+                if claim.item.key.id in {directory.item for directory in directories}:
+                    outcomes.append(self._fail(claim, _passing(error)))
+            return outcomes
+        lease.check()
+        seconds = time.monotonic() - started
+        each = (self.manifest.store.requests - requests) // max(1, len(claims))
+        for result in results:
+            claim = claims[result.item]
+            if isinstance(result, ShredFailure):
+                outcomes.append(self._fail(claim, Failure(result.kind, result.message)))
+                continue
+            before = self.manifest.store.requests
+            self.manifest.complete(claim, _shredded_payload(claim, result, self._listing_uri(claim)))
+            used = each + self.manifest.store.requests - before
+            bytes_in = claim.item.landed.bytes if claim.item.landed else 0
+            outcomes.append(Shredded(claim.item.key, result, bytes_in, seconds, len(claims), used))
+        return outcomes
+
+    @cached_property
+    def _resolver(self):
+        from manifest_platform.shred.iglu import Resolver
+
+        return Resolver(self.dataset.shred.schemas)
+
+    def _output(self, claim: Claim) -> str:
+        output = storage.as_uri(self.dataset.shred.output)
+        return f"{output}/{self.name}/{claim.item.key.name}/{claim.processing.record_id}"
+
+    def _listing_uri(self, claim: Claim) -> str:
+        return f"{self._output(claim)}/listing.json"
+
+    def _directory(self, claim: Claim) -> Directory:
+        """The files to shred, as they are now. Raises Refused if they are not those that were discovered."""
+        from manifest_platform.shred.snowplow import Directory
+
+        key, landed = claim.item.key, claim.item.landed
+        run = read_run(key.id, self._completeness)
+        if landed and run.checksum != landed.checksum:
+            raise Refused(
+                f"{key.id} was rewritten after its discovery ({landed.files} files, {landed.bytes:,} bytes then;"
+                f" {len(run.files)} files, {run.bytes:,} bytes now): put the first content back and resolve it, or skip it"
+            )
+        files = tuple((file.uri, file.size) for file in run.files)
+        return Directory(key.id, files, self._output(claim), claim.processing.record_id)
+
+    def _fail(self, claim: Claim, failure: Failure) -> ItemFailed:
+        self.manifest.fail(claim, failure)
+        return ItemFailed(claim.item.key, claim.step.application.key, failure)
+
+    def settle(self, lease: Lease, abandoned: Abandoned) -> Loaded | None:
+        """Ends what a dead worker had begun to load: completes what the ledger has, fails what it lacks.
+
+        The fence is raised to this lease's token first, so that the answer is final. Raises Unavailable.
+        """
+        state = self.manifest.state(lease.application)
+        feed = state.feed(FEED)
+        self._raise_fence(lease, state.epoch)
+        key = abandoned.item.key
+        entry = self.warehouse.ledger_entry(FEED, key.id, feed.serving_epoch)
+        if entry is None:
+            self.manifest.abandon(lease, abandoned)
+            log.warning("%s was left unfinished and is not in the ledger", key.name)
+            return None
+        listing = self.listing(abandoned.item)
+        self.manifest.adopt(lease, abandoned, entry.epoch, _loaded_payload(entry, listing))
+        return self._loaded(abandoned.item, entry, listing, 0.0, 0, already=True)
+
+    def _raise_fence(self, lease: Lease, epoch: int) -> None:
+        """Raises the fence; a sink that knows a newer token than the newest lease has outlived the manifest's backup."""
+        from manifest_platform.warehouse.errors import Fenced
+
+        try:
+            self.warehouse.raise_fence(FEED, lease.token, epoch)
+        except Fenced as fenced:
+            if fenced.epoch > epoch:
+                raise
+            lease.raise_token(fenced.token)
+            self.warehouse.raise_fence(FEED, lease.token, epoch)
+
+    def load(self, lease: Lease, ready: Ready) -> Loaded | ItemFailed:
+        """Loads the item that is next: claim, apply, complete.
+
+        Raises ConditionFailed if it is not next any more, Fenced and Unavailable (nothing is recorded then: the next
+        holder of the lease settles the item), ClaimLost.
+        """
+        from manifest_platform.warehouse.apply import AlreadyApplied, Load
+        from manifest_platform.warehouse.errors import Behind, PermanentFailure, Unclear
+
+        started, requests = time.monotonic(), self.manifest.store.requests
+        [claim] = self.manifest.claim(lease, [ready.item], ready.state)
+        failpoints.reach("load.claimed")
+        state, key, landed = ready.state, ready.item.key, ready.item.landed
+        feed = state.feed(FEED)
+        try:
+            listing = self.listing(ready.item)
+            load = Load(
+                item=key.id,
+                feed=FEED,
+                position=key.position,
+                epoch=state.epoch,
+                serving_epoch=feed.serving_epoch,
+                token=lease.token,
+                record_id=claim.processing.record_id,
+                checksum=landed.checksum if landed else "",
+                listing=listing,
+                late=ready.item.is_late_for(lease.application),
+            )
+            lease.check()
+            applied = self._apply(lease, load)
+        except Unclear:
+            settled = self.settle(lease, Abandoned(claim.item, claim.processing))
+            return settled or ItemFailed(key, LOAD, Failure("lease_expired", "COMMIT failed; the ledger lacks the item"))
+        except (PermanentFailure, Behind, FileNotFoundError) as error:
+            return self._fail(claim, Failure("permanent", str(error), type(error).__name__, traceback.format_exc()))
+        self.manifest.complete(claim, _loaded_payload(applied.entry, listing))
+        seconds, used = time.monotonic() - started, self.manifest.store.requests - requests
+        return self._loaded(ready.item, applied.entry, listing, seconds, used, isinstance(applied, AlreadyApplied))
+
+    def _apply(self, lease: Lease, load: Load) -> Applied | AlreadyApplied:
+        """Applies under the lease's token, or above it where the sink outlived the manifest's backup."""
+        import dataclasses
+
+        from manifest_platform.warehouse.errors import Fenced
+
+        try:
+            return self.warehouse.apply(load)
+        except Fenced as fenced:
+            if fenced.epoch > load.epoch:
+                raise
+            lease.raise_token(fenced.token)
+            return self.warehouse.apply(dataclasses.replace(load, token=lease.token))
+
+    def _loaded(
+        self, item: Item, entry: LedgerEntry, listing: Listing, seconds: float, requests: int, already: bool = False
+    ) -> Loaded:
+        lag = (entry.applied_at.replace(tzinfo=UTC) - item.records[0].timestamp).total_seconds()
+        return Loaded(
+            item.key, entry.rows, listing.bytes, seconds, max(0.0, lag), requests, entry.late, already, listing.tables
+        )
+
+    def recent_tables(self, records: int) -> list[Table]:
+        """The tables of the newest items that were shredded, by name: of those that the newest records tell of."""
+        tables: dict[str, Table] = {}
+        for record in self.manifest.newest(FEED, records):
+            listing = record.data.get("listing")
+            named = set(record.data.get("tables", ())) if record.application.name == SHRED else set()
+            if listing and named - tables.keys():
+                tables = {table.name: table for table in Listing.read(listing).tables} | tables
+        return [tables[name] for name in sorted(tables)]
+
+    def listing(self, item: Item) -> Listing:
+        """What the completed shredding of an item wrote. Raises Refused if it is not shredded."""
+        record = item.processed_by(Application(SHRED))
+        if record is None:
+            raise Refused(f"{item.key.name} is not shredded yet")
+        return Listing.read(record.data["listing"])
+
+
+def _landed(run: RunDirectory) -> Landed:
+    return Landed(ItemKey(FEED, run.sort, run.uri), len(run.files), run.bytes, run.checksum)
+
+
+def _shredded_payload(claim: Claim, listing: Listing, uri: str) -> Payload:
+    tables = sorted({table.name for table in listing.tables} - {BAD_TABLE})
+    data = {
+        "listing": uri,
+        "lines": listing.lines,
+        "good": listing.good,
+        "bad": listing.bad,
+        "bytes": listing.bytes,
+        "tables": tables,
+    }
+    return Payload(OUTPUT, data)
+
+
+def _loaded_payload(entry: LedgerEntry, listing: Listing) -> Payload:
+    applied_at = entry.applied_at.replace(tzinfo=UTC).isoformat()
+    return Payload(OUTPUT, {"rows": entry.rows, "bytes": listing.bytes, "late": entry.late, "applied_at": applied_at})
+
+
+def _passing(error: Exception) -> Failure:
+    """A failure of a whole Spark job: a fault of the cluster until it has happened too often."""
+    text = "".join(traceback.format_exception(error))
+    return Failure("transient", f"the Spark job failed: {error}", type(error).__name__, text)
