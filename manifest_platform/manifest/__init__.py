@@ -1,0 +1,74 @@
+"""The control plane: an append-only log of events on items, and what it allows next.
+
+Pure Python above a store: `records` and `item` (one event, one directory), `dataset` (order, epochs, what counts as done),
+`transitions` (every change, as a pure function), `lease`, `manifest` (the operations), `store` and its drivers.
+"""
+
+from manifest_platform.manifest.dataset import (
+    Abandoned,
+    Blocked,
+    FeedState,
+    Idle,
+    LeaseState,
+    Ready,
+    Standing,
+    Step,
+    StepState,
+    Verdict,
+)
+from manifest_platform.manifest.item import InvalidKey, Item, ItemKey, Landed
+from manifest_platform.manifest.lease import Lease, LeaseLost
+from manifest_platform.manifest.manifest import Discovered, Manifest, Survey, UnknownItem
+from manifest_platform.manifest.records import (
+    EVERYONE,
+    LANDED,
+    OUTPUT,
+    Application,
+    CouplingViolation,
+    Payload,
+    Record,
+    State,
+)
+from manifest_platform.manifest.store import ConditionFailed, OutcomeUnknown, Store, StoreError, StoreUnavailable
+from manifest_platform.manifest.transitions import Claim, ClaimLost, Failure, LeaseBusy, Refused
+
+__all__ = [
+    "EVERYONE",
+    "LANDED",
+    "OUTPUT",
+    "Abandoned",
+    "Application",
+    "Blocked",
+    "Claim",
+    "ClaimLost",
+    "ConditionFailed",
+    "CouplingViolation",
+    "Discovered",
+    "Failure",
+    "FeedState",
+    "Idle",
+    "InvalidKey",
+    "Item",
+    "ItemKey",
+    "Landed",
+    "Lease",
+    "LeaseBusy",
+    "LeaseLost",
+    "LeaseState",
+    "Manifest",
+    "OutcomeUnknown",
+    "Payload",
+    "Ready",
+    "Record",
+    "Refused",
+    "Standing",
+    "State",
+    "Step",
+    "StepState",
+    "Store",
+    "StoreError",
+    "StoreUnavailable",
+    "Survey",
+    "UnknownItem",
+    "Verdict",
+]

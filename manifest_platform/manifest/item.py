@@ -1,0 +1,187 @@
+"""An item: one landed directory, as the fold of its records.
+
+Belongs here: what the records of one item add up to (validity, what blocks it, who is done with it, who is to skip it).
+What that means for a feed's order is in `dataset`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from manifest_platform.manifest.records import (
+    LANDED,
+    Application,
+    Payload,
+    Record,
+    State,
+    coupling_problem,
+)
+
+_KEY_TEXT = re.compile(r"[\x24-\x7e]+")
+
+
+class InvalidKey(ValueError):
+    """A feed, sort key or item id that the manifest's keys cannot hold."""
+
+
+def check_key_text(name: str, text: str) -> None:
+    """Raises InvalidKey for text that cannot be a part of the store's keys."""
+    if not _KEY_TEXT.fullmatch(text):
+        raise InvalidKey(f"{name} {text!r} must be printable ASCII without spaces, '!', '\"' or '#'")
+
+
+@dataclass(frozen=True, order=True)
+class ItemKey:
+    """Where an item stands: its feed, its sort key (logical time, as text) and its id (its URI).
+
+    Raises InvalidKey for text with characters outside `$` to `~`: a `#` or anything below it would break the order of
+    the store's keys.
+    """
+
+    feed: str
+    sort: str
+    id: str
+
+    def __post_init__(self) -> None:
+        for name, text in (("feed", self.feed), ("sort key", self.sort), ("item id", self.id)):
+            check_key_text(name, text)
+
+    @property
+    def position(self) -> str:
+        """The item's place in its feed's total order: text, compared bytewise."""
+        return f"{self.sort}#{self.id}"
+
+    @property
+    def name(self) -> str:
+        """The short name for people: the last segment of the URI."""
+        return self.id.rstrip("/").rsplit("/", 1)[-1]
+
+    @classmethod
+    def at(cls, feed: str, position: str) -> ItemKey:
+        """The key of a position."""
+        sort, _, id_ = position.partition("#")
+        return cls(feed, sort, id_)
+
+
+@dataclass(frozen=True)
+class Landed:
+    """A complete directory that discovery found: its key, number of files, size in bytes, checksum of names and contents.
+
+    `start` and `stop` bound the source's time window, for feeds that have windows.
+    """
+
+    key: ItemKey
+    files: int
+    bytes: int
+    checksum: str
+    start: str | None = None
+    stop: str | None = None
+
+    def payload(self, late_for: Sequence[str] = ()) -> Payload:
+        """The payload of the item's New record."""
+        data: dict[str, Any] = {
+            "uri": self.key.id,
+            "files": self.files,
+            "bytes": self.bytes,
+            "checksum": self.checksum,
+            "start": self.start,
+            "stop": self.stop,
+        }
+        return Payload(LANDED, {**data, "late": list(late_for)} if late_for else data)
+
+
+@dataclass(frozen=True)
+class Item:
+    """All records of one item, in sequence order."""
+
+    key: ItemKey
+    records: tuple[Record, ...]
+
+    @property
+    def sequence(self) -> int:
+        """The newest record's sequence number; 0 for an item without records."""
+        return self.records[-1].sequence if self.records else 0
+
+    @cached_property
+    def landed(self) -> Landed | None:
+        """The directory as discovery first saw it; None for an item that no discovery put there."""
+        for record in self.records:
+            if record.state is State.NEW and record.payload and record.payload.schema == LANDED:
+                data = record.data
+                return Landed(self.key, data["files"], data["bytes"], data["checksum"], data["start"], data["stop"])
+        return None
+
+    @property
+    def problems(self) -> list[str]:
+        """Every rule that the stored records break, in record order; empty for a valid item."""
+        found: list[str] = []
+        for expected, record in enumerate(self.records, start=1):
+            if record.item != self.key.id:
+                found.append(f"record {record.record_id} ({record.state}) of {record.item} lies among those of {self.key.id}")
+            if record.sequence != expected:
+                found.append(f"record {record.record_id} of {record.item} has number {record.sequence}, not {expected}")
+            if problem := coupling_problem(record, self.records):
+                found.append(problem)
+        return found
+
+    def with_record(self, record: Record) -> Item:
+        """The item after one more record."""
+        return Item(self.key, (*self.records, record))
+
+    def blocker(self, serving_epoch: int = 0) -> Record | None:
+        """The earliest record that blocks the item; None where nothing does.
+
+        A Processing blocks until a Processed, Failed or Resolved points at it, a Failed until a Resolved does. Records of
+        an epoch below `serving_epoch` are superseded and block nothing.
+        """
+        consumed = {record.previous for record in self.records if record.state is not State.SKIPPED}
+        resolved = {record.previous for record in self.records if record.state is State.RESOLVED}
+        for record in self.records:
+            if record.epoch is not None and record.epoch < serving_epoch:
+                continue
+            open_processing = record.state is State.PROCESSING and record.record_id not in consumed
+            open_failure = record.state is State.FAILED and record.record_id not in resolved
+            if open_processing or open_failure:
+                return record
+        return None
+
+    def processed_by(self, application: Application, serving_epoch: int = 0) -> Record | None:
+        """The newest Processed record of an application, of an epoch not below `serving_epoch`; None if it is not done."""
+        for record in reversed(self.records):
+            in_epoch = record.epoch is None or record.epoch >= serving_epoch
+            if record.state is State.PROCESSED and in_epoch and application.is_done_by(record.application):
+                return record
+        return None
+
+    def skipped_for(self, application: Application) -> Record | None:
+        """The Skipped record that stops an application; a later New record lifts it, unless it only marks the item late."""
+        for record in reversed(self.records):
+            if record.state is State.NEW and not record.data.get("keeps_skips"):
+                return None
+            if record.state is State.SKIPPED and application.is_stopped_by(record.application):
+                return record
+        return None
+
+    def is_late_for(self, application: Application) -> bool:
+        """Whether the item arrived behind the watermark of an application's feed."""
+        return any(application.key in record.data.get("late", ()) for record in self.records if record.state is State.NEW)
+
+    def lost_leases(self, application: Application) -> int:
+        """How often in a row an attempt of the application ended without a word or by a passing fault.
+
+        Counted since the last attempt that went well or that a person resolved; the policy of automatic retries is bounded
+        by it.
+        """
+        count = 0
+        for record in self.records:
+            if record.application.key != application.key:
+                continue
+            if record.state is State.FAILED and record.data.get("kind") in ("lease_expired", "transient"):
+                count += 1
+            elif record.state is State.PROCESSED or (record.state is State.RESOLVED and not record.data.get("automatic")):
+                count = 0
+        return count

@@ -1,0 +1,161 @@
+"""A held lease: its row in the store, and the thread that keeps it alive.
+
+Belongs here: heartbeats and what a worker learns from them. Safety never rests on them: a claim is conditional on the lease's
+row, a commit on the sink's fence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from uuid import uuid4
+
+from manifest_platform.manifest.dataset import LeaseState
+from manifest_platform.manifest.records import Application
+from manifest_platform.manifest.store import ConditionFailed, OutcomeUnknown, Put, Store, StoreError, Write, transact_once
+from manifest_platform.manifest.transitions import ClaimLost, expire, lease_key
+
+log = logging.getLogger(__name__)
+
+HEARTBEATS_PER_DURATION = 3
+
+
+class LeaseLost(ClaimLost):
+    """The lease ran out or was taken over: the worker must stop before its next write."""
+
+
+def write_lease(
+    store: Store, partition: str, application: Application, feed: str, lease: LeaseState, writes: Sequence[Write] = ()
+) -> LeaseState:
+    """Puts a lease's row over the version it was read at, together with other writes; returns it with its new version."""
+    own = Put(lease_key(application, feed), lease.to_dict(), lease.version)
+    transact_once(store, partition, [own, *writes], mark="nonce")
+    return dataclasses.replace(lease, version=lease.version + 1)
+
+
+class Lease:
+    """The right of one worker to work on (application, feed). A context manager: leaving it gives the lease back.
+
+    A heartbeat at a third of the duration extends it, on a thread of its own. `lost` is set as soon as the worker can
+    know that it does not hold the lease any more; `token` tells this grant from every other. `settled`: whether the item that
+    the holder before left behind is known to be ended.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        partition: str,
+        application: Application,
+        feed: str,
+        state: LeaseState,
+        duration: timedelta,
+        clock: Callable[[], datetime],
+    ):
+        self.application, self.feed = application, feed
+        self.lost = threading.Event()
+        self.settled = state.current is None
+        self._store, self._partition, self._clock, self._duration = store, partition, clock, duration
+        self._state = state
+        self._unclear: LeaseState | None = None
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name=f"heartbeat {application.key} {feed}", daemon=True)
+        self._thread.start()
+
+    @property
+    def token(self) -> int:
+        """The fencing token of this grant."""
+        return self._state.token
+
+    @property
+    def current(self) -> str | None:
+        """The position of the item claimed last under this lease's row, by whichever holder."""
+        return self._state.current
+
+    def check(self) -> None:
+        """Raises LeaseLost if the lease is known to be lost."""
+        if self.lost.is_set():
+            raise LeaseLost(f"the lease of {self.application.key} on feed {self.feed} (token {self.token}) is lost")
+
+    def transact(self, writes: list[Write], current: str | None = None) -> None:
+        """Writes under the lease: on condition that its row is still this grant's. `current` becomes the claimed item.
+
+        Raises LeaseLost if it is not, and ConditionFailed for the other writes.
+        """
+        with self._lock:
+            self.check()
+            self._read_back()
+            changed = dataclasses.replace(self._state, current=current) if current else self._state
+            self._write(dataclasses.replace(changed, expires_at=self._clock() + self._duration), writes)
+
+    def heartbeat(self) -> None:
+        """Extends the lease by its duration. Raises LeaseLost if somebody else has it."""
+        self.transact([])
+
+    def raise_token(self, above: int) -> None:
+        """Takes the lease again under a token above `above`, which a sink that knows more than the manifest has seen."""
+        with self._lock:
+            self.check()
+            self._read_back()
+            self._write(dataclasses.replace(self._state, token=max(self.token, above) + 1), [])
+
+    def release(self) -> None:
+        """Ends the heartbeat and gives the lease back, so that the next worker need not wait. From then on it is lost."""
+        self._stopped.set()
+        self._thread.join()
+        with self._lock:
+            if self.lost.is_set():
+                return
+            try:
+                self._read_back()
+                self._write(expire(self._state, self._clock()), [])
+            except StoreError as error:
+                log.warning("lease of %s not given back, it runs out by itself: %s", self.application.key, error)
+            except LeaseLost:
+                return
+            finally:
+                self.lost.set()
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.release()
+
+    def _write(self, state: LeaseState, writes: list[Write]) -> None:
+        state = dataclasses.replace(state, nonce=str(uuid4()))
+        try:
+            self._state = write_lease(self._store, self._partition, self.application, self.feed, state, writes)
+        except ConditionFailed as error:
+            if any(write.sort == lease_key(self.application, self.feed) for write in error.failed):
+                self.lost.set()
+                self.check()
+            raise
+        except OutcomeUnknown:
+            self._unclear = state
+            raise
+
+    def _read_back(self) -> None:
+        """Finds out about a write whose outcome was unknown and could not be read then: the row is still this grant's."""
+        if self._unclear:
+            row = self._store.get(self._partition, lease_key(self.application, self.feed))
+            if row and row.data["nonce"] == self._unclear.nonce:
+                self._state = dataclasses.replace(self._unclear, version=row.version)
+            self._unclear = None
+
+    def _beat(self) -> None:
+        pause = self._duration.total_seconds() / HEARTBEATS_PER_DURATION
+        while not self._stopped.wait(pause):
+            try:
+                self.heartbeat()
+            except LeaseLost as error:
+                log.error("%s", error)
+                return
+            except StoreError as error:
+                log.warning("heartbeat of %s failed, trying again: %s", self.application.key, error)
+                if not self._state.is_live(self._clock()):
+                    self.lost.set()
+                    return

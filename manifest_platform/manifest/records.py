@@ -1,0 +1,187 @@
+"""The record: one append-only event on an item, and the only stored truth.
+
+Belongs here: what a record is made of, its stored form, and which records may follow which. What the records of an item
+add up to is in `item`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+from uuid import uuid4
+
+EVERYONE = "*"
+"""Application name of a Skipped record that stops every application."""
+
+LANDED = "iglu:com.manifest_platform/landed/jsonschema/1-0-0"
+"""New: {uri, files, bytes, checksum, start, stop, late: [application keys]}."""
+OUTPUT = "iglu:com.manifest_platform/output/jsonschema/1-0-0"
+"""Processed: {listing?, rows, bytes, …}: what the application made of the item."""
+FAILURE = "iglu:com.manifest_platform/failure/jsonschema/1-0-0"
+"""Failed: {kind: permanent | transient | lease_expired, message, exception?, traceback?}."""
+REASON = "iglu:com.manifest_platform/reason/jsonschema/1-0-0"
+"""Resolved, Skipped, New after the first: {reason, automatic?, late?: [application keys], keeps_skips?}."""
+
+
+class State(StrEnum):
+    """The state that a record puts its item in, for the record's application."""
+
+    NEW = "New"
+    PROCESSING = "Processing"
+    PROCESSED = "Processed"
+    FAILED = "Failed"
+    RESOLVED = "Resolved"
+    SKIPPED = "Skipped"
+
+
+_PREVIOUS: dict[State, tuple[State, ...]] = {
+    State.NEW: (),
+    State.PROCESSING: (State.NEW,),
+    State.PROCESSED: (State.PROCESSING,),
+    State.FAILED: (State.PROCESSING,),
+    State.RESOLVED: (State.FAILED, State.PROCESSING),
+}
+_NEEDS_PREVIOUS = {State.PROCESSED, State.FAILED, State.RESOLVED}
+
+
+class CouplingViolation(ValueError):
+    """A record that may not follow the records its item has; names every rule that it breaks."""
+
+
+@dataclass(frozen=True)
+class Application:
+    """Who works on an item: a name and, where one application serves several targets, an instance.
+
+    The version is kept for the audit log; it does not identify the application.
+    """
+
+    name: str
+    version: str = ""
+    instance: str | None = None
+
+    @property
+    def key(self) -> str:
+        """The identity, as it appears in keys of the store: `load` or `load:redshift-prod`."""
+        return f"{self.name}:{self.instance}" if self.instance else self.name
+
+    def is_done_by(self, other: Application) -> bool:
+        """Whether a Processed record of `other` counts for this application (no instance on either side means any)."""
+        either_open = self.instance is None or other.instance is None
+        return self.name == other.name and (either_open or self.instance == other.instance)
+
+    def is_stopped_by(self, skipped: Application) -> bool:
+        """Whether a Skipped record of `skipped` stops this application: by `*`, by name, or by name and instance."""
+        if skipped.name == EVERYONE:
+            return True
+        return skipped.name == self.name and skipped.instance in (None, self.instance)
+
+
+@dataclass(frozen=True)
+class Payload:
+    """Self-describing data of a record: the Iglu URI of its schema, and the data."""
+
+    schema: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """Who writes a record, in which run, when (UTC), and under which record id."""
+
+    author: str
+    run_id: str | None = None
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    record_id: str = field(default_factory=lambda: str(uuid4()))
+
+
+@dataclass(frozen=True)
+class Record:
+    """One event on an item. `sequence` counts from 1 within the item; `previous` is the record that this one consumes.
+
+    `epoch` is set by applications whose work belongs to an epoch of the warehouse (loads), `token` by those that work
+    under a lease.
+    """
+
+    item: str
+    sequence: int
+    record_id: str
+    state: State
+    application: Application
+    author: str
+    timestamp: datetime
+    previous: str | None = None
+    run_id: str | None = None
+    epoch: int | None = None
+    token: int | None = None
+    payload: Payload | None = None
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The payload's data; empty where there is no payload."""
+        return self.payload.data if self.payload else {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The stored form, JSON-ready."""
+        return {
+            "item": self.item,
+            "sequence": self.sequence,
+            "record_id": self.record_id,
+            "previous": self.previous,
+            "state": str(self.state),
+            "application": {
+                "name": self.application.name,
+                "version": self.application.version,
+                "instance": self.application.instance,
+            },
+            "author": self.author,
+            "run_id": self.run_id,
+            "timestamp": format_time(self.timestamp),
+            "epoch": self.epoch,
+            "token": self.token,
+            "payload": {"schema": self.payload.schema, "data": self.payload.data} if self.payload else None,
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Record:
+        """The record of its stored form."""
+        payload = data["payload"]
+        fields: dict[str, Any] = {
+            **data,
+            "state": State(data["state"]),
+            "application": Application(**data["application"]),
+            "timestamp": parse_time(data["timestamp"]),
+            "payload": Payload(payload["schema"], payload["data"]) if payload else None,
+        }
+        return cls(**fields)
+
+
+def coupling_problem(record: Record, others: Iterable[Record]) -> str | None:
+    """What is wrong with a record's link to a previous record of the same item; None where it is right."""
+    if record.state is State.SKIPPED:
+        return None
+    name = f"record {record.record_id} ({record.state}) of {record.item}"
+    allowed = _PREVIOUS[record.state]
+    if record.previous is None:
+        wanted = " or ".join(allowed)
+        return f"{name} must point at a {wanted}, and points at nothing" if record.state in _NEEDS_PREVIOUS else None
+    if not allowed:
+        return f"{name} must not point at another record, and points at {record.previous}"
+    target = next((other for other in others if other.record_id == record.previous), None)
+    if target is None:
+        return f"{name} points at {record.previous}, which the item does not have"
+    if target.state not in allowed:
+        return f"{name} must point at a {' or '.join(allowed)}, and points at {record.previous} ({target.state})"
+    return None
+
+
+def format_time(time: datetime) -> str:
+    """ISO 8601 in UTC with microseconds and `Z`, so that text order is time order."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_time(text: str) -> datetime:
+    """The time of `format_time`'s text."""
+    return datetime.fromisoformat(text)

@@ -1,0 +1,251 @@
+"""What the manifest's tests start from: a feed of two steps, items by number, a clock to turn, stores that lose answers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from manifest_platform.manifest import (
+    Application,
+    Blocked,
+    Claim,
+    ConditionFailed,
+    Item,
+    ItemKey,
+    Landed,
+    Lease,
+    Manifest,
+    OutcomeUnknown,
+    Payload,
+    Ready,
+    Record,
+    Standing,
+    State,
+    Step,
+    StepState,
+    Store,
+    StoreUnavailable,
+)
+from manifest_platform.manifest.records import OUTPUT
+from manifest_platform.manifest.store import Put, Row, Write
+from manifest_platform.manifest.transitions import pending_prefix, records_prefix, state_key
+
+FEED = "enriched"
+SHRED, LOAD = Application("shred"), Application("load")
+START = datetime(2026, 1, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+DONE = Payload(OUTPUT, {"rows": 1})
+
+Late = Literal["quarantine", "append"]
+Gap = Literal["none", "contiguous"]
+
+
+class Clock:
+    """A clock that goes only when told to."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def turn(self, by: timedelta) -> None:
+        self.now += by
+
+
+def steps(late: Late = "quarantine", gap: Gap = "none", max_attempts: int = 3) -> list[Step]:
+    return [
+        Step(SHRED, max_attempts=max_attempts),
+        Step(LOAD, upstream=("shred",), order="strict", late=late, gap=gap, max_attempts=max_attempts),
+    ]
+
+
+def manifest(store: Store, *, clock: Callable[[], datetime] | None = None, author: str = "test", **options: Any) -> Manifest:
+    return Manifest(store, "shop", {FEED: steps(**options)}, author, run_id=f"run-{author}", clock=clock or Clock())
+
+
+def key(number: int, feed: str = FEED) -> ItemKey:
+    return ItemKey(feed, f"2026-01-01-{number:03d}", f"s3://bucket/{feed}/run={number:03d}/")
+
+
+def landed(number: int, checksum: str = "as-landed", start: str | None = None, stop: str | None = None) -> Landed:
+    return Landed(key(number), files=1, bytes=10, checksum=checksum, start=start, stop=stop)
+
+
+def discover(of: Manifest, *numbers: int) -> list[str]:
+    return [found.outcome for found in of.discover(FEED, [landed(number) for number in numbers])]
+
+
+def lease(of: Manifest, application: Application = LOAD, holder: str = "worker") -> Lease:
+    return of.acquire(FEED, application.key, holder, HOUR)
+
+
+def kill(held: Lease) -> None:
+    """The holder's process is gone: no heartbeat, nothing given back."""
+    held._stopped.set()
+
+
+def shred(of: Manifest, *numbers: int) -> None:
+    with lease(of, SHRED) as held:
+        for claim in of.claim(held, [of.item(key(number)) for number in numbers]):
+            of.complete(claim, DONE)
+
+
+def land(of: Manifest, *numbers: int) -> None:
+    """Items that are discovered and shredded."""
+    discover(of, *numbers)
+    shred(of, *numbers)
+
+
+def ready(of: Manifest, application: Application = LOAD) -> Ready:
+    verdict = of.next(FEED, application.key, holding=True)
+    assert isinstance(verdict, Ready), verdict
+    return verdict
+
+
+def claim_next(of: Manifest, held: Lease) -> Claim:
+    verdict = ready(of, held.application)
+    [claim] = of.claim(held, [verdict.item], verdict.state)
+    return claim
+
+
+def load_next(of: Manifest) -> int:
+    """Loads what is next; says which item it was."""
+    with lease(of) as held:
+        claim = claim_next(of, held)
+        of.complete(claim, DONE)
+    return number_of(claim.item.key)
+
+
+def number_of(item: ItemKey) -> int:
+    return int(item.sort.rsplit("-", 1)[-1])
+
+
+def is_blocked(of: Manifest, number: int, standing: Standing, application: Application = LOAD) -> Blocked:
+    verdict = of.next(FEED, application.key)
+    assert isinstance(verdict, Blocked), verdict
+    assert (number_of(verdict.item.key), verdict.standing) == (number, standing)
+    return verdict
+
+
+def history(of: Manifest, number: int) -> list[str]:
+    return [f"{record.application.name} {record.state}" for record in of.history(key(number))]
+
+
+def set_state(of: Manifest, state: StepState, application: Application = LOAD) -> None:
+    of.store.transact(of.dataset, [Put(state_key(application), state.to_dict(), state.version)], f"by hand {state}")
+
+
+# Records by hand: what upstream's notation writes as P#1<-0
+
+
+def record(
+    state: State,
+    id_: str,
+    previous: str | None = None,
+    application: Application = LOAD,
+    *,
+    item: str = key(1).id,
+    sequence: int = 1,
+    **fields: Any,
+) -> Record:
+    return Record(item, sequence, id_, state, application, "test", START, previous, **fields)
+
+
+def item_of(*records: Record) -> Item:
+    """An item of records, numbered in the order given."""
+    return Item(key(1), tuple(dataclasses.replace(one, sequence=at) for at, one in enumerate(records, start=1)))
+
+
+# What is kept beside the log must be what the log says
+
+
+def assert_kept(of: Manifest, late: Late) -> None:
+    """Counters, watermark and waiting rows equal what the records of all items add up to."""
+    items = list(of.items(FEED))
+    assert not [problem for item in items for problem in item.problems]
+    kept = of.state(LOAD).feed(FEED)
+    counted = {"applied": 0, "skipped": 0, "late": 0, "quarantined": 0}
+    waiting: dict[str, set[str]] = {"shred": set(), "load": set()}
+    watermark = ""
+    for item in items:
+        behind = item.is_late_for(LOAD)
+        if not item.processed_by(SHRED) and not item.skipped_for(SHRED):
+            waiting["shred"].add(item.key.position)
+        if item.processed_by(LOAD):
+            counted["applied"] += 1
+            watermark = watermark if behind else max(watermark, item.key.position)
+        elif item.skipped_for(LOAD):
+            counted["skipped"] += 1
+        elif behind:
+            counted["late" if late == "append" else "quarantined"] += 1
+            if late == "append":
+                waiting["load"].add(item.key.position)
+    assert {name: getattr(kept, name) for name in counted} == counted
+    assert kept.watermark == watermark
+    for application in (SHRED, LOAD):
+        prefix = pending_prefix(application, FEED)
+        rows = of.store.query(of.dataset, prefix)
+        assert {row.sort.removeprefix(prefix) for row in rows} == waiting[application.key], application
+
+
+def dump(of: Manifest) -> list[tuple]:
+    """The whole manifest without what differs from run to run: ids, nonces and row versions of leases."""
+    names = {row.data["record_id"]: row.sort for row in of.store.query(of.dataset, records_prefix(FEED))}
+    told = []
+    for row in of.store.query(of.dataset, ""):
+        data = {name: value for name, value in row.data.items() if name not in ("record_id", "nonce")}
+        if "previous" in data:
+            data["previous"] = names.get(data["previous"])
+        told.append((row.sort, data))
+    return told
+
+
+class LossyStore:
+    """A store whose n-th transaction, counted from 1, meets a fault.
+
+    `answer lost`: it happens, and nobody says so. `repeat refused`: it happens, and a client's silent repeat reports that
+    the conditions do not hold. `deaf`: as `answer lost`, and the row cannot be read then. `request lost`: it does not
+    happen. `vanished`: it does not happen, and nobody says so.
+    """
+
+    def __init__(self, store: Store, fault: str, at: int):
+        self.store, self.fault, self.at, self.transactions = store, fault, at, 0
+        self.requests = 0
+        self.deaf = False
+
+    def get(self, partition: str, sort: str) -> Row | None:
+        if self.deaf:
+            self.deaf = False
+            raise StoreUnavailable("no connection")
+        return self.store.get(partition, sort)
+
+    def query(
+        self,
+        partition: str,
+        prefix: str,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> list[Row]:
+        return self.store.query(partition, prefix, after=after, limit=limit, reverse=reverse)
+
+    def transact(self, partition: str, writes: Sequence[Write], token: str) -> None:
+        self.transactions += 1
+        if self.transactions != self.at:
+            return self.store.transact(partition, writes, token)
+        if self.fault == "request lost":
+            raise StoreUnavailable("no connection")
+        if self.fault == "vanished":
+            raise OutcomeUnknown("connection reset")
+        self.store.transact(partition, writes, token)
+        if self.fault == "repeat refused":
+            raise ConditionFailed(writes)
+        self.deaf = self.fault == "deaf"
+        raise OutcomeUnknown("connection reset")
+
+    def close(self) -> None:
+        self.store.close()

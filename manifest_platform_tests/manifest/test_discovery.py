@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import dataclasses
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from manifest_platform.manifest import Manifest, Store
+from manifest_platform.manifest.store import MAX_WRITES
+from manifest_platform_tests.manifest.given import (
+    DONE,
+    FEED,
+    LOAD,
+    LossyStore,
+    assert_kept,
+    claim_next,
+    discover,
+    history,
+    key,
+    land,
+    landed,
+    lease,
+    load_next,
+    manifest,
+    shred,
+    steps,
+)
+
+
+class CountingStore(LossyStore):
+    """Counts what is asked of a store, and calls `before` ahead of each transaction."""
+
+    def __init__(self, store: Store):
+        super().__init__(store, "none", at=0)
+        self.reads = 0
+        self.before: Callable[[], object] = lambda: None
+
+    def get(self, *args, **kwargs):
+        self.reads += 1
+        return super().get(*args, **kwargs)
+
+    def query(self, *args, **kwargs):
+        self.reads += 1
+        return super().query(*args, **kwargs)
+
+    def transact(self, *args, **kwargs):
+        self.before()
+        return super().transact(*args, **kwargs)
+
+
+def test_a_directory_is_registered_once_however_often_it_is_seen(store: Store) -> None:
+    of = manifest(store)
+    assert discover(of, 2, 1) == ["new", "new"]
+    assert discover(of, 1, 3, 2) == ["known", "new", "known"]
+    assert discover(manifest(store), 3, 1, 2) == ["known"] * 3
+    assert [history(of, number) for number in (1, 2, 3)] == [["discover New"]] * 3
+    assert [item.landed for item in of.items(FEED)] == [landed(1), landed(2), landed(3)]
+    assert_kept(of, "quarantine")
+
+
+def test_nothing_found_is_nothing_done(store: Store) -> None:
+    counting = CountingStore(store)
+    assert discover(manifest(counting)) == []
+    assert (counting.reads, counting.transactions) == (0, 0)
+
+
+def test_a_directory_listed_twice_is_registered_once(store: Store) -> None:
+    of = manifest(store)
+    found = of.discover(FEED, [landed(1), landed(1), landed(1, "rewritten")])
+    assert [one.outcome for one in found] == ["new", "known", "changed"]
+    assert [one.landed.checksum for one in found] == ["as-landed", "as-landed", "rewritten"]
+    assert history(of, 1) == ["discover New"]
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+def test_a_known_directory_with_another_checksum_is_refused_and_reported(store: Store, remembers: bool) -> None:
+    of = manifest(store)
+    discover(of, 1)
+    of = of if remembers else manifest(store)
+    [found] = of.discover(FEED, [landed(1, "rewritten")])
+    assert found.outcome == "changed"
+    first = of.item(key(1)).landed
+    assert first and first.checksum == "as-landed" and len(of.history(key(1))) == 1
+
+
+def test_a_change_is_still_reported_after_an_operators_new_record(store: Store) -> None:
+    of = manifest(store)
+    discover(of, 1)
+    of.skip(key(1), "wait")
+    of.unskip(key(1), "now")
+    assert [one.outcome for one in manifest(store).discover(FEED, [landed(1), landed(1, "other")])] == ["known", "changed"]
+
+
+def test_hundreds_are_registered_in_few_transactions_and_known_ones_cost_nothing(store: Store) -> None:
+    counting = CountingStore(store)
+    of = manifest(counting)
+    assert Counter(discover(of, *range(300))) == {"new": 300}
+    assert counting.transactions <= 12 and counting.reads <= 15
+    before = (counting.reads, counting.transactions)
+    assert Counter(discover(of, *range(300))) == {"known": 300}
+    assert of.known(FEED, [key(number) for number in range(300)]) == {key(number).id: "as-landed" for number in range(300)}
+    assert (counting.reads, counting.transactions) == before
+    fresh = manifest(counting)
+    assert Counter(discover(fresh, *range(300))) == {"known": 300}
+    assert counting.reads == before[0] + 1 and counting.transactions == before[1]
+
+
+def test_batches_stay_within_a_transaction_also_where_all_are_late(store: Store) -> None:
+    sizes: list[int] = []
+
+    class Measuring(CountingStore):
+        def transact(self, partition, writes, token):
+            sizes.append(len(writes))
+            return super().transact(partition, writes, token)
+
+    of = manifest(Measuring(store), late="append")
+    land(of, 500)
+    load_next(of)
+    assert Counter(discover(of, *range(120))) == {"late": 120}
+    assert MAX_WRITES - 3 <= max(sizes) <= MAX_WRITES
+    assert of.state(LOAD).feed(FEED).late == 120
+    assert_kept(of, "append")
+
+
+def test_threads_that_find_overlapping_sets_register_each_item_once(store: Store) -> None:
+    threads, start = 8, threading.Barrier(8)
+
+    def look(seed: int) -> list[str]:
+        of = manifest(store, author=f"thread {seed}")
+        numbers = random.Random(seed).sample(range(60), 40)
+        start.wait()
+        return [f"{number} {outcome}" for number, outcome in zip(numbers, discover(of, *numbers), strict=True)]
+
+    with ThreadPoolExecutor(threads) as pool:
+        told = Counter(line for looked in [pool.submit(look, seed) for seed in range(threads)] for line in looked.result())
+    of = manifest(store)
+    items = list(of.items(FEED))
+    assert all(len(item.records) == 1 for item in items)
+    assert {line: count for line, count in told.items() if line.endswith("new")} == {
+        f"{int(item.key.sort[-3:])} new": 1 for item in items
+    }
+    assert_kept(of, "quarantine")
+
+
+def test_a_rival_that_registers_the_same_directories_first_is_noticed(store: Store) -> None:
+    counting = CountingStore(store)
+    of, rival = manifest(counting), manifest(store)
+
+    def interfere() -> None:
+        counting.before = lambda: None
+        rival.discover(FEED, [landed(1), landed(2, "theirs")])
+
+    counting.before = interfere
+    assert discover(of, 1, 2, 3) == ["known", "changed", "new"]
+    counting.before = lambda: rival.discover(FEED, [landed(7)])
+    assert discover(of, 7) == ["known"]
+
+
+@pytest.mark.parametrize("late", ["quarantine", "append"])
+def test_the_watermark_may_not_pass_an_item_while_it_is_being_registered(store: Store, late) -> None:
+    counting = CountingStore(store)
+    of, other = manifest(counting, late=late), manifest(store, late=late)
+    land(other, 5)
+
+    def interfere() -> None:
+        counting.before = lambda: None
+        load_next(other)
+
+    counting.before = interfere
+    assert discover(of, 3, 8) == ["late" if late == "append" else "quarantined", "new"]
+    assert of.item(key(3)).is_late_for(LOAD) and not of.item(key(8)).is_late_for(LOAD)
+    assert_kept(of, late)
+
+
+@pytest.mark.parametrize("late", ["quarantine", "append"])
+def test_a_completion_minds_what_was_discovered_late_at_the_same_time(store: Store, late) -> None:
+    counting = CountingStore(store)
+    of, other = manifest(counting, late=late), manifest(store, late=late)
+    land(of, 2, 4)
+    load_next(of)
+    with lease(of) as held:
+        claim = claim_next(of, held)
+
+        def interfere() -> None:
+            counting.before = lambda: None
+            discover(other, 1, 3)
+
+        counting.before = interfere
+        of.complete(claim, DONE)
+    of.next(FEED, "load")
+    feed = of.state(LOAD).feed(FEED)
+    assert (feed.watermark, feed.late + feed.quarantined) == (key(4).position, 2)
+    assert_kept(of, late)
+
+
+def test_items_of_one_sort_key_stand_in_order_of_their_ids(store: Store) -> None:
+    of = manifest(store)
+    twins = [dataclasses.replace(landed(1), key=dataclasses.replace(key(1), id=f"s3://{name}/")) for name in ("b", "a", "a$")]
+    of.discover(FEED, twins)
+    with_ids = [item.key.id for item in of.items(FEED)]
+    assert with_ids == ["s3://a$/", "s3://a/", "s3://b/"]
+    with lease(of, steps()[0].application) as held:
+        for claim in of.claim(held, list(of.items(FEED))):
+            of.complete(claim, DONE)
+    loaded = []
+    while len(loaded) < 3:
+        with lease(of) as held:
+            claim = claim_next(of, held)
+            of.complete(claim, DONE)
+            loaded.append(claim.item.key.id)
+    assert loaded == with_ids
+
+
+def test_the_same_directory_in_two_feeds_is_two_items(store: Store) -> None:
+    of = Manifest(store, "shop", {"a": steps(), "b": steps()}, "test")
+    for feed in ("a", "b"):
+        [found] = of.discover(feed, [dataclasses.replace(landed(1), key=dataclasses.replace(key(1), feed=feed))])
+        assert found.outcome == "new"
+    with pytest.raises(ValueError, match="not of feed a"):
+        of.discover("a", [landed(1)])
+
+
+def test_two_datasets_in_one_store_know_nothing_of_each_other(store: Store) -> None:
+    here, there = manifest(store), Manifest(store, "other", {FEED: steps()}, "test")
+    discover(here, 1)
+    assert discover(there, 1) == ["new"]
+    load = [land(there, 2), shred(there, 1), load_next(there)]
+    assert load[-1] == 1 and here.state(LOAD).version == 0
+
+
+def test_notes_of_incomplete_directories_are_kept_and_a_newer_note_of_another_stays(store: Store) -> None:
+    counting = CountingStore(store)
+    of, other = manifest(counting), manifest(store)
+    assert of.looks(FEED) == {}
+    of.keep_looks(FEED, {"run=1": {"checksum": "a"}})
+    counting.before = lambda: other.keep_looks(FEED, {"run=1": {"checksum": "b"}})
+    of.keep_looks(FEED, {"run=1": {"checksum": "c"}})
+    assert other.looks(FEED) == of.looks(FEED) == {"run=1": {"checksum": "b"}}
+    assert list(of.items(FEED)) == []

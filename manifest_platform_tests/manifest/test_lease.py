@@ -1,0 +1,474 @@
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import pytest
+
+from manifest_platform.manifest import (
+    Abandoned,
+    ClaimLost,
+    ConditionFailed,
+    Failure,
+    LeaseBusy,
+    LeaseLost,
+    Manifest,
+    OutcomeUnknown,
+    Ready,
+    Refused,
+    Standing,
+    Store,
+    StoreUnavailable,
+)
+from manifest_platform.manifest.manifest import DISCOVERY
+from manifest_platform.manifest.records import Stamp
+from manifest_platform.manifest.store import Put
+from manifest_platform.manifest.transitions import sweep
+from manifest_platform_tests.manifest.given import (
+    DONE,
+    FEED,
+    HOUR,
+    LOAD,
+    SHRED,
+    Clock,
+    LossyStore,
+    assert_kept,
+    claim_next,
+    discover,
+    history,
+    is_blocked,
+    key,
+    kill,
+    land,
+    lease,
+    load_next,
+    manifest,
+    number_of,
+    ready,
+)
+
+
+class World:
+    """Two workers of one dataset, each with its own manifest and clock."""
+
+    def __init__(self, store: Store, **options):
+        self.clock, self.rival_clock = Clock(), Clock()
+        self.of: Manifest = manifest(store, clock=self.clock, author="first", **options)
+        self.rival: Manifest = manifest(store, clock=self.rival_clock, author="second", **options)
+
+    def turn(self, by: timedelta) -> None:
+        self.clock.turn(by)
+        self.rival_clock.turn(by)
+
+
+@pytest.fixture
+def world(store: Store) -> World:
+    return World(store)
+
+
+def test_who_is_second_is_told_who_was_first(world: World) -> None:
+    with lease(world.of, holder="host-1"):
+        with pytest.raises(LeaseBusy, match="load on feed enriched is held by host-1 until 2026-01-01 01:00:00 UTC") as error:
+            lease(world.rival)
+        assert error.value.lease.holder == "host-1"
+        lease(world.rival, SHRED).release()  # another step's lease is another's matter
+
+
+def test_an_expired_lease_is_taken_over_under_a_greater_token(world: World) -> None:
+    dead = lease(world.of)
+    kill(dead)
+    world.turn(HOUR - timedelta(seconds=1))
+    with pytest.raises(LeaseBusy):
+        lease(world.rival)
+    world.turn(timedelta(seconds=1))
+    with lease(world.rival) as held:
+        assert held.token == dead.token + 1
+        with pytest.raises(LeaseLost):
+            dead.heartbeat()
+        assert dead.lost.is_set()
+        with pytest.raises(LeaseLost):
+            dead.check()
+        held.heartbeat()
+
+
+def test_a_lease_that_is_given_back_may_be_taken_at_once_and_is_of_no_more_use(world: World) -> None:
+    land(world.of, 1)
+    with lease(world.of) as given:
+        verdict = ready(world.of)
+    with pytest.raises(LeaseLost):
+        world.of.claim(given, [verdict.item], verdict.state)
+    with lease(world.rival) as held:
+        assert held.token == given.token + 1
+    given.release()  # a second time does no harm
+
+
+def test_tokens_only_grow(world: World) -> None:
+    tokens = []
+    for _ in range(4):
+        with lease(world.of) as held:
+            tokens.append(held.token)
+    assert tokens == [1, 2, 3, 4]
+
+
+def test_a_heartbeat_extends_the_lease(world: World) -> None:
+    with lease(world.of) as held:
+        for _ in range(3):
+            world.turn(HOUR - timedelta(seconds=1))
+            held.heartbeat()
+        with pytest.raises(LeaseBusy):
+            lease(world.rival)
+
+
+def test_a_lease_keeps_itself_alive(store: Store) -> None:
+    of, rival = (Manifest(store, "shop", manifest(store).feeds, author) for author in ("first", "second"))
+    with of.acquire(FEED, "load", "worker", timedelta(seconds=0.6)) as held:
+        time.sleep(1)
+        with pytest.raises(LeaseBusy):
+            rival.acquire(FEED, "load", "rival", timedelta(seconds=0.6))
+        assert not held.lost.is_set()
+
+
+def test_the_thread_of_a_lost_lease_tells_the_worker_and_ends(store: Store, world: World) -> None:
+    held = world.of.acquire(FEED, "load", "worker", timedelta(seconds=0.3))
+    world.turn(HOUR)
+    taken = lease(world.rival)
+    assert held.lost.wait(5)
+    with pytest.raises(LeaseLost):
+        held.check()
+    taken.release()
+    held.release()
+
+
+def test_a_worker_cut_off_from_the_store_counts_its_lease_as_lost_when_it_ran_out(store: Store) -> None:
+    class CutOff(LossyStore):
+        cut = False
+
+        def transact(self, partition, writes, token):
+            if self.cut:
+                raise StoreUnavailable("no connection")
+            return super().transact(partition, writes, token)
+
+    lossy = CutOff(store, "none", at=0)
+    of = Manifest(lossy, "shop", manifest(store).feeds, "first")
+    held = of.acquire(FEED, "load", "worker", timedelta(seconds=0.6))
+    lossy.cut = True
+    time.sleep(0.3)
+    assert not held.lost.is_set()
+    assert held.lost.wait(5)
+    held.release()
+
+
+def test_claims_under_an_old_lease_lose_and_write_nothing(store: Store, world: World) -> None:
+    land(world.of, 1)
+    dead = lease(world.of)
+    kill(dead)
+    verdict = ready(world.of)
+    world.turn(HOUR)
+    with lease(world.rival):
+        before = store.query("shop", "")
+        with pytest.raises(LeaseLost):
+            world.of.claim(dead, [verdict.item], verdict.state)
+        assert store.query("shop", "") == before
+
+
+def test_a_claim_loses_against_a_skip_that_came_first(world: World) -> None:
+    land(world.of, 1)
+    with lease(world.of) as held:
+        verdict = ready(world.of)
+        world.rival.skip(key(1), "not wanted")
+        with pytest.raises(ConditionFailed):
+            world.of.claim(held, [verdict.item], verdict.state)
+    assert history(world.of, 1)[-1] == "* Skipped"
+
+
+def test_a_claim_rests_on_the_state_that_chose_the_item(store: Store, world: World) -> None:
+    land(world.of, 2, 3)
+    with lease(world.of) as held:
+        verdict = ready(world.of)
+        world.rival.skip(key(3), "not wanted")  # moves a counter of the state, not the item
+        before = store.query("shop", "")
+        with pytest.raises(ConditionFailed):
+            world.of.claim(held, [verdict.item], verdict.state)
+        with pytest.raises(ConditionFailed):
+            world.of.claim(held, [verdict.item])
+        assert store.query("shop", "") == before
+        claim_next(world.of, held)
+
+
+def test_an_unordered_claim_is_all_or_none(store: Store, world: World) -> None:
+    discover(world.of, 1, 2)
+    items, _ = world.of.waiting(FEED, "shred", 2)
+    with lease(world.of, SHRED) as held:
+        world.rival.skip(key(2), "not wanted")
+        with pytest.raises(ConditionFailed):
+            world.of.claim(held, items)
+        assert history(world.of, 1) == ["discover New"]
+
+
+# Takeover
+
+
+def die_with_a_claim(world: World, number: int = 1):
+    """The first worker claims an item and is gone; its lease has run out."""
+    dead = lease(world.of)
+    claim = claim_next(world.of, dead)
+    assert number_of(claim.item.key) == number
+    kill(dead)
+    world.turn(HOUR)
+    return claim
+
+
+def test_a_new_holder_settles_what_the_old_one_left_before_it_claims(world: World) -> None:
+    land(world.of, 2)
+    claim = die_with_a_claim(world, 2)
+    land(world.rival, 1)
+    with lease(world.rival) as held:
+        abandoned = world.rival.unsettled(held)
+        assert abandoned == Abandoned(claim.item, claim.processing)
+        verdict = world.rival.next(FEED, "load", holding=True)
+        assert isinstance(verdict, Ready) and number_of(verdict.item.key) == 1
+        with pytest.raises(Refused, match="run=002 is unsettled"):
+            world.rival.claim(held, [verdict.item], verdict.state)
+        assert abandoned
+        world.rival.adopt(held, abandoned, 1, DONE)
+        assert world.rival.unsettled(held) is None
+        assert world.rival.next(FEED, "load").__class__.__name__ == "Idle"  # 1 was jumped, and set aside
+    assert_kept(world.of, "quarantine")
+
+
+def test_an_abandoned_item_is_retried(world: World) -> None:
+    land(world.of, 1)
+    claim = die_with_a_claim(world)
+    is_blocked(world.rival, 1, Standing.PROCESSING)  # who does not hold the lease may not settle
+    with lease(world.rival) as held:
+        abandoned = world.rival.next(FEED, "load", holding=True)
+        assert isinstance(abandoned, Abandoned)
+        failed = world.rival.abandon(held, abandoned)
+        assert failed.data["kind"] == "lease_expired"
+        assert failed.data["message"] == "lease expired: first (run run-first, token 1) did not finish"
+        assert failed.token == claim.processing.token
+        again = claim_next(world.rival, held)
+        with pytest.raises(ClaimLost, match="the claim was ended by second"):
+            world.of.complete(claim, DONE)
+        with pytest.raises(ClaimLost):
+            world.of.fail(claim, Failure("permanent", "too late"))
+        world.rival.complete(again, DONE)
+    assert history(world.of, 1)[3:] == [
+        *("load Processing", "load Failed", "load Resolved", "load Processing", "load Processed"),
+    ]
+
+
+def test_an_adopted_item_is_done_in_the_ledgers_epoch_and_the_old_worker_is_told(world: World) -> None:
+    land(world.of, 1)
+    claim = die_with_a_claim(world)
+    with lease(world.rival) as held:
+        abandoned = world.rival.unsettled(held)
+        assert abandoned
+        done = world.rival.adopt(held, abandoned, 1, DONE)
+        assert (done.epoch, done.token, done.author) == (1, claim.processing.token, "second")
+    with pytest.raises(ClaimLost):
+        world.of.complete(claim, DONE)
+    assert world.of.state(LOAD).feed(FEED).watermark == key(1).position
+    assert_kept(world.of, "quarantine")
+
+
+def test_only_the_holder_may_settle(store: Store, world: World) -> None:
+    land(world.of, 1)
+    die_with_a_claim(world)
+    second = lease(world.rival)
+    abandoned = world.rival.unsettled(second)
+    assert abandoned
+    kill(second)
+    world.turn(HOUR)
+    with lease(world.of):
+        before = store.query("shop", "")
+        with pytest.raises(LeaseLost):
+            world.rival.abandon(second, abandoned)
+        with pytest.raises(LeaseLost):
+            world.rival.adopt(second, abandoned, 1, DONE)
+        assert store.query("shop", "") == before
+
+
+def test_a_worker_whose_lease_ran_out_may_still_complete_what_nobody_settled(world: World) -> None:
+    land(world.of, 1)
+    claim = die_with_a_claim(world)
+    with lease(world.rival) as held:
+        abandoned = world.rival.unsettled(held)
+        world.of.complete(claim, DONE)
+        assert abandoned
+        with pytest.raises(ClaimLost):
+            world.rival.abandon(held, abandoned)
+        assert world.rival.unsettled(held) is None
+    assert history(world.of, 1)[-1] == "load Processed"
+
+
+def test_retries_are_bounded_and_then_wait_for_the_operator(store: Store) -> None:
+    world = World(store, max_attempts=3)
+    land(world.of, 1)
+    for _ in range(2):
+        die_with_a_claim(world)
+        with lease(world.rival) as held:
+            abandoned = world.rival.unsettled(held)
+            assert abandoned
+            world.rival.abandon(held, abandoned)
+    assert number_of(ready(world.of).item.key) == 1
+    with lease(world.of) as held:
+        world.of.fail(claim_next(world.of, held), Failure("transient", "busy"))
+    assert is_blocked(world.of, 1, Standing.FAILED).reason == "load failed: busy"
+    automatic = [record.data for record in world.of.history(key(1)) if record.state == "Resolved"]
+    assert [data["reason"] for data in automatic] == [f"attempt {at} of 3 ended by itself: retried" for at in (1, 2)]
+    world.of.resolve(key(1), "go on")
+    with lease(world.of) as held:
+        world.of.fail(claim_next(world.of, held), Failure("transient", "busy"))
+    assert load_next(world.of) == 1
+
+
+def test_a_permanent_failure_is_never_retried_by_itself(world: World) -> None:
+    land(world.of, 1)
+    with lease(world.of) as held:
+        world.of.fail(claim_next(world.of, held), Failure("permanent", "x" * 5000, "ValueError", "first" + "y" * 9000))
+    failed = world.of.history(key(1))[-1]
+    assert (len(failed.data["message"]), len(failed.data["traceback"])) == (2048, 8192)
+    assert "first" not in failed.data["traceback"]
+    is_blocked(world.of, 1, Standing.FAILED)
+
+
+def test_a_claim_ends_once(world: World) -> None:
+    land(world.of, 1)
+    with lease(world.of) as held:
+        claim = claim_next(world.of, held)
+        world.of.complete(claim, DONE)
+        for end in (lambda: world.of.complete(claim, DONE), lambda: world.of.fail(claim, Failure("transient", "?"))):
+            with pytest.raises(ClaimLost):
+                end()
+    assert world.of.state(LOAD).feed(FEED).applied == 1
+
+
+def test_a_completion_goes_through_whatever_was_added_to_the_item_meanwhile(world: World) -> None:
+    land(world.of, 5)
+    load_next(world.of)
+    discover(world.of, 7)
+    with lease(world.of, SHRED) as held:
+        [claim] = world.of.claim(held, [world.of.item(key(7))])
+        state = world.of.state(LOAD)
+        mark = sweep(world.of.item(key(7)), world.of.step(FEED, "load"), state, DISCOVERY, Stamp("test"))
+        world.of.store.transact("shop", mark, "mark")
+        world.of.complete(claim, DONE)
+    assert history(world.of, 7) == ["discover New", "shred Processing", "discover New", "shred Processed"]
+
+
+# Dead runs, and sinks that know more
+
+
+def test_leases_of_a_dead_run_are_ended_and_no_others(world: World) -> None:
+    dead = [lease(world.of), lease(world.of, SHRED)]
+    for one in dead:
+        kill(one)
+    assert world.rival.end_leases("run-second") == 0
+    assert world.rival.end_leases("run-first") == 2
+    assert world.rival.end_leases("run-first") == 0
+    with lease(world.rival) as held:
+        assert held.token == dead[0].token + 1
+        assert world.rival.end_leases("run-first") == 0
+
+
+def test_ending_a_lease_that_is_taken_meanwhile_does_nothing(store: Store, world: World) -> None:
+    kill(lease(world.of))
+
+    class Meanwhile(LossyStore):
+        def transact(self, partition, writes, token):
+            row = store.get("shop", f"LEASE#load#{FEED}")
+            assert row
+            store.transact("shop", [Put(row.sort, row.data, row.version)], "a heartbeat")
+            return super().transact(partition, writes, token)
+
+    assert manifest(Meanwhile(store, "none", 0), author="third").end_leases("run-first") == 0
+    with pytest.raises(LeaseBusy):
+        lease(world.rival)
+
+
+def test_ended_leases_stay_counted_where_the_answer_is_lost(store: Store, world: World) -> None:
+    kill(lease(world.of))
+    assert manifest(LossyStore(store, "repeat refused", at=1), author="third").end_leases("run-first") == 1
+
+
+def test_a_token_can_be_raised_above_one_that_the_sink_has_seen(world: World) -> None:
+    with lease(world.of) as held:
+        held.raise_token(41)
+        assert held.token == 42
+        held.raise_token(7)
+        assert held.token == 43
+        held.heartbeat()
+    stored = world.of.lease(LOAD, FEED)
+    assert stored and stored.token == 43
+    with lease(world.rival) as held:
+        assert held.token == 44
+        kill(held)
+        world.turn(HOUR)
+        with lease(world.of), pytest.raises(LeaseLost):
+            held.raise_token(99)
+
+
+def test_a_claim_names_the_token_it_was_made_under(world: World) -> None:
+    land(world.of, 1)
+    with lease(world.of) as held:
+        held.raise_token(9)
+        claim = claim_next(world.of, held)
+        assert (claim.processing.token, claim.processing.epoch) == (10, 1)
+        assert held.current == key(1).position
+
+
+@pytest.mark.parametrize("ahead", [-HOUR, HOUR])
+def test_a_clock_that_is_wrong_by_an_hour_breaks_nothing(world: World, ahead: timedelta) -> None:
+    world.rival_clock.turn(ahead)
+    land(world.of, 1, 2)
+    first = lease(world.of)
+    claim = claim_next(world.of, first)
+    try:
+        second = lease(world.rival)
+    except LeaseBusy:
+        assert ahead < timedelta(0)
+        world.of.complete(claim, DONE)
+        first.release()
+        return
+    with second:
+        abandoned = world.rival.unsettled(second)
+        assert abandoned
+        world.rival.abandon(second, abandoned)
+        with pytest.raises(ClaimLost):
+            world.of.complete(claim, DONE)
+        with pytest.raises(LeaseLost):
+            first.heartbeat()
+        verdict = ready(world.of)
+        with pytest.raises(LeaseLost):
+            world.of.claim(first, [verdict.item], verdict.state)
+        world.rival.complete(claim_next(world.rival, second), DONE)
+    kill(first)
+    assert_kept(world.of, "quarantine")
+
+
+def test_a_claim_that_was_neither_answered_nor_read_back_is_found_by_the_next_look(store: Store) -> None:
+    lossy = LossyStore(store, "deaf", at=0)
+    of = manifest(lossy)
+    land(of, 1)
+    with lease(of) as held:
+        verdict = ready(of)
+        lossy.at = lossy.transactions + 1
+        with pytest.raises(OutcomeUnknown):
+            of.claim(held, [verdict.item], verdict.state)
+    with lease(of) as held:
+        abandoned = of.unsettled(held)
+        assert abandoned
+        of.abandon(held, abandoned)
+    assert load_next(of) == 1
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_a_heartbeat_without_a_clear_answer_does_not_cost_the_lease(store: Store, world: World, happened: bool) -> None:
+    lossy = LossyStore(store, "deaf" if happened else "vanished", at=2)
+    with lease(manifest(lossy, clock=world.clock)) as held:
+        with pytest.raises(OutcomeUnknown):
+            held.heartbeat()
+        held.raise_token(4)
+        assert held.token == 5 and not held.lost.is_set()
+    lease(world.rival).release()
