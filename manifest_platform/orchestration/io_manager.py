@@ -1,0 +1,105 @@
+"""The IO manager: what an asset returns is committed to the manifest, and only what is committed and current is loaded.
+
+For assets of a user's own on the partitions of a dataset's feed: an input from `shredded`, `warehouse` or another such
+asset is a Spark DataFrame; an output is a Spark DataFrame that becomes Parquet under a prefix of its own attempt. What no
+completed record names does not exist, so a crash in the middle leaves nothing that anybody reads.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import dagster as dg
+
+from manifest_platform import storage
+from manifest_platform.listing import Listing
+from manifest_platform.manifest import OUTPUT, Application, ItemKey, Payload, Refused
+from manifest_platform.orchestration.resources import ManifestResource, SparkResource
+from manifest_platform.pipeline import FEED, LOAD, SHRED, Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+DEFAULT_TABLE = "events"
+
+
+class ManifestIOManager(dg.ConfigurableIOManager):
+    """Commits outputs to the manifest and loads what it names as committed and current."""
+
+    manifest: dg.ResourceDependency[ManifestResource]
+    spark: dg.ResourceDependency[SparkResource]
+
+    def handle_output(self, context: dg.OutputContext, obj: "DataFrame") -> None:
+        """Writes a DataFrame as Parquet and commits it for the run's one partition.
+
+        Raises dagster.Failure where the run has several partitions (a DataFrame does not say which row belongs to which) or
+        the item is blocked.
+        """
+        dataset = context.asset_key.path[0]
+        [name] = self._one_partition(context.asset_partition_keys)
+        application = Application("/".join(context.asset_key.path[1:]))
+        with self.manifest.pipeline(dataset, context.run_id) as pipeline:
+            key = pipeline.key(name)
+            place = f"{storage.as_uri(pipeline.dataset.shred.output)}/{dataset}/{key.name}"
+            prefix = f"{place}/{application.name.replace('/', '.')}-{uuid4()}"
+            obj.write.parquet(_spark_path(prefix))
+            rows = self.spark.spark_session.read.parquet(_spark_path(prefix)).count()
+            try:
+                pipeline.manifest.commit_output(key, application, Payload(OUTPUT, {"prefix": prefix, "rows": rows}))
+            except Refused as refused:
+                raise dg.Failure(str(refused), allow_retries=False) from refused
+        context.add_output_metadata({"dagster/partition_row_count": rows, "dagster/uri": prefix})
+
+    def load_input(self, context: dg.InputContext) -> "DataFrame":
+        """The rows of an upstream asset for the run's partitions.
+
+        From `shredded` and `warehouse`: those of one table, named by the input's metadata `table` (default `events`).
+        Raises dagster.Failure for a partition that is not done, and for a table that none of the partitions has.
+        """
+        dataset, asset = context.asset_key.path[0], "/".join(context.asset_key.path[1:])
+        table = str((context.definition_metadata or {}).get("table", DEFAULT_TABLE))
+        with self.manifest.pipeline(dataset) as pipeline:
+            try:
+                uris = [
+                    uri
+                    for name in context.asset_partition_keys
+                    for uri in _committed(pipeline, pipeline.key(name), asset, table)
+                ]
+            except Refused as refused:
+                raise dg.Failure(str(refused), allow_retries=False) from refused
+        if not uris:
+            raise dg.Failure(
+                f"none of the partitions has rows of table {table!r}; name another by AssetIn(metadata={{'table': …}})",
+                allow_retries=False,
+            )
+        # Without merging, Spark takes the columns of one file, and those that came later would be missing without a word.
+        return self.spark.spark_session.read.option("mergeSchema", "true").parquet(*map(_spark_path, uris))
+
+    @staticmethod
+    def _one_partition(names: Sequence[str]) -> Sequence[str]:
+        if len(names) != 1:
+            raise dg.Failure(
+                f"a DataFrame is committed for one partition, and this run has {len(names)}:"
+                " give the asset backfill_policy=BackfillPolicy.multi_run(1)",
+                allow_retries=False,
+            )
+        return names
+
+
+def _committed(pipeline: Pipeline, key: ItemKey, asset: str, table: str) -> list[str]:
+    """The Parquet objects of an asset's current output for an item. Raises Refused if it is not done."""
+    item = pipeline.manifest.item(key)
+    applications = {"shredded": SHRED, "warehouse": LOAD}
+    application = Application(applications.get(asset, asset))
+    serving = pipeline.manifest.state(Application(LOAD)).feed(FEED).serving_epoch
+    record = item.processed_by(application, serving)
+    if record is None:
+        raise Refused(f"{key.name} is not done by {application.name}: nothing is committed to read")
+    if asset not in applications:
+        return [record.data["prefix"]]
+    listing: Listing = pipeline.listing(item)
+    return listing.uris(table)
+
+
+def _spark_path(uri: str) -> str:
+    return str(storage.local_path(uri)) if storage.is_local(uri) else uri.replace("s3://", "s3a://", 1)

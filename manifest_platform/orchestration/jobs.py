@@ -1,0 +1,75 @@
+"""The drain job: one run, one process, one Spark session, however many runs wait."""
+
+from collections.abc import Iterator
+
+import dagster as dg
+from pydantic import Field
+
+from manifest_platform.config import Config
+from manifest_platform.orchestration import metadata
+from manifest_platform.orchestration.assets import DATASET_TAG
+from manifest_platform.orchestration.checks import feed_evaluation
+from manifest_platform.orchestration.resources import ManifestResource, SparkResource
+from manifest_platform.pipeline import Budget, DrainReport, ItemFailed, Loaded, Shredded, ShredStarted, Stop, drain
+
+ABNORMAL = (Stop.UNAVAILABLE, Stop.FENCED)
+
+
+class DrainConfig(dg.Config):
+    """The bounds of one drain; where none is given, those of the configuration file."""
+
+    max_items: int | None = Field(None, ge=1, description="items to load or shred, at most")
+    max_seconds: float | None = Field(None, gt=0, description="seconds after which no new work is begun")
+
+
+def drain_job_name(dataset: str) -> str:
+    """The name of a dataset's drain job."""
+    return f"{dataset}_drain"
+
+
+def build_drain_job(platform: Config, dataset: str) -> dg.JobDefinition:
+    """The job that drains a dataset: shreds what is ready in batches, loads in order, stops when idle, blocked or spent."""
+
+    @dg.op(
+        name=f"{dataset}_drain_op",
+        description="Shreds and loads all that the manifest allows, with a materialization for every run.",
+        pool=dataset,
+        out=dg.Out(dg.Nothing),
+    )
+    def drain_op(
+        context: dg.OpExecutionContext, config: DrainConfig, manifest: ManifestResource, spark: SparkResource
+    ) -> Iterator:
+        defaults = platform.drain
+        budget = Budget(config.max_items or defaults.max_items, config.max_seconds or defaults.max_seconds)
+        loaded: list[Loaded] = []
+        report = DrainReport()
+        with manifest.pipeline(dataset, context.run_id) as pipeline:
+            for event in drain(pipeline, lambda: spark.spark_session, budget):
+                if isinstance(event, ShredStarted):
+                    context.log.info(f"shredding {event.items} runs, {event.bytes / 2**20:.1f} MiB")
+                elif isinstance(event, Shredded):
+                    yield metadata.shredded_event(dataset, event)
+                elif isinstance(event, Loaded):
+                    loaded.append(event)
+                    yield metadata.loaded_event(dataset, event)
+                elif isinstance(event, ItemFailed):
+                    context.log.error(f"{event.key.name}: {event.application} failed: {event.failure.message}")
+                else:
+                    report = event
+            yield from metadata.table_events(dataset, loaded)
+            yield feed_evaluation(pipeline)
+        context.log.info(f"stopped: {report.stop} {report.reason}")
+        if report.stop in ABNORMAL:
+            raise dg.Failure(f"{report.stop}: {report.reason}", metadata=metadata.drain_metadata(report))
+        yield dg.Output(None, metadata=metadata.drain_metadata(report))
+
+    @dg.job(
+        name=drain_job_name(dataset),
+        description=f"Drains {dataset}: everything that may be shredded and loaded now, in order.",
+        executor_def=dg.in_process_executor,
+        tags={DATASET_TAG: dataset},
+    )
+    def drain_job():
+        drain_op()
+
+    return drain_job

@@ -1,0 +1,134 @@
+"""What Dagster shows of an item: its partition, and metadata that plots (rows, bytes, seconds, lag, requests)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import dagster as dg
+
+from manifest_platform.listing import Table
+from manifest_platform.manifest import Item, Landed, Record, Standing, Survey
+from manifest_platform.pipeline import DrainReport, Loaded, Shredded
+
+
+def landed_event(dataset: str, landed: Landed) -> dg.AssetMaterialization:
+    """An enriched run landed."""
+    metadata = {
+        "bytes": landed.bytes,
+        "files": landed.files,
+        "dagster/uri": landed.key.id,
+        "checksum": landed.checksum,
+    }
+    return dg.AssetMaterialization([dataset, "enriched_runs"], partition=landed.key.name, metadata=metadata)
+
+
+def shredded_event(dataset: str, event: Shredded) -> dg.AssetMaterialization:
+    """A run was shredded. `seconds` are its share of the batch, by bytes read nothing else is known."""
+    listing = event.listing
+    metadata = {
+        "dagster/partition_row_count": listing.good,
+        "lines": listing.lines,
+        "good": listing.good,
+        "bad": listing.bad,
+        "bytes_read": event.bytes_in,
+        "bytes_written": listing.bytes,
+        "objects": len(listing.objects),
+        "seconds": round(event.seconds / event.batch, 3),
+        "requests": event.requests,
+        "already": event.already,
+    }
+    return dg.AssetMaterialization([dataset, "shredded"], partition=event.key.name, metadata=metadata)
+
+
+def shredded_before_event(dataset: str, item: Item, record: Record) -> dg.AssetMaterialization:
+    """A run was shredded outside Dagster, as its record tells; what was written is not looked at, it may be gone by now."""
+    metadata = {
+        "dagster/partition_row_count": record.data["good"],
+        "lines": record.data["lines"],
+        "good": record.data["good"],
+        "bad": record.data["bad"],
+        "bytes_read": item.landed.bytes if item.landed else 0,
+        "bytes_written": record.data["bytes"],
+        "already": True,
+    }
+    return dg.AssetMaterialization([dataset, "shredded"], partition=item.key.name, metadata=metadata)
+
+
+def loaded_event(dataset: str, event: Loaded) -> dg.AssetMaterialization:
+    """A run was loaded into the warehouse."""
+    metadata = {
+        "dagster/partition_row_count": event.row_count,
+        "rows": event.row_count,
+        "events": event.rows.get("events", 0),
+        "bytes": event.bytes,
+        "seconds": round(event.seconds, 3),
+        "lag_seconds": round(event.lag_seconds, 1),
+        "requests": event.requests,
+        "late": event.late,
+        "already": event.already,
+        "rows_by_table": counts("table", {"rows": event.rows}),
+    }
+    return dg.AssetMaterialization([dataset, "warehouse"], partition=event.key.name, metadata=metadata)
+
+
+def table_events(dataset: str, loaded: list[Loaded]) -> Iterator[dg.AssetMaterialization]:
+    """One event a table that the loads reached: its column schema, and its rows a partition."""
+    tables: dict[str, Table] = {table.name: table for event in loaded for table in event.tables}
+    for name, table in sorted(tables.items()):
+        rows = {event.key.name: event.rows.get(name, 0) for event in loaded}
+        metadata = {
+            "rows_loaded": sum(rows.values()),
+            "rows_by_partition": counts("partition", {"rows": rows}),
+            **table_metadata(dataset, table),
+        }
+        yield dg.AssetMaterialization([dataset, "tables", name], metadata=metadata)
+
+
+def table_metadata(dataset: str, table: Table) -> dict[str, dg.MetadataValue]:
+    """A table's name in the warehouse and its column schema."""
+    columns = [
+        dg.TableColumn(column.name, column.type, constraints=dg.TableColumnConstraints(nullable=column.nullable))
+        for column in table.columns
+    ]
+    return {
+        "dagster/table_name": dg.MetadataValue.text(f"{dataset}.{table.name}"),
+        "dagster/column_schema": dg.MetadataValue.table_schema(dg.TableSchema(columns)),
+    }
+
+
+def counts(of: str, columns: Mapping[str, Mapping[str, int]]) -> dg.MetadataValue:
+    """A table of counts: a line for each name that any column has. Its schema is given, as an empty one implies none."""
+    names = sorted({name for column in columns.values() for name in column})
+    lines = [dg.TableRecord({of: name, **{title: column.get(name, 0) for title, column in columns.items()}}) for name in names]
+    schema = dg.TableSchema([dg.TableColumn(of, "string"), *(dg.TableColumn(title, "int") for title in columns)])
+    return dg.MetadataValue.table(lines, schema)
+
+
+def drain_metadata(report: DrainReport) -> Mapping[str, dg.MetadataValue | str | int | float]:
+    """The totals of a drain and why it stopped."""
+    return {
+        "stop": str(report.stop),
+        "item": report.item or "",
+        "reason": report.reason,
+        "command": report.command,
+        "shredded": report.shredded,
+        "loaded": report.loaded,
+        "failed": report.failed,
+        "rows": report.rows,
+        "bytes": report.bytes,
+        "seconds": round(report.seconds, 3),
+        "requests": report.requests,
+    }
+
+
+def backlog_metadata(survey: Survey, lag_seconds: float) -> dict[str, dg.MetadataValue | str | int | float]:
+    """A feed's backlog by standing, its watermark and lag."""
+    counts = {f"backlog_{standing}": survey.counts.get(standing, 0) for standing in Standing if standing in survey.counts}
+    feed = survey.state.feed(survey.feed)
+    return {
+        "backlog": sum(survey.counts.values()),
+        **counts,
+        "lag_seconds": round(lag_seconds, 1),
+        "watermark": feed.watermark.partition("#")[0],
+        "applied": feed.applied,
+    }

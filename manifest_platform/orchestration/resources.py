@@ -1,0 +1,72 @@
+"""Resources: the manifest's pipelines, Spark, and the warehouse, each opened for the run that uses it.
+
+All of them read the one configuration; none has settings of its own, so the command line and Dagster never differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import dagster as dg
+from dagster_pyspark import LazyPySparkResource
+from pydantic import PrivateAttr
+
+from manifest_platform.config import Config, load
+from manifest_platform.pipeline import Pipeline
+from manifest_platform.spark import session
+
+
+class ManifestResource(dg.ConfigurableResource):
+    """Opens the pipeline of a dataset: its manifest, landing root, shredder and warehouse."""
+
+    config_file: str | None = None
+
+    @contextmanager
+    def pipeline(self, dataset: str, run_id: str | None = None) -> Generator[Pipeline]:
+        """The pipeline of a dataset, closed at the end of the block. Raises ConfigError for an unknown dataset."""
+        config = self.configuration()
+        with Pipeline(config, config.dataset(dataset), run_id, author="dagster") as pipeline:
+            yield pipeline
+
+    def configuration(self) -> Config:
+        """The configuration that the pipelines are opened with."""
+        return load(self.config_file)
+
+
+class SparkResource(LazyPySparkResource):
+    """dagster-pyspark's lazy Spark, with the settings of the configuration's properties file.
+
+    One session a process, made at first use; `spark_config` adds to the file's settings.
+    """
+
+    config_file: str | None = None
+    spark_config: dict[str, Any] = {}
+    _spark_session: Any = PrivateAttr(default=None)
+
+    def _init_session(self) -> None:
+        if self._spark_session is None:
+            self._spark_session = session(load(self.config_file).spark.conf, self.spark_config)
+
+
+class WarehouseResource(dg.ConfigurableResource):
+    """The warehouse for assets of one's own: queries against what is committed, which cannot change anything."""
+
+    config_file: str | None = None
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        """The rows of a query, run in a read-only transaction.
+
+        Raises Unavailable while another process has an embedded warehouse open, and other WarehouseErrors for a statement
+        that fails or that writes.
+        """
+        from manifest_platform.warehouse.duckdb import DuckDB
+
+        warehouse = DuckDB(load(self.config_file).warehouse.path)
+        try:
+            warehouse.execute("BEGIN TRANSACTION READ ONLY")
+            return warehouse.execute(sql)
+        finally:
+            warehouse.rollback()
+            warehouse.close()

@@ -1,0 +1,43 @@
+"""Shops for Dagster: a fresh one, and one whose runs are shredded already, made once and copied by its manifest."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from manifest_platform_tests.orchestration.dagster_shop import DagsterShop
+from manifest_platform_tests.pipeline.shop import Shop
+
+STRICT = {"bad_rows": {"max_count": 0, "max_share": 0.5}}
+
+
+@pytest.fixture(scope="session")
+def prepared(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """Five runs, landed and shredded. Nobody writes to it: tests copy its manifest."""
+    shop = Shop(tmp_path_factory.mktemp("prepared"), shred=STRICT)
+    shop.shredded(spark, 5)
+    return shop
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+@pytest.fixture
+def fresh(spark: Any, tmp_path: Path, instance: dg.DagsterInstance) -> DagsterShop:
+    """A shop where nothing landed yet."""
+    return DagsterShop(Shop(tmp_path, shred=STRICT), instance)
+
+
+@pytest.fixture
+def shredded(prepared: Shop, tmp_path: Path, instance: dg.DagsterInstance) -> DagsterShop:
+    """A shop of five shredded runs, 0 to 4, none of them loaded; its files are shared and must not be written."""
+    shred = {"output": str(prepared.home / "shredded"), **STRICT}
+    shop = Shop(tmp_path, landing={"root": str(prepared.home / "landing")}, shred=shred)
+    shutil.copy(prepared.home / "manifest.db", tmp_path)
+    return DagsterShop(shop, instance)

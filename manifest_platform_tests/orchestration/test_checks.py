@@ -1,0 +1,112 @@
+"""The asset checks: all pass on a good state, and each fails on the state that it is there for."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+
+import pytest
+
+from manifest_platform.pipeline import LOAD
+from manifest_platform.warehouse.duckdb import DuckDB
+from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, break_listing, next_ready, tamper
+from manifest_platform_tests.pipeline.shop import Shop, run_name
+
+CHECKS = {"feed_not_blocked", "rows_accounted_for", "rows_in_warehouse", "nothing_behind_watermark"}
+
+
+@pytest.fixture
+def loaded(shredded: DagsterShop) -> DagsterShop:
+    """A shop of five runs, the first three of them loaded."""
+    assert shredded.drain(max_items=3).success
+    return shredded
+
+
+def _failed(shop: DagsterShop) -> set[str]:
+    evaluations = shop.checks()
+    assert set(evaluations) == CHECKS
+    return {name for name, evaluation in evaluations.items() if not evaluation.passed}
+
+
+def _lose_rows(shop: Shop) -> None:
+    warehouse = DuckDB(shop.home / "warehouse.duckdb")
+    warehouse.execute("DELETE FROM shop.events USING (SELECT min(event_id) AS first FROM shop.events) WHERE event_id = first")
+    warehouse.close()
+
+
+def _miscount(shop: Shop) -> None:
+    tamper(shop, 1, "shred", lambda data: data.update(good=data["good"] - 1))
+
+
+def _register_behind_the_watermark(shop: Shop) -> None:
+    """An item that no rule knows of: as if a store had been put together from two backups."""
+    earlier = "run=2024-05-14-12-05-00"
+    with closing(sqlite3.connect(shop.home / "manifest.db")) as store, store:
+        rows = store.execute("SELECT sort, data FROM manifest WHERE sort LIKE 'RECORD#%'").fetchall()
+        [(sort, text)] = [row for row in rows if run_name(1) in row[0] and json.loads(row[1])["state"] == "New"]
+        for old, new in ((run_name(1), earlier), (run_name(1)[4:], earlier[4:])):
+            sort, text = sort.replace(old, new), text.replace(old, new)
+        record = {**json.loads(text), "record_id": "00000000-0000-4000-8000-000000000000"}
+        insert = "INSERT INTO manifest SELECT partition, ?, 1, ? FROM manifest LIMIT 1"
+        store.execute(insert, (sort, json.dumps(record)))
+
+
+def _fail_the_next(shop: Shop) -> None:
+    break_listing(shop, 3)
+    with shop.open() as pipeline, pipeline.lease(LOAD) as lease:
+        pipeline.load(lease, next_ready(pipeline))
+
+
+def test_all_pass_on_a_good_state(loaded: DagsterShop) -> None:
+    assert _failed(loaded) == set()
+
+
+@pytest.mark.parametrize(
+    ("breaking", "check"),
+    [
+        (_fail_the_next, "feed_not_blocked"),
+        (_miscount, "rows_accounted_for"),
+        (_lose_rows, "rows_in_warehouse"),
+        (_register_behind_the_watermark, "nothing_behind_watermark"),
+    ],
+)
+def test_a_check_fails_on_what_it_is_for(loaded: DagsterShop, breaking: Callable[[Shop], None], check: str) -> None:
+    breaking(loaded.shop)
+    assert _failed(loaded) == {check}
+
+
+def test_failed_checks_say_what_is_wrong(loaded: DagsterShop) -> None:
+    _fail_the_next(loaded.shop)
+    _miscount(loaded.shop)
+    _lose_rows(loaded.shop)
+    _register_behind_the_watermark(loaded.shop)
+    shown = {name: evaluation.metadata for name, evaluation in loaded.checks().items()}
+    assert shown["feed_not_blocked"]["item"].value == run_name(3)
+    assert shown["feed_not_blocked"]["command"].value == f"manifest-platform resolve {run_name(3)}"
+    assert shown["rows_accounted_for"]["wrong"].value == run_name(1)
+    assert shown["rows_in_warehouse"]["wrong"].value == "events"
+    assert shown["nothing_behind_watermark"]["behind"].value == "run=2024-05-14-12-05-00"
+
+
+def test_a_late_run_is_no_hole(fresh: DagsterShop) -> None:
+    with fresh.shop.open() as pipeline:
+        fresh.shop.land(pipeline, 2)
+        fresh.drain()
+        fresh.shop.land(pipeline, 0)
+    evaluation = fresh.checks()["nothing_behind_watermark"]
+    assert evaluation.passed
+    assert evaluation.metadata["late"].value == run_name(0)
+    fresh.drain()
+    assert fresh.checks()["nothing_behind_watermark"].metadata["late"].value == ""
+    assert fresh.metadata("warehouse", 0)["late"] is True
+
+
+def test_waiting_is_not_being_blocked(fresh: DagsterShop) -> None:
+    with fresh.shop.open() as pipeline:
+        fresh.shop.land(pipeline, 0)
+    evaluation = fresh.checks()["feed_not_blocked"]
+    assert evaluation.passed
+    assert evaluation.metadata["backlog_waiting"].value == 1
+    assert float(str(evaluation.metadata["lag_seconds"].value)) >= 0

@@ -1,0 +1,167 @@
+"""The code location: what Dagster shows before anything runs, and how it refuses a wrong configuration."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+
+from manifest_platform.config import VARIABLE, ConfigError
+from manifest_platform.orchestration.build import build_defs
+from manifest_platform.orchestration.resources import WarehouseResource
+from manifest_platform.warehouse.errors import WarehouseError
+from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, break_listing, key
+from manifest_platform_tests.pipeline.shop import NAME, REPOSITORY, Shop
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+def _specs(defs: dg.Definitions) -> dict[str, dg.AssetSpec]:
+    return {"/".join(spec.key.path): spec for spec in defs.resolve_all_asset_specs()}
+
+
+def _is_complete(spec: dg.AssetSpec) -> bool:
+    return bool(spec.group_name == NAME and spec.owners == ["team:data"] and spec.kinds and spec.description)
+
+
+def test_the_definitions_load(empty: Shop) -> None:
+    dg.Definitions.validate_loadable(build_defs(empty.config_file))
+
+
+def test_assets_say_whose_and_what_they_are(empty: Shop) -> None:
+    specs = _specs(build_defs(empty.config_file))
+    assert sorted(specs) == ["shop/enriched_runs", "shop/shredded", "shop/warehouse"]
+    assert [name for name, spec in specs.items() if not _is_complete(spec)] == []
+    assert specs["shop/enriched_runs"].kinds == {"snowplow", "file"}
+
+
+def test_assets_follow_each_other_on_one_set_of_partitions(empty: Shop) -> None:
+    specs = _specs(build_defs(empty.config_file))
+    deps = {name: [dep.asset_key.to_user_string() for dep in spec.deps] for name, spec in specs.items()}
+    assert deps == {"shop/enriched_runs": [], "shop/shredded": ["shop/enriched_runs"], "shop/warehouse": ["shop/shredded"]}
+    partitions = {spec.partitions_def for spec in specs.values()}
+    assert partitions == {dg.DynamicPartitionsDefinition(name="shop_enriched")}
+
+
+def test_what_works_is_limited_to_one_run(empty: Shop) -> None:
+    defs = build_defs(empty.config_file)
+    for name in ("shredded", "warehouse"):
+        definition = defs.resolve_assets_def(key(name))
+        assert definition.op.pool == NAME
+        assert definition.backfill_policy == dg.BackfillPolicy.single_run()
+    drain = defs.resolve_job_def(f"{NAME}_drain")
+    assert [node.definition.pools for node in drain.nodes] == [{NAME}]
+    assert drain.tags["manifest_platform/dataset"] == NAME
+
+
+def test_sensors_run_without_being_switched_on(empty: Shop) -> None:
+    sensors = {sensor.name: sensor.default_status for sensor in build_defs(empty.config_file).sensors or ()}
+    assert set(sensors) == {"shop_listing_sensor", "manifest_failure_sensor", "manifest_cancel_sensor"}
+    assert set(sensors.values()) == {dg.DefaultSensorStatus.RUNNING}
+
+
+def test_each_dataset_has_assets_of_its_own(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    whole = yaml.safe_load(shop.config_file.read_text())
+    shred = {**whole["datasets"][NAME]["shred"], "output": "s3://shredded"}
+    whole["datasets"]["other"] = {"landing": {"root": "s3://landing/other"}, "owner": "otto@acme.example", "shred": shred}
+    shop.config_file.write_text(yaml.safe_dump(whole))
+    defs = build_defs(shop.config_file)
+    specs = _specs(defs)
+    assert len(specs) == 6
+    assert specs["other/enriched_runs"].kinds == {"snowplow", "s3"}
+    assert specs["other/warehouse"].owners == ["otto@acme.example"]
+    assert specs["other/warehouse"].partitions_def == dg.DynamicPartitionsDefinition(name="other_enriched")
+    assert {job.name for job in defs.jobs or ()} == {"shop_drain", "other_drain"}
+
+
+def test_tables_appear_with_their_columns_once_they_are_written(shredded: DagsterShop) -> None:
+    shredded.add(0)
+    assert shredded.materialize(["warehouse"], 0).success
+    tables = {name: spec for name, spec in _specs(build_defs(shredded.shop.config_file)).items() if "/tables/" in name}
+    loaded = {f"shop/tables/{table}" for table in shredded.shop.seen.rows}
+    assert loaded == set(tables)
+    assert [name for name, spec in tables.items() if not _is_complete(spec)] == []
+    events = tables["shop/tables/events"]
+    assert [dep.asset_key for dep in events.deps] == [key("warehouse")]
+    assert events.metadata["dagster/table_name"].value == "shop.events"
+    columns = {column.name: column for column in events.metadata["dagster/column_schema"].value.columns}
+    assert columns["event_id"].type.startswith("string")
+    assert not columns["event_id"].constraints.nullable
+    assert columns["user_id"].constraints.nullable
+
+
+def test_shredded_output_that_is_gone_keeps_nothing_else_from_being_shown(shredded: DagsterShop) -> None:
+    for number in range(5):
+        break_listing(shredded.shop, number)
+    assert len(_specs(build_defs(shredded.shop.config_file))) == 3
+
+
+def test_a_load_tells_the_rows_of_each_table(shredded: DagsterShop) -> None:
+    shredded.add(0, 1)
+    shredded.materialize(["warehouse"], 0, 1)
+    event = shredded.instance.get_latest_materialization_event(key("tables/events"))
+    assert event is not None and event.asset_materialization is not None
+    metadata = event.asset_materialization.metadata
+    assert metadata["rows_loaded"].value == 40
+    schema = metadata["dagster/column_schema"]
+    assert isinstance(schema, dg.TableSchemaMetadataValue)
+    assert {column.name for column in schema.schema.columns} >= {"event_id", "app_id"}
+
+
+def test_a_wrong_configuration_names_the_key(empty: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = empty.config_file.read_text().replace("output:", "outputs:")
+    empty.config_file.write_text(text)
+    monkeypatch.setenv(VARIABLE, str(empty.config_file))
+    with pytest.raises(ConfigError, match=r"datasets\.shop\.shred\.outputs: unknown key; allowed here: .*output"):
+        build_defs()
+
+
+def test_the_code_location_is_the_configured_one(empty: Shop) -> None:
+    """In a process of its own, as Dagster loads it: neither Spark nor AWS comes with it, for every process pays for that."""
+    program = (
+        "import sys; from manifest_platform.definitions import defs;"
+        "print(sorted('/'.join(spec.key.path) for spec in defs().resolve_all_asset_specs()));"
+        "print([name for name in ('dagster_aws', 'boto3', 'duckdb', 'pyarrow') if name in sys.modules])"
+    )
+    environment = {"PATH": "/usr/bin:/bin", VARIABLE: str(empty.config_file)}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], env=environment, cwd=REPOSITORY, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines() == ["['shop/enriched_runs', 'shop/shredded', 'shop/warehouse']", "[]"], done.stderr
+
+
+def test_the_instance_takes_the_repositorys_settings(tmp_path: Path) -> None:
+    shutil.copy(REPOSITORY / "dagster.yaml", tmp_path)
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        concurrency = instance.get_concurrency_config()
+        queue = concurrency.run_queue_config
+        assert queue is not None
+        assert list(queue.tag_concurrency_limits) == [
+            {"key": "manifest_platform/dataset", "value": {"applyLimitPerUniqueValue": True}, "limit": 1}
+        ]
+        assert concurrency.pool_config.default_pool_limit == 1
+        assert concurrency.pool_config.pool_granularity is not None
+        assert concurrency.pool_config.pool_granularity.value == "run"
+        assert instance.run_monitoring_enabled
+        assert instance.run_monitoring_settings["free_slots_after_run_end_seconds"] == 300
+        assert not instance.run_retries_enabled
+        assert not instance.telemetry_enabled
+
+
+def test_queries_of_the_warehouse_change_nothing(shredded: DagsterShop) -> None:
+    shredded.add(0)
+    shredded.materialize(["warehouse"], 0)
+    warehouse = WarehouseResource(config_file=str(shredded.shop.config_file))
+    assert warehouse.query("SELECT count(*) FROM shop.events") == [(20,)]
+    with pytest.raises(WarehouseError, match="read-only"):
+        warehouse.query("DELETE FROM shop.events")
+    assert warehouse.query("SELECT count(*) FROM shop.events") == [(20,)]

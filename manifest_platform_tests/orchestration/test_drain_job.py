@@ -1,0 +1,123 @@
+"""The drain job: one run for all that waits, a materialization for every partition, and why it stopped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+
+from manifest_platform.pipeline import LOAD
+from manifest_platform_tests.orchestration.dagster_shop import (
+    DagsterShop,
+    break_listing,
+    drain_output,
+    failure,
+    key,
+    materializations,
+    records,
+    resolve,
+)
+from manifest_platform_tests.pipeline.shop import run_name, run_names
+
+
+def _jobs(spark: Any) -> set[int]:
+    return set(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
+
+
+def _feed_check(result: dg.ExecuteInProcessResult) -> dg.AssetCheckEvaluation:
+    [evaluation] = result.get_asset_check_evaluations()
+    assert (evaluation.check_name, evaluation.asset_key) == ("feed_not_blocked", key("warehouse"))
+    return evaluation
+
+
+def test_everything_is_shredded_in_one_job_and_loaded_in_order(fresh: DagsterShop, spark: Any) -> None:
+    with fresh.shop.open() as pipeline:
+        fresh.shop.land(pipeline, 3, 1, 0, 2)
+    before = _jobs(spark)
+    result = fresh.drain()
+    assert result.success
+    assert len(_jobs(spark) - before) == 1
+    assert materializations(result, "shredded") == run_names(0, 1, 2, 3)
+    assert materializations(result, "warehouse") == run_names(0, 1, 2, 3)
+    assert fresh.shop.seen.runs == run_names(0, 1, 2, 3)
+    shown = drain_output(result)
+    assert (shown["stop"], shown["shredded"], shown["loaded"], shown["failed"]) == ("idle", 4, 4, 0)
+    assert shown["rows"] == sum(fresh.shop.seen.rows.values())
+    for asset in ("shredded", "warehouse"):
+        metadata = fresh.metadata(asset, 3)
+        assert metadata["dagster/partition_row_count"] > 0
+        assert metadata["seconds"] > 0
+        assert metadata["requests"] > 0
+    assert _feed_check(result).passed
+
+
+def test_nothing_to_do_is_a_success_without_spark(shredded: DagsterShop, spark: Any) -> None:
+    shredded.drain()
+    jobs, before = _jobs(spark), records(shredded.shop)
+    result = shredded.drain()
+    assert drain_output(result)["stop"] == "idle"
+    assert (_jobs(spark), records(shredded.shop)) == (jobs, before)
+
+
+def test_blocked_is_a_success_that_says_by_what_and_what_helps(shredded: DagsterShop) -> None:
+    break_listing(shredded.shop, 1)
+    result = shredded.drain()
+    assert result.success
+    shown = drain_output(result)
+    assert (shown["stop"], shown["item"], shown["loaded"]) == ("blocked", run_name(1), 1)
+    assert "nowhere.json" in shown["reason"]
+    assert shown["command"] == f"manifest-platform resolve {run_name(1)}"
+    evaluation = _feed_check(result)
+    assert not evaluation.passed
+    assert evaluation.metadata["item"].value == run_name(1)
+    assert evaluation.metadata["command"].value == shown["command"]
+    assert "nowhere.json" in str(evaluation.description)
+    assert materializations(result, "warehouse") == run_names(0)
+
+
+def test_what_an_operator_resolves_is_tried_again(fresh: DagsterShop) -> None:
+    with fresh.shop.open() as pipeline:
+        fresh.shop.land(pipeline, 0, corrupt=True)
+        fresh.shop.land(pipeline, 1)
+        assert drain_output(fresh.drain())["stop"] == "blocked"
+        assert fresh.materialized("shredded") == {run_name(1)}
+    resolve(fresh.shop, 0)
+    shown = drain_output(fresh.drain())
+    assert (shown["stop"], shown["failed"]) == ("blocked", 1)
+
+
+def test_a_budget_of_items_ends_the_run(shredded: DagsterShop) -> None:
+    result = shredded.drain(max_items=2)
+    assert drain_output(result)["stop"] == "budget of items"
+    assert shredded.shop.seen.runs == run_names(0, 1)
+
+
+def test_a_budget_of_seconds_ends_the_run(shredded: DagsterShop) -> None:
+    result = shredded.drain(max_seconds=0.000001)
+    assert drain_output(result)["stop"] == "budget of seconds"
+    assert not materializations(result, "warehouse")
+
+
+def test_a_warehouse_that_cannot_be_opened_fails_the_run(shredded: DagsterShop) -> None:
+    (shredded.shop.home / "warehouse.duckdb").mkdir()
+    result = shredded.drain()
+    assert failure(result).startswith("unavailable: cannot open the DuckDB file")
+    with shredded.shop.open() as pipeline:
+        assert len(list(pipeline.manifest.items("enriched"))) == 5
+
+
+def test_a_drain_beside_another_leaves_it_alone(shredded: DagsterShop) -> None:
+    with shredded.shop.open() as pipeline, pipeline.lease(LOAD) as lease:
+        result = shredded.drain()
+        lease.check()
+    assert drain_output(result)["stop"] == "busy"
+    assert not materializations(result, "warehouse")
+
+
+def test_an_empty_run_is_loaded_as_one(fresh: DagsterShop) -> None:
+    with fresh.shop.open() as pipeline:
+        fresh.shop.land(pipeline, 0, events=0)
+    result = fresh.drain()
+    assert result.success
+    assert fresh.shop.seen.runs == run_names(0)
+    assert fresh.metadata("warehouse", 0)["rows"] == 0

@@ -1,0 +1,301 @@
+"""The listing sensor asks for a drain when there is work, once, and ever more rarely in vain; dead runs give leases back."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+
+from manifest_platform.manifest import Application, Failure
+from manifest_platform.orchestration.assets import DATASET_TAG
+from manifest_platform.orchestration.sensors import LONGEST_PAUSE, MIRRORED_A_TICK, Asked, work_waiting
+from manifest_platform.pipeline import FEED, LOAD, SHRED, Stop
+from manifest_platform_tests.orchestration.dagster_shop import (
+    DagsterShop,
+    break_listing,
+    drain_output,
+    next_ready,
+    records,
+    resolve,
+)
+from manifest_platform_tests.pipeline.shop import NAME, drained, keys, run_name, run_names
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def _events(result: dg.SensorResult, asset: str) -> list[str | None]:
+    """The partitions of an asset that a tick reports."""
+    found = [event for event in result.asset_events if isinstance(event, dg.AssetMaterialization)]
+    return [event.partition for event in found if event.asset_key.path == [NAME, asset]]
+
+
+def _evaluations(result: dg.SensorResult) -> list[dg.AssetCheckEvaluation]:
+    return [event for event in result.asset_events if isinstance(event, dg.AssetCheckEvaluation)]
+
+
+def _run_in(shop: DagsterShop, status: dg.DagsterRunStatus) -> None:
+    """A run of the drain job that is in a status."""
+    job = shop.defs.resolve_job_def(f"{NAME}_drain")
+    location = GrpcServerCodeLocationOrigin(host="localhost", port=1)  # ty: ignore[abstract-class-instantiation]
+    repository = RemoteRepositoryOrigin(location, "__repository__")
+    shop.instance.create_run_for_job(job, status=status, remote_job_origin=RemoteJobOrigin(repository, job.name))
+    assert [stored.status for stored in shop.instance.get_runs()] == [status]
+
+
+# Back-off, without Dagster
+
+
+def test_new_work_is_asked_for_at_once() -> None:
+    asked = Asked().after("load 1", NOW)
+    assert Asked().wants("load 1", NOW)
+    assert asked.wants("load 2", NOW)
+    assert asked.after("load 2", NOW) == Asked(work="load 2", times=1, at=NOW.isoformat())
+
+
+def test_the_same_work_is_asked_for_ever_more_rarely() -> None:
+    asked, at, pauses = Asked().after("load 1", NOW), NOW, []
+    for _ in range(10):
+        wait = timedelta()
+        while not asked.wants("load 1", at + wait):
+            wait += timedelta(seconds=30)
+        at += wait
+        pauses.append(wait.total_seconds())
+        asked = asked.after("load 1", at)
+    assert pauses[:6] == [60, 120, 240, 480, 960, 1920]
+    assert set(pauses[6:]) == {LONGEST_PAUSE.total_seconds()}
+
+
+def test_what_is_known_of_the_block_outlives_an_answer() -> None:
+    assert Asked(blocked="by run 1").after("load 1", NOW).blocked == "by run 1"
+
+
+# Discovery and drains
+
+
+def test_runs_that_land_become_partitions_and_work(fresh: DagsterShop) -> None:
+    fresh.shop.write(2, 0, 1)
+    result = fresh.tick()
+    assert fresh.partitions() == run_names(0, 1, 2), "in the order of their names"
+    assert _events(result, "enriched_runs") == run_names(0, 1, 2)
+    assert fresh.metadata("enriched_runs", 1)["files"] == 1
+    [request] = result.run_requests or []
+    assert request.tags == {DATASET_TAG: NAME}
+    assert request.run_key is None, "a run key is remembered for ever, also that of a run that failed"
+    assert json.loads(result.cursor or "")["work"] == f"{SHRED} {run_name(0)} 1"
+
+
+def test_a_run_is_told_of_once(fresh: DagsterShop) -> None:
+    fresh.shop.write(0)
+    first = fresh.tick()
+    second = fresh.tick(first.cursor)
+    assert _events(second, "enriched_runs") == []
+    assert _evaluations(first) and not _evaluations(second)
+
+
+def test_nothing_to_do(fresh: DagsterShop) -> None:
+    result = fresh.tick()
+    assert not result.run_requests
+    assert "nothing to do" in str(result.skip_reason)
+
+
+def test_what_is_shredded_and_ready_is_work(shredded: DagsterShop) -> None:
+    result = shredded.tick()
+    assert len(result.run_requests or []) == 1
+    assert json.loads(result.cursor or "")["work"].startswith(f"{LOAD} {run_name(0)} ")
+
+
+@pytest.mark.parametrize("status", ["QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING"])
+def test_no_second_drain_while_one_is_on_its_way(shredded: DagsterShop, status: str) -> None:
+    _run_in(shredded, dg.DagsterRunStatus(status))
+    result = shredded.tick()
+    assert not result.run_requests
+    assert "on its way" in str(result.skip_reason)
+
+
+@pytest.mark.parametrize("status", [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED])
+def test_a_finished_drain_stops_no_other(shredded: DagsterShop, status: dg.DagsterRunStatus) -> None:
+    _run_in(shredded, status)
+    assert len(shredded.tick().run_requests or []) == 1
+
+
+def test_a_drain_that_changes_nothing_is_not_asked_for_at_every_tick(shredded: DagsterShop) -> None:
+    first = shredded.tick()
+    second = shredded.tick(first.cursor)
+    assert not second.run_requests
+    assert "asked 1 times for the same work" in str(second.skip_reason)
+    old = {**json.loads(second.cursor or ""), "at": (datetime.now(UTC) - timedelta(seconds=61)).isoformat()}
+    third = shredded.tick(json.dumps(old))
+    assert len(third.run_requests or []) == 1
+    assert json.loads(third.cursor or "")["times"] == 2
+
+
+def test_a_blocked_feed_is_no_work_until_it_is_resolved(shredded: DagsterShop) -> None:
+    first = shredded.tick()
+    assert first.run_requests
+    break_listing(shredded.shop, 0)
+    shredded.drain()
+    blocked = shredded.tick(first.cursor)
+    assert not blocked.run_requests
+    [evaluation] = _evaluations(blocked)
+    assert not evaluation.passed
+    assert not _evaluations(shredded.tick(blocked.cursor)), "the same block is told of once"
+    resolve(shredded.shop, 0)
+    after = shredded.tick(blocked.cursor)
+    assert len(after.run_requests or []) == 1
+    assert [evaluation.passed for evaluation in _evaluations(after)] == [True]
+
+
+def test_an_outage_stays_the_same_work_however_often_it_was_met(fresh: DagsterShop) -> None:
+    fresh.shop.write(0)
+    with fresh.shop.open() as pipeline:
+        pipeline.discover()
+        asked = []
+        for _ in range(3):
+            asked.append(work_waiting(pipeline, datetime.now(UTC)))
+            with pipeline.lease(SHRED) as lease:
+                [ready], _ = pipeline.manifest.waiting(FEED, SHRED, 1)
+                [claim] = pipeline.manifest.claim(lease, [ready])
+                pipeline.manifest.fail(claim, Failure("transient", "the cluster is gone"))
+        assert asked[0] != asked[1], "the first retry is asked for at once"
+        assert asked[1] == asked[2], "and further ones ever more rarely"
+
+
+def test_what_is_behind_a_failed_shredding_is_shredded_still(fresh: DagsterShop) -> None:
+    fresh.shop.write(0, corrupt=True)
+    first = fresh.tick()
+    fresh.drain()
+    assert not fresh.tick(first.cursor).run_requests
+    fresh.shop.write(1)
+    assert len(fresh.tick(first.cursor).run_requests or []) == 1
+
+
+def test_an_item_of_a_dead_worker_is_work_once_its_lease_ran_out(shredded: DagsterShop) -> None:
+    with shredded.shop.open() as pipeline:
+        lease = pipeline.manifest.acquire(FEED, LOAD, "a worker", timedelta(seconds=60))
+        ready = next_ready(pipeline)
+        pipeline.manifest.claim(lease, [ready.item], ready.state)
+        assert not shredded.tick().run_requests
+        lease.release()
+        result = shredded.tick()
+    assert len(result.run_requests or []) == 1
+    assert json.loads(result.cursor or "")["work"].startswith(f"settle {run_name(0)}")
+
+
+# What happens outside Dagster
+
+
+def test_what_the_command_line_did_is_shown(shredded: DagsterShop) -> None:
+    with shredded.shop.open() as pipeline:
+        assert drained(pipeline)[1].stop is Stop.IDLE
+    result = shredded.tick()
+    assert _events(result, "warehouse") == run_names(0, 1, 2, 3, 4)
+    assert shredded.materialized("shredded") == shredded.materialized("warehouse") == set(run_names(0, 1, 2, 3, 4))
+    assert shredded.metadata("warehouse", 0)["already"] is True
+    assert shredded.metadata("warehouse", 0)["events"] == shredded.metadata("shredded", 0)["good"] == 20
+    again = shredded.tick(result.cursor)
+    assert _events(again, "warehouse") == _events(again, "shredded") == []
+
+
+def test_what_dagster_did_is_not_shown_twice(shredded: DagsterShop) -> None:
+    shredded.tick()
+    shredded.drain()
+    result = shredded.tick()
+    assert _events(result, "warehouse") == []
+
+
+def test_shredded_output_that_is_gone_stops_no_tick(shredded: DagsterShop) -> None:
+    with shredded.shop.open() as pipeline:
+        drained(pipeline)
+    break_listing(shredded.shop, 0)
+    shredded.tick()
+    assert shredded.materialized("shredded") == set(run_names(0, 1, 2, 3, 4))
+
+
+def test_a_long_history_is_shown_in_portions(shredded: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MIRRORED_A_TICK >= 100
+    monkeypatch.setattr("manifest_platform.orchestration.sensors.MIRRORED_A_TICK", 4)
+    with shredded.shop.open() as pipeline:
+        pipeline.manifest.skip(keys(pipeline, 0)[0], "is of no use", LOAD)
+        drained(pipeline)
+    for _ in range(3):
+        shredded.tick()
+    assert shredded.materialized("shredded") == set(run_names(0, 1, 2, 3, 4))
+    assert shredded.materialized("warehouse") == set(run_names(1, 2, 3, 4)), "a skipped run is in nobody's way"
+
+
+def test_what_is_not_as_it_should_be_is_logged(fresh: DagsterShop, caplog: pytest.LogCaptureFixture, capfd: Any) -> None:
+    fresh.shop.write(0)
+    (fresh.shop.home / "landing" / "run=yesterday").mkdir()
+    first = fresh.tick()
+    fresh.shop.write(0, events=3)
+    second = fresh.tick(first.cursor)
+    logged = caplog.text + capfd.readouterr().err
+    assert "not a run's name, left alone: run=yesterday" in logged
+    assert f"rewritten after discovery, left alone: {run_name(0)}" in logged
+    assert _events(second, "enriched_runs") == []
+
+
+def test_hundreds_of_runs_cost_a_tick_few_requests(fresh: DagsterShop) -> None:
+    fresh.shop.write(*range(300), events=1)
+    began = time.monotonic()
+    first = fresh.tick()
+    assert len(fresh.partitions()) == 300
+    store = fresh.sensor_pipeline.manifest.store
+    before = store.requests
+    fresh.tick(first.cursor)
+    assert store.requests - before < 25
+    assert time.monotonic() - began < 30, "a tick is cut off after 60 seconds"
+
+
+# Dead runs
+
+
+def _lease_of(shop: DagsterShop, run_id: str) -> None:
+    """A lease that a run holds and never gives back, with its item: the process is dead."""
+    with shop.resources["manifest"].pipeline(NAME, run_id) as pipeline:
+        lease = pipeline.manifest.acquire(FEED, LOAD, "a dead worker", timedelta(hours=1))
+        lease._stopped.set()
+
+
+@pytest.mark.parametrize(
+    ("sensor", "event"),
+    [
+        ("manifest_failure_sensor", dg.DagsterEventType.RUN_FAILURE),
+        ("manifest_cancel_sensor", dg.DagsterEventType.RUN_CANCELED),
+    ],
+)
+def test_a_dead_run_gives_its_lease_back(shredded: DagsterShop, sensor: str, event: dg.DagsterEventType) -> None:
+    job = shredded.defs.resolve_job_def(f"{NAME}_drain")
+    dead = shredded.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+    _lease_of(shredded, dead.run_id)
+    assert drain_output(shredded.drain())["stop"] == "busy"
+    context = dg.build_run_status_sensor_context(
+        sensor, dg.DagsterEvent(event.value, dead.job_name), shredded.instance, dead, resources=shredded.resources
+    )
+    if event is dg.DagsterEventType.RUN_FAILURE:
+        context = context.for_run_failure()
+    shredded.defs.resolve_sensor_def(sensor)(context)
+    assert drain_output(shredded.drain())["stop"] == "idle"
+    assert shredded.shop.seen.runs == run_names(0, 1, 2, 3, 4)
+
+
+def test_another_runs_lease_stays(shredded: DagsterShop) -> None:
+    job = shredded.defs.resolve_job_def(f"{NAME}_drain")
+    dead = shredded.instance.create_run_for_job(job, status=dg.DagsterRunStatus.FAILURE)
+    _lease_of(shredded, "another-run")
+    before = records(shredded.shop)
+    failed = dg.DagsterEvent(dg.DagsterEventType.RUN_FAILURE.value, dead.job_name)
+    context = dg.build_run_status_sensor_context(
+        "manifest_failure_sensor", failed, shredded.instance, dead, resources=shredded.resources
+    )
+    shredded.defs.resolve_sensor_def("manifest_failure_sensor")(context.for_run_failure())
+    with shredded.shop.open() as pipeline:
+        lease = pipeline.manifest.lease(Application(LOAD), FEED)
+    assert lease is not None
+    assert lease.is_live(datetime.now(UTC))
+    assert records(shredded.shop) == before
