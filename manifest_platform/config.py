@@ -132,7 +132,7 @@ class LeaseConfig(_Part):
     """How long a worker that falls silent keeps its lease. Heartbeats come at a third of it."""
 
     seconds: float = Field(60, ge=1, le=3600)
-    max_attempts: int = Field(3, ge=1, le=20, description="attempts that end by a crash or a passing fault")
+    max_attempts: int = Field(8, ge=1, le=20, description="attempts that end by a crash or a passing fault")
 
 
 class SparkConfig(_Part):

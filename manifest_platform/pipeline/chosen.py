@@ -118,10 +118,12 @@ def load_chosen(pipeline: Pipeline, keys: Collection[ItemKey]) -> Iterator[Event
                     ordered = [key for key in ordered if key != settled.key]
             elif isinstance(verdict, Ready) and verdict.item.key == ordered[0]:
                 try:
-                    yield pipeline.load(lease, verdict)
+                    event = pipeline.load(lease, verdict)
                 except ConditionFailed:
                     continue  # something was registered or resolved meanwhile: look again
-                ordered = ordered[1:]
+                yield event
+                if isinstance(event, Loaded) or event.failure.kind == "permanent":
+                    ordered = ordered[1:]
             else:
                 raise OutOfOrder(_not_next(ordered[0], verdict))
 

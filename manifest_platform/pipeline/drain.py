@@ -19,7 +19,7 @@ from manifest_platform.manifest import (
     Ready,
     Standing,
 )
-from manifest_platform.pipeline.events import Budget, DrainReport, Event, ShredStarted, Stop
+from manifest_platform.pipeline.events import Budget, DrainReport, Event, ItemFailed, ShredStarted, Stop
 from manifest_platform.pipeline.pipeline import FEED, LOAD, SHRED, Pipeline
 
 if TYPE_CHECKING:
@@ -67,10 +67,14 @@ def _drain(
 
     while True:
         left = None if budget.items is None else budget.items - report.shredded
-        yield from _drain_shred(pipeline, spark, left)
+        passing_fault = yield from _drain_shred(pipeline, spark, left)
         verdict = yield from _drain_load(pipeline, lambda: spent(report.loaded))
         if isinstance(verdict, Stop):
             report.stop = verdict
+            return
+        failed = isinstance(verdict, Blocked) and verdict.standing is Standing.FAILED
+        if passing_fault and not failed:
+            report.stop, report.reason = Stop.UNAVAILABLE, passing_fault
             return
         out_of_budget = spent(report.shredded)
         if not out_of_budget and pipeline.manifest.waiting(FEED, SHRED, 1)[0]:
@@ -82,18 +86,26 @@ def _drain(
         return
 
 
-def _drain_shred(pipeline: Pipeline, spark: Callable[[], SparkSession], left: int | None) -> Iterator[Event]:
-    """Shreds one batch of what waits, at most `left` items."""
+def _drain_shred(pipeline: Pipeline, spark: Callable[[], SparkSession], left: int | None) -> Generator[Event, None, str | None]:
+    """Shreds one batch of what waits, at most `left` items; returns the passing fault that it met, if any.
+
+    Such a fault is left to the next drain: tried again at once, an outage of seconds would use up every attempt.
+    """
     limit = pipeline.dataset.shred.batch if left is None else min(left, pipeline.dataset.shred.batch)
     if limit <= 0 or not pipeline.manifest.any_pending(FEED, SHRED):
-        return
+        return None
+    fault = None
     with pipeline.lease(SHRED) as lease:
         ready, stuck = pipeline.manifest.waiting(FEED, SHRED, limit)
         if pipeline.free_abandoned(lease, (one.item for one in stuck)):
             ready, _ = pipeline.manifest.waiting(FEED, SHRED, limit)
         if ready:
             yield ShredStarted(len(ready), sum(item.landed.bytes for item in ready if item.landed))
-            yield from pipeline.shred(lease, spark, ready)
+            for event in pipeline.shred(lease, spark, ready):
+                if isinstance(event, ItemFailed) and event.failure.kind == "transient":
+                    fault = event.failure.message
+                yield event
+    return fault
 
 
 def _drain_load(pipeline: Pipeline, spent: Callable[[], Stop | None]) -> Generator[Event, None, Blocked | Idle | Stop]:

@@ -6,6 +6,7 @@ taken at all is decided by the manifest alone.
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import logging
 import os
@@ -62,6 +63,10 @@ log = logging.getLogger(__name__)
 
 FEED = "enriched"
 SHRED, LOAD = "shred", "load"
+
+
+class OutputGone(Refused):
+    """What the manifest names as committed is not there any more."""
 
 
 class Pipeline:
@@ -297,9 +302,9 @@ class Pipeline:
             self.manifest.abandon(lease, abandoned)
             log.warning("%s was left unfinished and is not in the ledger", key.name)
             return None
-        listing = self.listing(abandoned.item)
-        self.manifest.adopt(lease, abandoned, entry.epoch, _loaded_payload(entry, listing))
-        return self._loaded(abandoned.item, entry, listing, 0.0, 0, already=True)
+        bytes_loaded = self._shredded_bytes(abandoned.item)
+        self.manifest.adopt(lease, abandoned, entry.epoch, _loaded_payload(entry, bytes_loaded))
+        return _loaded(abandoned.item, entry, bytes_loaded, 0.0, 0, already=True)
 
     def _raise_fence(self, lease: Lease, epoch: int) -> None:
         """Raises the fence; a sink that knows a newer token than the newest lease has outlived the manifest's backup."""
@@ -346,11 +351,12 @@ class Pipeline:
         except Unclear:
             settled = self.settle(lease, Abandoned(claim.item, claim.processing))
             return settled or ItemFailed(key, LOAD, Failure("lease_expired", "COMMIT failed; the ledger lacks the item"))
-        except (PermanentFailure, Behind, FileNotFoundError) as error:
+        except (PermanentFailure, Behind, OutputGone) as error:
             return self._fail(claim, Failure("permanent", str(error), type(error).__name__, traceback.format_exc()))
-        self.manifest.complete(claim, _loaded_payload(applied.entry, listing))
+        self.manifest.complete(claim, _loaded_payload(applied.entry, listing.bytes))
         seconds, used = time.monotonic() - started, self.manifest.store.requests - requests
-        return self._loaded(ready.item, applied.entry, listing, seconds, used, isinstance(applied, AlreadyApplied))
+        already = isinstance(applied, AlreadyApplied)
+        return _loaded(ready.item, applied.entry, listing.bytes, seconds, used, already, listing.tables)
 
     def _apply(self, lease: Lease, load: Load) -> Applied | AlreadyApplied:
         """Applies under the lease's token, or above it where the sink outlived the manifest's backup."""
@@ -366,30 +372,38 @@ class Pipeline:
             lease.raise_token(fenced.token)
             return self.warehouse.apply(dataclasses.replace(load, token=lease.token))
 
-    def _loaded(
-        self, item: Item, entry: LedgerEntry, listing: Listing, seconds: float, requests: int, already: bool = False
-    ) -> Loaded:
-        lag = (entry.applied_at.replace(tzinfo=UTC) - item.records[0].timestamp).total_seconds()
-        return Loaded(
-            item.key, entry.rows, listing.bytes, seconds, max(0.0, lag), requests, entry.late, already, listing.tables
-        )
+    def _shredded_bytes(self, item: Item) -> int:
+        """How much Parquet the completed shredding of an item wrote, by its record."""
+        record = item.processed_by(Application(SHRED))
+        return record.data["bytes"] if record else 0
 
     def recent_tables(self, records: int) -> list[Table]:
-        """The tables of the newest items that were shredded, by name: of those that the newest records tell of."""
+        """The tables of the newest items that were shredded, by name: of those that the newest records tell of.
+
+        An item whose listing is gone is passed over.
+        """
         tables: dict[str, Table] = {}
         for record in self.manifest.newest(FEED, records):
             listing = record.data.get("listing")
             named = set(record.data.get("tables", ())) if record.application.name == SHRED else set()
             if listing and named - tables.keys():
-                tables = {table.name: table for table in Listing.read(listing).tables} | tables
+                with contextlib.suppress(OutputGone):
+                    tables = {table.name: table for table in _read_listing(listing).tables} | tables
         return [tables[name] for name in sorted(tables)]
 
     def listing(self, item: Item) -> Listing:
-        """What the completed shredding of an item wrote. Raises Refused if it is not shredded."""
+        """What the completed shredding of an item wrote. Raises Refused if it is not shredded, OutputGone."""
         record = item.processed_by(Application(SHRED))
         if record is None:
             raise Refused(f"{item.key.name} is not shredded yet")
-        return Listing.read(record.data["listing"])
+        return _read_listing(record.data["listing"])
+
+
+def _read_listing(uri: str) -> Listing:
+    try:
+        return Listing.read(uri)
+    except FileNotFoundError as error:
+        raise OutputGone(f"the listing {uri} is gone, though the manifest names it; put it back from a backup") from error
 
 
 def _landed(run: RunDirectory) -> Landed:
@@ -409,9 +423,22 @@ def _shredded_payload(claim: Claim, listing: Listing, uri: str) -> Payload:
     return Payload(OUTPUT, data)
 
 
-def _loaded_payload(entry: LedgerEntry, listing: Listing) -> Payload:
+def _loaded_payload(entry: LedgerEntry, bytes_loaded: int) -> Payload:
     applied_at = entry.applied_at.replace(tzinfo=UTC).isoformat()
-    return Payload(OUTPUT, {"rows": entry.rows, "bytes": listing.bytes, "late": entry.late, "applied_at": applied_at})
+    return Payload(OUTPUT, {"rows": entry.rows, "bytes": bytes_loaded, "late": entry.late, "applied_at": applied_at})
+
+
+def _loaded(
+    item: Item,
+    entry: LedgerEntry,
+    bytes_loaded: int,
+    seconds: float,
+    requests: int,
+    already: bool,
+    tables: tuple[Table, ...] = (),
+) -> Loaded:
+    lag = max(0.0, (entry.applied_at.replace(tzinfo=UTC) - item.records[0].timestamp).total_seconds())
+    return Loaded(item.key, entry.rows, bytes_loaded, seconds, lag, requests, entry.late, already, tables)
 
 
 def _passing(error: Exception) -> Failure:

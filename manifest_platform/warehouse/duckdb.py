@@ -164,7 +164,7 @@ class DuckDB(Dialect):
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 return duckdb.connect(str(self.path))
             except (duckdb.Error, OSError) as error:
-                if "lock" not in str(error):
+                if "Could not set lock" not in str(error):
                     raise Unavailable(f"cannot open the DuckDB file {self.path}: {error}") from error
                 if time.monotonic() >= deadline:
                     raise Unavailable(

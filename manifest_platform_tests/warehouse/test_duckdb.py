@@ -90,7 +90,8 @@ def test_a_folder_called_date_does_not_hide_a_column_of_that_name(dialect: DuckD
 
 
 def test_a_file_that_is_no_database_is_unavailable_and_named(tmp_path: Path) -> None:
-    path = tmp_path / "warehouse.duckdb"
+    path = tmp_path / "blocks" / "warehouse.duckdb"  # a path with "lock" in it is not waited for as a lock
+    path.parent.mkdir()
     path.write_text("something else, long enough to be looked at as a database file" * 100)
     with pytest.raises(Unavailable, match=r"cannot open the DuckDB file .*warehouse\.duckdb"):
         DuckDB(path).execute("SELECT 1")

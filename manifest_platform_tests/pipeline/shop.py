@@ -1,0 +1,220 @@
+"""A shop whose enriched runs go from landing to warehouse: real files, a real SQLite manifest, a real DuckDB file.
+
+As a program (`python -m manifest_platform_tests.pipeline.shop CONFIG`), it drains the shop in a process of its own, which a
+test may kill or stop: it says `ready`, waits for a line, drains, and says as JSON why it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from manifest_platform import config, failpoints
+from manifest_platform.demo.events import SCHEMAS, WrittenRun, write_run
+from manifest_platform.manifest import LANDED, Application, ItemKey, Record, lease
+from manifest_platform.pipeline import (
+    FEED,
+    LOAD,
+    Budget,
+    DrainReport,
+    Event,
+    Pipeline,
+    drain,
+    shred_chosen,
+)
+from manifest_platform.spark import session
+from manifest_platform.warehouse.duckdb import DuckDB
+
+REPOSITORY = Path(__file__).parents[2]
+NAME = "shop"
+FIRST = datetime(2024, 5, 14, 12, 0, tzinfo=UTC)
+STEP = timedelta(minutes=10)
+EVENTS = 20
+UNBOUNDED = Budget()
+
+
+def run_name(number: int) -> str:
+    return f"run={FIRST + number * STEP:%Y-%m-%d-%H-%M-%S}"
+
+
+def run_names(*numbers: int) -> list[str]:
+    return [run_name(number) for number in numbers]
+
+
+def no_spark() -> NoReturn:
+    raise AssertionError("Spark was asked for, and nothing was to be shredded")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a reader finds in the warehouse: rows by table, the ledger in the order of its commits, the fence."""
+
+    rows: dict[str, int]
+    ledger: list[tuple[str, bool]]
+    token: int
+    applied: str
+
+    @property
+    def runs(self) -> list[str]:
+        return [name for name, _ in self.ledger]
+
+
+class Shop:
+    """One shop under a directory; `settings` are those of the configuration, laid over small defaults."""
+
+    def __init__(self, home: Path, **settings: Any) -> None:
+        self.home = home
+        dataset = {
+            "landing": {"root": str(home / "landing"), **settings.pop("landing", {})},
+            "shred": {"output": str(home / "shredded"), "schemas": [str(SCHEMAS)], **settings.pop("shred", {})},
+            "load": settings.pop("load", {}),
+        }
+        whole = {
+            "datasets": {NAME: dataset},
+            "manifest": {"store": "sqlite:///manifest.db"},
+            "warehouse": {"path": "warehouse.duckdb"},
+            "spark": {"conf": str(REPOSITORY / "spark_conf" / "local.conf")},
+            **settings,
+        }
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "landing").mkdir(exist_ok=True)
+        self.config_file = home / "manifest_platform.yaml"
+        self.config_file.write_text(yaml.safe_dump(whole))
+
+    def open(self) -> Pipeline:
+        return Pipeline(config.load(self.config_file), NAME)
+
+    def write(self, *numbers: int, events: int = EVENTS, **options: Any) -> list[WrittenRun]:
+        """Runs that land, each with its marker."""
+        root = config.load(self.config_file).datasets[NAME].landing.root
+        return [write_run(root, FIRST + number * STEP, events, seed=1, **options) for number in numbers]
+
+    def directory(self, number: int) -> Path:
+        return self.home / "landing" / run_name(number)
+
+    def land(self, pipeline: Pipeline, *numbers: int, **options: Any) -> list[ItemKey]:
+        """Runs that land and are discovered."""
+        self.write(*numbers, **options)
+        pipeline.discover(everything=True)
+        return keys(pipeline, *numbers)
+
+    def shredded(self, spark: Any, count: int, **options: Any) -> None:
+        """The first `count` runs, landed and shredded."""
+        with self.open() as pipeline:
+            list(shred_chosen(pipeline, lambda: spark, self.land(pipeline, *range(count), **options)))
+
+    @property
+    def seen(self) -> Seen:
+        warehouse = DuckDB(self.home / "warehouse.duckdb")
+        try:
+            control = warehouse.qualified("manifest_platform")
+            ledger = warehouse.execute(f"SELECT item, late FROM {control}.ledger ORDER BY applied_at")
+            [(token, applied)] = warehouse.execute(f"SELECT token, applied FROM {control}.fence")
+            rows = {
+                table: warehouse.execute(f"SELECT count(*) FROM {warehouse.qualified(NAME, table)}")[0][0]
+                for table in sorted(warehouse.columns(NAME))
+            }
+            return Seen(rows, [(item.rpartition("/")[2], late) for item, late in ledger], token, applied.partition("#")[0])
+        finally:
+            warehouse.close()
+
+    @property
+    def doubled_events(self) -> list[tuple[Any, ...]]:
+        """Events that the warehouse has more than once."""
+        warehouse = DuckDB(self.home / "warehouse.duckdb")
+        try:
+            events = warehouse.qualified(NAME, "events")
+            return warehouse.execute(f"SELECT event_id FROM {events} GROUP BY event_id HAVING count(*) > 1")
+        finally:
+            warehouse.close()
+
+    def process(
+        self, failpoint: str | None = None, *arguments: str, wait: bool = False, environment: dict[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        """A process that drains the shop, and reaches a failpoint on its way. With `wait`, it begins at a line on stdin."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(self.config_file), *arguments],
+            env={**os.environ, **(environment or {}), **({failpoints.VARIABLE: failpoint} if failpoint else {})},
+            cwd=REPOSITORY,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=(self.home / "process.log").open("a"),
+            text=True,
+        )
+        if not wait and process.stdin:
+            process.stdin.write("\n")
+            process.stdin.flush()
+        return process
+
+
+def ended(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """The report of a process that came to its end by itself."""
+    output, _ = process.communicate("\n", timeout=100)
+    assert process.returncode == 0, output
+    return json.loads(output.splitlines()[-1])
+
+
+def keys(pipeline: Pipeline, *numbers: int) -> list[ItemKey]:
+    return [pipeline.key(run_name(number)) for number in numbers]
+
+
+def drained(pipeline: Pipeline, spark: Any = no_spark, budget: Budget = UNBOUNDED) -> tuple[list[Event], DrainReport]:
+    """What a drain did, and its report. `spark`: a session, or what gives one."""
+    *events, report = drain(pipeline, spark if callable(spark) else lambda: spark, budget)
+    assert isinstance(report, DrainReport)
+    return [event for event in events if not isinstance(event, DrainReport)], report
+
+
+def history(pipeline: Pipeline, number: int) -> list[str]:
+    """An item's records, each as `application state`, or the state alone of what lands it."""
+    return [_words(record) for record in pipeline.manifest.history(keys(pipeline, number)[0])]
+
+
+def _words(record: Record) -> str:
+    if record.payload and record.payload.schema == LANDED:
+        return "New"
+    kind = record.data.get("kind") or ("automatic" if record.data.get("automatic") else "")
+    return " ".join(word for word in (record.application.key, str(record.state), kind) if word)
+
+
+def loaded_record(pipeline: Pipeline, number: int) -> Record:
+    record = pipeline.manifest.item(keys(pipeline, number)[0]).processed_by(Application(LOAD))
+    assert record is not None, f"{run_name(number)} is not loaded"
+    return record
+
+
+def watermark(pipeline: Pipeline) -> str:
+    return pipeline.manifest.state(Application(LOAD)).feed(FEED).watermark.partition("#")[0]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("config")
+    parser.add_argument("--without-heartbeat", action="store_true")
+    parser.add_argument("--discover", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.without_heartbeat:
+        setattr(lease, "HEARTBEATS_PER_DURATION", 1e-6)  # noqa: B010
+    settings = config.load(arguments.config)
+    with Pipeline(settings, NAME) as pipeline:
+        if arguments.discover:
+            pipeline.discover()
+        print("ready", flush=True)  # noqa: T201
+        sys.stdin.readline()
+        *_, report = drain(pipeline, lambda: session(settings.spark.conf))
+        assert isinstance(report, DrainReport)
+        print(json.dumps(dataclasses.asdict(report), default=str))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""Chosen items: what somebody picks is done in the manifest's order, or refused before anything is done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manifest_platform.manifest import LeaseBusy, Refused
+from manifest_platform.pipeline import (
+    LOAD,
+    SHRED,
+    Loaded,
+    OutOfOrder,
+    Shredded,
+    check_order,
+    load_chosen,
+    shred_chosen,
+)
+from manifest_platform_tests.pipeline.shop import Shop, drained, history, keys, no_spark, run_name, run_names
+
+FEW_BAD = {"bad_rows": {"max_count": 1, "max_share": 0.01}}
+
+
+@pytest.fixture
+def shop(tmp_path: Path, spark: Any) -> Shop:
+    """Four runs, shredded."""
+    shop = Shop(tmp_path)
+    shop.shredded(spark, 4)
+    return shop
+
+
+def loaded(events: Any) -> list[tuple[str, bool]]:
+    return [(event.key.name, event.already) for event in events if isinstance(event, Loaded)]
+
+
+def test_out_of_order_is_refused_with_what_is_next(shop: Shop) -> None:
+    with shop.open() as pipeline:
+        with pytest.raises(OutOfOrder) as refused:
+            list(load_chosen(pipeline, keys(pipeline, 1)))
+        assert str(refused.value) == (
+            f"{run_name(1)} is out of order: {run_name(0)} comes first and is not loaded (it is ready to be)."
+            " Do this first: manifest-platform drain"
+        )
+        assert history(pipeline, 1)[-1] == "shred Processed"
+    assert not (shop.home / "warehouse.duckdb").exists()
+
+
+def test_a_hole_is_refused_before_anything_is_done(shop: Shop) -> None:
+    with shop.open() as pipeline:
+        with pytest.raises(OutOfOrder, match=f"{run_name(2)} is out of order: {run_name(1)} comes first"):
+            list(load_chosen(pipeline, keys(pipeline, 0, 2)))
+        assert history(pipeline, 0)[-1] == "shred Processed"
+    assert not (shop.home / "warehouse.duckdb").exists()
+
+
+def test_the_reason_and_command_are_those_of_the_item_that_comes_first(tmp_path: Path, spark: Any) -> None:
+    shop = Shop(tmp_path, shred=FEW_BAD)
+    with shop.open() as pipeline:
+        shop.land(pipeline, 0, corrupt=True)
+        shop.land(pipeline, 1)
+        drained(pipeline, spark)
+        failed = rf"{run_name(0)} comes first and is not loaded \(shred failed: .* are bad .*resolve {run_name(0)}$"
+        with pytest.raises(OutOfOrder, match=failed):
+            list(load_chosen(pipeline, keys(pipeline, 1)))
+        with pytest.raises(OutOfOrder, match=f"{run_name(0)} blocks the feed: shred failed: .*resolve {run_name(0)}$"):
+            list(load_chosen(pipeline, keys(pipeline, 0, 1)))
+
+
+def test_what_is_not_shredded_is_not_loaded(shop: Shop) -> None:
+    with shop.open() as pipeline:
+        list(load_chosen(pipeline, keys(pipeline, 0, 1, 2, 3)))
+        [fresh] = shop.land(pipeline, 4)
+        with pytest.raises(OutOfOrder, match=f"{run_name(4)} blocks the feed: shred has not processed it yet"):
+            list(load_chosen(pipeline, [fresh]))
+        assert history(pipeline, 4) == ["New"]
+
+
+def test_the_order_of_the_keys_does_not_matter(shop: Shop) -> None:
+    with shop.open() as pipeline:
+        chosen = keys(pipeline, 2, 0, 1)
+        assert check_order(pipeline, chosen) == keys(pipeline, 0, 1, 2)
+        assert loaded(load_chosen(pipeline, chosen)) == [(name, False) for name in run_names(0, 1, 2)]
+    assert shop.seen.runs == run_names(0, 1, 2)
+
+
+def test_what_is_loaded_is_told_as_already(shop: Shop) -> None:
+    with shop.open() as pipeline:
+        list(load_chosen(pipeline, keys(pipeline, 0)))
+        before = history(pipeline, 0)
+        assert loaded(load_chosen(pipeline, keys(pipeline, 1, 0))) == [(run_name(0), True), (run_name(1), False)]
+        events = list(load_chosen(pipeline, keys(pipeline, 0, 1)))
+        assert loaded(events) == [(run_name(0), True), (run_name(1), True)]
+        assert [event.row_count > 0 for event in events if isinstance(event, Loaded)] == [True, True]
+        assert history(pipeline, 0) == before
+    assert shop.seen.runs == run_names(0, 1)
+
+
+def test_a_late_run_comes_before_what_is_chosen(shop: Shop, spark: Any) -> None:
+    with shop.open() as pipeline:
+        drained(pipeline)
+        shop.land(pipeline, 5)
+        drained(pipeline, spark)
+        shop.land(pipeline, 4, 6)
+        list(shred_chosen(pipeline, lambda: spark, keys(pipeline, 4, 6)))
+        with pytest.raises(OutOfOrder, match=f"{run_name(6)} is out of order: {run_name(4)} comes first"):
+            list(load_chosen(pipeline, keys(pipeline, 6)))
+        [late, _] = load_chosen(pipeline, keys(pipeline, 6, 4))
+        assert isinstance(late, Loaded)
+        assert (late.key.name, late.late) == (run_name(4), True)
+
+
+def test_a_run_that_was_set_aside_is_refused(tmp_path: Path, spark: Any) -> None:
+    shop = Shop(tmp_path, load={"late": "quarantine"})
+    with shop.open() as pipeline:
+        shop.land(pipeline, 1)
+        drained(pipeline, spark)
+        [late] = shop.land(pipeline, 0)
+        with pytest.raises(OutOfOrder, match=f"{run_name(0)} is set aside: it arrived behind the watermark"):
+            list(load_chosen(pipeline, [late]))
+
+
+def test_loading_is_refused_while_another_holds_the_lease(shop: Shop) -> None:
+    with shop.open() as holder, shop.open() as pipeline, holder.lease(LOAD), pytest.raises(LeaseBusy):
+        list(load_chosen(pipeline, keys(pipeline, 0)))
+
+
+def test_what_is_shredded_is_told_as_already_without_spark(shop: Shop) -> None:
+    with shop.open() as pipeline:
+        before = history(pipeline, 2)
+        events = list(shred_chosen(pipeline, no_spark, keys(pipeline, 2, 1)))
+        assert [(event.key.name, event.already) for event in events if isinstance(event, Shredded)] == [
+            (run_name(1), True),
+            (run_name(2), True),
+        ]
+        assert history(pipeline, 2) == before
+
+
+def test_shredding_goes_in_any_order_and_in_batches(tmp_path: Path, spark: Any) -> None:
+    shop = Shop(tmp_path, shred={"batch": 2})
+    with shop.open() as pipeline:
+        shop.land(pipeline, 0, 1, 2, 3)
+        events = list(shred_chosen(pipeline, lambda: spark, keys(pipeline, 3, 1, 2)))
+        assert [(event.key.name, event.batch) for event in events if isinstance(event, Shredded)] == [
+            (run_name(1), 2),
+            (run_name(2), 2),
+            (run_name(3), 1),
+        ]
+        assert history(pipeline, 0) == ["New"]
+
+
+def test_a_failed_item_is_not_shredded_nor_what_is_chosen_with_it(tmp_path: Path, spark: Any) -> None:
+    shop = Shop(tmp_path, shred=FEW_BAD)
+    with shop.open() as pipeline:
+        shop.land(pipeline, 1, corrupt=True)
+        drained(pipeline, spark)
+        shop.land(pipeline, 0)
+        with pytest.raises(Refused, match=f"{run_name(1)} cannot be shredded: .*manifest-platform resolve {run_name(1)}$"):
+            list(shred_chosen(pipeline, no_spark, keys(pipeline, 0, 1)))
+        assert history(pipeline, 0) == ["New"]
+        with shop.open() as holder, holder.lease(SHRED), pytest.raises(LeaseBusy):
+            list(shred_chosen(pipeline, no_spark, keys(pipeline, 0)))

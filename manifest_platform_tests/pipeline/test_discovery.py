@@ -1,0 +1,166 @@
+"""Discovery from end to end: what lands, when it counts as complete, and what is only reported."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manifest_platform.landing.errors import LandingMisconfigured
+from manifest_platform.manifest import Refused, UnknownItem
+from manifest_platform.pipeline import Stop
+from manifest_platform_tests.pipeline.shop import (
+    EVENTS,
+    NAME,
+    Shop,
+    drained,
+    ended,
+    history,
+    keys,
+    loaded_record,
+    run_name,
+    run_names,
+)
+from manifest_platform_tests.servers.s3 import s3_bucket, s3_environment, s3_server
+
+__all__ = ["s3_bucket", "s3_environment", "s3_server"]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+@pytest.fixture
+def settling(tmp_path: Path) -> Shop:
+    return Shop(tmp_path, landing={"complete": "settle", "settle_seconds": 1})
+
+
+def test_a_run_is_registered_once_it_has_its_marker(shop: Shop) -> None:
+    shop.write(0, 1)
+    (shop.directory(1) / "_SUCCESS").rename(shop.home / "marker")
+    with shop.open() as pipeline:
+        report = pipeline.discover()
+        assert (report.new, report.incomplete, report.known) == ((run_name(0),), (run_name(1),), 0)
+        with pytest.raises(UnknownItem):
+            keys(pipeline, 1)
+        (shop.home / "marker").rename(shop.directory(1) / "_SUCCESS")
+        report = pipeline.discover()
+        assert (report.new, report.incomplete, report.known) == ((run_name(1),), (), 1)
+        assert {landed.key.name for landed in report.landed} == set(run_names(0, 1))
+        assert report.registered == (run_name(1),)
+
+
+def test_discovering_again_changes_nothing(shop: Shop) -> None:
+    shop.write(0)
+    for known in (0, 1, 1):
+        with shop.open() as pipeline:
+            report = pipeline.discover()
+            assert (len(report.new), report.known) == (1 - known, known)
+            assert history(pipeline, 0) == ["New"]
+
+
+def test_a_run_settles_between_two_processes(settling: Shop) -> None:
+    settling.write(0)
+    with settling.open() as pipeline:
+        assert pipeline.discover().incomplete == (run_name(0),)
+    time.sleep(1.05)
+    with settling.open() as pipeline:
+        assert pipeline.discover().new == (run_name(0),)
+        assert pipeline.manifest.looks("enriched") == {}
+
+
+def test_a_run_that_changes_settles_anew(settling: Shop) -> None:
+    settling.write(0)
+    with settling.open() as pipeline:
+        pipeline.discover()
+        time.sleep(1.05)
+        (settling.directory(0) / "part-00001.tsv").write_text("more\n")
+        assert pipeline.discover().incomplete == (run_name(0),)
+        assert pipeline.discover().incomplete == (run_name(0),)
+
+
+def test_a_late_run_is_seen_within_the_look_back_and_beyond_it_only_when_all_is_looked_at(tmp_path: Path, spark: Any) -> None:
+    shop = Shop(tmp_path, landing={"look_back_days": 0.01})  # 14 minutes, and runs are 10 apart
+    shop.write(5)
+    with shop.open() as pipeline:
+        pipeline.discover()
+        drained(pipeline, spark)
+        shop.write(3, 4, 6)
+        report = pipeline.discover()
+        assert (report.late, report.new) == ((run_name(4),), (run_name(6),))
+        assert pipeline.discover().registered == ()
+        report = pipeline.discover(everything=True)
+        assert (report.late, report.known) == ((run_name(3),), 3)
+
+
+def test_a_rewritten_run_is_reported_and_the_first_content_stands(shop: Shop) -> None:
+    shop.write(0)
+    with shop.open() as pipeline:
+        first = pipeline.discover().landed[0].checksum
+        (shop.directory(0) / "part-00001.tsv").write_text("more\n")
+        report = pipeline.discover()
+        assert (report.changed, report.new, report.known) == ((run_name(0),), (), 0)
+        landed = pipeline.manifest.item(keys(pipeline, 0)[0]).landed
+        assert landed is not None
+        assert landed.checksum == first
+        assert history(pipeline, 0) == ["New"]
+
+
+def test_what_is_no_run_is_reported_and_left_alone(shop: Shop) -> None:
+    shop.write(0)
+    shutil.copytree(shop.directory(0), shop.home / "landing" / "run=2024-05-14-copy-of-yesterday")
+    (shop.home / "landing" / "notes.txt").touch()
+    with shop.open() as pipeline:
+        report = pipeline.discover()
+        assert report.unparseable == ("notes.txt", "run=2024-05-14-copy-of-yesterday")
+        assert report.new == (run_name(0),)
+
+
+def test_an_empty_run_is_an_item_like_any_other(shop: Shop) -> None:
+    shop.directory(0).mkdir()
+    (shop.directory(0) / "_SUCCESS").touch()
+    with shop.open() as pipeline:
+        [landed] = pipeline.discover().landed
+        assert (landed.files, landed.bytes) == (0, 0)
+
+
+def test_a_root_that_is_not_there_is_told(shop: Shop) -> None:
+    (shop.home / "landing").rmdir()
+    with shop.open() as pipeline, pytest.raises(LandingMisconfigured, match="does not exist"):
+        pipeline.discover()
+
+
+def test_items_are_named_by_run_or_uri(shop: Shop) -> None:
+    with shop.open() as pipeline:
+        [key] = shop.land(pipeline, 0)
+        assert pipeline.key(key.id) == pipeline.key(f"{key.id}/") == pipeline.key(run_name(0)) == key
+        assert pipeline.key(str(shop.directory(0))) == key
+        with pytest.raises(Refused, match="'yesterday' is neither a run name"):
+            pipeline.key("yesterday")
+
+
+@pytest.mark.slow
+def test_a_whole_drain_in_s3(tmp_path: Path, s3_bucket: str) -> None:
+    """The process that drains has a Spark of its own, whose workers find the server by their environment."""
+    root, output = f"{s3_bucket}/landing", f"{s3_bucket}/shredded"
+    shop = Shop(tmp_path, landing={"root": root}, shred={"output": output})
+    shop.write(1, 0, bad_lines=2)
+    with shop.open() as pipeline:
+        report = pipeline.discover()
+        assert (report.new, report.requests) == (tuple(run_names(0, 1)), 1)
+    drain = ended(shop.process(environment=dict(os.environ)))
+    assert (drain["stop"], drain["shredded"], drain["loaded"]) == (Stop.IDLE, 2, 2)
+    with shop.open() as pipeline:
+        assert keys(pipeline, 0)[0].id == f"{root}/{run_name(0)}"
+        listing = pipeline.listing(pipeline.manifest.item(keys(pipeline, 0)[0]))
+        assert all(found.uri.startswith(f"{output}/{NAME}/{run_name(0)}/") for found in listing.objects)
+        assert loaded_record(pipeline, 1).data["rows"]["bad"] == 2
+        assert drained(pipeline)[1].stop is Stop.IDLE
+    seen = shop.seen
+    assert seen.runs == run_names(0, 1)
+    assert (seen.rows["events"], seen.rows["bad"]) == (2 * EVENTS, 4)

@@ -1,0 +1,464 @@
+"""A drain from end to end: order, what blocks it, what a person decides, and when it stops."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manifest_platform import storage
+from manifest_platform.demo.events import SCHEMAS
+from manifest_platform.pipeline import (
+    FEED,
+    LOAD,
+    SHRED,
+    Budget,
+    ItemFailed,
+    Loaded,
+    Pipeline,
+    Shredded,
+    ShredStarted,
+    Stop,
+)
+from manifest_platform.warehouse.duckdb import DuckDB
+from manifest_platform.warehouse.errors import Unclear
+from manifest_platform_tests.pipeline.shop import (
+    EVENTS,
+    Shop,
+    drained,
+    history,
+    keys,
+    loaded_record,
+    run_name,
+    run_names,
+    watermark,
+)
+
+FEW_BAD = {"bad_rows": {"max_count": 1, "max_share": 0.01}}
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+def test_shreds_in_batches_and_loads_in_order(tmp_path: Path, spark: Any) -> None:
+    shop = Shop(tmp_path, shred={"batch": 2})
+    shop.write(2, 0, 1)
+    with shop.open() as pipeline:
+        pipeline.discover()
+        events, report = drained(pipeline, spark)
+        assert [event.items for event in events if isinstance(event, ShredStarted)] == [2, 1]
+        assert [event.key.name for event in events if isinstance(event, Shredded)] == run_names(0, 1, 2)
+        loaded = [event for event in events if isinstance(event, Loaded)]
+        assert [event.key.name for event in loaded] == run_names(0, 1, 2)
+        assert [event.rows["events"] for event in loaded] == [EVENTS] * 3
+        assert not any(event.late or event.already for event in loaded)
+        assert (report.stop, report.shredded, report.loaded, report.failed) == (Stop.IDLE, 3, 3, 0)
+        assert report.rows == sum(shop.seen.rows.values())
+        assert watermark(pipeline) == keys(pipeline, 2)[0].sort
+    assert shop.seen.runs == run_names(0, 1, 2)
+    assert shop.doubled_events == []
+
+
+def test_an_item_costs_few_requests(shop: Shop, spark: Any) -> None:
+    """Eight requests from discovery to the warehouse, those of the drain as a whole included."""
+    shop.write(*range(24), events=1)
+    with shop.open() as pipeline:
+        pipeline.discover()
+        _, report = drained(pipeline, spark)
+        assert report.loaded == 24
+        assert pipeline.manifest.store.requests / 24 <= 8
+
+
+def test_idle_drain_does_nothing_and_starts_no_spark(shop: Shop) -> None:
+    with shop.open() as pipeline:
+        pipeline.discover()
+        events, report = drained(pipeline)
+        assert (events, report.stop, report.loaded) == ([], Stop.IDLE, 0)
+        assert pipeline.manifest.lease(pipeline.manifest.step(FEED, LOAD).application, FEED) is None
+    assert not (shop.home / "warehouse.duckdb").exists()
+
+
+def test_drained_again_nothing_happens(shop: Shop, spark: Any) -> None:
+    shop.shredded(spark, 2)
+    with shop.open() as pipeline:
+        drained(pipeline)
+    before = shop.seen
+    with shop.open() as pipeline:
+        assert drained(pipeline)[0] == []
+    assert shop.seen == before
+
+
+def test_nothing_passes_a_failed_item_until_somebody_resolves_it(tmp_path: Path, spark: Any) -> None:
+    shop = Shop(tmp_path, shred=FEW_BAD)
+    shop.write(0, 2)
+    shop.write(1, corrupt=True)
+    with shop.open() as pipeline:
+        pipeline.discover()
+        events, report = drained(pipeline, spark)
+        [failed] = [event for event in events if isinstance(event, ItemFailed)]
+        assert (failed.key.name, failed.application, failed.failure.kind) == (run_name(1), SHRED, "permanent")
+        assert "are bad" in failed.failure.message
+        assert (report.stop, report.item, report.failed) == (Stop.BLOCKED, run_name(1), 1)
+        assert report.command == f"manifest-platform resolve {run_name(1)}"
+        assert shop_after(pipeline, shop).runs == run_names(0)
+
+        assert drained(pipeline)[1].stop is Stop.BLOCKED
+        pipeline.manifest.resolve(keys(pipeline, 1)[0], "try it again")
+        assert drained(pipeline, spark)[1].stop is Stop.BLOCKED, "nothing was mended"
+    assert shop.seen.runs == run_names(0)
+
+
+def shop_after(pipeline: Pipeline, shop: Shop):
+    pipeline.warehouse.close()
+    return shop.seen
+
+
+def test_resolved_after_its_cause_is_mended(shop: Shop, spark: Any) -> None:
+    registry = shop.home / "schemas"
+    shop = Shop(shop.home, shred={**FEW_BAD, "schemas": [str(registry)]})
+    registry.mkdir()
+    shop.write(0, 1)
+    with shop.open() as pipeline:
+        pipeline.discover()
+        assert drained(pipeline, spark)[1].stop is Stop.BLOCKED
+    for schema in SCHEMAS.rglob("jsonschema/*"):
+        copy = registry / schema.relative_to(SCHEMAS)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(schema.read_bytes())
+    with shop.open() as pipeline:
+        for key in keys(pipeline, 0, 1):
+            pipeline.manifest.resolve(key, "schemas published")
+        assert drained(pipeline, spark)[1].stop is Stop.IDLE
+    assert (shop.seen.runs, shop.seen.rows["events"]) == (run_names(0, 1), 2 * EVENTS)
+
+
+def test_skipped_item_is_passed_over(tmp_path: Path, spark: Any) -> None:
+    shop = Shop(tmp_path, shred=FEW_BAD)
+    shop.write(0, 2)
+    shop.write(1, corrupt=True)
+    with shop.open() as pipeline:
+        pipeline.discover()
+        drained(pipeline, spark)
+        pipeline.manifest.skip(keys(pipeline, 1)[0], "nobody misses it")
+        assert drained(pipeline)[1].stop is Stop.IDLE
+        assert pipeline.manifest.state(pipeline.manifest.step(FEED, LOAD).application).feed(FEED).skipped == 1
+    assert shop.seen.runs == run_names(0, 2)
+
+
+def test_late_run_is_appended_and_marked(shop: Shop, spark: Any) -> None:
+    with shop.open() as pipeline:
+        shop.land(pipeline, 0, 2)
+        drained(pipeline, spark)
+        shop.write(1)
+        assert pipeline.discover().late == (run_name(1),)
+        shop.land(pipeline, 3)
+        events, report = drained(pipeline, spark)
+        assert [(event.key.name, event.late) for event in events if isinstance(event, Loaded)] == [
+            (run_name(1), True),
+            (run_name(3), False),
+        ]
+        assert report.stop is Stop.IDLE
+        assert loaded_record(pipeline, 1).data["late"]
+        assert not loaded_record(pipeline, 3).data["late"]
+        assert watermark(pipeline) == keys(pipeline, 3)[0].sort
+    assert shop.seen.ledger == [(run_name(0), False), (run_name(2), False), (run_name(1), True), (run_name(3), False)]
+    assert shop.seen.applied == "2024-05-14-12-30-00"
+
+
+def test_late_run_is_set_aside_where_the_policy_says_so(tmp_path: Path, spark: Any) -> None:
+    shop = Shop(tmp_path, load={"late": "quarantine"})
+    with shop.open() as pipeline:
+        shop.land(pipeline, 0, 2)
+        drained(pipeline, spark)
+        shop.write(1)
+        assert pipeline.discover().quarantined == (run_name(1),)
+        shop.land(pipeline, 3)
+        _, report = drained(pipeline, spark)
+        assert (report.stop, report.loaded) == (Stop.IDLE, 1)
+        survey = pipeline.manifest.survey(FEED, LOAD)
+        assert survey.state.feed(FEED).quarantined == 1
+    assert shop.seen.runs == run_names(0, 2, 3)
+
+
+def test_budget_of_items(shop: Shop, spark: Any) -> None:
+    shop.shredded(spark, 3)
+    with shop.open() as pipeline:
+        _, report = drained(pipeline, budget=Budget(items=2))
+        assert (report.stop, report.loaded) == (Stop.BUDGET_ITEMS, 2)
+        shop.land(pipeline, 3, 4)
+        events, report = drained(pipeline, spark, Budget(items=1))
+        assert [type(event) for event in events] == [ShredStarted, Shredded, Loaded]
+        assert (report.stop, report.shredded, report.loaded) == (Stop.BUDGET_ITEMS, 1, 1)
+    assert shop.seen.runs == run_names(0, 1, 2)
+
+
+def test_budget_of_seconds(shop: Shop, spark: Any) -> None:
+    shop.shredded(spark, 2)
+    with shop.open() as pipeline:
+        _, report = drained(pipeline, budget=Budget(seconds=0))
+        assert (report.stop, report.loaded) == (Stop.BUDGET_SECONDS, 0)
+        assert drained(pipeline, budget=Budget(seconds=600))[1].stop is Stop.IDLE
+
+
+def test_rewritten_directory_fails_its_item(shop: Shop, spark: Any) -> None:
+    with shop.open() as pipeline:
+        shop.land(pipeline, 0, 1)
+        (shop.directory(0) / "part-00000.tsv").write_text("something else\n")
+        events, report = drained(pipeline, spark)
+        assert (report.stop, report.item, report.shredded) == (Stop.BLOCKED, run_name(0), 1)
+        [failed] = [event for event in events if isinstance(event, ItemFailed)]
+        assert failed.failure.kind == "permanent"
+        assert f"{run_name(0)} was rewritten after its discovery (1 files, " in failed.failure.message
+        assert "1 files, 15 bytes now): put the first content back and resolve it, or skip it" in failed.failure.message
+
+
+def test_vanished_directory_fails_its_item(shop: Shop, spark: Any) -> None:
+    with shop.open() as pipeline:
+        shop.land(pipeline, 0)
+        shop.directory(0).rename(shop.home / "elsewhere")
+        _, report = drained(pipeline, spark)
+        assert (report.stop, report.item) == (Stop.BLOCKED, run_name(0))
+        assert "is gone; put it back, or skip it" in report.reason
+
+
+def test_empty_directory_is_loaded_with_no_rows(shop: Shop, spark: Any) -> None:
+    shop.directory(0).mkdir()
+    (shop.directory(0) / "_SUCCESS").touch()
+    with shop.open() as pipeline:
+        shop.land(pipeline, 1)
+        events, report = drained(pipeline, spark)
+        assert report.stop is Stop.IDLE
+        assert [event.row_count > 0 for event in events if isinstance(event, Loaded)] == [False, True]
+    assert shop.seen.runs == run_names(0, 1)
+
+
+def test_incompatible_schema_fails_the_item_before_any_data_moves(shop: Shop, spark: Any) -> None:
+    with shop.open() as pipeline:
+        shop.land(pipeline, 0)
+        drained(pipeline, spark)
+        table = pipeline.warehouse._table("events")
+        pipeline.warehouse._dialect.execute(f"ALTER TABLE {table} ALTER COLUMN br_colordepth SET DATA TYPE DATE USING NULL")
+    before = shop.seen
+    with shop.open() as pipeline:
+        shop.land(pipeline, 1, 2)
+        events, report = drained(pipeline, spark)
+        assert (report.stop, report.item, report.loaded) == (Stop.BLOCKED, run_name(1), 0)
+        assert "column br_colordepth: the warehouse has date" in report.reason
+        [failed] = [event for event in events if isinstance(event, ItemFailed)]
+        assert (failed.failure.kind, failed.failure.exception) == ("permanent", "IncompatibleChange")
+    assert (shop.seen.rows, shop.seen.ledger, shop.seen.applied) == (before.rows, before.ledger, before.applied)
+
+
+def test_a_shredded_object_that_is_gone_fails_the_load(shop: Shop, spark: Any) -> None:
+    shop.shredded(spark, 2)
+    with shop.open() as pipeline:
+        listing = pipeline.listing(pipeline.manifest.item(keys(pipeline, 0)[0]))
+        storage.local_path(listing.uris("events")[0]).unlink()
+        events, report = drained(pipeline)
+        assert (report.stop, report.item, report.loaded) == (Stop.BLOCKED, run_name(0), 0)
+        [failed] = events
+        assert isinstance(failed, ItemFailed)
+        assert (failed.application, failed.failure.kind) == (LOAD, "permanent")
+        assert history(pipeline, 0)[-2:] == ["load Processing", "load Failed permanent"]
+        assert drained(pipeline)[1].stop is Stop.BLOCKED
+    assert shop.seen.ledger == []
+    assert set(shop.seen.rows.values()) == {0}, "what was inserted before the missing object is rolled back"
+
+
+def test_a_listing_that_is_gone_fails_the_load(shop: Shop, spark: Any) -> None:
+    shop.shredded(spark, 1)
+    with shop.open() as pipeline:
+        listing = pipeline.listing(pipeline.manifest.item(keys(pipeline, 0)[0]))
+        (storage.local_path(listing.objects[0].uri).parents[2] / "listing.json").unlink()
+        _, report = drained(pipeline)
+        assert (report.stop, report.item, report.failed) == (Stop.BLOCKED, run_name(0), 1)
+
+
+def test_busy_while_another_holds_the_lease(shop: Shop, spark: Any) -> None:
+    shop.shredded(spark, 1)
+    with shop.open() as holder, shop.open() as pipeline:
+        with holder.lease(LOAD):
+            events, report = drained(pipeline)
+            assert (events, report.stop) == ([], Stop.BUSY)
+            assert "load on feed enriched is held by" in report.reason
+        assert drained(pipeline)[1].loaded == 1
+        shop.land(pipeline, 1)
+        with holder.lease(SHRED):
+            assert drained(pipeline)[1].stop is Stop.BUSY
+
+
+def test_unavailable_warehouse_fails_nothing(shop: Shop, spark: Any) -> None:
+    shop.shredded(spark, 1)
+    (shop.home / "warehouse.duckdb").mkdir()
+    with shop.open() as pipeline:
+        _, report = drained(pipeline)
+        assert (report.stop, report.failed) == (Stop.UNAVAILABLE, 0)
+        assert history(pipeline, 0)[-1] == "load Processing"
+        (shop.home / "warehouse.duckdb").rmdir()
+        _, report = drained(pipeline)
+        assert (report.stop, report.loaded) == (Stop.IDLE, 1)
+        assert "load Failed lease_expired" in history(pipeline, 0)
+
+
+class BrokenSpark:
+    def range(self, *_numbers: int) -> None:
+        raise RuntimeError("the cluster is gone")
+
+
+def test_spark_that_fails_is_tried_again_by_later_drains_so_often_and_then_waits(tmp_path: Path, spark: Any) -> None:
+    shop = Shop(tmp_path, lease={"max_attempts": 3})
+    with shop.open() as pipeline:
+        shop.land(pipeline, 0)
+        for _ in range(2):
+            events, report = drained(pipeline, lambda: BrokenSpark())
+            assert [event.failure.kind for event in events if isinstance(event, ItemFailed)] == ["transient"]
+            assert report.stop is Stop.UNAVAILABLE, "an outage is left to the next drain"
+            assert "the cluster is gone" in report.reason
+        _, report = drained(pipeline, lambda: BrokenSpark())
+        assert (report.stop, report.item) == (Stop.BLOCKED, run_name(0))
+        assert "the cluster is gone" in report.reason
+        retried = ["shred Processing", "shred Failed transient", "shred Resolved automatic"]
+        assert history(pipeline, 0) == ["New", *retried, *retried, "shred Processing", "shred Failed transient"]
+        assert drained(pipeline)[1].stop is Stop.BLOCKED
+        pipeline.manifest.resolve(keys(pipeline, 0)[0], "the cluster is back")
+        assert drained(pipeline, spark)[1].stop is Stop.IDLE
+
+
+def test_spark_that_does_not_start_claims_nothing(shop: Shop) -> None:
+    def no_java() -> None:
+        raise RuntimeError("no java")
+
+    with shop.open() as pipeline:
+        shop.land(pipeline, 0)
+        with pytest.raises(RuntimeError, match="no java"):
+            drained(pipeline, no_java)
+        assert history(pipeline, 0) == ["New"]
+        lease = pipeline.manifest.lease(pipeline.manifest.step(FEED, SHRED).application, FEED)
+        assert lease is not None
+        assert not lease.is_live(pipeline.manifest._clock())
+
+
+def test_a_manifest_that_was_set_back_doubles_nothing(shop: Shop, spark: Any) -> None:
+    """The warehouse knows a newer token than the fresh manifest's lease, and what it has applied."""
+    shop.shredded(spark, 3)
+    with shop.open() as pipeline:
+        for _ in range(3):
+            drained(pipeline, budget=Budget(items=1))
+    before = shop.seen
+    assert before.token == 3
+    for file in shop.home.glob("manifest.db*"):
+        file.unlink()
+    with shop.open() as pipeline:
+        shop.land(pipeline, 3)
+        events, report = drained(pipeline, spark)
+        assert (report.stop, report.failed) == (Stop.IDLE, 0)
+        loaded = [event for event in events if isinstance(event, Loaded)]
+        assert [(event.key.name, event.already) for event in loaded] == [
+            *((name, True) for name in run_names(0, 1, 2)),
+            (run_name(3), False),
+        ]
+        assert [loaded_record(pipeline, number).data["rows"]["events"] for number in range(4)] == [EVENTS] * 4
+        assert watermark(pipeline) == keys(pipeline, 3)[0].sort
+    seen = shop.seen
+    assert seen.runs == run_names(0, 1, 2, 3)
+    assert seen.rows["events"] == 4 * EVENTS
+    assert seen.token > before.token
+    assert shop.doubled_events == []
+
+
+def test_a_manifest_that_was_set_back_loads_nothing_behind_what_was_applied(shop: Shop, spark: Any) -> None:
+    """The warehouse alone knows that the run is late."""
+    shop.shredded(spark, 2)
+    with shop.open() as pipeline:
+        drained(pipeline)
+    for file in shop.home.glob("manifest.db*"):
+        file.unlink()
+    with shop.open() as pipeline:
+        shop.land(pipeline, -1)
+        _, report = drained(pipeline, spark)
+        assert (report.stop, report.item, report.loaded) == (Stop.BLOCKED, run_name(-1), 0)
+        assert "treat it as late" in report.reason
+    assert shop.seen.runs == run_names(0, 1)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_commit_without_an_answer_is_settled_by_the_ledger(
+    shop: Shop, spark: Any, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    shop.shredded(spark, 2)
+    commit, loads = DuckDB.commit, []
+
+    def unclear_once(self: DuckDB) -> None:
+        if pending := loads.pop() if loads else None:
+            if committed:
+                commit(self)
+            self.close()
+            raise Unclear(f"no answer to {pending}")
+        commit(self)
+
+    with shop.open() as pipeline:
+        pipeline.warehouse.raise_fence(FEED, 0, 0)
+        loads.append("the first load")
+        monkeypatch.setattr(DuckDB, "commit", unclear_once)
+        events, report = drained(pipeline)
+        assert report.stop is Stop.IDLE
+        failed = [event for event in events if isinstance(event, ItemFailed)]
+        assert [event.failure.kind for event in failed] == ([] if committed else ["lease_expired"])
+        assert [event.key.name for event in events if isinstance(event, Loaded)] == run_names(0, 1)
+    assert shop.seen.runs == run_names(0, 1)
+    assert shop.doubled_events == []
+
+
+def test_what_was_committed_is_settled_though_its_listing_is_gone(
+    shop: Shop, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.shredded(spark, 1)
+    commit = DuckDB.commit
+
+    def commit_and_lose(self: DuckDB) -> None:
+        monkeypatch.setattr(DuckDB, "commit", commit)
+        commit(self)
+        next(shop.home.rglob("listing.json")).unlink()
+        raise Unclear("no answer")
+
+    with shop.open() as pipeline:
+        pipeline.warehouse.raise_fence(FEED, 0, 0)
+        monkeypatch.setattr(DuckDB, "commit", commit_and_lose)
+        events, report = drained(pipeline)
+        assert report.stop is Stop.IDLE
+        assert [event.key.name for event in events if isinstance(event, Loaded)] == run_names(0)
+
+
+def test_a_run_that_lands_while_another_is_loaded_is_not_lost(shop: Shop, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is registered behind the item that is being applied, after that was claimed: the stretch is swept."""
+    shop.shredded(spark, 1)
+    with shop.open() as pipeline, shop.open() as sensor:
+        shop.land(pipeline, 2)
+        drained(pipeline, spark, Budget(items=1))
+        apply = pipeline.warehouse.apply
+
+        def land_meanwhile(load):
+            if load.item.endswith(run_name(2)):
+                shop.write(1)
+                sensor.discover()
+            return apply(load)
+
+        monkeypatch.setattr(pipeline.warehouse, "apply", land_meanwhile)
+        _, report = drained(pipeline, spark)
+        assert report.stop is Stop.IDLE
+    assert shop.seen.ledger == [(run_name(0), False), (run_name(2), False), (run_name(1), True)]
+
+
+def test_the_lag_is_from_discovery_to_commit(shop: Shop, spark: Any) -> None:
+    with shop.open() as pipeline:
+        [key] = shop.land(pipeline, 0)
+        events, _ = drained(pipeline, spark)
+        [loaded] = [event for event in events if isinstance(event, Loaded)]
+        record = loaded_record(pipeline, 0)
+        discovered = pipeline.manifest.history(key)[0].timestamp
+        assert timedelta(0) < record.timestamp - discovered
+        assert 0 < loaded.lag_seconds <= (record.timestamp - discovered).total_seconds()
