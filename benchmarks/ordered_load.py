@@ -1,39 +1,41 @@
-"""Loading directories in order: what the apply protocol costs over plain DuckDB, and against dlt.
+"""Loading directories in order: what manifest and apply protocol cost over plain DuckDB, and against dlt.
 
-    python benchmarks/ordered_load.py [--repeats 5] [--rows 5000]
+    python benchmarks/ordered_load.py [--repeats 5] [--scale 1]
 
-The same 20 runs of 10 Parquet files each (1 M rows by default) are loaded three ways into a fresh DuckDB file:
+The same 20 runs of 10 Parquet files each (1 M rows at scale 1) are loaded four ways into a fresh DuckDB file:
 
-    ours    Warehouse.apply a run: fence, marker, explicit columns, counted rows, ledger; one transaction
-    plain   BEGIN, INSERT ... SELECT * FROM read_parquet, a marker row, COMMIT: no check, no order
+    ours    the drain: lease, next, claim and complete in a manifest on disk; fence, columns, counted rows and ledger, one
+            transaction a run
+    plain   the same transactions in plain DuckDB calls, in a loop that knows the order: no manifest, no lease, no counts
+    bare    of these only the rows and a marker: what one would write who fears neither crash nor second worker
     dlt     one dlt pipeline run a directory, appending Arrow tables, with dlt's own state
 
-The ways take turns within each repetition; a ratio is the median of the ratios within the repetitions.
+Timed is all from opening the warehouse to closing it. That the runs are registered as shredded is not.
 """
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet
+from pairs import arguments, interleaved, print_goal, print_medians, ratio
+from prepared import DATASET, register, run_directory, write_config, write_listing
 
-from manifest_platform import storage
-from manifest_platform.listing import Column, Listing, ShreddedObject, Table
-from manifest_platform.warehouse.apply import Applied, Load, Warehouse
-from manifest_platform.warehouse.duckdb import DuckDB
+from manifest_platform import config, storage
+from manifest_platform.listing import Column, Listing, Table
+from manifest_platform.pipeline import DrainReport, Pipeline, Stop, drain
 
-RUNS, FILES = 20, 10
-FEED = "enriched"
+RUNS, FILES, ROWS = 20, 10, 5000
 GOALS = {"plain": 1.25, "dlt": 0.30}
 TABLE = Table(
     "readings",
@@ -48,80 +50,86 @@ TABLE = Table(
 )
 
 
-def make_runs(directory: Path, rows: int) -> list[Listing]:
-    """Writes the runs' files, each with this many rows."""
-    return [make_run(directory / f"{run:03}", run, rows) for run in range(RUNS)]
-
-
-def make_run(directory: Path, run: int, rows: int) -> Listing:
-    directory.mkdir(parents=True)
-    objects = []
-    for file in range(FILES):
-        first = (run * FILES + file) * rows
-        ids = range(first, first + rows)
-        table = pa.table(
-            {
-                "id": pa.array(ids, pa.int64()),
-                "measured_at": pa.array([datetime(2024, 5, 1) + timedelta(seconds=n) for n in ids], pa.timestamp("us")),
-                "name": [f"sensor {n % 997}" for n in ids],
-                "value": pa.array([n * 0.37 for n in ids], pa.float64()),
-                "quantity": pa.array([n % 1000 for n in ids], pa.int32()),
-                "valid": [n % 3 == 0 for n in ids],
-            }
-        )
-        path = directory / f"{file}.parquet"
-        pa.parquet.write_table(table, path)
-        objects.append(ShreddedObject(TABLE.name, "2024-05-01", storage.as_uri(path), rows, path.stat().st_size))
-    lines = FILES * rows
-    return Listing(storage.as_uri(directory), "1", lines, lines, 0, (TABLE,), tuple(objects))
-
-
-def load_ours(runs: list[Listing], directory: Path) -> None:
-    """The whole of what a worker does for each run."""
-    warehouse = Warehouse(DuckDB(directory / "ours.duckdb"), "bench")
-    warehouse.raise_fence(FEED, token=1, epoch=1)
-    for number, listing in enumerate(runs):
-        result = warehouse.apply(
-            Load(
-                item=listing.item,
-                feed=FEED,
-                position=f"{number:09}",
-                epoch=1,
-                serving_epoch=1,
-                token=1,
-                record_id=f"record-{number}",
-                checksum="",
-                listing=listing,
-            )
-        )
-        assert isinstance(result, Applied)
-    warehouse.close()
-
-
-def load_plain(runs: list[Listing], directory: Path) -> None:
-    """The same transactions in plain DuckDB calls."""
-    connection = duckdb.connect(str(directory / "plain.duckdb"))
-    connection.execute(
-        "CREATE TABLE readings (id BIGINT, measured_at TIMESTAMP, name VARCHAR, value DOUBLE, quantity INTEGER, valid BOOLEAN)"
+def make_run(root: Path, run: int, rows: int) -> Listing:
+    """Writes a run's files, each with this many rows."""
+    return write_listing(
+        run_directory(root, run), [(TABLE, [make_part((run * FILES + file) * rows, rows) for file in range(FILES)])]
     )
+
+
+def make_part(first: int, rows: int) -> pa.Table:
+    ids = range(first, first + rows)
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "measured_at": pa.array([datetime(2024, 5, 1) + timedelta(seconds=n) for n in ids], pa.timestamp("us")),
+            "name": [f"sensor {n % 997}" for n in ids],
+            "value": pa.array([n * 0.37 for n in ids], pa.float64()),
+            "quantity": pa.array([n % 1000 for n in ids], pa.int32()),
+            "valid": [n % 3 == 0 for n in ids],
+        }
+    )
+
+
+def no_spark() -> NoReturn:
+    raise AssertionError("everything is shredded")
+
+
+def load_ours(home: Path) -> None:
+    """What a worker does: the drain of a pipeline, from its opening to its closing."""
+    with Pipeline(config.load(home / "manifest_platform.yaml"), DATASET) as pipeline:
+        *_, report = drain(pipeline, no_spark)
+    assert isinstance(report, DrainReport)
+    assert (report.stop, report.loaded) == (Stop.IDLE, RUNS), report
+
+
+READINGS = "id BIGINT, measured_at TIMESTAMP, name VARCHAR, value DOUBLE, quantity INTEGER, valid BOOLEAN"
+INSERT = "INSERT INTO readings SELECT * FROM read_parquet(?, hive_partitioning = false)"
+
+
+def load_plain(runs: list[Listing], home: Path) -> None:
+    """The same transactions in plain DuckDB calls: fence, look into the ledger, rows, ledger."""
+    connection = duckdb.connect(str(home / "plain.duckdb"))
+    connection.execute(f"CREATE TABLE readings ({READINGS})")
+    connection.execute("CREATE TABLE fence (feed VARCHAR, token BIGINT, epoch BIGINT, applied VARCHAR)")
+    connection.execute("CREATE TABLE ledger (item VARCHAR, position VARCHAR, epoch BIGINT, token BIGINT, applied_at TIMESTAMP)")
+    connection.execute("INSERT INTO fence VALUES ('enriched', 1, 1, '')")
+    fence = "UPDATE fence SET token = 1, epoch = 1, applied = ? WHERE feed = 'enriched' AND token <= 1 AND applied < ?"
+    for listing in runs:
+        connection.execute("BEGIN")
+        connection.execute(fence, [listing.item, listing.item])
+        connection.execute("SELECT 1 FROM ledger WHERE item = ? LIMIT 1", [listing.item]).fetchall()
+        connection.execute(INSERT, [_paths(listing)])
+        connection.execute("INSERT INTO ledger VALUES (?, ?, 1, 1, now()::TIMESTAMP)", [listing.item, listing.item])
+        connection.execute("COMMIT")
+    connection.close()
+
+
+def load_bare(runs: list[Listing], home: Path) -> None:
+    """The rows and a marker, and nothing that keeps order or a replaced worker out."""
+    connection = duckdb.connect(str(home / "bare.duckdb"))
+    connection.execute(f"CREATE TABLE readings ({READINGS})")
     connection.execute("CREATE TABLE marker (item VARCHAR, applied_at TIMESTAMP)")
     for listing in runs:
-        paths = [str(storage.local_path(uri)) for uri in listing.uris(TABLE.name)]
         connection.execute("BEGIN")
-        connection.execute("INSERT INTO readings SELECT * FROM read_parquet(?)", [paths])
+        connection.execute(INSERT, [_paths(listing)])
         connection.execute("INSERT INTO marker VALUES (?, now()::TIMESTAMP)", [listing.item])
         connection.execute("COMMIT")
     connection.close()
 
 
-def load_dlt(runs: list[Listing], directory: Path) -> None:
+def _paths(listing: Listing) -> list[str]:
+    return [str(storage.local_path(uri)) for uri in listing.uris(TABLE.name)]
+
+
+def load_dlt(runs: list[Listing], home: Path) -> None:
     """dlt, one pipeline run a directory: it appends, and keeps in its state which files it has seen."""
     import dlt
 
     pipeline = dlt.pipeline(
         "ordered_load",
-        pipelines_dir=str(directory / "dlt"),
-        destination=dlt.destinations.duckdb(str(directory / "dlt.duckdb")),
+        pipelines_dir=str(home / "dlt"),
+        destination=dlt.destinations.duckdb(str(home / "dlt.duckdb")),
         dataset_name="bench",
     )
 
@@ -138,47 +146,39 @@ def load_dlt(runs: list[Listing], directory: Path) -> None:
         pipeline.run(readings(listing)).raise_on_failed_jobs()
 
 
-WAYS: dict[str, tuple[Callable[[list[Listing], Path], None], str]] = {
-    "ours": (load_ours, "bench.readings"),
-    "plain": (load_plain, "readings"),
-    "dlt": (load_dlt, "bench.readings"),
-}
-
-
-def timed(way: str, runs: list[Listing]) -> float:
+def timed(way: str, runs: list[Listing], table: str) -> float:
     """Seconds to load all runs into a fresh file, which must then hold all rows."""
-    load, table = WAYS[way]
     with tempfile.TemporaryDirectory() as directory:
+        home = Path(directory)
+        load: Callable[[], None]
+        if way == "ours":
+            with Pipeline(config.load(write_config(home)), DATASET) as pipeline:
+                register(pipeline, runs)
+            load = partial(load_ours, home)
+        else:
+            load = partial({"plain": load_plain, "bare": load_bare, "dlt": load_dlt}[way], runs, home)
         began = time.perf_counter()
-        load(runs, Path(directory))
+        load()
         seconds = time.perf_counter() - began
-        with duckdb.connect(str(Path(directory) / f"{way}.duckdb"), read_only=True) as connection:
+        with duckdb.connect(str(home / f"{way}.duckdb"), read_only=True) as connection:
             (loaded,) = connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0]
         assert loaded == sum(listing.rows(TABLE.name) for listing in runs), f"{way} loaded {loaded} rows"
     return seconds
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5, help="repetitions (5)")
-    parser.add_argument("--rows", type=int, default=5000, help="rows a file (5000)")
-    arguments = parser.parse_args()
+    options = arguments(__doc__, 5, "1 M rows").parse_args()
     logging.disable(logging.WARNING)
     os.environ["RUNTIME__DLTHUB_TELEMETRY"] = "false"  # nothing is to leave the machine, nor to be timed
     with tempfile.TemporaryDirectory() as directory:
-        runs = make_runs(Path(directory), arguments.rows)
+        runs = [make_run(Path(directory), run, int(ROWS * options.scale)) for run in range(RUNS)]
         print(f"{RUNS} runs, {FILES} files each, {sum(listing.lines for listing in runs):,} rows")
-        timed("plain", runs)  # warms the page cache for all alike
-        seconds: dict[str, list[float]] = {way: [] for way in WAYS}
-        for repeat in range(arguments.repeats):
-            order = list(WAYS) if repeat % 2 == 0 else list(reversed(WAYS))
-            for way in order:
-                seconds[way].append(timed(way, runs))
-    for way, taken in seconds.items():
-        print(f"{way:6} median {statistics.median(taken):7.3f} s   ({', '.join(f'{one:.3f}' for one in taken)})")
+        tables = {"ours": f"{DATASET}.readings", "plain": "readings", "bare": "readings", "dlt": "bench.readings"}
+        seconds = interleaved({way: partial(timed, way, runs, table) for way, table in tables.items()}, options.repeats)
+    print_medians(seconds)
+    print(f"ours / bare {ratio(seconds, 'ours', 'bare'):8.3f}")
     for peer, goal in GOALS.items():
-        ratio = statistics.median(ours / theirs for ours, theirs in zip(seconds["ours"], seconds[peer], strict=True))
-        print(f"ours / {peer:6} {ratio:6.3f}   goal {goal:.2f}   {'reached' if ratio <= goal else 'missed'}")
+        print_goal(f"ours / {peer}", ratio(seconds, "ours", peer), goal)
 
 
 if __name__ == "__main__":
