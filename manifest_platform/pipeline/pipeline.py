@@ -127,6 +127,10 @@ class Pipeline:
         self._stack.callback(warehouse.close)
         return warehouse
 
+    def command(self, text: str) -> str:
+        """An operator's command as it must be typed: it names the dataset where several are configured."""
+        return f"{text} --dataset {self.name}" if len(self.config.datasets) > 1 else text
+
     def key(self, item: str) -> ItemKey:
         """The key of an item named by run name or URI. Raises Refused for a name that is no run's, UnknownItem."""
         name = item.rstrip("/").rsplit("/", 1)[-1]
