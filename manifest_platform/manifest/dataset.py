@@ -25,7 +25,8 @@ class Step:
 
     `order`: `any` takes every item whose upstream is done, oldest first, many at once; `strict` takes the earliest item
     that is not done, or nothing. `late`, for strict steps: an item that arrives behind the watermark is set aside
-    for the operator (`quarantine`) or loaded next and marked late (`append`, for tables that only append).
+    for the operator (`quarantine`) or loaded next and marked late (`append`, for tables that only append). The policy is for
+    items that arrive from now on: one that is set aside stays so until it is unskipped, one that waits is loaded.
     `gap`: `contiguous` demands that an item starts where the item before it stopped. `max_attempts` bounds how often an
     attempt that died or hit a passing fault is repeated without a person.
     """
@@ -141,6 +142,7 @@ class Standing(StrEnum):
     PROCESSING = "processing"
     FAILED = "failed"
     GAP = "gap"
+    CUT_OFF = "cut off"
     MODE = "mode"
     INVALID = "invalid"
 
@@ -159,7 +161,10 @@ PASSED = frozenset({Standing.DONE, Standing.SKIPPED})
 
 
 def judge(item: Item, step: Step, feed: FeedState) -> Judgement:
-    """How an item stands with a step. A skip for the step comes before a failure: that is what an operator skips for."""
+    """How an item stands with a step.
+
+    A skip, of the step or of what it waits for, comes before a failure: that is what an operator skips for.
+    """
     problems = item.problems
     if problems:
         return Judgement(Standing.INVALID, f"its records break the rules: {problems[0]}", item.records[-1])
@@ -171,8 +176,13 @@ def judge(item: Item, step: Step, feed: FeedState) -> Judgement:
     if skipped:
         return Judgement(Standing.SKIPPED, str(skipped.data.get("reason", "")), skipped)
     behind = item.key.position <= feed.watermark
-    if step.order == "strict" and step.late == "quarantine" and behind and item.is_late_for(application):
+    if step.order == "strict" and behind and item.is_set_aside_for(application):
         return Judgement(Standing.LATE, "it arrived behind the watermark and is set aside", item.records[0])
+    for upstream in step.upstream:
+        cut_off = item.skipped_for(Application(upstream))
+        if cut_off:
+            reason = f"{upstream} is told to skip it, so {application.key} never gets it: unskip it, or skip it for all"
+            return Judgement(Standing.CUT_OFF, reason, cut_off)
     blocker = item.blocker(feed.serving_epoch)
     if blocker and blocker.state is State.FAILED:
         message = blocker.data.get("message", "no message")
@@ -180,9 +190,6 @@ def judge(item: Item, step: Step, feed: FeedState) -> Judgement:
     if blocker:
         return Judgement(Standing.PROCESSING, f"{blocker.application.key} is working on it ({blocker.author})", blocker)
     for upstream in step.upstream:
-        if item.skipped_for(Application(upstream)):
-            reason = f"{upstream} is told to skip it, so {application.key} never gets it"
-            return Judgement(Standing.WAITING, reason, item.records[-1])
         if not item.processed_by(Application(upstream)):
             return Judgement(Standing.WAITING, f"{upstream} has not processed it yet", item.records[-1])
     landed = item.landed
@@ -234,6 +241,7 @@ def blocked(item: Item, judged: Judgement) -> Blocked:
     drain = "manifest-platform drain"
     commands = {
         Standing.FAILED: f"manifest-platform resolve {name}",
+        Standing.CUT_OFF: f"manifest-platform unskip {name}",
         Standing.WAITING: drain,
         Standing.READY: drain,
     }

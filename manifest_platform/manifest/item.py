@@ -81,8 +81,8 @@ class Landed:
     start: str | None = None
     stop: str | None = None
 
-    def payload(self, late_for: Sequence[str] = ()) -> Payload:
-        """The payload of the item's New record."""
+    def payload(self, late_for: Sequence[str] = (), set_aside_for: Sequence[str] = ()) -> Payload:
+        """The payload of the item's New record: `late_for` which application keys, and `set_aside_for` which of them."""
         data: dict[str, Any] = {
             "uri": self.key.id,
             "files": self.files,
@@ -91,7 +91,12 @@ class Landed:
             "start": self.start,
             "stop": self.stop,
         }
-        return Payload(LANDED, {**data, "late": list(late_for)} if late_for else data)
+        return Payload(LANDED, {**data, **lateness(late_for, set_aside_for)})
+
+
+def lateness(late: Sequence[str], set_aside: Sequence[str]) -> dict[str, list[str]]:
+    """What a New record's payload says of lateness: the application keys it is late for, and those that set it aside."""
+    return {name: list(keys) for name, keys in (("late", late), ("set_aside", set_aside)) if keys}
 
 
 @dataclass(frozen=True)
@@ -170,7 +175,17 @@ class Item:
         """Whether the item arrived behind the watermark of an application's feed."""
         return any(application.key in record.data.get("late", ()) for record in self.records if record.state is State.NEW)
 
-    def lost_leases(self, application: Application) -> int:
+    def is_set_aside_for(self, application: Application) -> bool:
+        """Whether the item, late for an application, waits for the operator and not to be appended.
+
+        The newest record that calls it late decides: a policy that the feed was given since changes nothing.
+        """
+        for record in reversed(self.records):
+            if record.state is State.NEW and application.key in record.data.get("late", ()):
+                return application.key in record.data.get("set_aside", ())
+        return False
+
+    def automatic_retries(self, application: Application) -> int:
         """How often in a row an attempt of the application ended without a word or by a passing fault.
 
         Counted since the last attempt that went well or that a person resolved; the policy of automatic retries is bounded

@@ -55,10 +55,12 @@ class Discovered:
 
     `new`: registered. `late`: registered behind the watermark, to be appended. `quarantined`: registered behind the watermark
     and set aside. `known`: registered before. `changed`: known with another checksum; refused, the first one stands.
+    `moved`: refused, for an item with its sort key is registered under another URI, `known_as`; it would be done twice.
     """
 
     landed: Landed
-    outcome: Literal["new", "late", "quarantined", "known", "changed"]
+    outcome: Literal["new", "late", "quarantined", "known", "changed", "moved"]
+    known_as: str | None = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ class Manifest:
         self.feeds = {feed: tuple(steps) for feed, steps in feeds.items()}
         self._clock = clock
         self._confirmed: dict[ItemKey, str] = {}
+        self._uris: dict[tuple[str, str], str] = {}
         for feed, steps in self.feeds.items():
             check_key_text("feed", feed)
             names = [step.application.key for step in steps]
@@ -166,7 +169,8 @@ class Manifest:
         if not positions:
             raise UnknownItem(f"dataset {self.dataset} has no item {sort} in feed {feed}; is it discovered yet?")
         if len(positions) > 1:
-            raise Refused(f"{sort} names {len(positions)} items; give the URI: {', '.join(positions)}")
+            uris = ", ".join(ItemKey.at(feed, position).id for position in positions)
+            raise Refused(f"{sort} names {len(positions)} items; give the URI: {uris}")
         return ItemKey.at(feed, positions[0])
 
     # What is next
@@ -302,9 +306,9 @@ class Manifest:
 
     def known(self, feed: str, keys: Sequence[ItemKey]) -> dict[str, str]:
         """Which of the items the manifest has: their checksums by id. What it has once confirmed costs no request."""
-        unconfirmed = [key for key in keys if key not in self._confirmed]
-        if unconfirmed:
-            self._learn(feed, min(unconfirmed), max(unconfirmed))
+        unheard = [key.sort for key in keys if (feed, key.sort) not in self._uris]
+        if unheard:
+            self._learn(feed, min(unheard), max(unheard))
         return {key.id: self._confirmed[key] for key in keys if key in self._confirmed}
 
     def looks(self, feed: str) -> dict[str, dict[str, str]]:
@@ -325,6 +329,7 @@ class Manifest:
     def discover(self, feed: str, landed: Sequence[Landed]) -> list[Discovered]:
         """Registers landed directories of a feed, in any order, as often as one likes.
 
+        Of several directories with one sort key, one is registered: the one that the manifest has, or else the first by URI.
         What this object has once confirmed costs no request again. One transaction registers up to some forty. Raises Refused
         for a feed that is not declared, ValueError for a directory of another feed.
         """
@@ -332,29 +337,37 @@ class Manifest:
         strangers = [found.key.id for found in landed if found.key.feed != feed]
         if strangers:
             raise ValueError(f"{strangers[0]} is not of feed {feed}: discover each feed's directories by themselves")
-        unconfirmed = sorted({found.key for found in landed} - self._confirmed.keys())
+        unheard = sorted({found.key.sort for found in landed if (feed, found.key.sort) not in self._uris})
         registered: dict[ItemKey, Discovered] = {}
-        if unconfirmed:
-            self._learn(feed, unconfirmed[0], unconfirmed[-1])
-            first = {found.key: found for found in reversed(landed)}
-            fresh = [first[key] for key in unconfirmed if key not in self._confirmed]
+        if unheard:
+            self._learn(feed, unheard[0], unheard[-1])
+            by_sort: dict[str, Landed] = {}
+            for found in sorted(landed, key=lambda one: one.key):
+                by_sort.setdefault(found.key.sort, found)
+            fresh = [by_sort[sort] for sort in unheard if (feed, sort) not in self._uris]
             size = (MAX_WRITES - len(steps)) // (1 + len(steps))
             for start in range(0, len(fresh), size):
                 registered.update(self._register(feed, fresh[start : start + size]))
         return [registered.pop(found.key, None) or self._compare(found) for found in landed]
 
     def _compare(self, found: Landed) -> Discovered:
+        if found.key not in self._confirmed:
+            return Discovered(found, "moved", self._uris[found.key.feed, found.key.sort])
         return Discovered(found, "known" if self._confirmed[found.key] == found.checksum else "changed")
 
-    def _learn(self, feed: str, first: ItemKey, last: ItemKey) -> None:
-        """Remembers the checksums of the items between two keys: an item never goes away."""
+    def _learn(self, feed: str, first: str, last: str) -> None:
+        """Remembers the items from one sort key to another, every id of each: an item never goes away."""
         prefix = transitions.records_prefix(feed)
-        for row in self._pages(prefix, f"{prefix}{first.position}"):
+        for row in self._pages(prefix, f"{prefix}{first}#"):
             key = ItemKey.at(feed, _position(row, prefix))
-            if key > last:
+            if key.sort > last:
                 break
             if row.data["state"] == State.NEW and key not in self._confirmed:
-                self._confirmed[key] = row.data["payload"]["data"]["checksum"]
+                self._remember(key, row.data["payload"]["data"]["checksum"])
+
+    def _remember(self, key: ItemKey, checksum: str) -> None:
+        self._confirmed[key] = checksum
+        self._uris.setdefault((key.feed, key.sort), key.id)
 
     def _register(self, feed: str, landed: Sequence[Landed]) -> dict[ItemKey, Discovered]:
         """Registers directories in one transaction, and says what became of those that nobody else registered meanwhile."""
@@ -366,12 +379,13 @@ class Manifest:
             try:
                 self._write(writes)
             except ConditionFailed:
-                self._learn(feed, landed[0].key, landed[-1].key)
-                left = [found for found in landed if found.key not in self._confirmed]
+                self._learn(feed, landed[0].key.sort, landed[-1].key.sort)
+                left = [found for found in landed if (feed, found.key.sort) not in self._uris]
                 lost += len(left) == len(landed)
                 landed = left
                 continue
-            self._confirmed.update({found.key: found.checksum for found in landed})
+            for found in landed:
+                self._remember(found.key, found.checksum)
             return {found.key: Discovered(found, _lateness(found.key, steps, states)) for found in landed}
         if landed:
             raise Refused(f"feed {feed}: the watermark moved {RETRIES} times during discovery; try again")
@@ -535,7 +549,10 @@ class Manifest:
         )
 
     def unskip(self, key: ItemKey, reason: str) -> Record:
-        """Lifts every skip of an item. Raises Refused if there is none, or its place in a strict order is gone."""
+        """Lifts every skip of an item, or lets in one that is set aside.
+
+        Raises Refused if it is neither, or if its place in a strict order is gone and late items are not appended.
+        """
         steps = self.steps(key.feed)
         return self._operate(
             key, lambda item: transitions.unskip(item, reason, steps, self._states(key.feed), DISCOVERY, self._stamp())

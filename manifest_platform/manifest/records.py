@@ -17,13 +17,13 @@ EVERYONE = "*"
 """Application name of a Skipped record that stops every application."""
 
 LANDED = "iglu:com.manifest_platform/landed/jsonschema/1-0-0"
-"""New: {uri, files, bytes, checksum, start, stop, late: [application keys]}."""
+"""New: {uri, files, bytes, checksum, start, stop, late?: [application keys], set_aside?: [those that do not append]}."""
 OUTPUT = "iglu:com.manifest_platform/output/jsonschema/1-0-0"
 """Processed: {listing?, rows, bytes, …}: what the application made of the item."""
 FAILURE = "iglu:com.manifest_platform/failure/jsonschema/1-0-0"
 """Failed: {kind: permanent | transient | lease_expired, message, exception?, traceback?}."""
 REASON = "iglu:com.manifest_platform/reason/jsonschema/1-0-0"
-"""Resolved, Skipped, New after the first: {reason, automatic?, late?: [application keys], keeps_skips?}."""
+"""Resolved, Skipped, New after the first: {reason, automatic?, late?, set_aside?, keeps_skips?}."""
 
 
 class State(StrEnum):

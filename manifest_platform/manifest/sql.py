@@ -7,6 +7,7 @@ the database's one write lock at its beginning, so that the versions it reads st
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError
 
 from manifest_platform.manifest.store import (
     ABSENT,
@@ -69,21 +70,31 @@ _insert_token = sa.insert(_tokens).prefix_with("OR IGNORE", dialect="sqlite")
 
 
 class SqlStore:
-    """A store in a SQLite file; made on first use. Safe for threads and processes of one machine."""
+    """A store in a SQLite file; made on first use. Safe for threads and processes of one machine.
+
+    Raises ValueError for a URL of anything else, StoreUnavailable where the file cannot be opened or made, is no database,
+    or stays locked.
+    """
 
     def __init__(self, url: str):
         parsed = sa.make_url(url)
         if parsed.get_backend_name() != "sqlite" or not parsed.database or parsed.database == ":memory:":
             raise ValueError(f"manifest store {url!r}: a SQLite file is supported, as in sqlite:///path/to/manifest.db")
         self.requests = 0
-        Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+        path = Path(parsed.database)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            advice = "name a path in a directory that this user may write in, or make the directory"
+            raise StoreUnavailable(f"manifest store {path}: its directory cannot be made ({error}): {advice}") from error
         self._engine = sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S})
         event.listen(self._engine, "connect", _configure)
-        with self._engine.begin() as connection:
-            tables = "SELECT count(*) FROM sqlite_master WHERE name IN ('manifest', 'manifest_tokens')"
-            if connection.exec_driver_sql(tables).scalar_one() < len(_metadata.tables):
-                _take_write_lock(connection)
-                _metadata.create_all(connection)
+        try:
+            with self._engine.begin() as connection:
+                _make_tables(connection)
+        except DBAPIError as error:
+            self._engine.dispose()
+            raise StoreUnavailable(f"manifest store {path}: {error.orig}: {_advice(str(error.orig))}") from error
 
     def get(self, partition: str, sort: str) -> Row | None:
         """The row of a key, strongly consistent."""
@@ -120,7 +131,7 @@ class SqlStore:
                 if failed:
                     raise ConditionFailed(failed)
                 committing = True
-        except OperationalError as error:
+        except DBAPIError as error:
             kind = OutcomeUnknown if committing else StoreUnavailable
             raise kind(f"manifest store {self._engine.url}: {error.orig}") from error
 
@@ -134,14 +145,38 @@ class SqlStore:
             with self._engine.connect() as connection:
                 found = connection.execute(query, parameters)
                 return [Row(partition, sort, version, json.loads(data)) for partition, sort, version, data in found]
-        except OperationalError as error:
+        except DBAPIError as error:
             raise StoreUnavailable(f"manifest store {self._engine.url}: {error.orig}") from error
 
 
 def _configure(connection, _record) -> None:
     connection.isolation_level = None  # the driver begins nothing by itself: BEGIN IMMEDIATE below is the only one
-    for pragma in ("journal_mode = WAL", "synchronous = FULL"):
-        connection.execute(f"PRAGMA {pragma}")
+    connection.execute("PRAGMA synchronous = FULL")
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    while True:  # SQLite itself does not wait for the lock that this takes on a fresh file
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() >= deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _make_tables(connection: sa.Connection) -> None:
+    tables = "SELECT count(*) FROM sqlite_master WHERE name IN ('manifest', 'manifest_tokens')"
+    if connection.exec_driver_sql(tables).scalar_one() < len(_metadata.tables):
+        _take_write_lock(connection)
+        _metadata.create_all(connection)
+
+
+def _advice(problem: str) -> str:
+    """What helps where a file cannot be opened, by SQLite's words."""
+    if "locked" in problem:
+        return f"another process has held its lock for {BUSY_TIMEOUT_S} s; try again when it has let go"
+    if "not a database" in problem or "malformed" in problem:
+        return "name another path, or move the file away and restore the manifest from a backup"
+    return "make file and directory writable for this user, or name another path"
 
 
 def _take_write_lock(connection: sa.Connection) -> None:

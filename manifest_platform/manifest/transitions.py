@@ -15,7 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 from manifest_platform.manifest.dataset import INCREMENTAL, PASSED, LeaseState, Standing, Step, StepState, judge
-from manifest_platform.manifest.item import Item, ItemKey, Landed
+from manifest_platform.manifest.item import Item, ItemKey, Landed, lateness
 from manifest_platform.manifest.records import (
     EVERYONE,
     FAILURE,
@@ -146,16 +146,20 @@ def _is_behind(key: ItemKey, state: StepState) -> bool:
     return key.position <= state.feed(key.feed).watermark
 
 
+def _quarantining(steps: Sequence[Step]) -> list[str]:
+    return [step.application.key for step in steps if step.late == "quarantine"]
+
+
 # What is kept beside the log: it follows from an item's records alone, before and after a change
 
 
 def _waits(item: Item, step: Step) -> bool:
-    """Whether an item has a waiting row of a step: it may be worked on, or is late for an ordered step that appends."""
+    """Whether an item has a waiting row of a step: it may be worked on, or is late for an ordered step and to be appended."""
     if not item.records or item.skipped_for(step.application) or item.processed_by(step.application):
         return False
     if step.order == "any":
         return all(item.processed_by(Application(name)) for name in step.upstream)
-    return step.late == "append" and item.is_late_for(step.application)
+    return item.is_late_for(step.application) and not item.is_set_aside_for(step.application)
 
 
 def _pending_changes(before: Item, after: Item, steps: Sequence[Step]) -> list[Write]:
@@ -177,7 +181,7 @@ def _counter(item: Item, step: Step, state: StepState) -> str | None:
     if item.skipped_for(step.application):
         return "skipped"
     if item.is_late_for(step.application):
-        return "late" if step.late == "append" else "quarantined"
+        return "quarantined" if item.is_set_aside_for(step.application) else "late"
     return None
 
 
@@ -222,7 +226,7 @@ def discover(
     writes: list[Write] = []
     for found in landed:
         late = [step for step in steps if step.order == "strict" and _is_behind(found.key, states[step.application.key])]
-        payload = found.payload([step.application.key for step in late])
+        payload = found.payload([step.application.key for step in late], _quarantining(late))
         own = dataclasses.replace(stamp, record_id=str(uuid4()))
         unknown = Item(found.key, ())
         item = append(unknown, State.NEW, application, own, payload=payload)
@@ -242,7 +246,7 @@ def discover(
 def sweep(item: Item, step: Step, state: StepState, application: Application, stamp: Stamp) -> list[Write]:
     """Marks an item late that was registered while the watermark jumped over it."""
     reason = "registered while a later item was being applied"
-    data = {"reason": reason, "late": [step.application.key], "keeps_skips": True}
+    data = {"reason": reason, **lateness([step.application.key], _quarantining([step])), "keeps_skips": True}
     marked = append(item, State.NEW, application, stamp, payload=Payload(REASON, data))
     return [
         put_record(item.key, marked.records[-1]),
@@ -386,7 +390,7 @@ def fail(item: Item, held: Claim, failure: Failure, stamp: Stamp) -> list[Write]
         payload=failure.payload(),
     )
     writes: list[Write] = [put_record(item.key, failed.records[-1])]
-    attempts = failed.lost_leases(step.application)
+    attempts = failed.automatic_retries(step.application)
     if failure.kind != "permanent" and attempts < step.max_attempts:
         reason = f"attempt {attempts} of {step.max_attempts} ended by itself: retried"
         own = dataclasses.replace(stamp, record_id=str(uuid4()))
@@ -485,7 +489,7 @@ def unskip(
                 f"{item.key.name} lies behind the watermark of {step.application.key}, which applies in strict order:"
                 " it can only come in with a full load"
             )
-    data = {"reason": reason, "late": [step.application.key for step in late]}
+    data = {"reason": reason, **lateness([step.application.key for step in late], [])}
     renewed = append(item, State.NEW, application, stamp, payload=Payload(REASON, data))
     return [
         put_record(item.key, renewed.records[-1]),

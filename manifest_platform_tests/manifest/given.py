@@ -28,8 +28,9 @@ from manifest_platform.manifest import (
     Store,
     StoreUnavailable,
 )
-from manifest_platform.manifest.records import OUTPUT
+from manifest_platform.manifest.records import OUTPUT, Stamp
 from manifest_platform.manifest.store import Put, Row, Write
+from manifest_platform.manifest.transitions import discover as registration
 from manifest_platform.manifest.transitions import pending_prefix, records_prefix, state_key
 
 FEED = "enriched"
@@ -76,6 +77,18 @@ def landed(number: int, checksum: str = "as-landed", start: str | None = None, s
 
 def discover(of: Manifest, *numbers: int) -> list[str]:
     return [found.outcome for found in of.discover(FEED, [landed(number) for number in numbers])]
+
+
+def twin(number: int, id_: str) -> Landed:
+    """A directory of an item's sort key at another URI."""
+    return dataclasses.replace(landed(number), key=dataclasses.replace(key(number), id=id_))
+
+
+def register_by_hand(of: Manifest, found: Landed) -> None:
+    """Writes an item that discovery would refuse: of a sort key that the manifest has under another URI."""
+    states = {LOAD.key: of.state(LOAD)}
+    writes = registration([found], of.steps(FEED), states, Application("discover"), Stamp("by hand"))
+    of.store.transact(of.dataset, writes, f"by hand {found.key.id}")
 
 
 def lease(of: Manifest, application: Application = LOAD, holder: str = "worker") -> Lease:
@@ -162,8 +175,11 @@ def item_of(*records: Record) -> Item:
 # What is kept beside the log must be what the log says
 
 
-def assert_kept(of: Manifest, late: Late) -> None:
-    """Counters, watermark and waiting rows equal what the records of all items add up to."""
+def assert_kept(of: Manifest, late: Late | None = None) -> None:
+    """Counters, watermark and waiting rows equal what the records of all items add up to.
+
+    `late`: the policy that the feed has had all the time; None where it was changed, and each item's records say.
+    """
     items = list(of.items(FEED))
     assert not [problem for item in items for problem in item.problems]
     kept = of.state(LOAD).feed(FEED)
@@ -180,8 +196,9 @@ def assert_kept(of: Manifest, late: Late) -> None:
         elif item.skipped_for(LOAD):
             counted["skipped"] += 1
         elif behind:
-            counted["late" if late == "append" else "quarantined"] += 1
-            if late == "append":
+            append = late == "append" if late else not item.is_set_aside_for(LOAD)
+            counted["late" if append else "quarantined"] += 1
+            if append:
                 waiting["load"].add(item.key.position)
     assert {name: getattr(kept, name) for name in counted} == counted
     assert kept.watermark == watermark

@@ -26,8 +26,10 @@ from manifest_platform_tests.manifest.given import (
     lease,
     load_next,
     manifest,
+    register_by_hand,
     shred,
     steps,
+    twin,
 )
 
 
@@ -199,8 +201,8 @@ def test_a_completion_minds_what_was_discovered_late_at_the_same_time(store: Sto
 
 def test_items_of_one_sort_key_stand_in_order_of_their_ids(store: Store) -> None:
     of = manifest(store)
-    twins = [dataclasses.replace(landed(1), key=dataclasses.replace(key(1), id=f"s3://{name}/")) for name in ("b", "a", "a$")]
-    of.discover(FEED, twins)
+    for name in ("b", "a", "a$"):
+        register_by_hand(of, twin(1, f"s3://{name}/"))
     with_ids = [item.key.id for item in of.items(FEED)]
     assert with_ids == ["s3://a$/", "s3://a/", "s3://b/"]
     with lease(of, steps()[0].application) as held:
@@ -213,6 +215,66 @@ def test_items_of_one_sort_key_stand_in_order_of_their_ids(store: Store) -> None
             of.complete(claim, DONE)
             loaded.append(claim.item.key.id)
     assert loaded == with_ids
+
+
+ELSEWHERE = "s3://elsewhere/run=002/"
+
+
+@pytest.mark.parametrize("elsewhere", [ELSEWHERE, "s3://a/run=002/"])  # behind and before the URI that is known
+@pytest.mark.parametrize("remembers", [True, False])
+def test_a_run_that_is_known_under_another_uri_is_reported_and_not_registered(
+    store: Store, elsewhere: str, remembers: bool
+) -> None:
+    of = manifest(store)
+    land(of, 1, 2, 3)
+    of = of if remembers else manifest(store)
+    found = of.discover(FEED, [landed(1), twin(2, elsewhere), landed(3), landed(4)])
+    assert [one.outcome for one in found] == ["known", "moved", "known", "new"]
+    assert [one.known_as for one in found] == [None, key(2).id, None, None]
+    assert found[1].landed == twin(2, elsewhere)
+    [alone] = manifest(store).discover(FEED, [twin(2, elsewhere)])
+    assert (alone.outcome, alone.known_as) == ("moved", key(2).id)
+    assert [item.key for item in of.items(FEED)] == [key(number) for number in (1, 2, 3, 4)]
+    assert manifest(store).known(FEED, [twin(2, elsewhere).key, key(3)]) == {key(3).id: "as-landed"}
+    assert_kept(of, "quarantine")
+
+
+def test_a_moved_directory_costs_no_request_twice(store: Store) -> None:
+    counting = CountingStore(store)
+    discover(manifest(store), 1, 2)
+    of = manifest(counting)
+    moved = [twin(1, "s3://elsewhere/run=001/"), twin(2, ELSEWHERE)]
+    for _ in range(2):
+        of.known(FEED, [one.key for one in moved])
+        assert [one.outcome for one in of.discover(FEED, moved)] == ["moved"] * 2
+    assert (counting.reads, counting.transactions) == (1, 0)
+
+
+def test_of_new_directories_with_one_sort_key_one_is_registered(store: Store) -> None:
+    of = manifest(store)
+    found = of.discover(FEED, [twin(2, ELSEWHERE), landed(2), landed(2)])
+    assert [one.outcome for one in found] == ["moved", "new", "known"]
+    assert found[0].known_as == key(2).id
+
+
+def test_items_of_one_sort_key_that_are_in_the_log_already_are_known(store: Store) -> None:
+    of = manifest(store)
+    discover(of, 2)
+    register_by_hand(of, twin(2, ELSEWHERE))
+    found = manifest(store).discover(FEED, [twin(2, ELSEWHERE), landed(2), twin(2, "s3://a/")])
+    assert [one.outcome for one in found] == ["known", "known", "moved"]
+
+
+def test_a_rival_that_registers_the_same_run_under_another_uri_first_is_noticed(store: Store) -> None:
+    counting = CountingStore(store)
+    of, rival = manifest(counting), manifest(store)
+
+    def interfere() -> None:
+        counting.before = lambda: None
+        rival.discover(FEED, [landed(1), twin(2, ELSEWHERE)])
+
+    counting.before = interfere
+    assert discover(of, 1, 2, 3) == ["known", "moved", "new"]  # noticed as the transaction fails on item 1
 
 
 def test_the_same_directory_in_two_feeds_is_two_items(store: Store) -> None:

@@ -142,6 +142,17 @@ def test_late_is_a_matter_of_one_application_and_one_instance() -> None:
     assert item_of(NEW, record(State.NEW, "1", payload=Payload(REASON, {"late": ["load"]}))).is_late_for(LOAD)
 
 
+def test_the_newest_record_that_calls_an_item_late_says_whether_it_is_set_aside() -> None:
+    aside = record(State.NEW, "0", payload=landed(1).payload(["load", "load:a"], ["load"]))
+    assert item_of(aside).is_late_for(LOAD) and item_of(aside).is_set_aside_for(LOAD)
+    assert not item_of(aside).is_set_aside_for(Application("load", instance="a"))
+    lifted = record(State.NEW, "1", payload=Payload(REASON, {"reason": "a skip was lifted"}))
+    assert item_of(aside, lifted).is_set_aside_for(LOAD)
+    let_in = record(State.NEW, "2", payload=Payload(REASON, {"late": ["load"]}))
+    assert not item_of(aside, lifted, let_in).is_set_aside_for(LOAD)
+    assert not item_of(NEW).is_set_aside_for(LOAD)
+
+
 def attempt(at: int, kind: str, application: Application = LOAD) -> list[Record]:
     return [
         record(State.PROCESSING, f"p{at}", "0", application),
@@ -153,12 +164,12 @@ def test_lost_attempts_are_counted_until_a_person_or_a_success_ends_the_row() ->
     automatic = record(State.RESOLVED, "r1", "f1", payload=Payload(REASON, {"automatic": True}))
     by_hand = record(State.RESOLVED, "r2", "f2", payload=Payload(REASON, {"reason": "go"}))
     row = [NEW, *attempt(1, "lease_expired"), automatic, *attempt(2, "transient")]
-    assert item_of(*row).lost_leases(LOAD) == 2
-    assert item_of(*row).lost_leases(SHRED) == 0
-    assert item_of(*row, by_hand).lost_leases(LOAD) == 0
-    assert item_of(*row, by_hand, *attempt(3, "permanent")).lost_leases(LOAD) == 0
+    assert item_of(*row).automatic_retries(LOAD) == 2
+    assert item_of(*row).automatic_retries(SHRED) == 0
+    assert item_of(*row, by_hand).automatic_retries(LOAD) == 0
+    assert item_of(*row, by_hand, *attempt(3, "permanent")).automatic_retries(LOAD) == 0
     success = [record(State.PROCESSING, "p9", "0"), record(State.PROCESSED, "d9", "p9")]
-    assert item_of(*row, *success, *attempt(4, "transient")).lost_leases(LOAD) == 1
+    assert item_of(*row, *success, *attempt(4, "transient")).automatic_retries(LOAD) == 1
 
 
 key_texts = st.text(st.characters(min_codepoint=0x24, max_codepoint=0x7E), min_size=1, max_size=6)

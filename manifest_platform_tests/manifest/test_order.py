@@ -43,9 +43,11 @@ from manifest_platform_tests.manifest.given import (
     manifest,
     number_of,
     ready,
+    register_by_hand,
     set_state,
     shred,
     steps,
+    twin,
 )
 
 PERMANENT = Failure("permanent", "no such column")
@@ -195,9 +197,28 @@ def test_a_skip_for_the_shredder_alone_leaves_the_loader_waiting_and_says_so(sto
     discover(of, 1)
     of.skip(key(1), "test data", "shred")
     assert of.next(FEED, "shred") == Idle()
-    assert "shred is told to skip it" in is_blocked(of, 1, Standing.WAITING).reason
+    stopped = is_blocked(of, 1, Standing.CUT_OFF)
+    assert "shred is told to skip it" in stopped.reason
+    assert stopped.command == f"manifest-platform unskip {key(1).name}"
+    assert stopped.since == of.history(key(1))[-1].timestamp
     of.skip(key(1), "test data", "load")
     assert of.next(FEED, "load") == Idle()
+    assert_kept(of, "quarantine")
+
+
+def test_an_item_that_a_skip_cut_off_from_the_loader_goes_on_by_either_command(store: Store) -> None:
+    of = manifest(store)
+    discover(of, 1, 2)
+    fail_next(of, SHRED)
+    for number in (1, 2):
+        of.skip(key(number), "test data", "shred")
+    is_blocked(of, 1, Standing.CUT_OFF)  # resolving shred's failure would not help
+    assert of.survey(FEED, "load").counts == {Standing.CUT_OFF: 2}
+    of.skip(key(1), "never mind")
+    is_blocked(of, 2, Standing.CUT_OFF)
+    of.unskip(key(2), "after all")
+    shred(of, 2)
+    assert load_next(of) == 2
     assert_kept(of, "quarantine")
 
 
@@ -265,7 +286,7 @@ def test_marking_an_item_late_does_not_lift_the_skip_of_another_step(store: Stor
         discover(of, 1)
         of.skip(key(1), "test data", "shred")
         of.complete(claim, DONE)
-    assert "shred is told to skip it" in is_blocked(of, 1, Standing.WAITING).reason
+    assert "shred is told to skip it" in is_blocked(of, 1, Standing.CUT_OFF).reason
     assert of.item(key(1)).skipped_for(SHRED)
     assert_kept(of, "append")
 
@@ -477,6 +498,70 @@ def test_a_late_item_of_a_strict_feed_is_set_aside_reported_and_never_applied(st
     assert_kept(of, "quarantine")
 
 
+def set_aside(store: Store) -> None:
+    """2 is loaded, 3 ready; behind them 1 by discovery and 0 by the watermark that jumped it, set aside both."""
+    of = manifest(store)
+    land(of, 2, 3)
+    with lease(of) as held:
+        claim = claim_next(of, held)
+        land(of, 0)
+        of.complete(claim, DONE)
+    land(of, 1)
+    assert number_of(ready(of).item.key) == 3
+    assert of.state(LOAD).feed(FEED).quarantined == 2
+
+
+def test_a_feed_that_appends_now_leaves_what_is_set_aside_until_it_is_let_in(store: Store) -> None:
+    set_aside(store)
+    of = manifest(store, late="append")
+    assert of.survey(FEED, "load").counts == {Standing.READY: 1, Standing.LATE: 2}
+    assert number_of(ready(of).item.key) == 3
+    for number in (0, 1):
+        of.unskip(key(number), "late is fine now")
+        assert of.item(key(number)).is_late_for(LOAD)
+        assert_kept(of)
+    feed = of.state(LOAD).feed(FEED)
+    assert (feed.late, feed.quarantined) == (2, 0)
+    assert [load_next(of) for _ in range(3)] == [0, 1, 3]
+    assert of.next(FEED, "load") == Idle()
+    assert_kept(of)
+
+
+def test_what_is_set_aside_can_be_skipped_and_let_in_after_the_policy_changed(store: Store) -> None:
+    set_aside(store)
+    of = manifest(store, late="append")
+    of.skip(key(0), "seen")
+    of.skip(key(1), "seen")
+    feed = of.state(LOAD).feed(FEED)
+    assert (feed.late, feed.quarantined, feed.skipped) == (0, 0, 2)
+    assert_kept(of)
+    of.unskip(key(1), "after all")
+    assert_kept(of)
+    assert [load_next(of), load_next(of)] == [1, 3]
+    assert_kept(of)
+
+
+def test_a_feed_that_quarantines_now_still_loads_what_waited_to_be_appended(store: Store) -> None:
+    of = manifest(store, late="append")
+    land(of, 4, 5)
+    load_next(of)
+    land(of, 1, 2)
+    of = manifest(store)
+    assert discover(of, 3) == ["quarantined"]
+    assert_kept(of)
+    assert number_of(ready(of).item.key) == 1
+    of.skip(key(1), "seen")
+    assert_kept(of)
+    assert [load_next(of), load_next(of)] == [2, 5]
+    assert of.next(FEED, "load") == Idle()
+    for number in (1, 3):
+        with pytest.raises(Refused, match="only come in with a full load"):
+            of.unskip(key(number), "please")
+    feed = of.state(LOAD).feed(FEED)
+    assert (feed.applied, feed.skipped, feed.late, feed.quarantined) == (3, 1, 0, 1)
+    assert_kept(of)
+
+
 @pytest.mark.parametrize("late", ["append", "quarantine"])
 def test_what_was_registered_while_a_later_item_was_loaded_is_found_before_anything_else(store: Store, late: Late) -> None:
     of = manifest(store, late=late)
@@ -674,9 +759,8 @@ def test_an_item_is_found_by_its_sort_key_if_that_names_one(store: Store) -> Non
     assert of.find(FEED, key(2).sort) == key(2)
     with pytest.raises(UnknownItem):
         of.find(FEED, key(2).sort[:-1])
-    twin = dataclasses.replace(landed(2), key=dataclasses.replace(key(2), id="s3://elsewhere/"))
-    of.discover(FEED, [twin])
-    with pytest.raises(Refused, match="names 2 items"):
+    register_by_hand(of, twin(2, "s3://elsewhere/"))
+    with pytest.raises(Refused, match=f"names 2 items; give the URI: {key(2).id}, s3://elsewhere/$"):
         of.find(FEED, key(2).sort)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
@@ -233,13 +235,14 @@ def test_of_two_processes_exactly_one_wins_each_round(tmp_path: Path) -> None:
 def test_many_may_open_a_fresh_file_at_once(tmp_path: Path) -> None:
     start = threading.Barrier(8)
 
-    def open_one() -> None:
+    def open_one(name: str) -> None:
         start.wait()
-        SqlStore(f"sqlite:///{tmp_path}/fresh.db").close()
+        SqlStore(f"sqlite:///{tmp_path}/{name}.db").close()
 
     with ThreadPoolExecutor(8) as pool:
-        for opened in [pool.submit(open_one) for _ in range(8)]:
-            opened.result()
+        for name in map(str, range(20)):
+            for opened in [pool.submit(open_one, name) for _ in range(8)]:
+                opened.result()
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "postgresql://host/db"])
@@ -258,6 +261,49 @@ def test_a_database_that_stays_locked_is_unavailable(tmp_path: Path, monkeypatch
         assert store.query(HERE, "") == []  # readers go on
     put(store, "a")
     assert sorts(store) == ["a"]
+
+
+def _no_database(path: Path) -> Path:
+    path.write_bytes(b"an order of events, but no database " * 100)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("of", "says"),
+    [
+        (_no_database, "not a database: name another path"),
+        (lambda path: _no_database(path) / "manifest.db", "its directory cannot be made .*name a path"),
+        (lambda path: _no_database(path) / "below" / "manifest.db", "its directory cannot be made .*name a path"),
+        (lambda path: path.parent, "unable to open database file: make file and directory writable"),
+    ],
+)
+def test_a_store_that_cannot_be_opened_is_unavailable_and_says_where_and_what_to_do(
+    tmp_path: Path, of: Callable[[Path], Path], says: str
+) -> None:
+    path = of(tmp_path / "manifest.db")
+    with pytest.raises(StoreUnavailable, match=f"^manifest store {path}: .*{says}"):
+        SqlStore(f"sqlite:///{path}")
+
+
+def test_a_file_that_is_locked_while_it_is_opened_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manifest_platform.manifest.sql.BUSY_TIMEOUT_S", 0.1)
+    path = tmp_path / "manifest.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StoreUnavailable, match=f"{path}: database is locked: another process"):
+            SqlStore(f"sqlite:///{path}")
+        other.execute("ROLLBACK")
+    SqlStore(f"sqlite:///{path}").close()
+
+
+def test_a_file_that_is_spoilt_while_it_is_used_is_unavailable(tmp_path: Path) -> None:
+    store = SqlStore(f"sqlite:///{tmp_path}/manifest.db")
+    store.close()
+    _no_database(tmp_path / "manifest.db")
+    with pytest.raises(StoreUnavailable, match="not a database"):
+        put(store, "a")
+    with pytest.raises(StoreUnavailable, match="not a database"):
+        store.get(HERE, "a")
 
 
 # A write whose answer is lost
