@@ -161,18 +161,24 @@ def read_run(uri: str, completeness: Marker | Settle = Marker()) -> RunDirectory
     marker = completeness.name if isinstance(completeness, Marker) else Marker.name
     run = _Found(parsed)
     if storage.is_local(uri):
+        directory = str(storage.local_path(uri))
+        run.marker = os.path.exists(f"{directory}/{marker}")
         try:
-            _read_local(str(storage.local_path(uri)), "", marker, run)
+            _read_local(directory, "", marker, run)
         except FileNotFoundError as error:
             raise LandingMisconfigured(f"{uri} is gone; put it back, or skip it") from error
         except OSError as error:
             raise LandingUnavailable(f"{uri} could not be listed: {error}; try again") from error
         return run.directory(root)
     bucket, _, prefix = f"{uri.removeprefix('s3://')}/".partition("/")
+    gone = True
     for keys, _attempts in _pages(_s3_client(uri), bucket, prefix, "", uri):
         for key in keys:
+            gone = False
             if not key["Key"].endswith(("/", _GHOST)):
                 _add_key(run, key["Key"][len(prefix) :], key, marker)
+    if gone:
+        raise LandingMisconfigured(f"{uri} is gone: no key begins with it; put it back, or skip it")
     return run.directory(root)
 
 

@@ -102,4 +102,5 @@ def _committed(pipeline: Pipeline, key: ItemKey, asset: str, table: str) -> list
 
 
 def _spark_path(uri: str) -> str:
-    return str(storage.local_path(uri)) if storage.is_local(uri) else uri.replace("s3://", "s3a://", 1)
+    """What Spark calls a URI: S3's as it is, for which `spark_conf` names the file system; a local one's plain path."""
+    return str(storage.local_path(uri)) if storage.is_local(uri) else uri

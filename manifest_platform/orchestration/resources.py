@@ -5,8 +5,9 @@ All of them read the one configuration; none has settings of its own, so the com
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import dagster as dg
@@ -38,7 +39,8 @@ class ManifestResource(dg.ConfigurableResource):
 class SparkResource(LazyPySparkResource):
     """dagster-pyspark's lazy Spark, with the settings of the configuration's properties file.
 
-    One session a process, made at first use; `spark_config` adds to the file's settings.
+    One session a process, made at first use; `spark_config` adds to the file's settings, and so does an S3 endpoint of
+    the environment.
     """
 
     config_file: str | None = None
@@ -47,7 +49,15 @@ class SparkResource(LazyPySparkResource):
 
     def _init_session(self) -> None:
         if self._spark_session is None:
-            self._spark_session = session(load(self.config_file).spark.conf, self.spark_config)
+            self._spark_session = session(load(self.config_file).spark.conf, s3_endpoint() | self.spark_config)
+
+
+def s3_endpoint() -> dict[str, str]:
+    """The Spark settings for the S3 server that the environment names as AWS tools read it; none where it names none."""
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if not endpoint:
+        return {}
+    return {"spark.hadoop.fs.s3a.endpoint": endpoint, "spark.hadoop.fs.s3a.path.style.access": "true"}
 
 
 class WarehouseResource(dg.ConfigurableResource):
@@ -56,17 +66,12 @@ class WarehouseResource(dg.ConfigurableResource):
     config_file: str | None = None
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """The rows of a query, run in a read-only transaction.
+        """The rows of a query, from the warehouse opened read-only.
 
-        Raises Unavailable while another process has an embedded warehouse open, and other WarehouseErrors for a statement
-        that fails or that writes.
+        Raises Unavailable before the first load and while another process has an embedded warehouse open, and other
+        WarehouseErrors for a statement that fails or that writes.
         """
         from manifest_platform.warehouse.duckdb import DuckDB
 
-        warehouse = DuckDB(load(self.config_file).warehouse.path)
-        try:
-            warehouse.execute("BEGIN TRANSACTION READ ONLY")
+        with closing(DuckDB(load(self.config_file).warehouse.path, read_only=True)) as warehouse:
             return warehouse.execute(sql)
-        finally:
-            warehouse.rollback()
-            warehouse.close()

@@ -6,13 +6,15 @@ A registry is a folder (local or s3://) or a static HTTP(S) site or Iglu server,
 
 from __future__ import annotations
 
+import base64
 import http.client
 import re
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import orjson
@@ -138,10 +140,12 @@ class FolderRegistry:
 class HttpRegistry:
     """A static site, or an Iglu server (its URL ends in `/api`).
 
-    A 4xx answer means that the schema is not there: static stores answer 403 for what they lack.
+    A 4xx answer means that the schema is not there: static stores answer 403 for what they lack. `url` has no user or
+    password, as it stands in messages; `authorization` is the header that they make.
     """
 
     url: str
+    authorization: str | None = field(default=None, repr=False)
 
     def read(self, key: SchemaKey) -> bytes | None:
         """The text of a schema, None where the site answers that it has none."""
@@ -177,12 +181,15 @@ class HttpRegistry:
 
     def _get(self, path: str) -> bytes | None:
         url = f"{self.url}/schemas/{path}"
+        request = urllib.request.Request(url)  # noqa: S310, the URL begins with http:// or https://
+        if self.authorization:
+            request.add_unredirected_header("Authorization", self.authorization)  # another site is not to learn it
         problem: Exception | None = None
         for attempt in range(HTTP_ATTEMPTS):
             if attempt:
                 time.sleep(HTTP_PAUSE_SECONDS * 2**attempt)
             try:
-                with urllib.request.build_opener().open(url, timeout=HTTP_TIMEOUT_SECONDS) as answer:
+                with urllib.request.build_opener().open(request, timeout=HTTP_TIMEOUT_SECONDS) as answer:
                     return answer.read()
             except urllib.error.HTTPError as error:
                 if 400 <= error.code < 500 and error.code not in (408, 429):
@@ -204,8 +211,18 @@ def _sibling(key: SchemaKey, version: str) -> SchemaKey | None:
 
 def _open(location: str) -> Registry:
     if location.startswith(("http://", "https://")):
-        return HttpRegistry(location.rstrip("/"))
+        userinfo = urllib.parse.unquote(urllib.parse.urlsplit(location).netloc.rpartition("@")[0])
+        authorization = f"Basic {base64.b64encode(userinfo.encode()).decode()}" if userinfo else None
+        return HttpRegistry(_without_userinfo(location).rstrip("/"), authorization)
     return FolderRegistry(storage.as_uri(location))
+
+
+def _without_userinfo(location: str) -> str:
+    """A registry's location as it may be shown and stored."""
+    if not location.startswith(("http://", "https://")):
+        return location
+    parts = urllib.parse.urlsplit(location)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 class Resolver:
@@ -236,7 +253,8 @@ class Resolver:
             self._schemas[key] = self._read(key)
         found = self._schemas[key]
         if found is None:
-            raise UnknownSchema(f"{key} is in none of {', '.join(self.registries) or 'no registries'}; publish it there")
+            looked = ", ".join(map(_without_userinfo, self.registries)) or "no registries"
+            raise UnknownSchema(f"{key} is in none of {looked}; publish it there")
         return found
 
     def versions(self, key: SchemaKey) -> list[SchemaKey]:

@@ -37,8 +37,7 @@ BAD_DATE = "1970-01-01"
 """The date partition of bad rows: they have no time of their own, and a clock's would make shredding unrepeatable."""
 
 LISTING_FILE = "listing.json"
-_SAMPLES = 3
-_QUOTED = 1000  # characters of a raw line in a sample
+_LONGEST_REASON = 300  # characters of an example's reason in a message
 
 
 @dataclass(frozen=True)
@@ -69,18 +68,14 @@ class Directory:
 class ShredFailure:
     """Why a directory could not be shredded, and whether trying again may help.
 
-    Where there were too many bad lines, `bad_objects` are the Parquet files that have them, with reasons, and `samples`
-    are the first few. What the attempt wrote stays under its prefix, unreferenced.
+    Where there were too many bad lines, the message has an example and the Parquet file of all their reasons. What the
+    attempt wrote stays under its prefix, unreferenced.
     """
 
     item: str
     attempt: str
     kind: Literal["permanent", "transient"]
     message: str
-    lines: int = 0
-    bad: int = 0
-    samples: tuple[dict[str, Any], ...] = ()
-    bad_objects: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -100,7 +95,7 @@ class _Written:
     bad: int = 0
     tables: dict[str, Table] = field(default_factory=dict)
     objects: list[ShreddedObject] = field(default_factory=list)
-    samples: list[dict[str, Any]] = field(default_factory=list)
+    example: str = ""  # the first bad line and its first reason
 
 
 def shred(
@@ -205,10 +200,7 @@ def _shred_pieces(task: _Task, resolver: Resolver, split_size: int) -> _Written:
             if shredded.bad.num_rows:
                 held[BAD_TABLE].append(shredded.bad)
                 written.tables[BAD_TABLE] = BAD
-                first = shredded.bad.slice(0, _SAMPLES - len(written.samples)).to_pylist()
-                written.samples += [
-                    {**row, "reasons": orjson.loads(row["reasons"]), "raw": row["raw"][:_QUOTED]} for row in first
-                ]
+                written.example = written.example or _example(shredded.bad)
             held_bytes += size
             if held_bytes > split_size + CHUNK:  # only what was compressed gets that large
                 written.objects += _write(task, files, held)
@@ -216,6 +208,15 @@ def _shred_pieces(task: _Task, resolver: Resolver, split_size: int) -> _Written:
                 files, held_bytes = files + 1, 0
     written.objects += _write(task, files, held)
     return written
+
+
+def _example(bad: pa.Table) -> str:
+    """The first bad line in words, without values of the event, which messages are not to spread."""
+    [row] = bad.slice(0, 1).to_pylist()
+    reason = orjson.loads(row["reasons"])[0]
+    subject = reason.get("schema") or reason.get("field") or ""
+    text = f"{reason['type']} {subject}".strip() + f": {reason['message'].removeprefix(f'{subject} ')}"
+    return f"line {row['line']} of {row['file'].rpartition('/')[2]}: {' '.join(text.split())[:_LONGEST_REASON]}"
 
 
 def _shred_piece(piece: Piece, resolver: Resolver) -> Iterator[tuple[int, Shredded]]:
@@ -340,7 +341,7 @@ def _sum(results: list[dict[str, Any]]) -> _Written:
         total.lines += written["lines"]
         total.good += written["good"]
         total.bad += written["bad"]
-        total.samples += written["samples"]
+        total.example = total.example or written["example"]
         total.objects += [ShreddedObject(**found) for found in written["objects"]]
         for name, data in written["tables"].items():
             columns = tuple(Column(**column) for column in data["columns"])
@@ -350,18 +351,14 @@ def _sum(results: list[dict[str, Any]]) -> _Written:
 
 
 def _too_many_bad(directory: Directory, total: _Written, options: Options) -> ShredFailure:
-    bad_objects = tuple(found.uri for found in total.objects if found.table == BAD_TABLE)
+    bad_objects = [found.uri for found in total.objects if found.table == BAD_TABLE]
     share = total.bad / total.lines
     return ShredFailure(
         directory.item,
         directory.attempt,
         "permanent",
         f"{total.bad} of {total.lines} lines of {directory.item} are bad ({share:.1%}); allowed are {options.max_bad_count} "
-        f"lines or {options.max_bad_share:.1%}. Their reasons are in {bad_objects[0]}"
+        f"lines or {options.max_bad_share:.1%}; for example {total.example}. All reasons are in {bad_objects[0]}"
         f"{f' and {len(bad_objects) - 1} more' if len(bad_objects) > 1 else ''}; "
         "mend the cause and retry, or raise the threshold",
-        total.lines,
-        total.bad,
-        tuple(total.samples[:_SAMPLES]),
-        bad_objects,
     )

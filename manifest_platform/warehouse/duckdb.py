@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     import duckdb
 
 _LOCK_POLL_SECONDS = 0.05
+_HELD = ("Could not set lock", "with a different configuration")  # by another process; by this one, for other use
+
+# By these an error says that an object does not exist: what was committed and is gone does not come back by itself.
+_GONE = ("No files found", "No such file", "does not exist", "NO_SUCH_KEY", "NO_SUCH_BUCKET", "HTTP status 404")
 
 # DuckDB enforces no length, so string(n) is VARCHAR as well. So is json: its JSON type would refuse what other parsers
 # accept (a lone surrogate, say), and its JSON functions and operators work on VARCHAR all the same.
@@ -35,11 +39,16 @@ _LOGICAL_TYPES = {sql: logical for logical, sql in _SQL_TYPES.items()}
 
 
 class DuckDB(Dialect):
-    """A DuckDB file, created where there is none; its connection, and so the file's lock, is kept until `close`."""
+    """A DuckDB file, created where there is none; its connection, and so the file's lock, is kept until `close`.
 
-    def __init__(self, path: str | Path, patience: float = Dialect.patience) -> None:
+    With `read_only`, for questions: nothing is created or changed, and a query reads no other file. Processes may read
+    a file side by side, not beside one that writes.
+    """
+
+    def __init__(self, path: str | Path, patience: float = Dialect.patience, read_only: bool = False) -> None:
         self.path = Path(path)
         self.patience = patience
+        self.read_only = read_only
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._catalog = ""
 
@@ -47,7 +56,7 @@ class DuckDB(Dialect):
         """Runs one statement and returns its rows."""
         import duckdb
 
-        connection = self._open()
+        connection = self.connection()
         try:
             return connection.execute(sql, parameters).fetchall()
         except duckdb.TransactionException as error:
@@ -56,6 +65,8 @@ class DuckDB(Dialect):
             self.close()
             raise Unavailable(f"{self.path}: {error}; the file is opened anew at the next try") from error
         except duckdb.Error as error:
+            if _passes(error):
+                raise Unavailable(f"{self.path}: {error}; nothing was changed, try again once that is mended") from error
             kind = ConstraintViolated if isinstance(error, duckdb.ConstraintException) else LoadFailed
             raise kind(f"{self.path}: {error}\nin the statement: {_first_line(sql)}") from error
 
@@ -96,7 +107,7 @@ class DuckDB(Dialect):
 
     def qualified(self, schema: str, table: str | None = None) -> str:
         """The quoted name with the catalog: DuckDB calls that after the file, and a schema of that name is ambiguous."""
-        self._open()
+        self.connection()
         return ".".join(self.quote(part) for part in (self._catalog, schema, table) if part is not None)
 
     def sql_type(self, logical: str) -> str:
@@ -107,7 +118,7 @@ class DuckDB(Dialect):
         """The columns of a schema, by one query of the catalog."""
         found: dict[str, dict[str, str]] = {}
         query = "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = ? AND schema_name = ?"
-        self._open()
+        self.connection()
         for table, column, sql_type in self.execute(query, (self._catalog, schema)):
             found.setdefault(table, {})[column] = _LOGICAL_TYPES.get(sql_type, sql_type.lower())
         return found
@@ -124,6 +135,7 @@ class DuckDB(Dialect):
         if all(storage.is_local(uri) for uri in uris):
             # Paths have date=… in them, which must not become a column.
             return Source("read_parquet(?, hive_partitioning = false)", ([_literal_glob(uri) for uri in uris],))
+        import pyarrow as pa
         import pyarrow.dataset
 
         system, _ = storage.filesystem(uris[0])
@@ -131,10 +143,10 @@ class DuckDB(Dialect):
         view = f"staged_{uuid.uuid4().hex}"
         try:
             objects = pyarrow.dataset.dataset(paths, filesystem=system, format="parquet")
-        except OSError as error:
-            kind = LoadFailed if isinstance(error, FileNotFoundError) else Unavailable
+        except (OSError, pa.ArrowInvalid) as error:
+            kind = LoadFailed if isinstance(error, (FileNotFoundError, pa.ArrowInvalid)) else Unavailable
             raise kind(f"objects of table {table.name}: {error}") from error
-        self._open().register(view, objects)
+        self.connection().register(view, objects)
         return Source(self.quote(view))
 
     def unstage(self, source: Source) -> None:
@@ -148,7 +160,8 @@ class DuckDB(Dialect):
         except duckdb.Error:
             self.close()
 
-    def _open(self) -> duckdb.DuckDBPyConnection:
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """DuckDB's own connection, for what `execute` leaves out. Raises Unavailable where the file cannot be opened."""
         if self._connection is None:
             self._connection = self._connect()
             self._connection.execute("SET TimeZone = 'UTC'")  # or a zoned Parquet timestamp would be cast to local time
@@ -161,17 +174,37 @@ class DuckDB(Dialect):
         deadline = time.monotonic() + self.patience
         while True:
             try:
+                if self.read_only:
+                    return self._connect_read_only()
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 return duckdb.connect(str(self.path))
             except (duckdb.Error, OSError) as error:
-                if "Could not set lock" not in str(error):
+                if not any(words in str(error) for words in _HELD):
                     raise Unavailable(f"cannot open the DuckDB file {self.path}: {error}") from error
                 if time.monotonic() >= deadline:
                     raise Unavailable(
-                        f"the DuckDB file {self.path} is locked by another process, waited {self.patience:g} s: "
-                        f"{_first_line(error)}; end that process, or try again when it has closed the file"
+                        f"the DuckDB file {self.path} is locked by another process or connection, waited "
+                        f"{self.patience:g} s: {_first_line(error)}; end that one, or try again when it has closed the file"
                     ) from error
                 time.sleep(_LOCK_POLL_SECONDS)
+
+    def _connect_read_only(self) -> duckdb.DuckDBPyConnection:
+        import duckdb
+
+        if not self.path.exists():
+            raise Unavailable(f"there is no warehouse at {self.path} yet; the first load makes it, so drain first")
+        return duckdb.connect(str(self.path), read_only=True, config={"enable_external_access": "false"})
+
+
+def _passes(error: duckdb.Error) -> bool:
+    """Whether the same statement may succeed later: memory, disk or storage failed it, not what it says or reads."""
+    import duckdb
+
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return True
+    # What fails while Arrow reads from S3 comes through DuckDB as invalid input; AWS errors are those of the storage.
+    from_storage = isinstance(error, duckdb.IOException) or "AWS Error" in str(error)
+    return from_storage and not any(words in str(error) for words in _GONE)
 
 
 def _first_line(text: object) -> str:

@@ -28,6 +28,7 @@ from manifest_platform.landing.snowplow import (
     complete_runs,
     list_runs,
     parse_run_name,
+    read_run,
 )
 from manifest_platform_tests.landing.conftest import Place
 
@@ -584,3 +585,25 @@ def test_answers_of_s3_are_transient_or_permanent(
     monkeypatch.setattr(snowplow, "_s3_client", lambda root_uri: Refusing())
     with pytest.raises(expected, match=code):
         list_runs(s3_bucket)
+
+
+# --- one run ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_read_by_its_uri_as_the_sweep_sees_it(place: Place) -> None:
+    place.put(f"{RUN}/part-0", b"abc")
+    place.put(f"{RUN}/_SUCCESS", b"")
+    assert [read_run(f"{place.root}/{RUN}")] == list_runs(place.root).runs
+
+
+def test_a_run_that_is_gone_is_no_empty_run(place: Place) -> None:
+    place.put(f"{RUN}-longer/part-0")
+    with pytest.raises(LandingMisconfigured, match=f"{RUN} is gone"):
+        read_run(f"{place.root}/{RUN}")
+    place.put(f"{RUN}/_SUCCESS", b"")
+    assert read_run(f"{place.root}/{RUN}").files == ()
+
+
+def test_a_folder_key_alone_is_an_empty_run(s3_place: Place) -> None:
+    s3_place.put_folder_key(RUN)
+    assert read_run(f"{s3_place.root}/{RUN}").files == ()

@@ -12,6 +12,8 @@ from manifest_platform import storage
 from manifest_platform.listing import Listing
 from manifest_platform.manifest import Application, Failure, Manifest
 from manifest_platform.orchestration.assets import run_partitions
+from manifest_platform.orchestration.io_manager import _spark_path
+from manifest_platform.orchestration.resources import s3_endpoint
 from manifest_platform.pipeline import LOAD, SHRED
 from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, failure, key, next_ready, records, tamper
 from manifest_platform_tests.pipeline.shop import NAME, keys, run_name
@@ -234,3 +236,20 @@ def test_nothing_is_committed_for_a_blocked_item(own: DagsterShop) -> None:
         pipeline.manifest.fail(claim, Failure("permanent", "broken"))
     assert "is blocked: load is Failed" in failure(own.materialize(["page_views"], 0))
     assert own.materialize(["page_views"], 1).success
+
+
+def test_spark_is_told_of_the_s3_server_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    assert s3_endpoint() == {}
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://all:1")
+    assert s3_endpoint()["spark.hadoop.fs.s3a.endpoint"] == "http://all:1"
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://s3:2")
+    assert s3_endpoint() == {
+        "spark.hadoop.fs.s3a.endpoint": "http://s3:2",
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+    }
+
+
+def test_spark_reads_s3_by_the_uris_of_the_manifest() -> None:
+    assert _spark_path("s3://bucket/a%20b/part.parquet") == "s3://bucket/a%20b/part.parquet"

@@ -28,11 +28,13 @@ class Site:
         self.answers: dict[str, tuple[int, bytes]] = {}
         self.missing = 404
         self.asked: Counter[str] = Counter()
+        self.authorizations: list[str | None] = []
         site = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 site.asked[self.path] += 1
+                site.authorizations.append(self.headers["Authorization"])
                 status, body = site.answers.get(self.path, (site.missing, b"none"))
                 self.send_response(status)
                 if status == 302:
@@ -234,3 +236,31 @@ def test_http_redirects_are_followed(site: Site):
     site.answers["/moved"] = (200, orjson.dumps(CLICK_SCHEMA))
     site.answers[path] = (302, f"{site.url}/moved".encode())
     assert Resolver([site.url]).schema(KEY) == CLICK_SCHEMA
+
+
+def test_http_user_and_password_are_sent_and_appear_nowhere(site: Site):
+    secret = site.url.replace("http://", "http://user:p%40w@")
+    resolver = Resolver([secret])
+    site.publish("1-0-0")
+    assert resolver.schema(KEY) == CLICK_SCHEMA
+    assert site.authorizations == ["Basic dXNlcjpwQHc="]
+    with pytest.raises(UnknownSchema) as unknown:
+        resolver.schema(key("3-0-0"))
+    site.answers["/schemas/com.acme/link_click/jsonschema/4-0-0"] = (200, b"{")
+    with pytest.raises(SchemaError) as no_json:
+        resolver.schema(key("4-0-0"))
+    site.missing = 503
+    with pytest.raises(RegistryUnavailable) as unavailable:
+        resolver.schema(key("5-0-0"))
+    messages = [str(error.value) for error in (unknown, no_json, unavailable)]
+    assert all(site.url in message for message in messages), messages
+    assert not any("user" in message or "p%40w" in message or "dXNl" in message for message in messages), messages
+    assert pickle.loads(pickle.dumps(resolver)).registries == (secret,)
+
+
+def test_http_a_redirect_does_not_take_the_password_along(site: Site):
+    path = "/schemas/com.acme/link_click/jsonschema/1-0-0"
+    site.answers["/moved"] = (200, orjson.dumps(CLICK_SCHEMA))
+    site.answers[path] = (302, f"{site.url}/moved".encode())
+    assert Resolver([site.url.replace("http://", "http://user:pw@")]).schema(KEY) == CLICK_SCHEMA
+    assert site.authorizations == ["Basic dXNlcjpwdw==", None]

@@ -124,7 +124,7 @@ def test_a_batch_is_one_job_and_its_results_are_in_order(
     spark.sparkContext.setJobGroup("one-job", "counts the jobs of a batch")
     results = shred(spark, directories, resolver, Options(split_size=1500))
     spark.sparkContext.setJobGroup("other", "")
-    assert [result.lines for result in results] == [1, 2, 3, 4, 5]
+    assert [one([result]).lines for result in results] == [1, 2, 3, 4, 5]
     assert len(spark.sparkContext.statusTracker().getJobIdsForGroup("one-job")) == 1
 
 
@@ -141,14 +141,29 @@ def test_an_empty_directory_needs_no_job(spark: SparkSession, resolver: Resolver
 def test_too_many_bad_lines_fail_the_directory(spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory]):
     directory = landed("run", a=[event(1), b"x", event(2), enriched(txn_id="many"), b"z", b"y"])
     bad = failed(shred(spark, [directory], resolver, Options(max_bad_share=0.5, max_bad_count=3))[0])
-    assert (bad.item, bad.attempt, bad.kind, bad.lines, bad.bad) == (directory.item, "a1", "permanent", 6, 4)
+    assert (bad.item, bad.attempt, bad.kind) == (directory.item, "a1", "permanent")
     assert "4 of 6 lines" in bad.message
     assert "66.7%" in bad.message
-    assert [sample["line"] for sample in bad.samples] == [2, 4, 5]
-    assert bad.samples[1]["reasons"][0]["field"] == "txn_id"
-    assert bad.bad_objects[0] in bad.message
-    assert pq.read_table(storage.local_path(bad.bad_objects[0]), partitioning=None).num_rows == 4
+    assert "; for example line 2 of a: not_tsv: the line has no tab. All reasons are in file:" in bad.message
+    [bad_object] = storage.local_path(f"{directory.output}/bad").rglob("*.parquet")
+    assert storage.as_uri(bad_object) in bad.message
+    assert pq.read_table(bad_object, partitioning=None)["line"].to_pylist() == [2, 4, 5, 6]
     assert not storage.local_path(f"{directory.output}/listing.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "example"),
+    [
+        (enriched(txn_id="many"), "line 1 of a: field txn_id: is no 32-bit integer."),
+        (enriched(contexts=contexts(entity("iglu:com.acme/none/jsonschema/1-0-0", {}))),
+         "line 1 of a: unknown_schema iglu:com.acme/none/jsonschema/1-0-0: is in none of /"),
+    ],
+)  # fmt: skip
+def test_the_example_of_a_bad_line_names_field_or_schema(
+    spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory], line: bytes, example: str
+):
+    bad = failed(shred(spark, [landed("run", a=[line])], resolver, Options(max_bad_share=0, max_bad_count=0))[0])
+    assert example in bad.message
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.5, 4), (0.67, 3)])

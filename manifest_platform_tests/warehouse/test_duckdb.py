@@ -7,14 +7,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.dataset
 import pyarrow.parquet
 import pytest
+from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
 
 from manifest_platform import storage
 from manifest_platform.listing import Column, Listing, ShreddedObject, Table
 from manifest_platform.warehouse.apply import Warehouse
 from manifest_platform.warehouse.duckdb import DuckDB
-from manifest_platform.warehouse.errors import LoadFailed, Unavailable
+from manifest_platform.warehouse.errors import LoadFailed, Unavailable, WarehouseError
 from manifest_platform_tests.servers.s3 import s3_bucket, s3_environment, s3_server
 from manifest_platform_tests.warehouse.shop import EVENTS, events, load, written
 
@@ -116,6 +118,98 @@ def test_an_object_that_s3_lacks_fails_the_load(dialect: DuckDB, tmp_path: Path,
     gone = replace(local, objects=(replace(local.objects[0], uri=f"{s3_bucket}/gone.parquet"),))
     with pytest.raises(LoadFailed, match=r"table events.*gone\.parquet"):
         Warehouse(dialect, "shop").apply(load(gone))
+
+
+def remote_events(tmp_path: Path, s3_bucket: str) -> Listing:
+    local = events(tmp_path, "a")
+    remote = tuple(replace(found, uri=f"{s3_bucket}/{n}.parquet") for n, found in enumerate(local.objects))
+    for here, there in zip(local.objects, remote, strict=True):
+        storage.write_bytes(there.uri, storage.read_bytes(here.uri))
+    return replace(local, objects=remote)
+
+
+def test_an_object_that_vanishes_from_s3_while_it_is_loaded_fails_the_load(
+    dialect: DuckDB, tmp_path: Path, s3_bucket: str
+) -> None:
+    listing = remote_events(tmp_path, s3_bucket)
+    staged = dialect.stage(EVENTS, listing.uris("events"))
+    for uri in listing.uris("events"):
+        system, path = storage.filesystem(uri)
+        system.delete_file(path)
+    with pytest.raises(LoadFailed, match=r"0\.parquet"):
+        dialect.execute(f"SELECT * FROM {staged.sql}")
+
+
+def test_storage_that_does_not_answer_while_it_is_read_is_unavailable(dialect: DuckDB) -> None:
+    nobody = S3FileSystem(
+        endpoint_override="http://127.0.0.1:1",
+        access_key="key",
+        secret_key="secret",
+        region="us-east-1",
+        retry_strategy=AwsStandardS3RetryStrategy(max_attempts=1),
+    )
+    format_ = pyarrow.dataset.ParquetFileFormat()
+    schema = pa.schema({"v": pa.int32()})
+    objects = pyarrow.dataset.FileSystemDataset([format_.make_fragment("bucket/x.parquet", nobody)], schema, format_)
+    dialect.connection().register("staged", objects)
+    with pytest.raises(Unavailable, match="AWS Error"):
+        dialect.execute("SELECT * FROM staged")
+
+
+def test_an_s3_object_that_is_no_parquet_fails_the_load(dialect: DuckDB, tmp_path: Path, s3_bucket: str) -> None:
+    listing = remote_events(tmp_path, s3_bucket)
+    storage.write_bytes(listing.uris("events")[0], b"not what was committed")
+    with pytest.raises(LoadFailed, match="table events"):
+        Warehouse(dialect, "shop").apply(load(listing))
+
+
+def test_a_local_object_that_is_gone_fails_the_load(dialect: DuckDB, tmp_path: Path) -> None:
+    listing = events(tmp_path, "a")
+    storage.local_path(listing.uris("events")[0]).unlink()
+    with pytest.raises(LoadFailed, match="No files found"):
+        Warehouse(dialect, "shop").apply(load(listing))
+
+
+def test_a_full_disk_and_too_little_memory_are_unavailable(dialect: DuckDB) -> None:
+    with pytest.raises(Unavailable, match="No space left"):
+        dialect.execute("COPY (SELECT 1) TO '/dev/full' (FORMAT csv)")
+    dialect.execute("SET memory_limit = '10MB'")
+    dialect.execute("SET temp_directory = ''")
+    with pytest.raises(Unavailable, match="Out of Memory"):
+        dialect.execute("SELECT list(repeat('x', 1000) || range) FROM range(100000)")
+
+
+def test_a_reader_changes_nothing_and_reads_nothing_else(dialect: DuckDB, tmp_path: Path) -> None:
+    Warehouse(dialect, "shop").apply(load(events(tmp_path, "a")))
+    (tmp_path / "secret.csv").write_text("a\n1\n")
+    dialect.close()
+    reader = DuckDB(dialect.path, read_only=True)
+    assert Warehouse(reader, "shop").row_counts() == {"events": 3}
+    for sql in ("DELETE FROM shop.events", f"FROM '{tmp_path}/secret.csv'", f"COPY (SELECT 1) TO '{tmp_path}/out.csv'"):
+        with pytest.raises(LoadFailed):
+            reader.execute(sql)
+    side_by_side = DuckDB(dialect.path, read_only=True)
+    assert side_by_side.execute("SELECT count(*) FROM warehouse.shop.events") == [(3,)]
+    reader.close()
+    side_by_side.close()
+
+
+def test_a_reader_of_what_does_not_exist_says_so_and_makes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=r"there is no warehouse at .* yet"):
+        DuckDB(tmp_path / "deep" / "w.duckdb", read_only=True).execute("SELECT 1")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_waits_for_the_writer_of_its_own_process(dialect: DuckDB) -> None:
+    dialect.execute("SELECT 1")
+    started = time.monotonic()
+    with pytest.raises(WarehouseError, match=r"locked by another process or connection, waited 0\.2 s"):
+        DuckDB(dialect.path, patience=0.2, read_only=True).execute("SELECT 1")
+    assert time.monotonic() - started >= 0.2
+    dialect.close()
+    reader = DuckDB(dialect.path, read_only=True)
+    assert reader.execute("SELECT 1") == [(1,)]
+    reader.close()
 
 
 def test_parent_directories_are_made(tmp_path: Path) -> None:
