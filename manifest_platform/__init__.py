@@ -7,7 +7,7 @@ Layers, top to bottom; each imports only from those below it:
     pipeline                      one feed from landing to warehouse, decided by the manifest
     config                        the one typed configuration
     landing, shred, warehouse     the work itself; independent of each other (and `spark`, the session)
-    listing, storage              what shredded data looks like; local paths and s3:// alike
+    listing, storage, identity    what shredded data looks like; local paths and s3:// alike; who works
     manifest                      the control plane: records, items, leases, order
 """
 

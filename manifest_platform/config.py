@@ -1,8 +1,8 @@
 """The one configuration: datasets, where they land, where outputs go, warehouse, manifest store, leases, policies.
 
 Read from YAML by the command line and the Dagster location alike. `${NAME}` and `${NAME:-default}` take values from the
-environment, which is where secrets come from: a password written into the file is refused. Relative paths are relative
-to the file. Every wrong key or value is reported, all at once, with what is allowed.
+environment, which is where secrets come from: a URL of the file with a password in it (`user:password@`) is refused.
+Relative paths are relative to the file. Every wrong key or value is reported, all at once, with what is allowed.
 """
 
 from __future__ import annotations
@@ -13,29 +13,87 @@ import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from manifest_platform import storage
+from manifest_platform.manifest.item import InvalidKey, check_key_text
+from manifest_platform.warehouse.apply import CONTROL_SCHEMA
 
 VARIABLE = "MANIFEST_PLATFORM_CONFIG"
 DEFAULT_FILE = "manifest_platform.yaml"
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _PASSWORD_IN_URL = re.compile(r"://[^/@:\s]+:[^/@\s]+@")
-
-Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$", description="lower case letters, digits, underscore")]
+_USER_INFO = re.compile(r"://.*@", re.DOTALL)  # greedy: a password may hold any character
+_BUCKET = re.compile(r"[A-Za-z0-9._-]+")
+_RESERVED = (CONTROL_SCHEMA, "information_schema", "pg_catalog")
 
 
 class ConfigError(ValueError):
     """The configuration is missing or wrong; the message names every wrong key, its value and what is allowed."""
 
 
-def _resolve_location(location: str, info: ValidationInfo) -> str:
-    """An absolute location: relative local paths are taken from the configuration file's directory."""
-    if "://" in location:
-        return location
+def _not_reserved(name: str) -> str:
+    """A dataset's name is its schema's in the warehouse, where some names are taken, one by the ledger."""
+    if name in _RESERVED:
+        raise ValueError(f"is a schema of the warehouse's own; allowed: any name but {', '.join(_RESERVED)}")
+    return name
+
+
+Name = Annotated[
+    str,
+    Field(pattern=r"^[a-z][a-z0-9_]{0,62}$", description="lower case letters, digits, underscore"),
+    AfterValidator(_not_reserved),
+]
+
+
+def _local_path(location: str, info: ValidationInfo) -> str:
+    """An absolute local path; a relative one is taken from the configuration file's directory."""
+    if not location or "://" in location:
+        raise ValueError("allowed: a local path")
     base = (info.context or {}).get("base", Path.cwd())
-    return str((base / Path(location).expanduser()).absolute())
+    try:
+        return str((base / Path(location).expanduser()).absolute())
+    except RuntimeError as error:
+        raise ValueError("allowed: a local path, with ~ for a home directory that exists") from error
+
+
+def _storage_location(location: str, info: ValidationInfo) -> str:
+    """An absolute local path, or a URI that `storage` can read and write as it stands."""
+    if "://" not in location:
+        return _local_path(location, info)
+    try:
+        storage.as_uri(location)
+    except storage.UnsupportedLocation as error:
+        raise ValueError("allowed: a local path, file:///path or s3://bucket/prefix") from error
+    parts = urlsplit(location)
+    if parts.scheme == "file" and (parts.netloc or parts.query or parts.fragment or location.endswith(("?", "#"))):
+        raise ValueError("allowed: a local path or file:///path, with %23 for '#' and %3F for '?' in it")
+    if parts.scheme == "s3" and not _BUCKET.fullmatch(parts.netloc):
+        raise ValueError("allowed: s3://bucket/prefix; S3 takes its credentials from the environment, as AWS_ACCESS_KEY_ID")
+    return location
+
+
+def _registry_location(location: str, info: ValidationInfo) -> str:
+    """A folder as `_storage_location` has it, or an http(s):// URL."""
+    parts = urlsplit(location)
+    if parts.scheme in ("http", "https") and parts.hostname:
+        return location
+    if "://" in location and parts.scheme not in ("file", "s3"):
+        raise ValueError("allowed: a local path, file:///path, s3://bucket/prefix, http://host/path or https://host/path")
+    return _storage_location(location, info)
 
 
 class _Part(BaseModel):
@@ -53,7 +111,7 @@ class ManifestConfig(_Part):
         scheme, separator, path = url.partition(":///")
         if scheme != "sqlite" or not separator or not path:
             raise ValueError("allowed: sqlite:///path/to/manifest.db")
-        return f"sqlite:///{_resolve_location(path, info)}"
+        return f"sqlite:///{_local_path(path, info)}"
 
 
 class WarehouseConfig(_Part):
@@ -62,7 +120,7 @@ class WarehouseConfig(_Part):
     kind: Literal["duckdb"] = "duckdb"
     path: str = ".manifest_platform/warehouse.duckdb"
 
-    _locate = field_validator("path")(_resolve_location)
+    _locate = field_validator("path")(_local_path)
 
 
 class LandingConfig(_Part):
@@ -78,7 +136,18 @@ class LandingConfig(_Part):
     settle_seconds: float = Field(300, ge=1, le=86_400)
     look_back_days: float = Field(30, gt=0, le=36_500)
 
-    _locate = field_validator("root")(_resolve_location)
+    _locate = field_validator("root")(_storage_location)
+
+    @field_validator("root")
+    @classmethod
+    def _fits_keys(cls, root: str) -> str:
+        """Items are known by their URIs, so what a key of the manifest cannot hold cannot be in them."""
+        try:
+            check_key_text("landing root", storage.as_uri(root))
+        except InvalidKey as error:
+            allowed = "allowed in an s3:// URI: printable ASCII without spaces, '!', '\"' and '#'"
+            raise ValueError(allowed) from error
+        return root
 
 
 class BadRowsConfig(_Part):
@@ -96,17 +165,12 @@ class ShredConfig(_Part):
     """
 
     output: str
-    schemas: list[str] = Field(min_length=1)
+    schemas: list[Annotated[str, AfterValidator(_registry_location)]] = Field(min_length=1)
     batch: int = Field(40, ge=1, le=90)
     split_mib: int = Field(32, ge=1, le=1024)
     bad_rows: BadRowsConfig = BadRowsConfig()
 
-    _locate = field_validator("output")(_resolve_location)
-
-    @field_validator("schemas")
-    @classmethod
-    def _locate_schemas(cls, schemas: list[str], info: ValidationInfo) -> list[str]:
-        return [_resolve_location(schema, info) for schema in schemas]
+    _locate = field_validator("output")(_storage_location)
 
 
 class LoadConfig(_Part):
@@ -140,10 +204,10 @@ class SparkConfig(_Part):
 
     conf: str = "spark_conf/local.conf"
 
-    _locate = field_validator("conf")(_resolve_location)
+    _locate = field_validator("conf")(_local_path)
 
 
-class DrainConfig(_Part):
+class DrainBudget(_Part):
     """The bounds of one drain that Dagster starts."""
 
     max_items: int = Field(1000, ge=1)
@@ -154,16 +218,16 @@ class Config(_Part):
     """Everything that the platform can be told."""
 
     datasets: dict[Name, DatasetConfig] = Field(min_length=1)
-    manifest: ManifestConfig = Field(default_factory=ManifestConfig)
-    warehouse: WarehouseConfig = Field(default_factory=WarehouseConfig)
+    manifest: ManifestConfig
+    warehouse: WarehouseConfig
     lease: LeaseConfig = LeaseConfig()
-    drain: DrainConfig = DrainConfig()
-    spark: SparkConfig = Field(default_factory=SparkConfig)
+    drain: DrainBudget = DrainBudget()
+    spark: SparkConfig
 
     @model_validator(mode="before")
     @classmethod
     def _fill_in_parts(cls, data: Any) -> Any:
-        """Defaults are validated too, so that their relative paths are taken from the file as well."""
+        """Parts that are left out are validated too, so that their default paths are taken from the file as well."""
         if isinstance(data, dict):
             return {"manifest": {}, "warehouse": {}, "spark": {}, **data}
         return data
@@ -174,7 +238,7 @@ class Config(_Part):
             part, name = field.split(".")
             places: dict[str, str] = {}
             for dataset, config in self.datasets.items():
-                place = getattr(getattr(config, part), name).rstrip("/")
+                place = storage.as_uri(getattr(getattr(config, part), name))
                 if place in places:
                     raise ValueError(f"datasets {places[place]} and {dataset} share {field} {place!r}: give each its own")
                 places[place] = dataset
@@ -202,6 +266,9 @@ def load(path: str | Path | None = None) -> Config:
         data = yaml.load(file.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
     except FileNotFoundError as error:
         raise ConfigError(f"no configuration at {file}; pass --config FILE or set {VARIABLE}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"cannot read {file}: {reason}; pass a YAML file with --config or in {VARIABLE}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{file} is not YAML: {error}") from error
     problems: list[str] = []
@@ -253,7 +320,12 @@ def _explain(error: ValidationError) -> Iterator[str]:
         elif isinstance(problem["input"], (dict, list)) and problem["type"] == "value_error":
             yield message
         else:
-            yield f"{key}: {problem['input']!r}: {message}"
+            yield f"{key}: {_without_secrets(repr(problem['input']))}: {message}"
+
+
+def _without_secrets(text: str) -> str:
+    """The text with `***` for whatever stands between a URL's scheme and its host."""
+    return _USER_INFO.sub("://***@", text)
 
 
 def _fields_at(location: list[Any]) -> list[str]:

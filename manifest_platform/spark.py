@@ -59,6 +59,7 @@ def session(conf_file: str | Path, more: Mapping[str, str] | None = None) -> Spa
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("SPARK_CONF_DIR", str(Path(conf_file).absolute().parent))
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -67,5 +68,6 @@ def session(conf_file: str | Path, more: Mapping[str, str] | None = None) -> Spa
         builder = builder.config(name, value)
     try:
         return builder.getOrCreate()
-    except PySparkException as error:
-        raise SparkUnavailable(f"Spark with {conf_file} does not start: {error}; see the lines above") from error
+    except (PySparkException, Py4JError) as error:
+        reason = str(error).partition("\n\tat ")[0]  # the Java stack trace is in the error's cause
+        raise SparkUnavailable(f"Spark with {conf_file} does not start: {reason}; see the lines above") from error

@@ -12,8 +12,7 @@ import functools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlsplit
-from urllib.request import url2pathname
+from urllib.parse import quote, unquote, urlsplit
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -34,7 +33,7 @@ def as_uri(location: str | Path) -> str:
             raise UnsupportedLocation(f"{text!r} names no bucket; write s3://bucket/prefix")
         return text.rstrip("/")
     if text.startswith("file://"):
-        text = url2pathname(urlsplit(text).path)
+        text = unquote(urlsplit(text).path)
     elif "://" in text:
         raise UnsupportedLocation(f"{text!r}: only local paths, file:// and s3:// are supported")
     return f"file://{quote_path(os.path.abspath(os.path.expanduser(text)))}"
@@ -52,7 +51,7 @@ def is_local(uri: str) -> bool:
 
 def local_path(uri: str) -> Path:
     """The local path of a canonical file:// URI."""
-    return Path(url2pathname(urlsplit(uri).path))
+    return Path(unquote(urlsplit(uri).path))
 
 
 def filesystem(uri: str) -> tuple[FileSystem, str]:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -36,6 +36,11 @@ class Shop:
                 load: {{late: {late}}}
             """)
         )
+
+    def add(self, dataset: str) -> None:
+        """Configures one more dataset."""
+        text = f"  {dataset}:\n    landing: {{root: {dataset}}}\n    shred: {{output: {dataset}-out, schemas: [schemas]}}\n"
+        self.file.write_text(self.file.read_text() + text)
 
     def land(self, *names: str, content: str = "event") -> None:
         for name in names:
@@ -117,6 +122,26 @@ def test_discover_warns_of_what_it_leaves_alone(shop, run):
     assert "left alone" in unparseable
 
 
+def test_discover_warns_of_runs_from_the_future(shop, run, ask):
+    ahead = f"run={datetime.now(UTC) + timedelta(days=3):%Y-%m-%d-%H-%M-%S}"
+    shop.land(ahead)
+    code, out, err = run("discover")
+    assert (code, out) == (4, "nothing new; 0 known\n")
+    assert re.fullmatch(rf"warning: {ahead} in .*: dated more than a day ahead, not registered; .*\n", err)
+    assert ask("discover")[1]["future"] == [ahead]
+
+
+def test_discover_warns_of_runs_that_are_known_under_another_uri(shop, run):
+    shop.land(*RUNS[:2])
+    run("discover")
+    shop.landing.rename(shop.landing.with_name("elsewhere"))
+    shop.file.write_text(shop.file.read_text().replace("root: landing", "root: elsewhere"))
+    code, _, err = run("discover")
+    assert code == 4
+    assert err.startswith(f"warning: {', '.join(RUNS[:2])} in ")
+    assert "known under another URI, not registered; if the landing root was moved, " in err
+
+
 def test_discover_names_late_runs_and_looks_back_on_demand(shop, ask):
     old = "run=2020-01-01-00-00-00"
     shop.land(*RUNS)
@@ -172,8 +197,24 @@ def test_the_printed_command_names_the_configuration_that_was_named(shop, ask, m
     shop.land(RUNS[0])
     ask("discover", "--config", str(shop.file))
     shop.work(SHRED, RUNS[0], failure="no such schema")
-    _, answer = ask("--config", str(shop.file), "next", "--dataset", "acme")
-    assert answer["next"][1]["command"] == f"manifest-platform resolve {RUNS[0]} --config {shop.file} --dataset acme"
+    _, answer = ask("--config", str(shop.file), "next")
+    assert answer["next"][1]["command"] == f"manifest-platform resolve {RUNS[0]} --config {shop.file}"
+
+
+@pytest.mark.parametrize("how", ["next", "status", "drain"])
+def test_the_printed_command_names_the_dataset_where_there_are_several(shop, run, ask, how):
+    shop.add("beta")
+    shop.land(*RUNS[:2])
+    ask("discover", "--dataset", "acme")
+    _, answer = ask("next", "--dataset", "acme")
+    assert answer["next"][0]["command"] == "manifest-platform drain --dataset acme"
+    shop.work(SHRED, RUNS[0], failure="no such schema")
+    shop.work(SHRED, RUNS[1])
+    _, out, _ = run(how, "--dataset", "acme") if how != "status" else run("status")
+    commands = re.findall(r"(?:command +|next: )manifest-platform (.*)", out)
+    assert f"resolve {RUNS[0]} --dataset acme" in commands
+    assert all(command.endswith(" --dataset acme") and command.count("--dataset") == 1 for command in commands)
+    assert run(*commands[-1].split())[0] == 0
 
 
 def test_status_of_an_untouched_dataset(shop, run):
@@ -269,9 +310,46 @@ def test_history_shows_every_record(shop, run, ask):
     assert [record[0] for record in records] == [str(number) for number in range(1, 9)]
     for note in ("1 files, 5 B", "permanent: no such schema", "schema published", "1 rows, 2.5 MB"):
         assert f"\n   {note}" in out
+    assert out.splitlines()[-1].strip() == "1 rows, 2.5 MB (APPLIED)"
+    assert out.count("APPLIED") == 1
     _, document = ask("history", f"file://{shop.landing / RUNS[0]}")
     with shop.pipeline() as pipeline:
         assert document["records"] == [record.to_dict() for record in pipeline.manifest.history(pipeline.key(RUNS[0]))]
+
+
+@pytest.mark.parametrize(
+    ("data", "note"),
+    [
+        ({"prefix": "file:///out/sessions-1", "rows": 1234}, "1,234 rows, in file:///out/sessions-1"),
+        ({"rows": 3, "bytes": 2000, "late": True}, "3 rows, 2.0 kB"),
+        ({"rows": {"a": "many"}, "bytes": None, "lines": 3, "prefix": "out"}, "in out"),
+    ],
+)
+def test_history_shows_the_output_of_an_asset_that_is_no_step(shop, run, data, note):
+    shop.land(RUNS[0])
+    run("discover")
+    with shop.pipeline() as pipeline:
+        pipeline.manifest.commit_output(pipeline.key(RUNS[0]), Application("sessions"), Payload(OUTPUT, data))
+    code, out, err = run("history", RUNS[0])
+    assert (code, err) == (0, "")
+    assert re.search(r"Processed +sessions ", out)
+    assert "APPLIED" not in out
+    assert out.splitlines()[-1] == f"   {note}"
+
+
+def test_a_user_without_a_name_is_recorded_by_number(shop, run, ask, monkeypatch):
+    shop.land(RUNS[0])
+    run("discover")
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def getpwuid(uid):
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.setattr("pwd.getpwuid", getpwuid)
+    code, document = ask("skip", RUNS[0], "--reason", "test data")
+    assert code == 0
+    assert document["record"]["author"].startswith(f"uid {os.getuid()} (manifest-platform ")
 
 
 def test_an_operators_decisions_are_recorded_with_author_and_reason(shop, run, ask):

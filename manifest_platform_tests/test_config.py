@@ -5,6 +5,9 @@ import yaml
 
 from manifest_platform import config
 from manifest_platform.config import ConfigError, load
+from manifest_platform.manifest.item import check_key_text
+from manifest_platform.storage import as_uri
+from manifest_platform.warehouse.apply import CONTROL_SCHEMA
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -92,6 +95,16 @@ def test_a_missing_file_says_how_to_name_one(tmp_path, monkeypatch):
         load()
 
 
+def test_what_cannot_be_read_as_a_file_is_no_configuration(tmp_path):
+    (tmp_path / "latin").write_bytes(b"datasets: \xe9")
+    for file, reason in (
+        (tmp_path, "Is a directory"),
+        (tmp_path / "latin" / "x", "Not a directory"),
+        (tmp_path / "latin", "it is not UTF-8 text"),
+    ):
+        assert f"cannot read {file}: {reason}; pass a YAML file" in problems(file)
+
+
 def test_every_problem_is_reported_at_once(write):
     message = problems(
         write(
@@ -130,12 +143,53 @@ lease: {seconds: soon}
         (("  acme:", "  acme:\n    owner: nobody"), "datasets.acme.owner: 'nobody'"),
         (("datasets:", "manifest: {store: 'postgresql://h/db'}\ndatasets:"), "allowed: sqlite:///path/to/manifest.db"),
         (("datasets:", "manifest: {store: 'sqlite://'}\ndatasets:"), "allowed: sqlite:///path/to/manifest.db"),
+        (("datasets:", "manifest: {store: 'sqlite:///s3://b/m.db'}\ndatasets:"), "manifest.store: 'sqlite:///s3://b/m.db'"),
+        (
+            ("datasets:", "warehouse: {path: 's3://b/x.duckdb'}\ndatasets:"),
+            "warehouse.path: 's3://b/x.duckdb': allowed: a local",
+        ),
+        (("datasets:", "warehouse: {path: ''}\ndatasets:"), "warehouse.path: '': allowed: a local path"),
+        (
+            ("datasets:", "spark: {conf: 's3://b/some.conf'}\ndatasets:"),
+            "spark.conf: 's3://b/some.conf': allowed: a local path",
+        ),
+        (("root: landing", "root: 'gs://b/x'"), "datasets.acme.landing.root: 'gs://b/x': allowed: a local path, file:///path"),
+        (("root: landing", "root: 's3:///x'"), "datasets.acme.landing.root: 's3:///x': allowed: a local path, file:///path"),
+        (("root: landing", "root: ~nobody-here/x"), "landing.root: '~nobody-here/x': allowed: a local path, with ~ for a home"),
+        (("root: landing", "root: ''"), "datasets.acme.landing.root: '': allowed: a local path"),
+        (("root: landing", "root: 's3://b/a b'"), "landing.root: 's3://b/a b': allowed in an s3:// URI: printable ASCII"),
+        (("root: landing", "root: 's3://b/a#b'"), "landing.root: 's3://b/a#b': allowed in an s3:// URI: printable ASCII"),
+        (("root: landing", "root: 's3://b/é'"), "landing.root: 's3://b/é': allowed in an s3:// URI: printable ASCII"),
+        (("root: landing", "root: 's3://key@b/x'"), "landing.root: 's3://***@b/x': allowed: s3://bucket/prefix; S3 takes its"),
+        (("root: landing", "root: 'file:///a#b'"), "landing.root: 'file:///a#b': allowed: a local path or file:///path, with"),
+        (("root: landing", "root: 'file:///a?'"), "landing.root: 'file:///a?': allowed: a local path or file:///path, with"),
+        (("root: landing", "root: 'file://host/a'"), "landing.root: 'file://host/a': allowed: a local path or file:///path"),
+        (("output: shredded", "output: 'gs://b/x'"), "datasets.acme.shred.output: 'gs://b/x': allowed: a local path"),
+        (("https://schemas.example/", "ftp://h/x"), "datasets.acme.shred.schemas.1: 'ftp://h/x': allowed: a local path"),
+        (("https://schemas.example/", "https:///x"), "datasets.acme.shred.schemas.1: 'https:///x': allowed: a local path"),
+        (
+            ("  acme:", "  manifest_platform:"),
+            "datasets.manifest_platform: 'manifest_platform': is a schema of the warehouse's",
+        ),
+        (("  acme:", "  information_schema:"), "datasets.information_schema: 'information_schema': is a schema"),
         (("datasets:", "warehouse: {kind: oracle}\ndatasets:"), "warehouse.kind: 'oracle'"),
         (("datasets:", "drain: {max_items: 0}\ndatasets:"), "drain.max_items: 0"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_key(write, change, expected):
     assert expected in problems(write(WHOLE.replace(*change)))
+
+
+@pytest.mark.parametrize(
+    "root", ["s3://bucket/enriched", "s3://bucket", "file:///a%23b", "/a b#c/é", "with space", "s3://bucket/run@x/y?z"]
+)
+def test_what_the_manifests_keys_hold_is_taken(write, root):
+    settings = load(write(WHOLE.replace("root: landing", f"root: '{root}'")))
+    check_key_text("landing root", as_uri(settings.datasets["acme"].landing.root))
+
+
+def test_the_ledgers_schema_is_no_datasets_name(write):
+    assert f"datasets.{CONTROL_SCHEMA}" in problems(write(WHOLE.replace("acme", CONTROL_SCHEMA)))
 
 
 def test_an_unknown_key_is_reported_with_those_that_are_allowed(write):
@@ -153,10 +207,12 @@ def test_a_file_that_is_no_yaml_is_refused(write):
     assert "is not YAML" in problems(write("datasets: [unclosed"))
 
 
-def test_two_datasets_cannot_share_a_place(write):
+def test_two_datasets_cannot_share_a_place(write, tmp_path):
     second = "\n  beta:\n    landing: {root: landing/}\n    shred: {output: elsewhere, schemas: [schemas]}\n"
     message = problems(write(WHOLE.rstrip() + second))
     assert "acme and beta share landing.root" in message
+    named_otherwise = second.replace("landing/", f"'file://{tmp_path}/landing'")
+    assert "acme and beta share landing.root" in problems(write(WHOLE.rstrip() + named_otherwise))
     shared_output = second.replace("landing/", "other").replace("elsewhere", "shredded")
     assert "acme and beta share shred.output" in problems(write(WHOLE.rstrip() + shared_output))
 
@@ -186,6 +242,24 @@ def test_a_password_from_the_environment_is_taken(write, monkeypatch):
     monkeypatch.setenv("PASSWORD", "hunter2")
     settings = load(write(WHOLE.replace("https://schemas", "https://me:${PASSWORD}@schemas")))
     assert settings.datasets["acme"].shred.schemas[1] == "https://me:hunter2@schemas.example/"
+
+
+@pytest.mark.parametrize("password", ["hunter2", "hun@ter2", "hun/ter2", "hun ter2", "hun'ter2"])
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        (("datasets:", 'manifest: {store: "postgresql://u:${PASSWORD}@h/db"}\ndatasets:'), "manifest.store: "),
+        (("root: landing", 'root: "s3://u:${PASSWORD}@h/db"'), "datasets.acme.landing.root: "),
+        (("https://schemas.example/", "ftp://u:${PASSWORD}@h/db"), "datasets.acme.shred.schemas.1: "),
+        (("datasets:", 'lease: ["ftp://u:${PASSWORD}@h/db"]\ndatasets:'), "lease: "),
+    ],
+)
+def test_a_password_from_the_environment_is_never_shown(write, monkeypatch, change, shown, password):
+    monkeypatch.setenv("PASSWORD", password)
+    message = problems(write(WHOLE.replace(*change)))
+    assert shown in message
+    assert "://***@h/db" in message
+    assert "ter2" not in message
 
 
 def test_which_dataset_is_meant(write):

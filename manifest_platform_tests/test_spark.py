@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,22 @@ def test_a_local_spark_without_java_says_so_before_it_starts(tmp_path, monkeypat
         session(PLACES / "local.conf")
 
 
+def test_a_master_that_spark_refuses_is_told_without_a_java_stack_trace(tmp_path):
+    conf = tmp_path / "some.conf"
+    conf.write_text("spark.master local[x]\nspark.driver.bindAddress 127.0.0.1\n")
+    script = f"""
+from manifest_platform import spark
+try:
+    spark.session({str(conf)!r})
+except spark.SparkUnavailable as error:
+    print(error)
+"""  # a process of its own: here, the session that other tests use would be answered
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"Spark with {conf} does not start: ")
+    assert "Could not parse Master URL: 'local[x]'" in done.stdout
+    assert "\tat " not in done.stdout
+
+
 @pytest.mark.parametrize("file", sorted(PLACES.glob("*.conf")), ids=lambda file: file.name)
 def test_every_place_keeps_time_in_utc_and_leaves_the_large_aws_bundle_out(file):
     found = properties(file)
@@ -39,6 +57,11 @@ def test_every_place_keeps_time_in_utc_and_leaves_the_large_aws_bundle_out(file)
     if "spark.jars.packages" in found:
         assert "software.amazon.awssdk:bundle" in found["spark.jars.excludes"]
         assert ":bundle:" not in found["spark.jars.packages"]
+
+
+@pytest.mark.parametrize("place", ["local", "standalone"])
+def test_a_spark_of_ones_own_knows_the_scheme_of_the_manifests_paths(place):
+    assert properties(PLACES / f"{place}.conf")["spark.hadoop.fs.s3.impl"] == "org.apache.hadoop.fs.s3a.S3AFileSystem"
 
 
 def test_only_the_places_that_bring_their_own_spark_have_no_master():

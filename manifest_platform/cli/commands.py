@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import getpass
 import shlex
 import signal
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager, suppress
 from enum import IntEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import click
@@ -32,6 +30,7 @@ from manifest_platform.cli.output import (
     warn,
 )
 from manifest_platform.cli.standing import Answer, StepStatus, outlook, step_status
+from manifest_platform.identity import operator_name
 from manifest_platform.landing.errors import LandingError
 from manifest_platform.manifest import (
     EVERYONE,
@@ -239,6 +238,13 @@ def discover(
             f"warning: {some(report.changed)} changed after discovery; the first content stands. Put it back, or land the new"
             " content under another name"
         )
+    if report.moved:
+        warn(
+            f"warning: {some(report.moved)} in {root}: known under another URI, not registered; if the landing root was moved,"
+            " move it back or set landing.root to where it was"
+        )
+    if report.future:
+        warn(f"warning: {some(report.future)} in {root}: dated more than a day ahead, not registered; check the writer's clock")
     if report.unparseable:
         warn(f"warning: {some(report.unparseable)} in {root}: no run's name (run=YYYY-MM-DD-HH-MM-SS), left alone")
     if _as_json(context):
@@ -353,7 +359,7 @@ def _decided(context: typer.Context, key: ItemKey, record: Record, outcome: str)
 
 
 def _operator() -> str:
-    return f"{getpass.getuser()} (manifest-platform {__version__})"
+    return f"{operator_name()} (manifest-platform {__version__})"
 
 
 # Asking the warehouse
@@ -367,23 +373,23 @@ def sql(context: typer.Context, query: Annotated[str, typer.Argument(metavar="QU
     """
     import duckdb
 
+    from manifest_platform.warehouse.duckdb import DuckDB
+
     settings = _config(context)
-    path, schema = Path(settings.warehouse.path), settings.dataset(context.meta.get(f"{__name__}.dataset"))
-    if not path.exists():
-        raise WarehouseError(f"there is no warehouse at {path} yet; `manifest-platform drain` makes it")
-    try:
-        with duckdb.connect(str(path), read_only=True, config={"enable_external_access": "false"}) as connection:
-            connection.execute("SET TimeZone = 'UTC'")
-            with suppress(duckdb.CatalogException):
-                connection.execute(f"SET search_path = '{schema}'")
+    schema = settings.dataset(context.meta.get(f"{__name__}.dataset"))
+    with closing(DuckDB(settings.warehouse.path, read_only=True)) as warehouse:
+        connection = warehouse.connection()
+        with suppress(duckdb.CatalogException):
+            connection.execute(f"SET search_path = '{schema}'")
+        try:
             if _as_json(context):
                 found = connection.execute(query)
                 columns = [column[0] for column in found.description or ()]
                 print_json({"rows": [dict(zip(columns, row, strict=True)) for row in found.fetchall()]})
             elif (relation := connection.sql(query)) is not None:
                 relation.show(max_width=WIDTH, max_rows=100)
-    except duckdb.Error as error:
-        raise WarehouseError(f"{path}: {error}") from error
+        except duckdb.Error as error:
+            raise WarehouseError(f"{warehouse.path}: {error}") from error
     return Exit.DONE
 
 
@@ -416,6 +422,6 @@ def _key(pipeline: Pipeline, item: str) -> ItemKey:
 
 
 def _options(context: typer.Context) -> str:
-    """The configuration and dataset that this command was given, as the next one must be given them too."""
-    given = {name: context.meta.get(f"{__name__}.{name}") for name in ("config", "dataset")}
-    return "".join(f" --{name} {shlex.quote(value)}" for name, value in given.items() if value)
+    """The configuration that this command was given, as the next one must be given it too."""
+    given = context.meta.get(f"{__name__}.config")
+    return f" --config {shlex.quote(given)}" if given else ""

@@ -17,7 +17,7 @@ import typer
 from manifest_platform.cli.standing import Answer, Outlook, StepStatus
 from manifest_platform.manifest import Item, ItemKey, Record, State
 from manifest_platform.manifest.records import format_time
-from manifest_platform.pipeline import LOAD, DrainReport, Event, ItemFailed, Shredded, ShredStarted
+from manifest_platform.pipeline import LOAD, SHRED, DrainReport, Event, ItemFailed, Shredded, ShredStarted
 
 WIDTH = 96
 NAMES_SHOWN = 5
@@ -102,15 +102,29 @@ def _note(record: Record) -> str:
     data = record.data
     if record.state is State.FAILED:
         return f"{data.get('kind')}: {data.get('message')}"
-    if record.state is State.PROCESSED and "rows" in data:
-        rows = data["rows"].values() if isinstance(data["rows"], dict) else [data["rows"]]
-        return f"{sum(rows):,} rows, {_size(data['bytes'])}{', late' if data.get('late') else ''} (APPLIED)"
-    if record.state is State.PROCESSED and "lines" in data:
-        return f"{data['lines']:,} lines: {data['good']:,} events, {data['bad']:,} bad; {_size(data['bytes'])} of Parquet"
+    if record.state is State.PROCESSED:
+        return _output_note(record)
     late = f", late for {', '.join(data['late'])}" if data.get("late") else ""
     if "files" in data:
         return f"{data['files']:,} files, {_size(data['bytes'])}{late}"
     return f"{data.get('reason', '')}{late}"
+
+
+def _output_note(record: Record) -> str:
+    """What an application has made of an item. Those that are no step of the feed record what they like."""
+    data, application = record.data, record.application.key
+    if application == SHRED and "lines" in data:
+        return f"{data['lines']:,} lines: {data['good']:,} events, {data['bad']:,} bad; {_size(data['bytes'])} of Parquet"
+    rows, size, prefix = data.get("rows"), data.get("bytes"), data.get("prefix")
+    count = sum(rows.values()) if application == LOAD and rows else rows
+    parts = [
+        f"{count:,} rows" if isinstance(count, int) else "",
+        _size(size) if isinstance(size, int) else "",
+        f"in {prefix}" if prefix else "",
+        "late" if application == LOAD and data.get("late") else "",
+    ]
+    text = ", ".join(part for part in parts if part)
+    return f"{text} (APPLIED)" if application == LOAD else text
 
 
 def event_document(event: Event) -> dict[str, Any]:

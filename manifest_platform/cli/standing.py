@@ -14,7 +14,7 @@ from typing import Any
 from manifest_platform.landing.snowplow import parse_run_name
 from manifest_platform.manifest import Application, Blocked, Idle, ItemKey, LeaseState, Ready, Standing, Survey, Verdict
 from manifest_platform.manifest.dataset import judge
-from manifest_platform.pipeline import FEED, SHRED, Pipeline
+from manifest_platform.pipeline import FEED, Pipeline
 
 WORDS = {
     Standing.READY: "READY",
@@ -24,6 +24,7 @@ WORDS = {
     Standing.LATE: "QUARANTINED",
     Standing.SKIPPED: "SKIPPED",
     Standing.GAP: "GAP",
+    Standing.CUT_OFF: "CUT OFF",
     Standing.MODE: "HELD",
     Standing.INVALID: "INVALID",
 }
@@ -77,25 +78,24 @@ def outlook(pipeline: Pipeline, application: str, options: str = "", verdict: Ve
     """What a step may do next. `options` are those that commands must be given here; the verdict is asked for if not known."""
     verdict = verdict or pipeline.manifest.next(FEED, application)
     where = (pipeline.name, FEED, application)
-    command = f"manifest-platform drain{options}"
     if isinstance(verdict, Idle):
         return Outlook(*where, Answer.IDLE)
+    command = f"{pipeline.command('manifest-platform drain')}{options}"
     name = verdict.item.key.name
     if isinstance(verdict, Ready):
         late = verdict.item.is_late_for(Application(application))
         return Outlook(*where, Answer.READY, name, "late, to be appended" if late else "", command=command)
-    if not isinstance(verdict, Blocked):
-        return Outlook(*where, Answer.READY, name, "its worker is gone; the next drain settles it", command=command)
-    if verdict.standing is Standing.WAITING and not verdict.item.skipped_for(Application(SHRED)):
-        return Outlook(*where, Answer.WAITING, name, verdict.reason, verdict.since, command)
+    assert isinstance(verdict, Blocked)  # Abandoned is told to the lease's holder alone
+    helps = f"{pipeline.command(verdict.command)}{options}"
+    if verdict.standing is Standing.WAITING:
+        return Outlook(*where, Answer.WAITING, name, verdict.reason, verdict.since, helps)
     if verdict.standing is Standing.PROCESSING:
         worker = verdict.item.blocker()
         lease = pipeline.manifest.lease(worker.application, FEED) if worker else None
         if lease and lease.is_live(datetime.now(UTC)):
             return Outlook(*where, Answer.PROCESSING, name, verdict.reason, verdict.since)
         return Outlook(*where, Answer.READY, name, "its worker is gone; the next drain settles it", verdict.since, command)
-    helps = verdict.command if verdict.standing is not Standing.WAITING else f"manifest-platform unskip {name}"
-    return Outlook(*where, Answer.BLOCKED, name, verdict.reason, verdict.since, f"{helps}{options}")
+    return Outlook(*where, Answer.BLOCKED, name, verdict.reason, verdict.since, helps)
 
 
 def step_status(pipeline: Pipeline, application: str, options: str = "") -> StepStatus:
