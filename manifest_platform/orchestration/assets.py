@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 
 from manifest_platform.config import Config
+from manifest_platform.landing.errors import LandingError
 from manifest_platform.manifest import ItemKey, Refused, StoreError
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
@@ -24,6 +25,7 @@ from manifest_platform.pipeline import (
     load_chosen,
     shred_chosen,
 )
+from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import WarehouseError
 
 log = logging.getLogger(__name__)
@@ -68,7 +70,7 @@ def build_assets(config: Config, dataset: str) -> list[dg.AssetSpec | dg.AssetsD
     def shredded(context: dg.AssetExecutionContext, manifest: ManifestResource, spark: SparkResource) -> Iterator:
         with manifest.pipeline(dataset, context.run.run_id) as pipeline:
             keys = _chosen(context, pipeline)
-            yield from _report(context, dataset, shred_chosen(pipeline, lambda: spark.spark_session, keys))
+            yield from _report(context, pipeline, shred_chosen(pipeline, lambda: spark.spark_session, keys))
 
     @dg.asset(
         key=[dataset, "warehouse"],
@@ -85,7 +87,7 @@ def build_assets(config: Config, dataset: str) -> list[dg.AssetSpec | dg.AssetsD
     def warehouse(context: dg.AssetExecutionContext, manifest: ManifestResource) -> Iterator:
         with manifest.pipeline(dataset, context.run.run_id) as pipeline:
             keys = _chosen(context, pipeline)
-            yield from _report(context, dataset, load_chosen(pipeline, keys))
+            yield from _report(context, pipeline, load_chosen(pipeline, keys))
 
     return [enriched_runs, shredded, warehouse, *_table_specs(config, dataset, owners)]
 
@@ -98,7 +100,7 @@ def _table_specs(config: Config, dataset: str, owners: list[str]) -> Iterator[dg
     with Pipeline(config, dataset) as pipeline:
         try:
             tables = pipeline.recent_tables(RECENT_RECORDS)
-        except OSError as error:
+        except WarehouseError as error:
             log.warning("no tables of %s are shown, for its shredded output cannot be read: %s", dataset, error)
             return
     for table in tables:
@@ -124,12 +126,13 @@ def _chosen(context: dg.AssetExecutionContext, pipeline: Pipeline) -> list[ItemK
         raise dg.Failure(str(refused), allow_retries=False) from refused
 
 
-def _report(context: dg.AssetExecutionContext, dataset: str, work: Iterator[Event]) -> Iterator:
+def _report(context: dg.AssetExecutionContext, pipeline: Pipeline, work: Iterator[Event]) -> Iterator:
     """Each partition's own result; where any fails, a failure that says of each why and what to do.
 
     The events of a success carry their metadata by partition. A failed run has no output, so those that did succeed in it
     get events of their own.
     """
+    dataset = pipeline.name
     done: dict[str, dg.AssetMaterialization] = {}
     loaded: list[Loaded] = []
     failed: list[ItemFailed] = []
@@ -143,14 +146,14 @@ def _report(context: dg.AssetExecutionContext, dataset: str, work: Iterator[Even
                 loaded.append(event)
                 done[event.key.name] = metadata.loaded_event(dataset, event)
             context.log.info(f"{len(done)} of {len(context.partition_keys)} partitions done, {len(failed)} failed")
-    except (Refused, StoreError, WarehouseError) as error:
+    except (Refused, StoreError, WarehouseError, LandingError, SparkUnavailable) as error:
         yield from done.values()
         raise dg.Failure(
             str(error), metadata={"reason": str(error), "error": type(error).__name__}, allow_retries=False
         ) from error
     if failed:
         yield from done.values()
-        raise failure_of(failed)
+        raise _failure_of(pipeline, failed)
     yield from metadata.table_events(dataset, loaded)
     for name in context.partition_keys:
         shown = done[name].metadata if name in done else {"skipped": True}
@@ -158,10 +161,10 @@ def _report(context: dg.AssetExecutionContext, dataset: str, work: Iterator[Even
     yield dg.Output(None)
 
 
-def failure_of(failed: list[ItemFailed]) -> dg.Failure:
+def _failure_of(pipeline: Pipeline, failed: list[ItemFailed]) -> dg.Failure:
     """The failure of a run in which items failed: every item with its reason and the command that helps."""
     lines = [f"{one.key.name}: {one.application} failed: {one.failure.message}" for one in failed]
-    commands = [f"manifest-platform resolve {one.key.name}" for one in failed]
+    commands = [pipeline.command(f"manifest-platform resolve {one.key.name}") for one in failed]
     return dg.Failure(
         "\n".join(lines),
         metadata={"items": ", ".join(one.key.name for one in failed), "commands": dg.MetadataValue.md("\n\n".join(commands))},

@@ -1,5 +1,6 @@
 """Asset checks: rows landed = good + bad; rows shredded = rows in the warehouse; nothing behind the watermark; not blocked."""
 
+from contextlib import closing
 from datetime import UTC, datetime
 
 import dagster as dg
@@ -9,6 +10,8 @@ from manifest_platform.manifest.dataset import PASSED, judge
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import FEED, LOAD, SHRED, Pipeline
+from manifest_platform.warehouse.apply import Warehouse
+from manifest_platform.warehouse.duckdb import DuckDB
 
 NOT_BLOCKED = "feed_not_blocked"
 
@@ -31,20 +34,19 @@ def _not_blocked(pipeline: Pipeline) -> dg.AssetCheckResult:
     lag = (datetime.now(UTC) - survey.oldest_waiting).total_seconds() if survey.oldest_waiting else 0.0
     shown = metadata.backlog_metadata(survey, lag)
     verdict = survey.verdict
-    stuck = isinstance(verdict, Blocked) and verdict.standing not in (Standing.WAITING, Standing.PROCESSING)
-    if not isinstance(verdict, Blocked) or not stuck:
+    if not isinstance(verdict, Blocked) or verdict.standing in (Standing.WAITING, Standing.PROCESSING):
         return dg.AssetCheckResult(passed=True, metadata=shown, description="The feed is not blocked.")
-    name = verdict.item.key.name
+    name, command = verdict.item.key.name, pipeline.command(verdict.command)
     return dg.AssetCheckResult(
         passed=False,
         severity=dg.AssetCheckSeverity.ERROR,
-        description=f"Blocked by {name}: {verdict.reason}. Do: {verdict.command}",
+        description=f"Blocked by {name}: {verdict.reason}. Do: {command}",
         metadata={
             **shown,
             "item": name,
             "reason": verdict.reason,
             "since": dg.MetadataValue.timestamp(verdict.since),
-            "command": verdict.command,
+            "command": command,
         },
     )
 
@@ -71,7 +73,7 @@ def build_checks(dataset: str) -> list[dg.AssetChecksDefinition]:
                     wrong.append(item.key.name)
         return dg.AssetCheckResult(passed=not wrong, metadata={"runs": runs, "lines": lines, "wrong": ", ".join(wrong)})
 
-    @dg.asset_check(asset=warehouse, description="Rows shredded = rows in the warehouse, table by table.")
+    @dg.asset_check(asset=warehouse, description="Rows shredded = rows in the warehouse, table by table.", pool=dataset)
     def rows_in_warehouse(manifest: ManifestResource) -> dg.AssetCheckResult:
         expected: dict[str, int] = {}
         with manifest.pipeline(dataset) as pipeline:
@@ -80,8 +82,12 @@ def build_checks(dataset: str) -> list[dg.AssetChecksDefinition]:
                 record = item.processed_by(Application(LOAD), serving)
                 for table, rows in (record.data["rows"] if record else {}).items():
                     expected[table] = expected.get(table, 0) + rows
-            found = pipeline.warehouse.row_counts()
-        wrong = sorted(table for table in expected.keys() | found.keys() if expected.get(table, 0) != found.get(table, 0))
+            path = pipeline.config.warehouse.path
+        found: dict[str, int] = {}
+        if expected:
+            with closing(Warehouse(DuckDB(path, read_only=True), dataset)) as reader:
+                found = reader.row_counts()
+        wrong = sorted(table for table, rows in expected.items() if found.get(table, 0) != rows)  # others are the user's
         shown = metadata.counts("table", {"shredded": expected, "warehouse": found})
         return dg.AssetCheckResult(passed=not wrong, metadata={"tables": shown, "wrong": ", ".join(wrong)})
 

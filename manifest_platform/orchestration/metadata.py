@@ -23,7 +23,7 @@ def landed_event(dataset: str, landed: Landed) -> dg.AssetMaterialization:
 
 
 def shredded_event(dataset: str, event: Shredded) -> dg.AssetMaterialization:
-    """A run was shredded. `seconds` are its share of the batch, by bytes read nothing else is known."""
+    """A run was shredded. `seconds` is an equal share of its batch's: one job shreds them all."""
     listing = event.listing
     metadata = {
         "dagster/partition_row_count": listing.good,
@@ -33,8 +33,7 @@ def shredded_event(dataset: str, event: Shredded) -> dg.AssetMaterialization:
         "bytes_read": event.bytes_in,
         "bytes_written": listing.bytes,
         "objects": len(listing.objects),
-        "seconds": round(event.seconds / event.batch, 3),
-        "requests": event.requests,
+        **({} if event.already else {"seconds": round(event.seconds / event.batch, 3), "requests": event.requests}),
         "already": event.already,
     }
     return dg.AssetMaterialization([dataset, "shredded"], partition=event.key.name, metadata=metadata)
@@ -55,15 +54,18 @@ def shredded_before_event(dataset: str, item: Item, record: Record) -> dg.AssetM
 
 
 def loaded_event(dataset: str, event: Loaded) -> dg.AssetMaterialization:
-    """A run was loaded into the warehouse."""
+    """A run is in the warehouse. Seconds, lag and requests are those of its load, if that was just now."""
+    measured = {
+        "seconds": round(event.seconds, 3),
+        "lag_seconds": round(event.lag_seconds, 1),
+        "requests": event.requests,
+    }
     metadata = {
         "dagster/partition_row_count": event.row_count,
         "rows": event.row_count,
         "events": event.rows.get("events", 0),
         "bytes": event.bytes,
-        "seconds": round(event.seconds, 3),
-        "lag_seconds": round(event.lag_seconds, 1),
-        "requests": event.requests,
+        **({} if event.already else measured),
         "late": event.late,
         "already": event.already,
         "rows_by_table": counts("table", {"rows": event.rows}),

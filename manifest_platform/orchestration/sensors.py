@@ -10,16 +10,16 @@ import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from itertools import islice
+from pathlib import Path
 from typing import Self
 
 import dagster as dg
 
-from manifest_platform.config import load
-from manifest_platform.manifest import Application, Blocked, Item, ItemKey, Ready, Standing
+from manifest_platform.config import Config, load
+from manifest_platform.manifest import Application, Blocked, Item, ItemKey, Ready, State
 from manifest_platform.orchestration import metadata
-from manifest_platform.orchestration.assets import DATASET_TAG, run_partitions
+from manifest_platform.orchestration.assets import run_partitions
 from manifest_platform.orchestration.checks import feed_evaluation
 from manifest_platform.orchestration.jobs import drain_job_name
 from manifest_platform.orchestration.resources import ManifestResource
@@ -27,7 +27,9 @@ from manifest_platform.pipeline import FEED, LOAD, SHRED, Loaded, Pipeline
 
 INTERVAL_S = 30
 LONGEST_PAUSE = timedelta(hours=1)
+DOUBLINGS = 7  # more would be beyond the longest pause
 MIRRORED_A_TICK = 200
+ADDED_A_TICK = 1000
 
 UNFINISHED = [
     dg.DagsterRunStatus.QUEUED,
@@ -51,7 +53,7 @@ class Asked:
         """Whether to ask for a drain: at once for new work, ever more rarely for work that drains have not changed."""
         if work != self.work or not self.at:
             return True
-        pause = min(LONGEST_PAUSE, timedelta(seconds=INTERVAL_S * 2**self.times))
+        pause = min(LONGEST_PAUSE, timedelta(seconds=INTERVAL_S * 2 ** min(self.times, DOUBLINGS)))
         return now >= datetime.fromisoformat(self.at) + pause
 
     def after(self, work: str, now: datetime) -> Self:
@@ -73,16 +75,19 @@ def work_waiting(pipeline: Pipeline, now: datetime) -> str | None:
     verdict = pipeline.manifest.next(FEED, LOAD)
     if isinstance(verdict, Ready):
         found.append(_work(LOAD, verdict.item))
-    for application, blocker in [(SHRED, one) for one in stuck] + [(LOAD, verdict)]:
-        if isinstance(blocker, Blocked) and blocker.standing is Standing.PROCESSING:
-            lease = pipeline.manifest.lease(Application(application), FEED)
+    for stopped in (*stuck, verdict):
+        if not isinstance(stopped, Blocked):
+            continue
+        processing = stopped.item.blocker()
+        if processing and processing.state is State.PROCESSING:
+            lease = pipeline.manifest.lease(processing.application, FEED)
             if lease is None or not lease.is_live(now):
-                found.append(f"settle {blocker.item.key.name} {blocker.item.sequence}")
+                found.append(f"settle {stopped.item.key.name} {stopped.item.sequence}")
     return "; ".join(found) or None
 
 
 def _work(application: str, item: Item) -> str:
-    again = item.lost_leases(Application(application))
+    again = item.automatic_retries(Application(application))
     return f"{application} {item.key.name} {'again' if again else item.sequence}"
 
 
@@ -107,10 +112,32 @@ def mirror(
             yield metadata.loaded_event(pipeline.name, done)
 
 
-@cache
+_kept: dict[tuple[str | None, str], tuple[Config, int, Pipeline]] = {}
+
+
 def _pipeline(config_file: str | None, dataset: str) -> Pipeline:
-    """The sensor's pipeline, kept between ticks: what its manifest has confirmed once costs no request again."""
-    return Pipeline(load(config_file), dataset, author="dagster sensor")
+    """The sensor's pipeline, kept between ticks: what its manifest has confirmed once costs no request again.
+
+    Another configuration, or another file where the manifest was, makes another pipeline.
+    """
+    config, kept = load(config_file), _kept.get((config_file, dataset))
+    if kept and kept[:2] == (config, _file_of(config)):
+        return kept[2]
+    _forget(config_file, dataset)
+    pipeline = Pipeline(config, dataset, author="dagster sensor")
+    _kept[config_file, dataset] = (config, _file_of(config), pipeline)
+    return pipeline
+
+
+def _forget(config_file: str | None, dataset: str) -> None:
+    if kept := _kept.pop((config_file, dataset), None):
+        kept[2].close()
+
+
+def _file_of(config: Config) -> int:
+    """The identity of the manifest's file, which another may replace: a restored backup, or the next demo's."""
+    path = Path(config.manifest.store.removeprefix("sqlite:///"))
+    return path.stat().st_ino if path.exists() else 0
 
 
 def build_listing_sensor(dataset: str, drain_job: dg.JobDefinition) -> dg.SensorDefinition:
@@ -125,48 +152,60 @@ def build_listing_sensor(dataset: str, drain_job: dg.JobDefinition) -> dg.Sensor
         description="Registers new run directories and starts one drain when there is work and none is on its way.",
     )
     def listing_sensor(context: dg.SensorEvaluationContext, manifest: ManifestResource) -> dg.SensorResult:
-        pipeline = _pipeline(manifest.config_file, dataset)
-        now = datetime.now(UTC)
-        cursor = Asked(**json.loads(context.cursor)) if context.cursor else Asked()
-        report = pipeline.discover()
-        for problem, names in (("rewritten after discovery", report.changed), ("not a run's name", report.unparseable)):
-            if names:
-                context.log.warning(f"{problem}, left alone: {', '.join(names)}")
-        instance = context.instance
-        known = set(instance.get_dynamic_partitions(partitions.name or ""))
-        missing = sorted((landed for landed in report.landed if landed.key.name not in known), key=lambda landed: landed.key)
-        events: list[dg.AssetMaterialization] = [metadata.landed_event(dataset, landed) for landed in missing]
-        done_outside = mirror(
-            pipeline,
-            [landed.key for landed in report.landed],
-            instance.get_materialized_partitions(dg.AssetKey([dataset, "shredded"])),
-            instance.get_materialized_partitions(dg.AssetKey([dataset, "warehouse"])),
-        )
-        events += islice(done_outside, MIRRORED_A_TICK)
-        evaluation = feed_evaluation(pipeline)
-        asset_events: list = [*events]
-        if str(evaluation.description) != cursor.blocked:
-            asset_events.append(evaluation)
-            cursor = dataclasses.replace(cursor, blocked=str(evaluation.description))
-        requests, reason = [], "nothing to do"
-        work = work_waiting(pipeline, now)
-        unfinished = instance.get_runs_count(dg.RunsFilter(job_name=drain_job_name(dataset), statuses=UNFINISHED))
-        if work and unfinished:
-            reason = "a drain is on its way"
-        elif work and not cursor.wants(work, now):
-            reason = f"asked {cursor.times} times for the same work, which did not change: {work}; asking again later"
-        elif work:
-            requests = [dg.RunRequest(tags={DATASET_TAG: dataset})]
-            cursor = cursor.after(work, now)
-        return dg.SensorResult(
-            run_requests=requests,
-            skip_reason=None if requests else reason,
-            cursor=json.dumps(dataclasses.asdict(cursor)),
-            dynamic_partitions_requests=[partitions.build_add_request([landed.key.name for landed in missing])],
-            asset_events=asset_events,
-        )
+        try:
+            return _tick(context, _pipeline(manifest.config_file, dataset), partitions)
+        except Exception:
+            _forget(manifest.config_file, dataset)  # what it remembers may be what is wrong
+            raise
 
     return listing_sensor
+
+
+def _tick(
+    context: dg.SensorEvaluationContext, pipeline: Pipeline, partitions: dg.DynamicPartitionsDefinition
+) -> dg.SensorResult:
+    now, dataset, instance = datetime.now(UTC), pipeline.name, context.instance
+    cursor = Asked(**json.loads(context.cursor)) if context.cursor else Asked()
+    report = pipeline.discover()
+    for problem, names in (
+        ("rewritten after discovery", report.changed),
+        ("known under another URI", report.moved),
+        ("dated in the future", report.future),
+        ("not a run's name", report.unparseable),
+    ):
+        if names:
+            context.log.warning(f"{problem}, left alone: {', '.join(names)}")
+    known = set(instance.get_dynamic_partitions(partitions.name or ""))
+    missing = sorted((landed for landed in report.landed if landed.key.name not in known), key=lambda landed: landed.key)
+    missing = missing[:ADDED_A_TICK]
+    done_outside = mirror(
+        pipeline,
+        [landed.key for landed in report.landed],
+        instance.get_materialized_partitions(dg.AssetKey([dataset, "shredded"])),
+        instance.get_materialized_partitions(dg.AssetKey([dataset, "warehouse"])),
+    )
+    events: list = [*(metadata.landed_event(dataset, landed) for landed in missing), *islice(done_outside, MIRRORED_A_TICK)]
+    evaluation = feed_evaluation(pipeline)
+    if str(evaluation.description) != cursor.blocked:
+        events.append(evaluation)
+        cursor = dataclasses.replace(cursor, blocked=str(evaluation.description))
+    requests, reason = [], "nothing to do"
+    work = work_waiting(pipeline, now)
+    unfinished = instance.get_runs_count(dg.RunsFilter(job_name=drain_job_name(dataset), statuses=UNFINISHED))
+    if work and unfinished:
+        reason = "a drain is on its way"
+    elif work and not cursor.wants(work, now):
+        reason = f"asked {cursor.times} times for the same work, which did not change: {work}; asking again later"
+    elif work:
+        requests = [dg.RunRequest()]
+        cursor = cursor.after(work, now)
+    return dg.SensorResult(
+        run_requests=requests,
+        skip_reason=None if requests else reason,
+        cursor=json.dumps(dataclasses.asdict(cursor)),
+        dynamic_partitions_requests=[partitions.build_add_request([landed.key.name for landed in missing])],
+        asset_events=events,
+    )
 
 
 def build_dead_run_sensors(datasets: Collection[str]) -> list[dg.SensorDefinition]:

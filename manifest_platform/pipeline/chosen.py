@@ -50,7 +50,7 @@ def check_order(pipeline: Pipeline, keys: Collection[ItemKey]) -> list[ItemKey]:
             reason = hole.reason or "it is ready to be"
             raise OutOfOrder(
                 f"{item.key.name} is out of order: {hole.item.key.name} comes first and is not loaded ({reason})."
-                f" Do this first: {hole.command}"
+                f" Do this first: {pipeline.command(hole.command)}"
             )
         else:
             ordered.append(item.key)
@@ -62,7 +62,7 @@ def check_order(pipeline: Pipeline, keys: Collection[ItemKey]) -> list[ItemKey]:
 def shred_chosen(pipeline: Pipeline, spark: Callable[[], SparkSession], keys: Collection[ItemKey]) -> Iterator[Event]:
     """Shreds chosen items, whatever their order; those that are shredded are told as `already`.
 
-    Raises Refused for one that may not be shredded now, before anything is done.
+    Raises Refused for one that may not be shredded now, before any is shredded.
     """
     step = pipeline.manifest.step(FEED, SHRED)
     ready: list[Item] = []
@@ -79,11 +79,16 @@ def shred_chosen(pipeline: Pipeline, spark: Callable[[], SparkSession], keys: Co
                 done.append(_already_shredded(pipeline, item))
             elif judged.standing is not Standing.SKIPPED:
                 stopped = blocked(item, judged)
-                raise Refused(f"{key.name} cannot be shredded: {stopped.reason}. Do this first: {stopped.command}")
+                raise Refused(
+                    f"{key.name} cannot be shredded: {stopped.reason}. Do this first: {pipeline.command(stopped.command)}"
+                )
         yield from done
         size = pipeline.dataset.shred.batch
         for start in range(0, len(ready), size):
-            yield from pipeline.shred(lease, spark, ready[start : start + size])
+            try:
+                yield from pipeline.shred(lease, spark, ready[start : start + size])
+            except ConditionFailed as error:
+                raise Refused(f"an item was changed by somebody else while Spark started ({error}): ask again") from error
 
 
 def _already_shredded(pipeline: Pipeline, item: Item) -> Shredded:
@@ -125,12 +130,12 @@ def load_chosen(pipeline: Pipeline, keys: Collection[ItemKey]) -> Iterator[Event
                 if isinstance(event, Loaded) or event.failure.kind == "permanent":
                     ordered = ordered[1:]
             else:
-                raise OutOfOrder(_not_next(ordered[0], verdict))
+                raise OutOfOrder(_not_next(pipeline, ordered[0], verdict))
 
 
-def _not_next(key: ItemKey, verdict: Ready | Blocked | Idle) -> str:
+def _not_next(pipeline: Pipeline, key: ItemKey, verdict: Ready | Blocked | Idle) -> str:
     if isinstance(verdict, Ready):
         return f"{key.name} is not next any more: {verdict.item.key.name} is. Ask again"
     if isinstance(verdict, Blocked):
-        return f"{verdict.item.key.name} blocks the feed: {verdict.reason}. Do this first: {verdict.command}"
+        return f"{verdict.item.key.name} blocks the feed: {verdict.reason}. Do this first: {pipeline.command(verdict.command)}"
     return f"{key.name} is done or skipped already"

@@ -18,6 +18,7 @@ from manifest_platform.manifest import (
     LeaseBusy,
     Ready,
     Standing,
+    StoreUnavailable,
 )
 from manifest_platform.pipeline.events import Budget, DrainReport, Event, ItemFailed, ShredStarted, Stop
 from manifest_platform.pipeline.pipeline import FEED, LOAD, SHRED, Pipeline
@@ -34,7 +35,7 @@ def drain(pipeline: Pipeline, spark: Callable[[], SparkSession], budget: Budget 
     Yields what happens as it happens, and last a DrainReport with the totals and why it stopped. `spark` is called
     only if something is to be shredded. Raises what neither the manifest nor the warehouse foresees.
     """
-    from manifest_platform.warehouse.errors import Fenced, TransientFailure
+    from manifest_platform.warehouse.errors import Fenced, WarehouseError
 
     report = DrainReport()
     begun, requests = time.monotonic(), pipeline.manifest.store.requests
@@ -44,10 +45,10 @@ def drain(pipeline: Pipeline, spark: Callable[[], SparkSession], budget: Budget 
             yield event
     except LeaseBusy as busy:
         report.stop, report.reason = Stop.BUSY, str(busy)
-    except TransientFailure as error:
-        report.stop, report.reason = Stop.UNAVAILABLE, str(error)
     except (Fenced, ClaimLost) as error:
         report.stop, report.reason = Stop.FENCED, str(error)
+    except (WarehouseError, StoreUnavailable) as error:
+        report.stop, report.reason = Stop.UNAVAILABLE, str(error)
     report.seconds = time.monotonic() - begun
     report.requests = pipeline.manifest.store.requests - requests
     yield report
@@ -72,17 +73,17 @@ def _drain(
         if isinstance(verdict, Stop):
             report.stop = verdict
             return
-        failed = isinstance(verdict, Blocked) and verdict.standing is Standing.FAILED
-        if passing_fault and not failed:
+        blocked = isinstance(verdict, Blocked) and verdict.standing is not Standing.WAITING
+        if passing_fault and not blocked:
             report.stop, report.reason = Stop.UNAVAILABLE, passing_fault
             return
         out_of_budget = spent(report.shredded)
-        if not out_of_budget and pipeline.manifest.waiting(FEED, SHRED, 1)[0]:
+        if not passing_fault and not out_of_budget and pipeline.manifest.waiting(FEED, SHRED, 1)[0]:
             continue
         if isinstance(verdict, Blocked):
             unshredded = verdict.standing is Standing.WAITING
             report.stop, report.item = (unshredded and out_of_budget) or Stop.BLOCKED, verdict.item.key.name
-            report.reason, report.command = verdict.reason, verdict.command
+            report.reason, report.command = verdict.reason, pipeline.command(verdict.command)
         return
 
 
@@ -101,7 +102,11 @@ def _drain_shred(pipeline: Pipeline, spark: Callable[[], SparkSession], left: in
             ready, _ = pipeline.manifest.waiting(FEED, SHRED, limit)
         if ready:
             yield ShredStarted(len(ready), sum(item.landed.bytes for item in ready if item.landed))
-            for event in pipeline.shred(lease, spark, ready):
+            try:
+                events = pipeline.shred(lease, spark, ready)
+            except ConditionFailed:
+                return None  # somebody changed one of them while Spark started: look again
+            for event in events:
                 if isinstance(event, ItemFailed) and event.failure.kind == "transient":
                     fault = event.failure.message
                 yield event

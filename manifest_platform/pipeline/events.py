@@ -14,13 +14,16 @@ from manifest_platform.manifest import Failure, ItemKey, Landed
 class DiscoveryReport:
     """What one look at the landing root found, by name. `requests`: to the object storage.
 
-    `landed` is all that it saw and the manifest has: registered now or before.
+    `changed`: rewritten after discovery. `moved`: known under another URI. `future`: dated more than a day ahead.
+    None of these is registered. `landed` is all that it saw and the manifest has: registered now or before.
     """
 
     new: tuple[str, ...]
     late: tuple[str, ...]
     quarantined: tuple[str, ...]
     changed: tuple[str, ...]
+    moved: tuple[str, ...]
+    future: tuple[str, ...]
     unparseable: tuple[str, ...]
     incomplete: tuple[str, ...]
     known: int

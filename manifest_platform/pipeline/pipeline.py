@@ -7,7 +7,6 @@ taken at all is decided by the manifest alone.
 from __future__ import annotations
 
 import contextlib
-import getpass
 import logging
 import os
 import socket
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from manifest_platform import __version__, failpoints, storage
 from manifest_platform.config import Config
+from manifest_platform.identity import operator_name
 from manifest_platform.landing.errors import LandingError, LandingUnavailable
 from manifest_platform.landing.snowplow import (
     Look,
@@ -52,6 +52,7 @@ from manifest_platform.manifest import (
 )
 from manifest_platform.manifest.records import format_time, parse_time
 from manifest_platform.pipeline.events import DiscoveryReport, ItemFailed, Loaded, Shredded
+from manifest_platform.warehouse.errors import Unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,6 +64,7 @@ log = logging.getLogger(__name__)
 
 FEED = "enriched"
 SHRED, LOAD = "shred", "load"
+FUTURE = timedelta(days=1)
 
 
 class OutputGone(Refused):
@@ -151,58 +153,68 @@ class Pipeline:
     def discover(self, everything: bool = False) -> DiscoveryReport:
         """Looks at the landing root and registers complete directories that the manifest does not know.
 
-        Looks from the watermark's logical time minus the look-back on, or at `everything`. Raises LandingError.
+        Looks from the watermark's logical time minus the look-back on, or at `everything`. A run that is dated more than a
+        day ahead is reported and not registered: loaded, it would put the watermark beyond all that is still to come.
+        Raises LandingError.
         """
-        listing = list_runs(self.root, None if everything else self._look_from(), self._completeness)
-        landed = {run.name: _landed(run) for run in listing.runs}
+        now = datetime.now(UTC)
+        start = None if everything else self._look_from(now)
+        listing = list_runs(self.root, start, self._completeness)
+        future = [run.name for run in listing.runs if run.time > now + FUTURE]
+        runs = [run for run in listing.runs if run.time <= now + FUTURE]
+        landed = {run.name: _landed(run) for run in runs}
         known = self.manifest.known(FEED, [one.key for one in landed.values()])
-        unknown = [run for run in listing.runs if landed[run.name].key.id not in known]
-        looks = {
-            name: Look(look["checksum"], parse_time(look["first_seen"])) for name, look in self.manifest.looks(FEED).items()
-        }
-        complete, next_looks = complete_runs(unknown, self._completeness, looks, datetime.now(UTC))
+        unknown = [run for run in runs if landed[run.name].key.id not in known]
+        looks = self._looks()
+        complete, next_looks = complete_runs(unknown, self._completeness, looks, now)
         found = self.manifest.discover(
             FEED, [landed[run.name] for run in complete] + [one for one in landed.values() if one.key.id in known]
         )
-        done = {run.name for run in complete}
-        settling = {name: look for name, look in next_looks.items() if name not in done}
+        moved = {one.landed.key.name for one in found if one.outcome == "moved"}
+        done = {run.name for run in complete} - moved
+        not_looked_at = {name: look for name, look in looks.items() if _is_before(name, start)}
+        settling = {name: look for name, look in next_looks.items() if name not in done} | not_looked_at
         if settling != looks:
-            self.manifest.keep_looks(
-                FEED,
-                {
-                    name: {"checksum": look.checksum, "first_seen": format_time(look.first_seen)}
-                    for name, look in settling.items()
-                },
-            )
-        names = {
-            outcome: tuple(one.landed.key.name for one in found if one.outcome == outcome)
-            for outcome in ("new", "late", "quarantined", "changed", "known")
-        }
+            self._keep_looks(settling)
+        names: dict[str, list[str]] = {}
+        for one in found:
+            names.setdefault(one.outcome, []).append(one.landed.key.name)
         return DiscoveryReport(
-            new=names["new"],
-            late=names["late"],
-            quarantined=names["quarantined"],
-            changed=names["changed"],
+            new=tuple(names.get("new", ())),
+            late=tuple(names.get("late", ())),
+            quarantined=tuple(names.get("quarantined", ())),
+            changed=tuple(names.get("changed", ())),
+            moved=tuple(names.get("moved", ())),
+            future=tuple(future),
             unparseable=tuple(listing.unparseable),
-            incomplete=tuple(run.name for run in unknown if run.name not in done),
-            known=len(names["known"]),
+            incomplete=tuple(run.name for run in unknown if run.name not in done | moved),
+            known=len(names.get("known", ())),
             requests=listing.requests,
-            landed=tuple(one.landed for one in found),
+            landed=tuple(one.landed for one in found if one.outcome != "moved"),
         )
 
-    def _look_from(self) -> datetime | None:
+    def _looks(self) -> dict[str, Look]:
+        return {
+            name: Look(look["checksum"], parse_time(look["first_seen"])) for name, look in self.manifest.looks(FEED).items()
+        }
+
+    def _keep_looks(self, looks: dict[str, Look]) -> None:
+        stored = {name: {"checksum": look.checksum, "first_seen": format_time(look.first_seen)} for name, look in looks.items()}
+        self.manifest.keep_looks(FEED, stored)
+
+    def _look_from(self, now: datetime) -> datetime | None:
         watermark = self.manifest.state(Application(LOAD)).feed(FEED).watermark
-        if not watermark:
+        parsed = parse_run_name(ItemKey.at(FEED, watermark).name) if watermark else None
+        if parsed is None:
             return None
-        parsed = parse_run_name(ItemKey.at(FEED, watermark).name)
-        return parsed.time - timedelta(days=self.dataset.landing.look_back_days) if parsed else None
+        return min(parsed.time, now) - timedelta(days=self.dataset.landing.look_back_days)
 
     # Work
 
     @contextmanager
     def lease(self, application: str) -> Generator[Lease]:
         """The lease of a step, kept alive while the block runs. Raises LeaseBusy."""
-        holder = f"{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}"
+        holder = f"{operator_name()}@{socket.gethostname()}:{os.getpid()}"
         duration = timedelta(seconds=self.config.lease.seconds)
         with self.manifest.acquire(FEED, application, holder, duration) as lease:
             yield lease
@@ -239,13 +251,7 @@ class Pipeline:
         options = Options(
             split_size=self.dataset.shred.split_mib << 20, max_bad_count=bad.max_count, max_bad_share=bad.max_share
         )
-        try:
-            results = shred(session, directories, self._resolver, options) if directories else []
-        except Exception as error:
-            for claim in claims.values():
-                if claim.item.key.id in {directory.item for directory in directories}:
-                    outcomes.append(self._fail(claim, _passing(error)))
-            return outcomes
+        results = shred(session, directories, self._resolver, options) if directories else []
         lease.check()
         seconds = time.monotonic() - started
         each = (self.manifest.store.requests - requests) // max(1, len(claims))
@@ -326,18 +332,24 @@ class Pipeline:
         """Loads the item that is next: claim, apply, complete.
 
         Raises ConditionFailed if it is not next any more, Fenced and Unavailable (nothing is recorded then: the next
-        holder of the lease settles the item), ClaimLost.
+        holder of the lease settles what was claimed), ClaimLost.
         """
         from manifest_platform.warehouse.apply import AlreadyApplied, Load
         from manifest_platform.warehouse.errors import Behind, PermanentFailure, Unclear
 
         started, requests = time.monotonic(), self.manifest.store.requests
+        listing, gone = None, None
+        try:
+            listing = self.listing(ready.item)
+        except OutputGone as error:
+            gone = error
         [claim] = self.manifest.claim(lease, [ready.item], ready.state)
         failpoints.reach("load.claimed")
+        if listing is None:
+            return self._fail(claim, Failure("permanent", str(gone), type(gone).__name__))
         state, key, landed = ready.state, ready.item.key, ready.item.landed
         feed = state.feed(FEED)
         try:
-            listing = self.listing(ready.item)
             load = Load(
                 item=key.id,
                 feed=FEED,
@@ -355,7 +367,7 @@ class Pipeline:
         except Unclear:
             settled = self.settle(lease, Abandoned(claim.item, claim.processing))
             return settled or ItemFailed(key, LOAD, Failure("lease_expired", "COMMIT failed; the ledger lacks the item"))
-        except (PermanentFailure, Behind, OutputGone) as error:
+        except (PermanentFailure, Behind) as error:
             return self._fail(claim, Failure("permanent", str(error), type(error).__name__, traceback.format_exc()))
         self.manifest.complete(claim, _loaded_payload(applied.entry, listing.bytes))
         seconds, used = time.monotonic() - started, self.manifest.store.requests - requests
@@ -396,7 +408,7 @@ class Pipeline:
         return [tables[name] for name in sorted(tables)]
 
     def listing(self, item: Item) -> Listing:
-        """What the completed shredding of an item wrote. Raises Refused if it is not shredded, OutputGone."""
+        """What the completed shredding of an item wrote. Raises Refused if it is not shredded, OutputGone, Unavailable."""
         record = item.processed_by(Application(SHRED))
         if record is None:
             raise Refused(f"{item.key.name} is not shredded yet")
@@ -408,6 +420,15 @@ def _read_listing(uri: str) -> Listing:
         return Listing.read(uri)
     except FileNotFoundError as error:
         raise OutputGone(f"the listing {uri} is gone, though the manifest names it; put it back from a backup") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise OutputGone(f"the listing {uri} is damaged ({error}); put it back from a backup") from error
+    except OSError as error:
+        raise Unavailable(f"the listing {uri} cannot be read now: {error}") from error
+
+
+def _is_before(name: str, start: datetime | None) -> bool:
+    parsed = parse_run_name(name)
+    return start is not None and parsed is not None and parsed.time < start
 
 
 def _landed(run: RunDirectory) -> Landed:
@@ -428,7 +449,7 @@ def _shredded_payload(claim: Claim, listing: Listing, uri: str) -> Payload:
 
 
 def _loaded_payload(entry: LedgerEntry, bytes_loaded: int) -> Payload:
-    applied_at = entry.applied_at.replace(tzinfo=UTC).isoformat()
+    applied_at = entry.applied_at.isoformat()
     return Payload(OUTPUT, {"rows": entry.rows, "bytes": bytes_loaded, "late": entry.late, "applied_at": applied_at})
 
 
@@ -441,11 +462,5 @@ def _loaded(
     already: bool,
     tables: tuple[Table, ...] = (),
 ) -> Loaded:
-    lag = max(0.0, (entry.applied_at.replace(tzinfo=UTC) - item.records[0].timestamp).total_seconds())
+    lag = max(0.0, (entry.applied_at - item.records[0].timestamp).total_seconds())
     return Loaded(item.key, entry.rows, bytes_loaded, seconds, lag, requests, entry.late, already, tables)
-
-
-def _passing(error: Exception) -> Failure:
-    """A failure of a whole Spark job: a fault of the cluster until it has happened too often."""
-    text = "".join(traceback.format_exception(error))
-    return Failure("transient", f"the Spark job failed: {error}", type(error).__name__, text)

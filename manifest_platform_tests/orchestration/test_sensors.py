@@ -12,7 +12,6 @@ import pytest
 from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from manifest_platform.manifest import Application, Failure
-from manifest_platform.orchestration.assets import DATASET_TAG
 from manifest_platform.orchestration.sensors import LONGEST_PAUSE, MIRRORED_A_TICK, Asked, work_waiting
 from manifest_platform.pipeline import FEED, LOAD, SHRED, Stop
 from manifest_platform_tests.orchestration.dagster_shop import (
@@ -70,6 +69,12 @@ def test_the_same_work_is_asked_for_ever_more_rarely() -> None:
     assert set(pauses[6:]) == {LONGEST_PAUSE.total_seconds()}
 
 
+def test_a_long_outage_breaks_no_tick() -> None:
+    asked = Asked("shred run=1 again", times=10_000, at=NOW.isoformat())
+    assert not asked.wants("shred run=1 again", NOW + LONGEST_PAUSE - timedelta(seconds=1))
+    assert asked.wants("shred run=1 again", NOW + LONGEST_PAUSE)
+
+
 def test_what_is_known_of_the_block_outlives_an_answer() -> None:
     assert Asked(blocked="by run 1").after("load 1", NOW).blocked == "by run 1"
 
@@ -83,9 +88,7 @@ def test_runs_that_land_become_partitions_and_work(fresh: DagsterShop) -> None:
     assert fresh.partitions() == run_names(0, 1, 2), "in the order of their names"
     assert _events(result, "enriched_runs") == run_names(0, 1, 2)
     assert fresh.metadata("enriched_runs", 1)["files"] == 1
-    [request] = result.run_requests or []
-    assert request.tags == {DATASET_TAG: NAME}
-    assert request.run_key is None, "a run key is remembered for ever, also that of a run that failed"
+    assert len(result.run_requests or []) == 1
     assert json.loads(result.cursor or "")["work"] == f"{SHRED} {run_name(0)} 1"
 
 
@@ -214,6 +217,23 @@ def test_shredded_output_that_is_gone_stops_no_tick(shredded: DagsterShop) -> No
     break_listing(shredded.shop, 0)
     shredded.tick()
     assert shredded.materialized("shredded") == set(run_names(0, 1, 2, 3, 4))
+
+
+def test_a_manifest_that_was_replaced_is_read_anew(shredded: DagsterShop) -> None:
+    """As by a backup that is put back, or by the next demo while Dagster runs."""
+    assert shredded.tick().run_requests
+    for path in shredded.shop.home.glob("manifest.db*"):
+        path.unlink()
+    shredded.tick()
+    with shredded.shop.open() as pipeline:
+        assert [item.key.name for item in pipeline.manifest.items(FEED)], "registered in the new one"
+
+
+def test_many_runs_are_added_in_portions(fresh: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manifest_platform.orchestration.sensors.ADDED_A_TICK", 2)
+    fresh.shop.write(0, 1, 2)
+    assert _events(fresh.tick(), "enriched_runs") == run_names(0, 1)
+    assert _events(fresh.tick(), "enriched_runs") == run_names(2)
 
 
 def test_a_long_history_is_shown_in_portions(shredded: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from manifest_platform.demo.events import write_run
 from manifest_platform.landing.errors import LandingMisconfigured
 from manifest_platform.manifest import Refused, UnknownItem
 from manifest_platform.pipeline import Stop
@@ -164,3 +166,51 @@ def test_a_whole_drain_in_s3(tmp_path: Path, s3_bucket: str) -> None:
     seen = shop.seen
     assert seen.runs == run_names(0, 1)
     assert (seen.rows["events"], seen.rows["bad"]) == (2 * EVENTS, 4)
+
+
+def test_a_run_that_is_dated_ahead_is_reported_and_left_alone(shop: Shop) -> None:
+    ahead = datetime.now(UTC).replace(microsecond=0) + timedelta(days=2)
+    write_run(str(shop.home / "landing"), ahead, EVENTS, seed=1)
+    with shop.open() as pipeline:
+        report = pipeline.discover()
+        assert report.future == (f"run={ahead:%Y-%m-%d-%H-%M-%S}",)
+        assert report.registered == ()
+
+
+def test_a_watermark_ahead_of_the_clock_hides_nothing(shop: Shop, spark: Any) -> None:
+    """A run of tomorrow is taken, and what lands today is still looked for."""
+    ahead = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=20)
+    write_run(str(shop.home / "landing"), ahead, EVENTS, seed=1)
+    config_file = shop.config_file
+    config_file.write_text(config_file.read_text().replace("landing:", "landing:\n      look_back_days: 0.5", 1))
+    with shop.open() as pipeline:
+        pipeline.discover()
+        assert drained(pipeline, spark)[1].loaded == 1
+        now = datetime.now(UTC).replace(microsecond=0)
+        write_run(str(shop.home / "landing"), now, EVENTS, seed=2)
+        assert pipeline.discover().late == (f"run={now:%Y-%m-%d-%H-%M-%S}",)
+
+
+def test_what_settles_outside_the_look_back_is_not_forgotten(settling: Shop, spark: Any) -> None:
+    settling.write(100_000)
+    with settling.open() as pipeline:
+        pipeline.discover()
+        time.sleep(1.1)
+        pipeline.discover()
+        assert drained(pipeline, spark)[1].loaded == 1
+        settling.write(0)
+        assert pipeline.discover(everything=True).incomplete == (run_name(0),)
+        assert pipeline.discover().incomplete == (), "a look that does not go so far back"
+        time.sleep(1.1)
+        assert pipeline.discover(everything=True).late == (run_name(0),)
+
+
+def test_a_landing_root_that_was_moved_loads_nothing_again(shop: Shop, spark: Any) -> None:
+    shop.shredded(spark, 1)
+    (shop.home / "landing").rename(shop.home / "moved")
+    config_file = shop.config_file
+    config_file.write_text(config_file.read_text().replace("/landing", "/moved"))
+    with shop.open() as pipeline:
+        report = pipeline.discover(everything=True)
+        assert (report.moved, report.registered) == ((run_name(0),), ())
+        assert keys(pipeline, 0)[0].id.endswith(f"/landing/{run_name(0)}")

@@ -328,6 +328,55 @@ def test_spark_that_fails_is_tried_again_by_later_drains_so_often_and_then_waits
         assert drained(pipeline, spark)[1].stop is Stop.IDLE
 
 
+def test_an_outage_behind_a_failed_item_is_met_once_a_drain(tmp_path: Path, spark: Any) -> None:
+    shop = Shop(tmp_path, shred={"bad_rows": {"max_count": 0, "max_share": 0}})
+    with shop.open() as pipeline:
+        shop.land(pipeline, 0, corrupt=True)
+        assert drained(pipeline, spark)[1].stop is Stop.BLOCKED
+        shop.land(pipeline, 1)
+        events, report = drained(pipeline, lambda: BrokenSpark())
+        assert (report.stop, report.item) == (Stop.BLOCKED, run_name(0))
+        assert len([event for event in events if isinstance(event, ItemFailed)]) == 1
+
+
+def test_an_item_that_is_skipped_while_spark_starts_is_passed_over(shop: Shop, spark: Any) -> None:
+    with shop.open() as pipeline, shop.open() as operator:
+        first, _ = shop.land(pipeline, 0, 1)
+
+        def slow_start() -> Any:
+            if "Skipped" not in str(history(operator, 0)):
+                operator.manifest.skip(first, "not wanted")
+            return spark
+
+        events, report = drained(pipeline, slow_start)
+        assert report.stop is Stop.IDLE
+        assert [event.key.name for event in events if isinstance(event, Loaded)] == run_names(1)
+
+
+@pytest.mark.parametrize("fault", ["gone", "damaged", "out of reach"])
+def test_a_listing_that_cannot_be_read(shop: Shop, spark: Any, fault: str) -> None:
+    """What is gone or damaged is for a person; storage that is out of reach costs no attempt."""
+    shop.shredded(spark, 1)
+    listing = next(shop.home.rglob("listing.json"))
+    kept = listing.read_bytes()
+    listing.unlink()
+    if fault == "damaged":
+        listing.write_bytes(kept[:100])
+    if fault == "out of reach":
+        listing.mkdir()
+    with shop.open() as pipeline:
+        report = drained(pipeline)[1]
+        assert report.stop is (Stop.UNAVAILABLE if fault == "out of reach" else Stop.BLOCKED)
+        assert "listing" in report.reason
+        if fault == "out of reach":
+            assert history(pipeline, 0)[-1] == "shred Processed", "nothing was claimed"
+            listing.rmdir()
+        else:
+            pipeline.manifest.resolve(keys(pipeline, 0)[0], "put back")
+        listing.write_bytes(kept)
+        assert drained(pipeline)[1].loaded == 1
+
+
 def test_spark_that_does_not_start_claims_nothing(shop: Shop) -> None:
     def no_java() -> None:
         raise RuntimeError("no java")
