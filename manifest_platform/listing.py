@@ -17,6 +17,7 @@ import orjson
 from manifest_platform import storage
 
 BAD_TABLE = "bad"
+LISTING_FILE = "listing.json"
 
 _TYPE = re.compile(r"boolean|integer|bigint|double|timestamp|date|json|string(\([1-9]\d*\))?|decimal\([1-9]\d?,\d\d?\)")
 

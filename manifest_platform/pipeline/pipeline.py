@@ -32,7 +32,7 @@ from manifest_platform.landing.snowplow import (
     parse_run_name,
     read_run,
 )
-from manifest_platform.listing import BAD_TABLE, Listing, Table
+from manifest_platform.listing import BAD_TABLE, LISTING_FILE, Listing, Table
 from manifest_platform.manifest import (
     OUTPUT,
     Abandoned,
@@ -278,7 +278,7 @@ class Pipeline:
         return f"{output}/{self.name}/{claim.item.key.name}/{claim.processing.record_id}"
 
     def _listing_uri(self, claim: Claim) -> str:
-        return f"{self._output(claim)}/listing.json"
+        return f"{self._output(claim)}/{LISTING_FILE}"
 
     def _directory(self, claim: Claim) -> Directory:
         """The files to shred, as they are now. Raises Refused if they are not those that were discovered."""

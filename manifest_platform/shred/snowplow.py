@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 
 from manifest_platform import failpoints
-from manifest_platform.listing import BAD_TABLE, Column, Listing, ShreddedObject, Table
+from manifest_platform.listing import BAD_TABLE, LISTING_FILE, Column, Listing, ShreddedObject, Table
 from manifest_platform.shred.columns import SchemaError, widest
 from manifest_platform.shred.enriched import EVENTS_TABLE
 from manifest_platform.shred.iglu import RegistryUnavailable, Resolver
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 BAD_DATE = "1970-01-01"
 """The date partition of bad rows: they have no time of their own, and a clock's would make shredding unrepeatable."""
 
-LISTING_FILE = "listing.json"
 _LONGEST_REASON = 300  # characters of an example's reason in a message
 
 
