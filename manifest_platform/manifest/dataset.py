@@ -16,7 +16,6 @@ from manifest_platform.manifest.item import Item
 from manifest_platform.manifest.records import Application, Record, State, format_time, parse_time
 
 INCREMENTAL = "INCREMENTAL"
-FULL_LOAD = "FULL_LOAD"
 
 
 @dataclass(frozen=True)

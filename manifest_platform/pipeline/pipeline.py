@@ -7,6 +7,7 @@ taken at all is decided by the manifest alone.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
 import socket
@@ -376,8 +377,6 @@ class Pipeline:
 
     def _apply(self, lease: Lease, load: Load) -> Applied | AlreadyApplied:
         """Applies under the lease's token, or above it where the sink outlived the manifest's backup."""
-        import dataclasses
-
         from manifest_platform.warehouse.errors import Fenced
 
         try:

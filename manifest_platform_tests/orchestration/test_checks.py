@@ -12,7 +12,7 @@ import pytest
 from manifest_platform.pipeline import LOAD
 from manifest_platform.warehouse.duckdb import DuckDB
 from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, break_listing, next_ready, tamper
-from manifest_platform_tests.pipeline.shop import Shop, run_name
+from manifest_platform_tests.pipeline.shop import NAME, Shop, run_name
 
 CHECKS = {"feed_not_blocked", "rows_accounted_for", "rows_in_warehouse", "nothing_behind_watermark"}
 
@@ -60,6 +60,12 @@ def _fail_the_next(shop: Shop) -> None:
 
 
 def test_all_pass_on_a_good_state(loaded: DagsterShop) -> None:
+    assert _failed(loaded) == set()
+
+
+def test_a_table_of_the_users_own_is_none_of_our_business(loaded: DagsterShop) -> None:
+    with closing(DuckDB(loaded.shop.home / "warehouse.duckdb")) as warehouse:
+        warehouse.execute(f"CREATE TABLE {warehouse.qualified(NAME, 'mine')} AS SELECT 1 AS one")
     assert _failed(loaded) == set()
 
 

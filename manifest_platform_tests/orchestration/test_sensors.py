@@ -168,6 +168,17 @@ def test_an_outage_stays_the_same_work_however_often_it_was_met(fresh: DagsterSh
         assert asked[1] == asked[2], "and further ones ever more rarely"
 
 
+def test_what_a_live_worker_is_shredding_is_no_work(fresh: DagsterShop) -> None:
+    fresh.shop.write(0)
+    with fresh.shop.open() as pipeline:
+        pipeline.discover()
+        with pipeline.lease(SHRED) as lease:
+            [ready], _ = pipeline.manifest.waiting(FEED, SHRED, 1)
+            pipeline.manifest.claim(lease, [ready])
+            assert work_waiting(pipeline, datetime.now(UTC)) is None
+        assert "settle" in str(work_waiting(pipeline, datetime.now(UTC))), "it gave its lease back, and left the item"
+
+
 def test_what_is_behind_a_failed_shredding_is_shredded_still(fresh: DagsterShop) -> None:
     fresh.shop.write(0, corrupt=True)
     first = fresh.tick()

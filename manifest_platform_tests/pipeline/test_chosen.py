@@ -161,3 +161,16 @@ def test_a_failed_item_is_not_shredded_nor_what_is_chosen_with_it(tmp_path: Path
         assert history(pipeline, 0) == ["New"]
         with shop.open() as holder, holder.lease(SHRED), pytest.raises(LeaseBusy):
             list(shred_chosen(pipeline, no_spark, keys(pipeline, 0)))
+
+
+def test_an_item_that_is_skipped_while_spark_starts_is_refused_in_words(tmp_path: Path, spark: Any) -> None:
+    shop = Shop(tmp_path / "skipped")
+    with shop.open() as pipeline, shop.open() as operator:
+        chosen = shop.land(pipeline, 0)
+
+        def slow_start() -> Any:
+            operator.manifest.skip(chosen[0], "not wanted")
+            return spark
+
+        with pytest.raises(Refused, match="changed by somebody else while Spark started"):
+            list(shred_chosen(pipeline, slow_start, chosen))

@@ -214,3 +214,17 @@ def test_a_landing_root_that_was_moved_loads_nothing_again(shop: Shop, spark: An
         report = pipeline.discover(everything=True)
         assert (report.moved, report.registered) == ((run_name(0),), ())
         assert keys(pipeline, 0)[0].id.endswith(f"/landing/{run_name(0)}")
+
+
+def test_a_moved_run_is_told_of_at_every_look_also_where_runs_settle(settling: Shop, spark: Any) -> None:
+    settling.write(0)
+    with settling.open() as pipeline:
+        pipeline.discover()
+        time.sleep(1.1)
+        assert pipeline.discover().new == (run_name(0),)
+    (settling.home / "landing").rename(settling.home / "moved")
+    settling.config_file.write_text(settling.config_file.read_text().replace("/landing", "/moved"))
+    with settling.open() as pipeline:
+        pipeline.discover()
+        time.sleep(1.1)
+        assert [pipeline.discover().moved for _ in range(3)] == [(run_name(0),)] * 3

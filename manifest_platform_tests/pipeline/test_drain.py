@@ -10,6 +10,7 @@ import pytest
 
 from manifest_platform import storage
 from manifest_platform.demo.events import SCHEMAS
+from manifest_platform.manifest import StoreUnavailable
 from manifest_platform.pipeline import (
     FEED,
     LOAD,
@@ -351,6 +352,16 @@ def test_an_item_that_is_skipped_while_spark_starts_is_passed_over(shop: Shop, s
         events, report = drained(pipeline, slow_start)
         assert report.stop is Stop.IDLE
         assert [event.key.name for event in events if isinstance(event, Loaded)] == run_names(1)
+
+
+def test_a_manifest_out_of_reach_ends_the_drain_with_a_word(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def out_of_reach(*_arguments: Any, **_named: Any) -> None:
+        raise StoreUnavailable("the disk is gone")
+
+    with shop.open() as pipeline:
+        monkeypatch.setattr(pipeline.manifest, "next", out_of_reach)
+        report = drained(pipeline)[1]
+    assert (report.stop, report.reason) == (Stop.UNAVAILABLE, "the disk is gone")
 
 
 @pytest.mark.parametrize("fault", ["gone", "damaged", "out of reach"])
