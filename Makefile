@@ -13,17 +13,17 @@ SYNCED_BENCH := .venv/.synced-bench
 
 UI_HOST ?= 127.0.0.1
 UI_PORT ?= 3000
-BENCHMARKS := ordered_load shred drain_overhead
+BENCHMARKS := ordered_load shred drain_overhead manifest_stores manifest_scale takeover
 # What pytest is to run: make test TESTS=manifest_platform_tests/manifest
 TESTS ?=
 
-.PHONY: help demo ui test check bench clean demo-clean requirements
+.PHONY: help demo ui test check model bench clean demo-clean requirements
 
 help: ## Lists these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
 
-demo: $(SYNCED) ## Loads ten runs of a web shop, one of them broken, one of them late: about a minute
-	@$(BIN)/python -m manifest_platform.demo
+demo: $(SYNCED) ## Loads ten runs of a web shop, one broken, one late: about a minute (STORE=dynamodb: on DynamoDB Local)
+	@$(BIN)/python -m manifest_platform.demo $(if $(STORE),--store $(STORE))
 
 ui: $(SYNCED) ## Starts Dagster with the same data, on http://127.0.0.1:3000 (UI_HOST, UI_PORT)
 	@mkdir -p .dagster_home
@@ -41,6 +41,9 @@ check: $(SYNCED) ## Checks format, lint, types, import layers, Dagster definitio
 	$(BIN)/pylint --disable=all --enable=duplicate-code --min-similarity-lines=8 --ignore-imports=y --ignore-signatures=y \
 		manifest_platform manifest_platform_tests benchmarks/*.py
 	VIRTUAL_ENV="$(CURDIR)/.venv" $(BIN)/dg check defs
+
+model: $(SYNCED) ## Explores every interleaving of the manifest's protocol, millions of states: some minutes
+	@$(BIN)/python -m manifest_platform_tests.model
 
 bench: $(SYNCED_BENCH) ## Runs every benchmark, each against its peer
 	@for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "benchmarks/$$script.py" || exit 1; done

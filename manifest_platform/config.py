@@ -28,11 +28,18 @@ from pydantic import (
 )
 
 from manifest_platform import storage
+from manifest_platform.manifest.dynamodb import Address
 from manifest_platform.manifest.item import InvalidKey, check_key_text
 from manifest_platform.warehouse.apply import CONTROL_SCHEMA
 
 VARIABLE = "MANIFEST_PLATFORM_CONFIG"
 DEFAULT_FILE = "manifest_platform.yaml"
+STORES = (
+    "sqlite:///path/to/manifest.db",
+    "postgresql://user@host:5432/database",
+    "dynamodb://TABLE?region=eu-west-1",
+)
+"""What `manifest.store` may say, one form each."""
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _PASSWORD_IN_URL = re.compile(r"://[^/@:\s]+:[^/@\s]+@")
@@ -70,6 +77,14 @@ def _local_path(location: str, info: ValidationInfo) -> str:
         raise ValueError("allowed: a local path, with ~ for a home directory that exists") from error
 
 
+def _local_folder(location: str, info: ValidationInfo) -> str:
+    """The path of a local folder that is there."""
+    path = _local_path(location, info)
+    if not Path(path).is_dir():
+        raise ValueError("allowed: a local folder, and there is none")
+    return path
+
+
 def _storage_location(location: str, info: ValidationInfo) -> str:
     """An absolute local path, or a URI that `storage` can read and write as it stands."""
     if "://" not in location:
@@ -101,17 +116,39 @@ class _Part(BaseModel):
 
 
 class ManifestConfig(_Part):
-    """Where the manifest is kept: `sqlite:///path`, the path relative to the file."""
+    """Where the manifest is kept.
+
+    `store`: `sqlite:///path`, the path relative to the file; `postgresql://user@host/database`; or `dynamodb://TABLE`, with
+    `?region=` and `&endpoint=` where the environment does not say them. `overflow`: where DynamoDB's rows that grow beyond
+    300 KB keep their data, a path or s3://; without it they are refused. `archive`: where `manifest-platform archive` moves old
+    records, a path or s3://. `schemas`: folders of JSON Schemas of payloads that others write, as vendor/name/jsonschema/1-0-0.
+    """
 
     store: str = "sqlite:///.manifest_platform/manifest.db"
+    overflow: str | None = None
+    archive: str | None = None
+    schemas: list[Annotated[str, AfterValidator(_local_folder)]] = []
 
     @field_validator("store")
     @classmethod
-    def _is_sqlite(cls, url: str, info: ValidationInfo) -> str:
-        scheme, separator, path = url.partition(":///")
-        if scheme != "sqlite" or not separator or not path:
-            raise ValueError("allowed: sqlite:///path/to/manifest.db")
-        return f"sqlite:///{_local_path(path, info)}"
+    def _is_a_stores(cls, url: str, info: ValidationInfo) -> str:
+        scheme, separator, rest = url.partition("://")
+        if scheme == "sqlite" and rest.startswith("/") and rest != "/":
+            return f"sqlite:///{_local_path(rest.removeprefix('/'), info)}"
+        if scheme == "postgresql" and separator:
+            from manifest_platform.manifest.sql import check_url  # loads SQLAlchemy, which this store needs anyway
+
+            check_url(url)
+            return url
+        if scheme == "dynamodb" and separator:
+            Address.parse(url)
+            return url
+        raise ValueError(f"allowed: {', '.join(STORES)}")
+
+    @field_validator("overflow", "archive")
+    @classmethod
+    def _is_a_place(cls, location: str | None, info: ValidationInfo) -> str | None:
+        return None if location is None else _storage_location(location, info)
 
 
 class WarehouseConfig(_Part):
@@ -182,6 +219,19 @@ class LoadConfig(_Part):
     late: Literal["append", "quarantine"] = "append"
 
 
+class StepConfig(_Part):
+    """A step of one's own, done by programs that claim items from a shell (`manifest-platform run`).
+
+    `upstream`: the steps that must have done an item before. `order`: `any` item that is ready, or `strict` order; `late`, for
+    `strict`: what becomes of a directory that arrives behind the step's watermark.
+    """
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$", description="lower case letters, digits, '_' and '-'")
+    upstream: tuple[str, ...] = ()
+    order: Literal["any", "strict"] = "any"
+    late: Literal["append", "quarantine"] = "quarantine"
+
+
 class DatasetConfig(_Part):
     """One dataset: Snowplow enriched runs from a landing root to the warehouse schema of the dataset's name."""
 
@@ -190,6 +240,24 @@ class DatasetConfig(_Part):
     landing: LandingConfig
     shred: ShredConfig
     load: LoadConfig = LoadConfig()
+    steps: tuple[StepConfig, ...] = ()
+
+    @field_validator("steps")
+    @classmethod
+    def _fit_together(cls, steps: tuple[StepConfig, ...]) -> tuple[StepConfig, ...]:
+        """Each step has a name of its own, and waits only for steps that come before it."""
+        known = ["shred", "load"]
+        for step in steps:
+            if step.name in (*known, "discover", "operator"):
+                raise ValueError(
+                    f"step {step.name!r} is declared already; allowed: names other than discover, {', '.join(known)}"
+                )
+            if missing := [name for name in step.upstream if name not in known]:
+                raise ValueError(
+                    f"step {step.name!r} waits for {', '.join(missing)}; allowed, declared before: {', '.join(known)}"
+                )
+            known.append(step.name)
+        return steps
 
 
 class LeaseConfig(_Part):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
@@ -90,3 +91,38 @@ def write_bytes(uri: str, data: bytes) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
     with system.open_output_stream(path, compression=None) as stream:
         stream.write(data)
+
+
+class ObjectFolder:
+    """Whole objects under one location, by name: there or not there, never in part, and durable once they are put."""
+
+    def __init__(self, location: str | Path):
+        self.uri = as_uri(location)
+
+    def put(self, name: str, data: bytes) -> str:
+        """Writes an object over what may be there, and returns its URI. Raises OSError."""
+        uri = f"{self.uri}/{name}"
+        if not is_local(uri):
+            write_bytes(uri, data)  # S3 shows an object when it is whole
+            return uri
+        path = local_path(uri)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        begun = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+        try:
+            with begun.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            begun.replace(path)
+        finally:
+            begun.unlink(missing_ok=True)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+        return uri
+
+    def get(self, uri: str) -> bytes:
+        """The object of a URI that `put` gave. Raises FileNotFoundError where there is none, OSError."""
+        return read_bytes(uri)

@@ -65,6 +65,7 @@ def test_the_repositorys_file_loads_and_keeps_all_that_the_demo_makes_in_one_pla
     for place in (acme.landing.root, acme.shred.output, *acme.shred.schemas, settings.warehouse.path):
         assert Path(place).is_relative_to(tmp_path)
     assert settings.manifest.store == f"sqlite:///{tmp_path}/manifest.db"
+    assert Path(settings.manifest.overflow or "").is_relative_to(tmp_path)
 
 
 def test_the_repositorys_file_names_every_key():
@@ -141,8 +142,22 @@ lease: {seconds: soon}
         (("output: shredded", "output: shredded, bad_rows: {max_share: 2}"), "datasets.acme.shred.bad_rows.max_share: 2"),
         (("  acme:", "  Acme:"), "datasets.Acme"),
         (("  acme:", "  acme:\n    owner: nobody"), "datasets.acme.owner: 'nobody'"),
-        (("datasets:", "manifest: {store: 'postgresql://h/db'}\ndatasets:"), "allowed: sqlite:///path/to/manifest.db"),
-        (("datasets:", "manifest: {store: 'sqlite://'}\ndatasets:"), "allowed: sqlite:///path/to/manifest.db"),
+        (
+            ("datasets:", "manifest: {store: 'mysql://h/db'}\ndatasets:"),
+            "allowed: sqlite:///path/to/manifest.db, postgresql://",
+        ),
+        (("datasets:", "manifest: {store: 'sqlite://'}\ndatasets:"), "allowed: sqlite:///path/to/manifest.db, postgresql://"),
+        (("datasets:", "manifest: {store: 'postgresql://h'}\ndatasets:"), "manifest.store: 'postgresql://h': allowed: "),
+        (
+            ("datasets:", "manifest: {store: 'postgresql://h/db?password=x'}\ndatasets:"),
+            "password in the query; give it by PGPASSWORD, PGPASSFILE or",
+        ),
+        (("datasets:", "manifest: {store: 'dynamodb://'}\ndatasets:"), "'dynamodb://': allowed: dynamodb://TABLE?region="),
+        (
+            ("datasets:", "manifest: {store: 'dynamodb://table?rgion=eu-west-1'}\ndatasets:"),
+            "unknown or repeated rgion; allowed: dynamodb://TABLE?region=",
+        ),
+        (("datasets:", "manifest: {overflow: 'gs://b/x'}\ndatasets:"), "manifest.overflow: 'gs://b/x': allowed: a local path"),
         (("datasets:", "manifest: {store: 'sqlite:///s3://b/m.db'}\ndatasets:"), "manifest.store: 'sqlite:///s3://b/m.db'"),
         (
             ("datasets:", "warehouse: {path: 's3://b/x.duckdb'}\ndatasets:"),
@@ -186,6 +201,20 @@ def test_a_wrong_value_is_named_with_its_key(write, change, expected):
 def test_what_the_manifests_keys_hold_is_taken(write, root):
     settings = load(write(WHOLE.replace("root: landing", f"root: '{root}'")))
     check_key_text("landing root", as_uri(settings.datasets["acme"].landing.root))
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        "postgresql://user@host:5432/database",
+        "postgresql://user@/database?host=/var/run/postgresql",
+        "dynamodb://Table-1?region=eu-west-1&endpoint=http://localhost:8000",
+    ],
+)
+def test_every_kind_of_store_is_one_line(write, tmp_path, store):
+    settings = load(write(f"manifest: {{store: '{store}', overflow: big}}\n{WHOLE}")).manifest
+    assert (settings.store, settings.overflow) == (store, f"{tmp_path}/big")
+    assert load(write(WHOLE)).manifest.overflow is None
 
 
 def test_the_ledgers_schema_is_no_datasets_name(write):
@@ -248,7 +277,8 @@ def test_a_password_from_the_environment_is_taken(write, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "shown"),
     [
-        (("datasets:", 'manifest: {store: "postgresql://u:${PASSWORD}@h/db"}\ndatasets:'), "manifest.store: "),
+        (("datasets:", 'manifest: {store: "mysql://u:${PASSWORD}@h/db"}\ndatasets:'), "manifest.store: "),
+        (("datasets:", 'manifest: {store: "postgresql://u:${PASSWORD}@h/db?password=x"}\ndatasets:'), "manifest.store: "),
         (("root: landing", 'root: "s3://u:${PASSWORD}@h/db"'), "datasets.acme.landing.root: "),
         (("https://schemas.example/", "ftp://u:${PASSWORD}@h/db"), "datasets.acme.shred.schemas.1: "),
         (("datasets:", 'lease: ["ftp://u:${PASSWORD}@h/db"]\ndatasets:'), "lease: "),

@@ -1,4 +1,4 @@
-"""`python -m manifest_platform.demo`: runs the demo; `--clean` removes what it left."""
+"""`python -m manifest_platform.demo [--store sqlite|dynamodb]`: runs the demo; `--clean` removes what it left."""
 
 import sys
 

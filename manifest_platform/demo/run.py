@@ -1,7 +1,8 @@
 """The demo: ten runs of the web shop from landing to warehouse, one of them broken, one of them late.
 
 Belongs here: the story and its stage. What is typed in it (`$ manifest-platform …`) is run as the command line runs it,
-within this process, so that one Spark session serves all.
+within this process, so that one Spark session serves all. The manifest is kept in SQLite, or in DynamoDB Local, which runs as
+long as the demo does.
 """
 
 from __future__ import annotations
@@ -12,16 +13,20 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import typer
+import yaml
 
 from manifest_platform import cli, config
 from manifest_platform.cli import Exit
 from manifest_platform.cli.output import WIDTH
+from manifest_platform.demo.dynamodb import dynamodb_local
 from manifest_platform.demo.events import SCHEMAS, write_run
+from manifest_platform.demo.server import ServerFailed
 from manifest_platform.manifest import Blocked
 from manifest_platform.pipeline import FEED, LOAD, Pipeline
 
@@ -30,6 +35,9 @@ HOME_VARIABLE = "MANIFEST_PLATFORM_DEMO"
 """Where the demo lives: the variable that the default configuration refers to as well."""
 MARKER = "made-by-the-demo"
 """A file that says that a directory is the demo's, and may be removed."""
+
+STORES = ("sqlite", "dynamodb")
+TABLE = "manifest-platform-demo"
 
 DATASET = "acme"
 FIRST = datetime(2024, 5, 14, 12, 0, tzinfo=UTC)
@@ -51,17 +59,19 @@ class DemoFailed(RuntimeError):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the demo from a fresh start, or removes what it left (`--clean`). Returns the exit code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    if arguments not in ([], ["--clean"]):
-        typer.echo("usage: python -m manifest_platform.demo [--clean]", err=True)
+    if arguments not in ([], ["--clean"], *(["--store", store] for store in STORES)):
+        typer.echo(f"usage: python -m manifest_platform.demo [--store {'|'.join(STORES)} | --clean]", err=True)
         return Exit.WRONG_USE
     try:
         home = _home()
         clean(home)
         if arguments == ["--clean"]:
             typer.echo(f"{home} is removed")
+        elif arguments == ["--store", "dynamodb"]:
+            _tell_on_dynamodb(home)
         else:
             _tell(home)
-    except (DemoFailed, config.ConfigError) as error:
+    except (DemoFailed, ServerFailed, config.ConfigError) as error:
         typer.echo(f"error: {error}", err=True)
         return Exit.FAILED
     except KeyboardInterrupt:
@@ -76,7 +86,9 @@ def _home() -> Path:
     os.environ[HOME_VARIABLE] = str(home)
     os.environ[config.VARIABLE] = str(REPOSITORY / config.DEFAULT_FILE)
     settings = config.load()
-    places = [settings.warehouse.path, settings.manifest.store.removeprefix("sqlite:///")]
+    manifest = settings.manifest
+    places = [settings.warehouse.path, manifest.store.removeprefix("sqlite:///")]
+    places += [place for place in (manifest.overflow, manifest.archive) if place]
     for dataset in settings.datasets.values():
         places += [dataset.landing.root, dataset.shred.output, *dataset.shred.schemas]
     outside = [place for place in places if not Path(place).is_relative_to(home)]
@@ -100,10 +112,48 @@ def clean(home: Path) -> None:
 
 
 def _tell(home: Path) -> None:
+    with _stage(home):
+        _tell_story(home)
+    typer.echo("  make ui                          the same in Dagster")
+    typer.echo(f'  .venv/bin/manifest-platform sql "{QUESTION}"')
+    typer.echo("  .venv/bin/manifest-platform status")
+
+
+def _tell_on_dynamodb(home: Path) -> None:
+    with _stage(home):
+        typer.echo("Starting DynamoDB Local; the first time, it is fetched from Maven Central.")
+        with dynamodb_local(home / "dynamodb.log") as server:
+            os.environ.update(server.environment)
+            os.environ[config.VARIABLE] = str(_configuration_with(server.store(TABLE), home))
+            _say("The manifest is to be in a DynamoDB table, so that has to be made, once.")
+            _type("manifest-platform store create")
+            _tell_story(home)
+    typer.echo(f"  make demo                        the same on SQLite, to look around in (this table, {TABLE}, is gone)")
+    typer.echo("  manifest.store: dynamodb://TABLE?region=eu-west-1     in your configuration, for a table of your account")
+
+
+def _configuration_with(store: str, home: Path) -> Path:
+    """The demo's configuration with another store, as a file in its directory."""
+    settings = yaml.safe_load((REPOSITORY / config.DEFAULT_FILE).read_text())
+    settings["manifest"]["store"] = store
+    settings["spark"]["conf"] = str(REPOSITORY / settings["spark"]["conf"])
+    file = home / config.DEFAULT_FILE
+    file.write_text(yaml.safe_dump(settings, sort_keys=False))
+    return file
+
+
+@contextmanager
+def _stage(home: Path) -> Generator[None]:
+    """The demo's directory, made for the story; says how long that took."""
     begun = time.monotonic()
-    registry, landing = home / "schemas", home / "landing" / "enriched"
     home.mkdir(parents=True)
     (home / MARKER).touch()
+    yield
+    _say(f"Done in {time.monotonic() - begun:.0f} s. Next, try")
+
+
+def _tell_story(home: Path) -> None:
+    registry, landing = home / "schemas", home / "landing" / "enriched"
     _set_up(registry, landing)
 
     _say("Discovery looks at the landing directory and registers the runs that are complete.")
@@ -137,11 +187,6 @@ def _tell(home: Path) -> None:
             typer.echo(f"  {DATASET}.{table:<44}{rows:>8,} rows")
     _say("and its ledger these runs, in the order in which they were applied, each once:")
     _type(f'manifest-platform sql "{LEDGER}"')
-    seconds = time.monotonic() - begun
-    _say(f"Done in {seconds:.0f} s. Next, try")
-    typer.echo("  make ui                          the same in Dagster")
-    typer.echo(f'  .venv/bin/manifest-platform sql "{QUESTION}"')
-    typer.echo("  .venv/bin/manifest-platform status")
 
 
 def _set_up(registry: Path, landing: Path) -> None:

@@ -1,54 +1,80 @@
-"""The manifest store in a SQL database, by SQLAlchemy Core: SQLite, the embedded default.
+"""The manifest store in a SQL database, by SQLAlchemy Core: SQLite, the embedded default, and PostgreSQL.
 
-Belongs here: the store contract in SQL. SQLite runs with a write-ahead log and durable commits; a write transaction takes
-the database's one write lock at its beginning, so that the versions it reads stay true until it commits.
+Belongs here: the store contract in SQL, and what differs between the two. SQLite runs with a write-ahead log and durable
+commits; a write transaction takes the database's one write lock at its beginning, so that the versions it reads stay true
+until it commits. PostgreSQL's write transactions are serialisable, and repeated when the server says that it could not
+serialise them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import random
+import re
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from manifest_platform.manifest.store import (
     ABSENT,
-    MAX_WRITES,
     Check,
     ConditionFailed,
     Delete,
+    Difference,
     OutcomeUnknown,
     Row,
+    StoreRejected,
     StoreUnavailable,
+    Units,
     Write,
+    check_writes,
 )
 
 BUSY_TIMEOUT_S = 30
-TOKEN_LIFETIME_S = 600
+"""How long SQLite waits for its write lock."""
+CONNECT_TIMEOUT_S = 5
+STATEMENT_TIMEOUT_S = 15
+"""How long PostgreSQL works on one statement, waiting for locks included."""
+DEAD_AFTER_S = 20
+"""How long PostgreSQL's client waits for a server that acknowledges nothing, and the server for a transaction gone idle."""
+CONNECTIONS = 16
+SERIALISATIONS = 12
+"""How often a transaction that PostgreSQL could not serialise is tried, at most."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 0.5
+TOKEN_LIFETIME_S = 7_200
+"""Ten minutes are promised; more, so that a client whose clock is an hour off does not forget others' tokens too early."""
+FORGET_EVERY_S = 60
 _BEYOND = "\x7f"  # sorts behind all that keys are made of
-_ALL = -1  # SQLite's word for no limit
+_LOWEST = " "  # the first of all that keys are made of: a key and this is the least that lies beyond the key
+_ALL = 2**63 - 1
+_COULD_NOT_SERIALISE = ("40001", "40P01")
 
+_key_text = sa.Text().with_variant(postgresql.TEXT(collation="C"), "postgresql")  # bytewise order, whatever the database's
 _metadata = sa.MetaData()
 _rows = sa.Table(
     "manifest",
     _metadata,
-    sa.Column("partition", sa.Text, primary_key=True),
-    sa.Column("sort", sa.Text, primary_key=True),
-    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("partition", _key_text, primary_key=True),
+    sa.Column("sort", _key_text, primary_key=True),
+    sa.Column("version", sa.BigInteger, nullable=False),
     sa.Column("data", sa.Text, nullable=False),
     sqlite_with_rowid=False,
 )
-_tokens = sa.Table(
-    "manifest_tokens",
+_done = sa.Table(
+    "manifest_transactions",
     _metadata,
-    sa.Column("token", sa.Text, primary_key=True),
-    sa.Column("at", sa.Float, nullable=False, index=True),
+    sa.Column("token", _key_text, primary_key=True),
+    sa.Column("writes", sa.Text, nullable=False),  # their checksum
+    sa.Column("at", sa.Double, nullable=False, index=True),
     sqlite_with_rowid=False,
 )
 
@@ -58,43 +84,38 @@ _expected = (*_here, _rows.c.version == sa.bindparam("expected"))
 _get = sa.select(_rows).where(*_here)
 _get_version = sa.select(_rows.c.version).where(*_here)
 _delete = sa.delete(_rows).where(*_expected)
-_insert = sa.insert(_rows).prefix_with("OR IGNORE", dialect="sqlite")
 _update = sa.update(_rows).where(*_expected).values(version=sa.bindparam("new_version"), data=sa.bindparam("new_data"))
 _prefixed = sa.select(_rows).where(
     _rows.c.partition == sa.bindparam("in_partition"), _rows.c.sort >= sa.bindparam("low"), _rows.c.sort < sa.bindparam("high")
 )
-_ascending = _prefixed.where(_rows.c.sort > sa.bindparam("after")).order_by(_rows.c.sort).limit(sa.bindparam("count"))
-_descending = _prefixed.where(_rows.c.sort < sa.bindparam("after")).order_by(_rows.c.sort.desc()).limit(sa.bindparam("count"))
-_forget_tokens = sa.delete(_tokens).where(_tokens.c.at < sa.bindparam("before"))
-_insert_token = sa.insert(_tokens).prefix_with("OR IGNORE", dialect="sqlite")
+_ascending = _prefixed.order_by(_rows.c.sort).limit(sa.bindparam("count"))
+_descending = _prefixed.order_by(_rows.c.sort.desc()).limit(sa.bindparam("count"))
+_forget = sa.delete(_done).where(_done.c.at < sa.bindparam("before"))
+_writes_of = sa.select(_done.c.writes).where(_done.c.token == sa.bindparam("of_token"))
+
+
+def _unless_there(insert: sqlite.Insert | postgresql.Insert) -> sa.Insert:
+    """An insert that passes over a row that is there, and says how many it inserted."""
+    return insert.on_conflict_do_nothing().execution_options(preserve_rowcount=True)
 
 
 class SqlStore:
-    """A store in a SQLite file; made on first use. Safe for threads and processes of one machine.
+    """A store in a SQLite file or a PostgreSQL database; its tables are made on first use. Safe for threads and processes.
 
-    Raises ValueError for a URL of anything else, StoreUnavailable where the file cannot be opened or made, is no database,
-    or stays locked.
+    Raises ValueError for a URL of anything else, StoreUnavailable where the database cannot be reached, opened or made, is
+    no database, or stays locked.
     """
 
     def __init__(self, url: str):
-        parsed = sa.make_url(url)
-        if parsed.get_backend_name() != "sqlite" or not parsed.database or parsed.database == ":memory:":
-            raise ValueError(f"manifest store {url!r}: a SQLite file is supported, as in sqlite:///path/to/manifest.db")
         self.requests = 0
-        path = Path(parsed.database)
+        self.units: Units | None = None
+        self._database = _database(url)
+        self._forget_at = time.monotonic()
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            advice = "name a path in a directory that this user may write in, or make the directory"
-            raise StoreUnavailable(f"manifest store {path}: its directory cannot be made ({error}): {advice}") from error
-        self._engine = sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S})
-        event.listen(self._engine, "connect", _configure)
-        try:
-            with self._engine.begin() as connection:
-                _make_tables(connection)
+            self._database.make_tables()
         except DBAPIError as error:
-            self._engine.dispose()
-            raise StoreUnavailable(f"manifest store {path}: {error.orig}: {_advice(str(error.orig))}") from error
+            self._database.engine.dispose()
+            raise _cannot_be_opened(self._database, error) from error
 
     def get(self, partition: str, sort: str) -> Row | None:
         """The row of a key, strongly consistent."""
@@ -111,95 +132,285 @@ class SqlStore:
         reverse: bool = False,
     ) -> list[Row]:
         """Rows whose sort key starts with `prefix` and lies beyond `after`, in order."""
-        end = prefix + _BEYOND
-        bounds = {"low": prefix, "high": end, "after": (end if reverse else "") if after is None else after}
-        count = {"count": _ALL if limit is None else limit}
-        return self._read(_descending if reverse else _ascending, {"in_partition": partition, **bounds, **count})
+        low, high = prefix, prefix + _BEYOND
+        if after is not None:  # one bound at each end: of two, SQLite seeks by the first and walks to the other
+            low, high = (low, min(high, after)) if reverse else (max(low, after + _LOWEST), high)
+        values = {"in_partition": partition, "low": low, "high": high, "count": _ALL if limit is None else limit}
+        return self._read(_descending if reverse else _ascending, values)
 
     def transact(self, partition: str, writes: Sequence[Write], token: str) -> None:
         """All writes or none."""
-        if len(writes) > MAX_WRITES or len({write.sort for write in writes}) < len(writes):
-            raise ValueError(f"{len(writes)} writes: at most {MAX_WRITES}, each to a row of its own")
-        self.requests += 1
-        committing = False
-        try:
-            with self._engine.begin() as connection:
-                _take_write_lock(connection)
-                if not _first_time(connection, token):
-                    return
-                failed = [write for write in writes if not _apply(connection, partition, write)]
-                if failed:
-                    raise ConditionFailed(failed)
-                committing = True
-        except DBAPIError as error:
-            kind = OutcomeUnknown if committing else StoreUnavailable
-            raise kind(f"manifest store {self._engine.url}: {error.orig}") from error
+        check_writes(writes)
+        checksum = hashlib.sha256(repr((partition, list(writes))).encode()).hexdigest()
+        self._forget_old_tokens()
+        for attempt in range(SERIALISATIONS):
+            if attempt:
+                time.sleep(random.uniform(0, min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**attempt)))  # noqa: S311
+            self.requests += 1
+            if self._try(partition, writes, token, checksum):
+                return
+        raise StoreUnavailable(f"manifest store {self._database.name}: not serialised in {SERIALISATIONS} tries; try again")
 
     def close(self) -> None:
         """Gives connections back."""
-        self._engine.dispose()
+        self._database.engine.dispose()
+
+    def _try(self, partition: str, writes: Sequence[Write], token: str, checksum: str) -> bool:
+        """Whether the writes are there; False if they could not be serialised. Raises ConditionFailed."""
+        committing = False
+        try:
+            with self._database.engine.begin() as connection:
+                self._database.begin(connection)
+                if not self._is_first(connection, token, checksum):
+                    return True
+                failed = [write for write in writes if not self._apply(connection, partition, write)]
+                if failed:
+                    raise ConditionFailed(failed)
+                committing = True
+        except (DBAPIError, PoolTimeout) as error:
+            if isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in _COULD_NOT_SERIALISE:
+                return False
+            kind = OutcomeUnknown if committing else StoreUnavailable
+            raise kind(f"manifest store {self._database.name}: {_said(error)}") from error
+        return True
+
+    def _is_first(self, connection: sa.Connection, token: str, checksum: str) -> bool:
+        values = {"token": token, "writes": checksum, "at": time.time()}
+        if connection.execute(self._database.insert_done, values).rowcount == 1:
+            return True
+        if connection.execute(_writes_of, {"of_token": token}).scalar_one() != checksum:
+            raise StoreRejected(f"token {token!r} was used for other writes before: give each transaction its own")
+        return False
+
+    def _apply(self, connection: sa.Connection, partition: str, write: Write) -> bool:
+        """Does one write; says whether its condition held."""
+        here = {"in_partition": partition, "at_sort": write.sort}
+        if isinstance(write, Check):
+            version = connection.execute(_get_version, here).scalar()
+            return (version or ABSENT) == write.expected
+        if isinstance(write, Delete):
+            return connection.execute(_delete, {**here, "expected": write.expected}).rowcount == 1
+        text = json.dumps(write.data, separators=(",", ":"))
+        if write.expected == ABSENT:
+            values = {"partition": partition, "sort": write.sort, "version": 1, "data": text}
+            return connection.execute(self._database.insert, values).rowcount == 1
+        changes = {"expected": write.expected, "new_version": write.expected + 1, "new_data": text}
+        return connection.execute(_update, {**here, **changes}).rowcount == 1
+
+    def _forget_old_tokens(self) -> None:
+        """Now and then, in a transaction of its own: serialisable ones would all conflict over it."""
+        if time.monotonic() < self._forget_at:
+            return
+        self._forget_at = time.monotonic() + FORGET_EVERY_S
+        try:
+            with self._database.reader.begin() as connection:
+                connection.execute(_forget, {"before": time.time() - TOKEN_LIFETIME_S})
+        except (DBAPIError, PoolTimeout) as error:
+            raise StoreUnavailable(f"manifest store {self._database.name}: {_said(error)}") from error
 
     def _read(self, query: sa.Select, parameters: dict[str, Any]) -> list[Row]:
         self.requests += 1
         try:
-            with self._engine.connect() as connection:
+            with self._database.reader.connect() as connection:
                 found = connection.execute(query, parameters)
                 return [Row(partition, sort, version, json.loads(data)) for partition, sort, version, data in found]
-        except DBAPIError as error:
-            raise StoreUnavailable(f"manifest store {self._engine.url}: {error.orig}") from error
+        except (DBAPIError, PoolTimeout) as error:
+            raise StoreUnavailable(f"manifest store {self._database.name}: {_said(error)}") from error
 
 
-def _configure(connection, _record) -> None:
-    connection.isolation_level = None  # the driver begins nothing by itself: BEGIN IMMEDIATE below is the only one
-    connection.execute("PRAGMA synchronous = FULL")
-    deadline = time.monotonic() + BUSY_TIMEOUT_S
-    while True:  # SQLite itself does not wait for the lock that this takes on a fresh file
+_HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:]+")
+
+
+def check_url(url: str) -> sa.URL:
+    """The URL of a database that a store can be in. Raises ValueError with what is allowed, and not with the URL."""
+    allowed = "sqlite:///path/to/manifest.db or postgresql://user@host:5432/database"
+    try:
+        parsed = sa.make_url(url)
+    except (ArgumentError, ValueError):  # the latter for a port that is no number
+        raise ValueError(f"allowed: {allowed}") from None
+    is_file = parsed.drivername == "sqlite" and parsed.database not in (None, "", ":memory:")
+    if not is_file and (parsed.drivername != "postgresql" or not parsed.database):
+        raise ValueError(f"allowed: {allowed}")
+    if parsed.drivername == "postgresql" and not (parsed.host is None or _HOST.fullmatch(parsed.host)):
+        raise ValueError(
+            f"no host's name; write '@', ':', '/' and '%' of a password as %40, %3A, %2F and %25. Allowed: {allowed}"
+        )
+    if "password" in parsed.query:
+        raise ValueError("password in the query; give it by PGPASSWORD, PGPASSFILE or as user:${NAME}@host")
+    return parsed
+
+
+def _database(url: str) -> _Sqlite | _PostgreSql:
+    parsed = check_url(url)
+    return _Sqlite(parsed) if parsed.drivername == "sqlite" else _PostgreSql(parsed)
+
+
+def _said(error: Exception) -> str:
+    """What the database itself says, without SQLAlchemy's statement and the data in it."""
+    said = str(error.orig if isinstance(error, DBAPIError) else error)
+    return said.strip().partition("\n")[0]
+
+
+class _Sqlite:
+    insert = _unless_there(sqlite.insert(_rows))
+    insert_done = _unless_there(sqlite.insert(_done))
+
+    def __init__(self, url: sa.URL):
+        path = Path(url.database or "")
+        self.name = str(path)
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() >= deadline:
-                raise
-            time.sleep(0.01)
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            advice = "name a path in a directory that this user may write in, or make the directory"
+            raise StoreUnavailable(f"manifest store {path}: its directory cannot be made ({error}): {advice}") from error
+        self.engine = self.reader = sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S})
+        event.listen(self.engine, "connect", self._configure)
+
+    @staticmethod
+    def _configure(connection, _record) -> None:
+        connection.isolation_level = None  # the driver begins nothing by itself: BEGIN IMMEDIATE below is the only one
+        connection.execute("PRAGMA synchronous = FULL")
+        deadline = time.monotonic() + BUSY_TIMEOUT_S
+        while True:  # SQLite itself does not wait for the lock that this takes on a fresh file
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.01)
+
+    def make_tables(self) -> bool:
+        with self.engine.begin() as connection:
+            if _are_there(connection):
+                return False
+            self.begin(connection)
+            _metadata.create_all(connection)
+            return True
+
+    def differences(self, connection: sa.Connection) -> Iterator[Difference]:
+        """None: what matters is set with every connection."""
+        yield from ()
+
+    def begin(self, connection: sa.Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    def advice(self, error: DBAPIError) -> str:
+        problem = str(error.orig)
+        if "locked" in problem:
+            return f"another process has held its lock for {BUSY_TIMEOUT_S} s; try again when it has let go"
+        if "not a database" in problem or "malformed" in problem:
+            return "name another path, or move the file away and restore the manifest from a backup"
+        return "make file and directory writable for this user, or name another path"
 
 
-def _make_tables(connection: sa.Connection) -> None:
-    tables = "SELECT count(*) FROM sqlite_master WHERE name IN ('manifest', 'manifest_tokens')"
-    if connection.exec_driver_sql(tables).scalar_one() < len(_metadata.tables):
-        _take_write_lock(connection)
-        _metadata.create_all(connection)
+class _PostgreSql:
+    insert = _unless_there(postgresql.insert(_rows))
+    insert_done = _unless_there(postgresql.insert(_done))
+
+    _MAKING = 0x6D616E69  # any number: whoever makes the tables holds this lock
+
+    def __init__(self, url: sa.URL):
+        self.name = url.set(query={}).render_as_string(hide_password=True)
+        # A sequential scan locks the whole table against other serialisable transactions, an index scan a page of the index.
+        settings = f"-c statement_timeout={STATEMENT_TIMEOUT_S}s -c idle_in_transaction_session_timeout={DEAD_AFTER_S}s"
+        options = f"{url.query.get('options', '')} {settings} -c enable_seqscan=off"
+        self.engine = sa.create_engine(
+            url.set(drivername="postgresql+psycopg").update_query_dict({"options": options}),
+            isolation_level="SERIALIZABLE",
+            pool_pre_ping=True,
+            pool_size=CONNECTIONS,
+            max_overflow=0,
+            connect_args={
+                "connect_timeout": CONNECT_TIMEOUT_S,
+                "tcp_user_timeout": DEAD_AFTER_S * 1000,
+                "keepalives_idle": DEAD_AFTER_S // 4,
+                "keepalives_interval": DEAD_AFTER_S // 4,
+                "keepalives_count": 3,
+            },
+        )
+        self.reader = self.engine.execution_options(isolation_level="AUTOCOMMIT")  # one statement sees all that is committed
+
+    def make_tables(self) -> bool:
+        with self.reader.connect() as connection:
+            if _are_there(connection):
+                return False
+        with self.engine.execution_options(isolation_level="READ COMMITTED").begin() as connection:
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(self._MAKING)))
+            _metadata.create_all(connection)
+            return True
+
+    def differences(self, connection: sa.Connection) -> Iterator[Difference]:
+        for setting in ("fsync", "full_page_writes", "synchronous_commit"):
+            found = connection.execute(sa.select(sa.func.current_setting(setting))).scalar_one()
+            if found == "off":
+                mend = f"ALTER SYSTEM SET {setting} = on, or remove the setting of this database or user; then pg_reload_conf()"
+                yield Difference(setting, "on: a commit must survive a crash", found, mend)
+        for column in (_rows.c.partition, _rows.c.sort):
+            where = (_columns.c.table_schema == sa.func.current_schema(), _columns.c.table_name == _rows.name)
+            named = _columns.c.column_name == column.name
+            found = connection.execute(sa.select(_columns.c.collation_name).where(*where, named)).scalar_one_or_none()
+            if found != "C":
+                mend = f'ALTER TABLE manifest ALTER COLUMN {column.name} TYPE text COLLATE "C"'
+                yield Difference(f"collation of {column.name}", "C: keys order bytewise", str(found), mend)
+
+    def begin(self, connection: sa.Connection) -> None:
+        """Nothing: the transaction is serialisable from its first statement on."""
+
+    def advice(self, error: DBAPIError) -> str:
+        if "permission denied" in str(error.orig):
+            return (
+                "grant this user CREATE on the schema, or let one who may make the tables with `manifest-platform store create`"
+            )
+        return "see that host, port, database and user are right, and give the password by PGPASSWORD, PGPASSFILE or ${NAME}"
 
 
-def _advice(problem: str) -> str:
-    """What helps where a file cannot be opened, by SQLite's words."""
-    if "locked" in problem:
-        return f"another process has held its lock for {BUSY_TIMEOUT_S} s; try again when it has let go"
-    if "not a database" in problem or "malformed" in problem:
-        return "name another path, or move the file away and restore the manifest from a backup"
-    return "make file and directory writable for this user, or name another path"
+_columns = sa.table(
+    "columns", *map(sa.column, ("table_schema", "table_name", "column_name", "collation_name")), schema="information_schema"
+)
 
 
-def _take_write_lock(connection: sa.Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+def create_database(url: str) -> bool:
+    """Makes what a URL's database lacks of the manifest's tables, and says whether any was missing. Raises as SqlStore does."""
+    database = _database(url)
+    try:
+        return database.make_tables()
+    except DBAPIError as error:
+        raise _cannot_be_opened(database, error) from error
+    finally:
+        database.engine.dispose()
 
 
-def _first_time(connection: sa.Connection, token: str) -> bool:
-    now = time.time()
-    connection.execute(_forget_tokens, {"before": now - TOKEN_LIFETIME_S})
-    return connection.execute(_insert_token, {"token": token, "at": now}).rowcount == 1
+def check_database(url: str) -> tuple[str, list[Difference]]:
+    """The name of a URL's database, and how it differs from what it should be; nothing is made. Raises as SqlStore does."""
+    database = _database(url)
+    try:
+        with database.reader.connect() as connection:
+            differences = list(_missing(connection))
+            return database.name, differences or list(database.differences(connection))
+    except DBAPIError as error:
+        raise _cannot_be_opened(database, error) from error
+    finally:
+        database.engine.dispose()
 
 
-def _apply(connection: sa.Connection, partition: str, write: Write) -> bool:
-    """Does one write; says whether its condition held."""
-    here = {"in_partition": partition, "at_sort": write.sort}
-    if isinstance(write, Check):
-        version = connection.execute(_get_version, here).scalar()
-        return (version or ABSENT) == write.expected
-    if isinstance(write, Delete):
-        return connection.execute(_delete, {**here, "expected": write.expected}).rowcount == 1
-    text = json.dumps(write.data, separators=(",", ":"))
-    if write.expected == ABSENT:
-        values = {"partition": partition, "sort": write.sort, "version": 1, "data": text}
-        return connection.execute(_insert, values).rowcount == 1
-    changes = {"expected": write.expected, "new_version": write.expected + 1, "new_data": text}
-    return connection.execute(_update, {**here, **changes}).rowcount == 1
+def _missing(connection: sa.Connection) -> Iterator[Difference]:
+    inspector = sa.inspect(connection)
+    for table in _metadata.sorted_tables:
+        if not inspector.has_table(table.name):
+            yield Difference(f"table {table.name}", "there", "missing", "manifest-platform store create")
+            continue
+        lacking = {column.name for column in table.columns} - {column["name"] for column in inspector.get_columns(table.name)}
+        if lacking:
+            expected = ", ".join(column.name for column in table.columns)
+            mend = "it is not the manifest's own: name another database in manifest.store, or restore a backup"
+            yield Difference(f"columns of {table.name}", expected, f"without {', '.join(sorted(lacking))}", mend)
+
+
+def _cannot_be_opened(database: _Sqlite | _PostgreSql, error: DBAPIError) -> StoreUnavailable:
+    return StoreUnavailable(f"manifest store {database.name}: {_said(error)}: {database.advice(error)}")
+
+
+def _are_there(connection: sa.Connection) -> bool:
+    inspector = sa.inspect(connection)
+    return all(inspector.has_table(name) for name in _metadata.tables)

@@ -28,11 +28,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Put:
-    """Writes a row, if its version is `expected` (ABSENT: if there is none)."""
+    """Writes a row, if its version is `expected` (ABSENT: if there is none).
+
+    `lasting` promises that nobody ever deletes the row, so that its version never repeats. A store may then write it by a
+    cheaper call than a transaction, if it is the only write, and tell a repeat by the row itself.
+    """
 
     sort: str
     data: dict[str, Any]
     expected: int
+    lasting: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,17 +75,48 @@ class StoreUnavailable(StoreError):
     """The store could not be reached or is too busy; nothing was written. Passing: try again."""
 
 
+class StoreRejected(StoreError):
+    """The store will not do the call as things stand: a missing table or right, a row too large. Nothing was written.
+
+    Permanent: the message says what a person has to mend before it is tried again.
+    """
+
+
+class RowDamaged(StoreError):
+    """What a row refers to is gone, or is not what it was. Permanent: it must come back from a backup."""
+
+
 class OutcomeUnknown(StoreError):
     """The call's answer was lost: it may have happened or not. Read back before anything else."""
 
 
-class Store(Protocol):
-    """What a driver provides. One partition is one dataset; sort keys order bytewise.
+@dataclass(frozen=True)
+class Units:
+    """What a store's calls have cost by its own account, in the units in which it is paid for."""
 
-    `requests` counts the calls made, for people to see what an item costs.
+    read: float = 0.0
+    write: float = 0.0
+
+    def __add__(self, other: Units) -> Units:
+        return Units(self.read + other.read, self.write + other.write)
+
+    def __sub__(self, other: Units) -> Units:
+        return Units(self.read - other.read, self.write - other.write)
+
+
+class Store(Protocol):
+    """What a driver provides. One partition is one dataset; sort keys are printable ASCII, not empty, and order bytewise.
+
+    `requests` counts the calls made, for people to see what an item costs; `units` adds up what the store charged for those
+    that it answered well, None where it charges nothing.
     """
 
     requests: int
+
+    @property
+    def units(self) -> Units | None:
+        """What the calls have cost, None where nothing is charged."""
+        ...
 
     def get(self, partition: str, sort: str) -> Row | None:
         """The row of a key, strongly consistent."""
@@ -104,12 +140,32 @@ class Store(Protocol):
     def transact(self, partition: str, writes: Sequence[Write], token: str) -> None:
         """All writes or none. A repeat with the same token within ten minutes succeeds without writing again.
 
-        Raises ConditionFailed with the writes that did not hold, StoreUnavailable, OutcomeUnknown, and ValueError for
-        more than MAX_WRITES writes or two writes to one row.
+        A single lasting Put is told by its row: its repeat succeeds while nobody has written the row since, and fails then.
+        Raises ConditionFailed with the writes that did not hold, StoreUnavailable, OutcomeUnknown, StoreRejected (also for a
+        token that other writes had), and ValueError for no writes, more than MAX_WRITES, or two to one row.
         """
 
     def close(self) -> None:
         """Gives connections back."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A setting of a store that is not as it should be, and the command or setting that mends it."""
+
+    setting: str
+    expected: str
+    found: str
+    mend: str
+
+    def __str__(self) -> str:
+        return f"{self.setting}: {self.found}, and should be {self.expected}; to mend it: {self.mend}"
+
+
+def check_writes(writes: Sequence[Write]) -> None:
+    """Raises ValueError for writes that no store takes as one transaction."""
+    if not writes or len(writes) > MAX_WRITES or len({write.sort for write in writes}) < len(writes):
+        raise ValueError(f"{len(writes)} writes: at least 1, at most {MAX_WRITES}, each to a row of its own")
 
 
 def transact_once(store: Store, partition: str, writes: Sequence[Write], mark: str) -> None:
@@ -127,7 +183,7 @@ def transact_once(store: Store, partition: str, writes: Sequence[Write], mark: s
         try:
             row = store.get(partition, own.sort)
         except StoreError as unread:
-            if isinstance(error, StoreUnavailable):
+            if isinstance(error, StoreUnavailable | StoreRejected):
                 raise error from unread
             raise OutcomeUnknown(f"{own.sort}: neither answered nor read back ({error}; {unread})") from unread
         if row is None or row.data[mark] != own.data[mark]:

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from pathlib import Path
 from typing import Self
 
 import dagster as dg
@@ -24,6 +23,7 @@ from manifest_platform.orchestration.checks import feed_evaluation
 from manifest_platform.orchestration.jobs import drain_job_name
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import FEED, LOAD, SHRED, Loaded, Pipeline
+from manifest_platform.stores import file_identity
 
 INTERVAL_S = 30
 LONGEST_PAUSE = timedelta(hours=1)
@@ -121,23 +121,17 @@ def _pipeline(config_file: str | None, dataset: str) -> Pipeline:
     Another configuration, or another file where the manifest was, makes another pipeline.
     """
     config, kept = load(config_file), _kept.get((config_file, dataset))
-    if kept and kept[:2] == (config, _file_of(config)):
+    if kept and kept[:2] == (config, file_identity(config.manifest)):
         return kept[2]
     _forget(config_file, dataset)
     pipeline = Pipeline(config, dataset, author="dagster sensor")
-    _kept[config_file, dataset] = (config, _file_of(config), pipeline)
+    _kept[config_file, dataset] = (config, file_identity(config.manifest), pipeline)
     return pipeline
 
 
 def _forget(config_file: str | None, dataset: str) -> None:
     if kept := _kept.pop((config_file, dataset), None):
         kept[2].close()
-
-
-def _file_of(config: Config) -> int:
-    """The identity of the manifest's file, which another may replace: a restored backup, or the next demo's."""
-    path = Path(config.manifest.store.removeprefix("sqlite:///"))
-    return path.stat().st_ino if path.exists() else 0
 
 
 def build_listing_sensor(dataset: str, drain_job: dg.JobDefinition) -> dg.SensorDefinition:

@@ -1,3 +1,4 @@
+import json
 import os
 import re
 import subprocess
@@ -8,6 +9,13 @@ import duckdb
 import pytest
 
 from manifest_platform.demo import run
+from manifest_platform.demo.dynamodb import DynamoDbLocal, dynamodb_local
+from manifest_platform.manifest import StoreUnavailable
+from manifest_platform.manifest.dynamodb_table import create_table
+from manifest_platform.pipeline import FEED, Pipeline
+from manifest_platform_tests.servers.dynamodb import dynamodb, dynamodb_server
+
+__all__ = ["dynamodb", "dynamodb_server"]
 
 LANDED = [run.run_name(number) for number in range(run.RUNS)]
 IN_TIME = [name for name in LANDED if name != run.run_name(run.LATE)]
@@ -24,6 +32,16 @@ def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "manifest_platform.demo", *arguments], capture_output=True, text=True)
 
 
+def demo_on(server: DynamoDbLocal) -> subprocess.CompletedProcess[str]:
+    """The demo on DynamoDB Local, on one that outlives it: its own goes, and the manifest with it, when the demo ends."""
+    code = (
+        "import sys; from contextlib import nullcontext; from manifest_platform.demo import dynamodb, run;"
+        "run.dynamodb_local = lambda log: nullcontext(dynamodb.DynamoDbLocal(sys.argv[1]));"
+        "sys.exit(run.main(['--store', 'dynamodb']))"
+    )
+    return subprocess.run([sys.executable, "-c", code, server.endpoint], capture_output=True, text=True)
+
+
 def ledger(home: Path) -> list[tuple[str, bool]]:
     with duckdb.connect(home / "warehouse.duckdb", read_only=True) as connection:
         rows = connection.execute("SELECT item, late FROM manifest_platform.ledger ORDER BY applied_at").fetchall()
@@ -32,17 +50,72 @@ def ledger(home: Path) -> list[tuple[str, bool]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_demo_tells_its_story_twice_and_leaves_nothing_after_clean(tmp_path):
+def test_the_demo_tells_its_story_on_every_store_alike_and_leaves_nothing_after_clean(tmp_path, dynamodb):
     home = tmp_path / "demo"
-    for _ in range(2):
-        done = demo()
+    found = []
+    for tell in (demo, lambda: demo_on(dynamodb)):  # the second starts over what the first one left
+        done = tell()
         assert done.returncode == 0, done.stdout + done.stderr
         check_story(done.stdout)
         assert ledger(home) == [*((name, False) for name in IN_TIME), (run.run_name(run.LATE), True)]
         check_tables(home)
-    assert f"{run.STRAY} in {home}/landing/enriched: no run's name" in done.stderr
+        store_made = f"$ manifest-platform store create\nDynamoDB table {run.TABLE} in " in done.stdout
+        found.append((store_made, warehouse(home), histories(home)))
+        assert f"{run.STRAY} in {home}/landing/enriched: no run's name" in done.stderr
+        advice = done.stdout.split("Next, try")[1]
+        commands = (
+            ("make demo", "manifest.store:") if store_made else ("make ui", "manifest-platform sql", "manifest-platform status")
+        )
+        assert all(command in advice for command in commands)
+    (on_sqlite, rows, told), (on_dynamodb, same_rows, told_alike) = found
+    assert (on_sqlite, on_dynamodb) == (False, True)
+    assert rows == same_rows
+    assert told == told_alike
     assert demo("--clean").returncode == 0
     assert not home.exists()
+
+
+@pytest.mark.slow
+def test_the_demos_own_dynamodb_is_there_for_the_demo_and_no_longer(tmp_path, dynamodb):
+    with dynamodb_local(tmp_path / "log") as server:
+        assert server.endpoint != dynamodb.endpoint
+        assert create_table(server.store(run.TABLE))
+    with pytest.raises(StoreUnavailable, match="Could not connect"):
+        create_table(server.store(run.TABLE))
+
+
+def warehouse(home: Path) -> dict[str, list[tuple]]:
+    """All rows of all tables, but for what differs from run to run: times (files' own, in the checksum) and ids."""
+    differing = {
+        "manifest_platform.ledger": "EXCLUDE (applied_at, record_id, checksum)",
+        f"{run.DATASET}.events": "EXCLUDE (load_tstamp)",
+    }
+    with duckdb.connect(home / "warehouse.duckdb", read_only=True) as connection:
+        tables = connection.execute("SELECT schema_name || '.' || table_name FROM duckdb_tables() ORDER BY ALL").fetchall()
+        return {
+            name: connection.execute(f"SELECT * {differing.get(name, '')} FROM {name} ORDER BY ALL").fetchall()
+            for (name,) in tables
+        }
+
+
+OF_ONE_RUN = ("applied_at", "bytes", "checksum", "listing")
+"""What a payload holds that differs from run to run: times, and what follows from times."""
+
+
+def histories(home: Path) -> list[str]:
+    """Every record of every item, but for ids and times; a record that is pointed at is told by its place."""
+    own = home / run.config.DEFAULT_FILE
+    with Pipeline(run.config.load(own if own.exists() else run.REPOSITORY / run.config.DEFAULT_FILE), run.DATASET) as pipeline:
+        items = list(pipeline.manifest.items(FEED))
+    told = []
+    for item in items:
+        place = {record.record_id: record.sequence for record in item.records}
+        for record in item.records:
+            data = {name: value for name, value in record.to_dict().items() if name not in ("record_id", "timestamp")}
+            data["previous"] = place.get(record.previous or "")
+            data["payload"] = {name: value for name, value in record.data.items() if name not in OF_ONE_RUN}
+            told.append(re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "…", json.dumps(data)))  # attempts, in texts
+    return told
 
 
 def check_story(told: str) -> None:
@@ -58,8 +131,6 @@ def check_story(told: str) -> None:
     then = re.findall(r"✓ (run=\S+).*?(late)?$", after, re.MULTILINE)
     assert then == [*((name, "") for name in IN_TIME[IN_TIME.index(bad) :]), (run.run_name(run.LATE), "late")]
     assert "0 shredded, 0 loaded (0 rows), 0 failed" in after
-    for command in ("make ui", "manifest-platform sql", "manifest-platform status"):
-        assert command in after.split("Next, try")[1]
 
 
 def check_tables(home: Path) -> None:
@@ -103,5 +174,5 @@ def test_a_configuration_that_is_not_the_demos_is_left_alone(tmp_path, monkeypat
 
 
 def test_an_unknown_argument_shows_the_usage(capsys):
-    assert run.main(["--keep"]) == 2
+    assert run.main(["--keep"]) == run.main(["--store", "paper"]) == 2
     assert "usage: " in capsys.readouterr().err

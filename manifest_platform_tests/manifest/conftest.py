@@ -1,22 +1,55 @@
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from manifest_platform.manifest import Store
+from manifest_platform.manifest.dynamodb import DynamoDbStore
+from manifest_platform.manifest.dynamodb_table import create_table
 from manifest_platform.manifest.sql import SqlStore
+from manifest_platform_tests.servers.dynamodb import dynamodb, dynamodb_server
+from manifest_platform_tests.servers.postgres import postgres, postgres_server
 
-DRIVERS: dict[str, Callable[[Path], Store]] = {
-    "sqlite": lambda folder: SqlStore(f"sqlite:///{folder}/manifest.db"),
+__all__ = ["dynamodb", "dynamodb_server", "postgres", "postgres_server"]
+
+
+def _sqlite(request: pytest.FixtureRequest) -> str:
+    return f"sqlite:///{request.getfixturevalue('tmp_path')}/manifest.db"
+
+
+def _postgresql(request: pytest.FixtureRequest) -> str:
+    return request.getfixturevalue("postgres")
+
+
+def _dynamodb(request: pytest.FixtureRequest) -> str:
+    url = request.getfixturevalue("dynamodb").store(f"test-{uuid.uuid4().hex[:12]}")
+    create_table(url)
+    return url
+
+
+DRIVERS: dict[str, Callable[[pytest.FixtureRequest], str]] = {
+    "sqlite": _sqlite,
+    "postgresql": _postgresql,
+    "dynamodb": _dynamodb,
 }
+"""The stores that every test of the manifest runs on: each gives the URL of a fresh one."""
 
 
 @pytest.fixture(params=DRIVERS)
-def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
+def store_url(request: pytest.FixtureRequest) -> str:
+    return DRIVERS[request.param](request)
+
+
+def open_store(url: str) -> Store:
+    return DynamoDbStore(url) if url.startswith("dynamodb:") else SqlStore(url)
+
+
+@pytest.fixture
+def reopen(store_url: str) -> Callable[[], Store]:
     """Opens the same store once more, as another process would."""
-    return lambda: DRIVERS[request.param](tmp_path)
+    return lambda: open_store(store_url)
 
 
 @pytest.fixture

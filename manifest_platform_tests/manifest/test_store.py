@@ -1,23 +1,29 @@
-"""What every driver must do. Whoever adds a driver adds it to `conftest.DRIVERS`, and nothing here."""
+"""What every driver must do, and what the SQL ones do beyond it. Who adds a driver adds it to `conftest.DRIVERS`."""
 
 from __future__ import annotations
 
 import multiprocessing
 import sqlite3
 import threading
-from collections.abc import Callable
+import time
+import traceback
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
+import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from psycopg.sql import SQL, Identifier
+from sqlalchemy import event
 
 from manifest_platform.manifest import ConditionFailed, OutcomeUnknown, Store, StoreUnavailable
-from manifest_platform.manifest.sql import SqlStore
-from manifest_platform.manifest.store import ABSENT, MAX_WRITES, Check, Delete, Put, Write, transact_once
+from manifest_platform.manifest.sql import SqlStore, check_database
+from manifest_platform.manifest.store import ABSENT, MAX_WRITES, Check, Delete, Put, StoreRejected, Write, transact_once
+from manifest_platform_tests.manifest.conftest import open_store
 from manifest_platform_tests.manifest.given import LossyStore
 
 HERE = "partition"
@@ -37,6 +43,13 @@ def test_a_row_comes_back_as_it_was_put(store: Store) -> None:
     store.transact(HERE, [Put("a", data, ABSENT)], "1")
     row = store.get(HERE, "a")
     assert row and (row.partition, row.sort, row.version, row.data) == (HERE, "a", 1, data)
+
+
+@pytest.mark.parametrize("number", [0, -1, 2**53 + 1, 10**40, 0.1, 1e308, 5e-324, -0.0, float("inf"), True, None])
+def test_a_number_comes_back_as_it_was_put(store: Store, number: object) -> None:
+    store.transact(HERE, [Put("a", {"number": number}, ABSENT)], "1")
+    row = store.get(HERE, "a")
+    assert row and (repr(row.data["number"]), store.query(HERE, "a")) == (repr(number), [row])
 
 
 def test_there_is_no_row_before_it_is_put_nor_in_another_partition(store: Store) -> None:
@@ -152,6 +165,38 @@ def test_a_repeat_with_the_same_token_succeeds_and_writes_once(store: Store) -> 
         store.transact(HERE, write, "another token")
 
 
+def test_a_repeat_writes_nothing_though_the_row_was_removed_meanwhile(store: Store) -> None:
+    store.transact(HERE, [Put("a", {}, ABSENT)], "token")
+    store.transact(HERE, [Delete("a", 1)], "delete")
+    store.transact(HERE, [Put("a", {}, ABSENT)], "token")
+    assert store.get(HERE, "a") is None
+
+
+def test_a_lasting_row_alone_is_written_on_its_version_and_its_repeat_is_known(store: Store) -> None:
+    first, second = (Put("a", {"at": version}, version, lasting=True) for version in (0, 1))
+    store.transact(HERE, [first], "1")
+    store.transact(HERE, [first], "1")
+    with pytest.raises(ConditionFailed) as error:
+        store.transact(HERE, [first], "another token")
+    assert error.value.failed == (first,)
+    store.transact(HERE, [second], "2")
+    store.transact(HERE, [second], "2")
+    row = store.get(HERE, "a")
+    assert row and (row.version, row.data) == (2, {"at": 1})
+    store.transact(HERE, [Put("a", {"at": 2}, 2)], "3")
+    with pytest.raises(ConditionFailed):
+        store.transact(HERE, [second], "late")
+
+
+def test_a_token_of_other_writes_is_refused(store: Store) -> None:
+    put(store, "b")
+    store.transact(HERE, [Put("a", {}, ABSENT), Check("b", 1)], "token")
+    for other in ([Put("a", {}, 1), Check("b", 1)], [Put("a", {"more": 1}, ABSENT), Check("b", 1)], [Put("c", {}, ABSENT)]):
+        with pytest.raises(StoreRejected, match="token"):
+            store.transact(HERE, other, "token")
+    assert sorts(store) == ["a", "b"]
+
+
 def test_a_token_that_failed_may_be_tried_again(store: Store) -> None:
     put(store, "a")
     with pytest.raises(ConditionFailed):
@@ -170,10 +215,38 @@ def test_a_transaction_holds_a_hundred_writes_and_no_more(store: Store) -> None:
     assert len(store.query(HERE, "")) == MAX_WRITES
 
 
-def test_two_writes_to_one_row_are_refused(store: Store) -> None:
+def test_two_writes_to_one_row_are_refused_and_so_are_none(store: Store) -> None:
     with pytest.raises(ValueError, match="row of its own"):
         store.transact(HERE, [Check("a", ABSENT), Put("a", {}, ABSENT)], "token")
+    with pytest.raises(ValueError, match="at least 1"):
+        store.transact(HERE, [], "token")
     assert store.get(HERE, "a") is None
+
+
+def test_a_check_alone_writes_nothing(store: Store) -> None:
+    put(store, "a")
+    store.transact(HERE, [Check("a", 1)], "there")
+    with pytest.raises(ConditionFailed):
+        store.transact(HERE, [Check("a", 2)], "other version")
+    row = store.get(HERE, "a")
+    assert row and row.version == 1
+
+
+def test_what_others_have_written_is_read_at_once(store: Store, reopen: Callable[[], Store]) -> None:
+    with closing(reopen()) as other:
+        for version in range(20):
+            other.transact(HERE, [Put("a", {"at": version}, version)], f"put {version}")
+            assert [row.data for row in store.query(HERE, "a")] == [{"at": version}]
+            row = store.get(HERE, "a")
+            assert row and row.data == {"at": version}
+
+
+def test_requests_are_counted(store: Store) -> None:
+    before = store.requests
+    put(store, "a")
+    store.get(HERE, "a")
+    store.query(HERE, "")
+    assert store.requests - before == 3
 
 
 def test_what_is_written_is_there_for_the_next_who_opens(store: Store, reopen: Callable[[], Store]) -> None:
@@ -203,7 +276,7 @@ def race(store: Store, who: str, rounds: int, start: Callable[[], object]) -> in
 
 
 def test_of_eight_threads_exactly_one_wins_each_round(store: Store) -> None:
-    rounds, start = 12, threading.Barrier(8)
+    rounds, start = 50, threading.Barrier(8)
     with ThreadPoolExecutor(8) as pool:
         racers = [pool.submit(race, store, f"t{number}", rounds, start.wait) for number in range(8)]
         won = sum(racer.result() for racer in racers)
@@ -211,25 +284,49 @@ def test_of_eight_threads_exactly_one_wins_each_round(store: Store) -> None:
     assert prize and won == prize.version == len(store.query(HERE, "won "))
 
 
-def _race_in_process(folder: str, who: str, start, results) -> None:
-    store = SqlStore(f"sqlite:///{folder}/manifest.db")  # opening a fresh file races too
-    results.put(race(store, who, 12, start.wait))
+def test_of_two_that_check_what_the_other_writes_at_most_one_wins(store: Store) -> None:
+    """Each read of the other's row is true until its own write is there: no write skew."""
+    start, rounds = threading.Barrier(2), 40
+
+    def write(own: str, others: str) -> list[bool]:
+        won = []
+        for number in range(rounds):
+            start.wait()
+            writes = [Put(f"{number} {own}", {}, ABSENT), Check(f"{number} {others}", ABSENT)]
+            try:
+                store.transact(HERE, writes, f"{number} {own}")
+                won.append(True)
+            except ConditionFailed:
+                won.append(False)
+        return won
+
+    with ThreadPoolExecutor(2) as pool:
+        left, right = pool.submit(write, "left", "right"), pool.submit(write, "right", "left")
+        assert all(wins.count(True) == 1 for wins in zip(left.result(), right.result(), strict=True))
+
+
+def _race_in_process(url: str, who: str, start, results) -> None:
+    store = open_store(url)  # opening a fresh database races too
+    results.put(race(store, who, 25, start.wait))
     store.close()
 
 
-def test_of_two_processes_exactly_one_wins_each_round(tmp_path: Path) -> None:
+def test_of_two_processes_exactly_one_wins_each_round(store_url: str) -> None:
     context = multiprocessing.get_context("spawn")
     start, results = context.Barrier(2), context.Queue()
-    racers = [context.Process(target=_race_in_process, args=(str(tmp_path), f"p{n}", start, results)) for n in range(2)]
+    racers = [context.Process(target=_race_in_process, args=(store_url, f"p{n}", start, results)) for n in range(2)]
     for racer in racers:
         racer.start()
     won = sum(results.get(timeout=60) for _ in racers)
     for racer in racers:
         racer.join()
         assert racer.exitcode == 0
-    store = SqlStore(f"sqlite:///{tmp_path}/manifest.db")
-    prize = store.get(HERE, "prize")
-    assert prize and won == prize.version == len(store.query(HERE, "won "))
+    with closing(open_store(store_url)) as store:
+        prize = store.get(HERE, "prize")
+        assert prize and won == prize.version == len(store.query(HERE, "won "))
+
+
+# SQLite
 
 
 def test_many_may_open_a_fresh_file_at_once(tmp_path: Path) -> None:
@@ -245,17 +342,17 @@ def test_many_may_open_a_fresh_file_at_once(tmp_path: Path) -> None:
                 opened.result()
 
 
-@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "postgresql://host/db"])
-def test_a_store_that_is_no_file_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match="SQLite file"):
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "mysql://host/db", "postgresql://host", "no url"])
+def test_a_store_that_is_no_file_and_no_database_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="allowed: sqlite:///path"):
         SqlStore(url)
 
 
 def test_a_database_that_stays_locked_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("manifest_platform.manifest.sql.BUSY_TIMEOUT_S", 0.1)
-    store, other = (SqlStore(f"sqlite:///{tmp_path}/manifest.db") for _ in range(2))
-    with other._engine.begin() as connection:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    store = SqlStore(f"sqlite:///{tmp_path}/manifest.db")
+    with closing(sqlite3.connect(tmp_path / "manifest.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable, match="locked"):
             put(store, "a")
         assert store.query(HERE, "") == []  # readers go on
@@ -304,6 +401,173 @@ def test_a_file_that_is_spoilt_while_it_is_used_is_unavailable(tmp_path: Path) -
         put(store, "a")
     with pytest.raises(StoreUnavailable, match="not a database"):
         store.get(HERE, "a")
+
+
+def test_tokens_are_forgotten_after_their_time_and_not_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, forgetful = (SqlStore(f"sqlite:///{tmp_path}/manifest.db") for _ in range(2))
+    put(store, "a", "b")
+    monkeypatch.setattr("manifest_platform.manifest.sql.TOKEN_LIFETIME_S", -1)
+    put(store, "c")  # it looks once in a while only
+    with closing(sqlite3.connect(tmp_path / "manifest.db")) as database:
+        count = "SELECT count(*) FROM manifest_transactions"
+        assert database.execute(count).fetchone() == (3,)
+        put(forgetful, "d")
+        assert database.execute(count).fetchone() == (1,)
+
+
+# PostgreSQL
+
+
+@pytest.fixture
+def on_postgres(postgres: str) -> Iterator[SqlStore]:
+    store = SqlStore(postgres)
+    yield store
+    store.close()
+
+
+def beside(url: str) -> psycopg.Connection:
+    """A connection of somebody else to the store's schema."""
+    return psycopg.connect(url)
+
+
+def waits(other: psycopg.Connection) -> None:
+    """Returns when a statement waits for what the other connection has locked."""
+    blocked = "SELECT 1 FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))"
+    with psycopg.connect(other.info.dsn, autocommit=True) as watcher:
+        while not watcher.execute(blocked, [other.info.backend_pid]).fetchall():
+            time.sleep(0.01)
+
+
+def test_what_cannot_be_serialised_is_tried_again_until_it_is_decided(on_postgres: SqlStore, postgres: str) -> None:
+    put(on_postgres, "a")
+    with beside(postgres) as other, ThreadPoolExecutor(1) as pool:
+        other.execute("UPDATE manifest SET version = 2 WHERE sort = 'a'")
+        late = pool.submit(on_postgres.transact, HERE, [Put("a", {}, 1)], "late")
+        waits(other)
+        other.commit()
+        with pytest.raises(ConditionFailed):
+            late.result()
+
+
+def test_what_can_never_be_serialised_is_unavailable(
+    on_postgres: SqlStore, postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("manifest_platform.manifest.sql.SERIALISATIONS", 1)
+    put(on_postgres, "a")
+    with beside(postgres) as other, ThreadPoolExecutor(1) as pool:
+        other.execute("UPDATE manifest SET data = '{}' WHERE sort = 'a'")
+        late = pool.submit(on_postgres.transact, HERE, [Put("a", {}, 1)], "late")
+        waits(other)
+        other.commit()
+        with pytest.raises(StoreUnavailable, match="not serialised in 1 tries"):
+            late.result()
+
+
+def test_a_row_that_stays_locked_is_unavailable(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manifest_platform.manifest.sql.STATEMENT_TIMEOUT_S", 1)
+    with closing(SqlStore(postgres)) as store, beside(postgres) as other:
+        put(store, "a")
+        other.execute("UPDATE manifest SET version = 2 WHERE sort = 'a'")
+        with pytest.raises(StoreUnavailable, match="statement timeout"):
+            store.transact(HERE, [Put("a", {}, 1)], "late")
+        assert sorts(store) == ["a"]  # readers go on
+
+
+def _cut_connections(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname <> ''")
+
+
+def test_a_connection_that_died_while_it_was_idle_goes_unnoticed(on_postgres: SqlStore, postgres: str) -> None:
+    put(on_postgres, "a")
+    _cut_connections(postgres)
+    assert sorts(on_postgres) == ["a"]
+    _cut_connections(postgres)
+    put(on_postgres, "b")
+
+
+def test_a_connection_that_dies_before_the_commit_has_written_nothing(on_postgres: SqlStore, postgres: str) -> None:
+    put(on_postgres, "before")  # which has forgotten old tokens, in a transaction of its own
+    engine = on_postgres._database.engine
+    event.listen(engine, "begin", lambda _: _cut_connections(postgres), once=True)
+    with pytest.raises(StoreUnavailable, match="terminating connection"):
+        put(on_postgres, "a")
+    assert sorts(on_postgres) == ["before"]
+
+
+def test_a_connection_that_dies_with_the_commit_leaves_the_outcome_unknown(on_postgres: SqlStore, postgres: str) -> None:
+    put(on_postgres, "before")  # which has forgotten old tokens, in a transaction of its own
+    event.listen(on_postgres._database.engine, "commit", lambda _: _cut_connections(postgres), once=True)
+    with pytest.raises(OutcomeUnknown, match="terminating connection"):
+        put(on_postgres, "a")
+
+
+def test_many_may_open_a_fresh_schema_at_once(postgres: str) -> None:
+    start = threading.Barrier(8)
+
+    def open_one() -> None:
+        start.wait()
+        SqlStore(postgres).close()
+
+    for _ in range(4):
+        with ThreadPoolExecutor(8) as pool:
+            for opened in [pool.submit(open_one) for _ in range(8)]:
+                opened.result()
+        with psycopg.connect(postgres) as connection:
+            connection.execute("DROP TABLE manifest, manifest_transactions")
+
+
+def test_keys_order_bytewise_and_are_found_by_their_index(on_postgres: SqlStore, postgres: str) -> None:
+    put(on_postgres, "a", "B")
+    with psycopg.connect(postgres) as connection:
+        connection.execute("ANALYZE manifest")
+    with on_postgres._database.engine.connect() as connection:
+        plan = connection.exec_driver_sql("EXPLAIN UPDATE manifest SET version = 2 WHERE partition = 'p' AND sort = 'a'")
+        assert "Seq Scan" not in str(plan.fetchall())  # it would lock the whole table against every other writer
+    _, differences = check_database(postgres)
+    assert differences == []
+    with psycopg.connect(postgres) as connection:
+        connection.execute('ALTER TABLE manifest ALTER COLUMN sort TYPE text COLLATE "POSIX"')
+        connection.execute("ALTER TABLE manifest_transactions DROP COLUMN writes")
+    [missing] = check_database(postgres)[1]
+    assert str(missing).startswith("columns of manifest_transactions: without writes, and should be token, writes, at")
+    with psycopg.connect(postgres) as connection:
+        connection.execute("ALTER TABLE manifest_transactions ADD COLUMN writes text")
+    [collation] = check_database(postgres)[1]
+    assert str(collation).startswith("collation of sort: POSIX, and should be C")
+
+
+def test_commits_that_a_crash_would_undo_are_reported(on_postgres: SqlStore, postgres: str) -> None:
+    careless = postgres.replace("options=", "options=-csynchronous_commit%3Doff%20")
+    [difference] = check_database(careless)[1]
+    assert str(difference).startswith("synchronous_commit: off, and should be on") and "ALTER SYSTEM" in difference.mend
+
+
+def test_a_user_who_may_not_make_the_tables_is_told(postgres: str) -> None:
+    role = f"role_{uuid4().hex[:8]}"
+    with psycopg.connect(postgres) as connection:
+        connection.execute(SQL("CREATE ROLE {} LOGIN").format(Identifier(role)))
+        [(schema,)] = connection.execute("SELECT current_schema()").fetchall()
+        connection.execute(SQL("GRANT USAGE ON SCHEMA {} TO {}").format(Identifier(schema), Identifier(role)))
+    with pytest.raises(StoreUnavailable, match=r"permission denied.*grant this user CREATE"):
+        SqlStore(postgres.replace("postgres@", f"{role}@"))
+
+
+@pytest.mark.parametrize("password", ["hunter2", "hun%40ter2", "hun%2Fter2", "hun'ter2"])
+def test_a_password_is_in_no_message(password: str) -> None:
+    with pytest.raises(StoreUnavailable, match=r"postgresql://me:\*\*\*@127.0.0.1:1/db.*PGPASSWORD") as error:
+        SqlStore(f"postgresql://me:{password}@127.0.0.1:1/db?sslmode=disable")
+    told = "".join(traceback.format_exception(error.value))
+    assert "ter2" not in told
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://me:hun@ter2@h/db", "postgresql://me:x@h:ter2/db", "postgresql://h/db?password=ter2"]
+)
+def test_a_url_that_cannot_be_meant_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(ValueError, match=r"allowed|Allowed|PGPASSWORD") as error:
+        SqlStore(url)
+    assert "ter2" not in str(error.value)
 
 
 # A write whose answer is lost

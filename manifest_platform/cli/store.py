@@ -1,0 +1,43 @@
+"""The commands about the manifest's store itself: making its table, and finding out whether it is set up as it should be."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import typer
+
+from manifest_platform import stores
+from manifest_platform.cli.app import Command, Exit, app, as_json, configuration
+from manifest_platform.cli.output import print_json, say, warn
+from manifest_platform.stores import Setup
+
+store = typer.Typer(help="Makes the manifest's store, or checks how it is set up.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(store, name="store")
+
+
+@store.command(cls=Command)
+def create(context: typer.Context) -> int:
+    """Makes the table or tables of manifest.store where they are missing, and checks them. May be repeated."""
+    return _told(context, stores.create_store(configuration(context).manifest))
+
+
+@store.command(cls=Command)
+def check(context: typer.Context) -> int:
+    """Says what of the store's settings is not as it should be, and what mends it. Exit 1 if anything is."""
+    return _told(context, stores.check_store(configuration(context).manifest))
+
+
+def _told(context: typer.Context, setup: Setup) -> int:
+    if as_json(context):
+        print_json(dataclasses.asdict(setup))
+    else:
+        say(f"{setup.name}: {'made' if setup.made else 'is there'}, {_judgement(setup)}")
+        for difference in setup.differences:
+            warn(f"  {difference}")
+    return Exit.FAILED if setup.differences else Exit.DONE
+
+
+def _judgement(setup: Setup) -> str:
+    if not setup.differences:
+        return "as it should be"
+    return f"{len(setup.differences)} {'setting' if len(setup.differences) == 1 else 'settings'} not as it should be"

@@ -1,0 +1,432 @@
+"""The manifest store in a DynamoDB table, by boto3.
+
+Belongs here: the store contract in DynamoDB's calls. The table itself is made and checked in `dynamodb_table`. Writes are
+transactions whose request token makes a repeat safe; reads are strongly consistent. A row's data is one JSON text: it comes
+back exactly as it was, numbers included, and takes the fewest bytes, which are what is paid for. boto3 is loaded when a
+store is opened, not before.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import random
+import re
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import parse_qsl, urlsplit
+
+from manifest_platform.manifest.store import (
+    ABSENT,
+    Check,
+    ConditionFailed,
+    OutcomeUnknown,
+    Put,
+    Row,
+    RowDamaged,
+    StoreError,
+    StoreRejected,
+    StoreUnavailable,
+    Units,
+    Write,
+    check_writes,
+)
+
+CONNECT_TIMEOUT_S = 3
+READ_TIMEOUT_S = 5
+ATTEMPTS = 4
+"""How often botocore sends a request, at most. Its standard mode waits between with full jitter, some seconds in all; its
+adaptive mode would also slow down calls that need not wait, heartbeats among them."""
+CONFLICTS = 10
+"""How often a transaction that met another in its rows is tried, at most; botocore does not repeat those."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0
+CONNECTIONS = 32
+
+ROW_LIMIT = 300 * 1024
+"""Data beyond so many bytes lies outside the table: DynamoDB's rows hold 400 KB with keys and all."""
+TRANSACTION_LIMIT = 3_500_000
+"""What the rows of one transaction may hold in the table together: DynamoDB's limit is 4 MB with keys and all."""
+
+_TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")
+_REGION = re.compile(r"[a-z0-9-]+")
+_ALLOWED = "dynamodb://TABLE?region=eu-west-1, and &endpoint=http://localhost:8000 for a server other than AWS's"
+_CONDITIONS = ("TransactionCanceledException", "ConditionalCheckFailedException", "TransactionConflictException")
+_PASSING_REASONS = ("TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded")
+_PASSING_CODES = (
+    "ProvisionedThroughputExceededException",
+    "RequestLimitExceeded",
+    "ThrottlingException",
+    "TransactionInProgressException",
+)
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a table is, as `manifest.store` says it. A region that is not given is the environment's or the profile's."""
+
+    table: str
+    region: str | None = None
+    endpoint: str | None = None
+
+    @classmethod
+    def parse(cls, url: str) -> Address:
+        """The address of a `dynamodb://` URL. Raises ValueError, with what is allowed."""
+        parts = urlsplit(url)
+        if parts.scheme != "dynamodb" or not _TABLE.fullmatch(parts.netloc) or parts.path or parts.fragment:
+            raise ValueError(f"allowed: {_ALLOWED}")
+        given = parse_qsl(parts.query, keep_blank_values=True)
+        options = dict(given)
+        unknown = sorted(options.keys() - {"region", "endpoint"})
+        if unknown or len(options) < len(given):
+            raise ValueError(f"unknown or repeated {', '.join(unknown) or 'parameter'}; allowed: {_ALLOWED}")
+        if "region" in options and not _REGION.fullmatch(options["region"]):
+            raise ValueError(f"region must be a region's name; allowed: {_ALLOWED}")
+        if "endpoint" in options and not _is_endpoint(options["endpoint"]):
+            raise ValueError(f"endpoint must be http(s)://host:port and nothing more; allowed: {_ALLOWED}")
+        return cls(parts.netloc, options.get("region"), options.get("endpoint"))
+
+    def __str__(self) -> str:
+        region = f" in {self.region}" if self.region else ""
+        endpoint = f" at {self.endpoint}" if self.endpoint else ""
+        return f"DynamoDB table {self.table}{region}{endpoint}"
+
+
+def _is_endpoint(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        beyond = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not beyond
+    except ValueError:  # a port that is no number
+        return False
+
+
+class Objects(Protocol):
+    """Where data goes that is too large for a row: whole objects, by name."""
+
+    def put(self, name: str, data: bytes, /) -> str:
+        """Writes an object, durably, and returns the path by which `get` finds it. Raises OSError."""
+        ...
+
+    def get(self, path: str, /) -> bytes:
+        """The object at a path. Raises FileNotFoundError where there is none, OSError."""
+        ...
+
+
+class _CallState(threading.local):
+    """Of the call that a thread is making: whether one of its attempts may have been carried out though no answer says so."""
+
+    unclear = False
+
+
+class DynamoDbStore:
+    """A store in a DynamoDB table. Safe for threads, processes and machines.
+
+    `overflow` takes data that is too large for a row. Credentials, profile and assumed roles are found as boto3 finds them.
+    Raises ValueError for a URL of anything else, StoreRejected without a region.
+    """
+
+    def __init__(self, url: str, overflow: Objects | None = None):
+        self.requests = 0
+        self.units = Units()
+        self._address = Address.parse(url)
+        self._overflow = overflow
+        self._lock = threading.Lock()
+        self._call_state = _CallState()
+        self._client = open_client(self._address)
+        self._client.meta.events.register("response-received.dynamodb", self._note_attempt)
+
+    def get(self, partition: str, sort: str) -> Row | None:
+        """The row of a key, strongly consistent."""
+        answer = self._read("get_item", Key=_key(partition, sort))
+        return self._row(answer["Item"]) if "Item" in answer else None
+
+    def query(
+        self,
+        partition: str,
+        prefix: str,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> list[Row]:
+        """Rows whose sort key starts with `prefix` and lies beyond `after`, in order."""
+        start = None
+        if after is not None and after.startswith(prefix) and after:
+            start = _key(partition, after)
+        elif after is not None and (after <= prefix if reverse else after > prefix):
+            return []
+        condition, values = "#partition = :partition", {":partition": {"S": partition}}
+        if prefix:
+            condition, values = f"{condition} AND begins_with(#sort, :prefix)", {**values, ":prefix": {"S": prefix}}
+        request = {
+            "KeyConditionExpression": condition,
+            "ExpressionAttributeNames": {f"#{name}": name for name in ("partition", "sort") if f"#{name}" in condition},
+            "ExpressionAttributeValues": values,
+            "ScanIndexForward": not reverse,
+        }
+        rows: list[Row] = []
+        while limit is None or len(rows) < limit:
+            page = {} if limit is None else {"Limit": limit - len(rows)}
+            answer = self._read("query", **request, **page, **({"ExclusiveStartKey": start} if start else {}))
+            rows += [self._row(item) for item in answer["Items"]]
+            start = answer.get("LastEvaluatedKey")
+            if start is None:
+                break
+        return rows
+
+    def transact(self, partition: str, writes: Sequence[Write], token: str) -> None:
+        """All writes or none."""
+        check_writes(writes)
+        token = hashlib.sha256(f"{self._address.table} {partition} {token}".encode()).hexdigest()[:36]  # the most it may have
+        data = self._data_of(writes)
+        self._call_state.unclear = False
+        for attempt in range(CONFLICTS):
+            if attempt:
+                time.sleep(random.uniform(0, min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**attempt)))  # noqa: S311
+            if self._try(partition, writes, data, token):
+                return
+        kind = OutcomeUnknown if self._call_state.unclear else StoreUnavailable
+        raise kind(f"{self._address}: {CONFLICTS} tries met other transactions in their rows, or throttling; try again")
+
+    def close(self) -> None:
+        """Gives connections back."""
+        self._client.close()
+
+    def _try(self, partition: str, writes: Sequence[Write], data: Sequence[dict], token: str) -> bool:
+        """Whether the writes went through; False if they met another transaction. Raises ConditionFailed."""
+        [first, *others] = writes
+        if isinstance(first, Put) and first.lasting and not others:
+            # Half the units of a transaction. A repeat is told by the token, which a lasting row keeps until it is overwritten.
+            answer = self._call(
+                "put_item",
+                **self._put(partition, first, {**data[0], "token": {"S": token}}),
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            )
+        else:
+            items = [self._item(partition, write, content) for write, content in zip(writes, data, strict=True)]
+            answer = self._call("transact_write_items", TransactItems=items, ClientRequestToken=token)
+        match answer.get("Error", {}).get("Code"):
+            case None:
+                return True
+            case "TransactionConflictException":
+                return False
+            case "ConditionalCheckFailedException":
+                if answer.get("Item", {}).get("token", {}).get("S") == token:
+                    return True
+                if self._call_state.unclear:
+                    raise OutcomeUnknown(f"{self._address}: {first.sort}: an answer was lost, and the row changed since")
+                raise ConditionFailed([first])
+            case _:
+                return self._cancelled(writes, answer)
+
+    def _cancelled(self, writes: Sequence[Write], answer: dict) -> bool:
+        reasons = [reason.get("Code") for reason in answer["CancellationReasons"]]
+        failed = [write for write, reason in zip(writes, reasons, strict=True) if reason == "ConditionalCheckFailed"]
+        if failed:
+            raise ConditionFailed(failed)
+        if any(reason in _PASSING_REASONS for reason in reasons):
+            return False
+        [(sort, why), *_] = [
+            (write.sort, f"{reason['Code']}: {reason.get('Message')}")
+            for write, reason in zip(writes, answer["CancellationReasons"], strict=True)
+            if reason["Code"] != "None"
+        ]
+        raise StoreRejected(f"{self._address}: {sort}: {why}")
+
+    # Rows and items
+
+    def _item(self, partition: str, write: Write, data: dict) -> dict:
+        if isinstance(write, Put):
+            return {"Put": self._put(partition, write, data)}
+        condition = _absent() if isinstance(write, Check) and write.expected == ABSENT else _at(write.expected)
+        kind = "ConditionCheck" if isinstance(write, Check) else "Delete"
+        return {kind: {"TableName": self._address.table, "Key": _key(partition, write.sort), **condition}}
+
+    def _put(self, partition: str, write: Put, data: dict) -> dict:
+        item = {**_key(partition, write.sort), "version": {"N": str(write.expected + 1)}, **data}
+        condition = _absent() if write.expected == ABSENT else _at(write.expected)
+        return {"TableName": self._address.table, "Item": item, **condition}
+
+    def _data_of(self, writes: Sequence[Write]) -> list[dict]:
+        """The data attributes of each write; what is too large for the table is put outside first, largest first."""
+        texts = [json.dumps(write.data, separators=(",", ":")) if isinstance(write, Put) else "" for write in writes]
+        outside: set[int] = set()
+        left = sum(map(len, texts))  # the text is ASCII
+        for at in sorted(range(len(texts)), key=lambda at: -len(texts[at])):
+            if len(texts[at]) <= ROW_LIMIT and left <= TRANSACTION_LIMIT:
+                break
+            outside.add(at)
+            left -= len(texts[at])
+        return [
+            self._put_outside(write, text) if at in outside else {"data": {"S": text}} if text else {}
+            for at, (write, text) in enumerate(zip(writes, texts, strict=True))
+        ]
+
+    def _put_outside(self, write: Write, text: str) -> dict:
+        if self._overflow is None:
+            raise StoreRejected(
+                f"{self._address}: {write.sort} has {len(text):,} bytes of data, more than its row holds: set manifest.overflow"
+                " to a place for such data, s3://bucket/prefix or a path"
+            )
+        content = text.encode()
+        checksum = hashlib.sha256(content).hexdigest()
+        try:
+            path = self._overflow.put(checksum, content)  # named by its content: a repeat writes the same
+        except OSError as error:
+            raise StoreUnavailable(
+                f"{self._address}: data of {write.sort} cannot be put into manifest.overflow: {error}"
+            ) from error
+        return {"outside": {"M": {"path": {"S": path}, "sha256": {"S": checksum}, "bytes": {"N": str(len(content))}}}}
+
+    def _row(self, item: dict) -> Row:
+        sort = item["sort"]["S"]
+        text = item["data"]["S"] if "data" in item else self._from_outside(sort, item["outside"]["M"])
+        return Row(item["partition"]["S"], sort, int(item["version"]["N"]), json.loads(text))
+
+    def _from_outside(self, sort: str, outside: dict) -> bytes:
+        path, checksum, size = outside["path"]["S"], outside["sha256"]["S"], int(outside["bytes"]["N"])
+        if self._overflow is None:
+            raise StoreRejected(f"{self._address}: the data of {sort} is in {path}: set manifest.overflow, to read it")
+        try:
+            content = self._overflow.get(path)
+        except FileNotFoundError as error:
+            raise RowDamaged(f"{self._address}: the data of {sort} is gone: put {path} back from a backup") from error
+        except OSError as error:
+            raise StoreUnavailable(f"{self._address}: the data of {sort} in {path} cannot be read now: {error}") from error
+        if hashlib.sha256(content).hexdigest() != checksum:
+            raise RowDamaged(
+                f"{self._address}: the data of {sort} in {path} is not what was written: {len(content)} bytes where {size} with"
+                f" SHA-256 {checksum} were; put it back from a backup"
+            )
+        return content
+
+    # Calls
+
+    def _read(self, operation: str, **parameters: Any) -> dict:
+        self._call_state.unclear = False
+        return self._call(operation, TableName=self._address.table, ConsistentRead=True, **parameters)
+
+    def _call(self, operation: str, **parameters: Any) -> dict:
+        """Calls DynamoDB. What it says of conditions is an answer too, under `Error`; whatever else fails is raised."""
+        from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.parsers import ResponseParserError
+
+        with self._lock:
+            self.requests += 1
+        try:
+            answer = getattr(self._client, operation)(**parameters, ReturnConsumedCapacity="TOTAL")
+        except ClientError as error:
+            if error.response["Error"]["Code"] in _CONDITIONS:
+                return error.response
+            raise self._failure(operation, error) from error
+        except (BotoCoreError, ResponseParserError) as error:
+            raise self._failure(operation, error) from error
+        consumed = answer.get("ConsumedCapacity", [])
+        for charged in consumed if isinstance(consumed, list) else [consumed]:
+            self._charge(operation, charged)
+        return answer
+
+    def _charge(self, operation: str, charged: dict) -> None:
+        units, read = charged.get("CapacityUnits", 0.0), charged.get("ReadCapacityUnits", 0.0)
+        spent = Units(read=units) if operation in ("get_item", "query") else Units(read, units - read)
+        with self._lock:
+            self.units += spent
+
+    def _note_attempt(self, exception: Exception | None, response_dict: dict | None, **_event: Any) -> None:
+        """Notes whether an attempt may have been carried out though no answer says so. botocore calls it after each."""
+        from botocore.exceptions import ConnectTimeoutError, EndpointConnectionError, ProxyConnectionError
+
+        never_sent = ConnectTimeoutError, EndpointConnectionError, ProxyConnectionError
+        if exception is not None:
+            self._call_state.unclear |= not isinstance(exception, never_sent)
+        elif response_dict and response_dict["status_code"] >= 500:
+            self._call_state.unclear = True
+
+    def _failure(self, operation: str, error: Exception) -> StoreError:
+        if operation in ("put_item", "transact_write_items") and self._call_state.unclear:
+            return OutcomeUnknown(f"{self._address}: {error}")
+        return failure(self._address, error)
+
+
+def failure(address: Address, error: Exception) -> StoreError:
+    """What an error of botocore means for a call of which nothing was carried out: passing, or for a person to mend."""
+    from botocore.exceptions import ClientError, HTTPClientError
+    from botocore.exceptions import ConnectionError as NoConnection
+    from botocore.parsers import ResponseParserError
+
+    if isinstance(error, ClientError):
+        code, status = error.response["Error"]["Code"], error.response["ResponseMetadata"]["HTTPStatusCode"]
+        passing = status >= 500 or code in _PASSING_CODES
+    else:
+        code, passing = type(error).__name__, isinstance(error, HTTPClientError | NoConnection | ResponseParserError)
+    if passing:
+        return StoreUnavailable(f"{address}: {error}")
+    advice = _ADVICE.get(code, "")
+    said = str(error).removesuffix(".")
+    return StoreRejected(f"{address}: {said}: {advice}" if advice else f"{address}: {said}")
+
+
+_CREDENTIALS = "give credentials as every AWS tool takes them: AWS_PROFILE, AWS_ACCESS_KEY_ID, or the machine's role"
+_ADVICE = {
+    "ResourceNotFoundException": "make the table with `manifest-platform store create`, or name another in manifest.store",
+    "NoRegionError": "say which in manifest.store (?region=eu-west-1) or in AWS_DEFAULT_REGION",
+    "NoCredentialsError": _CREDENTIALS,
+    "PartialCredentialsError": _CREDENTIALS,
+    "ProfileNotFound": _CREDENTIALS,
+    "UnrecognizedClientException": _CREDENTIALS,
+    "ExpiredTokenException": _CREDENTIALS,
+    "AccessDeniedException": "allow this role dynamodb:GetItem, Query, PutItem, DeleteItem and ConditionCheckItem on the table",
+    "IdempotentParameterMismatchException": "a token was used for other writes before: give each transaction its own",
+}
+
+
+def open_client(address: Address) -> Any:
+    """A client of DynamoDB with bounded timeouts and retries. Raises StoreRejected without a region or with a wrong profile."""
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError
+
+    config = Config(
+        connect_timeout=CONNECT_TIMEOUT_S,
+        read_timeout=READ_TIMEOUT_S,
+        retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+        max_pool_connections=CONNECTIONS,
+        # Both take a third of a request's time on this side: what is sent is built here alone, and the server checks it again.
+        user_agent="manifest-platform",
+        parameter_validation=False,
+    )
+    try:
+        with _one_at_a_time:
+            return _session().client("dynamodb", region_name=address.region, endpoint_url=address.endpoint, config=config)
+    except BotoCoreError as error:
+        raise failure(address, error) from error
+
+
+_one_at_a_time = threading.Lock()  # clients may be shared between threads, sessions not
+
+
+@functools.cache
+def _session() -> Any:
+    """boto3's session, one a process: to read its models takes it thirty times as long as to make a client."""
+    import boto3
+
+    return boto3.Session()
+
+
+def _key(partition: str, sort: str) -> dict:
+    return {"partition": {"S": partition}, "sort": {"S": sort}}
+
+
+def _absent() -> dict:
+    return {"ConditionExpression": "attribute_not_exists(#version)", "ExpressionAttributeNames": {"#version": "version"}}
+
+
+def _at(version: int) -> dict:
+    return {
+        "ConditionExpression": "#version = :version",
+        "ExpressionAttributeNames": {"#version": "version"},
+        "ExpressionAttributeValues": {":version": {"N": str(version)}},
+    }

@@ -1,0 +1,47 @@
+"""Whole objects in a folder, on a local disk and in S3."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from manifest_platform.storage import ObjectFolder
+from manifest_platform_tests.servers.s3 import s3_bucket, s3_environment, s3_server
+
+__all__ = ["s3_bucket", "s3_environment", "s3_server"]
+
+
+@pytest.fixture(params=["local", "s3"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectFolder:
+    if request.param == "local":
+        return ObjectFolder(tmp_path / "not there" / "yet")
+    return ObjectFolder(f"{request.getfixturevalue('s3_bucket')}/some/prefix/")
+
+
+def test_an_object_comes_back_by_its_uri_and_may_be_put_again(folder: ObjectFolder) -> None:
+    for content in (b"first", b"second"):
+        uri = folder.put("name", content)
+        assert uri == f"{folder.uri}/name"
+        assert folder.get(uri) == content
+
+
+def test_an_object_that_is_not_there_is_said_so(folder: ObjectFolder) -> None:
+    folder.put("name", b"content")
+    with pytest.raises(FileNotFoundError):
+        folder.get(f"{folder.uri}/another")
+
+
+def test_a_write_that_breaks_off_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = ObjectFolder(tmp_path)
+    uri = folder.put("name", b"whole")
+
+    def fail(_descriptor: int) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="no space left"):
+        folder.put("name", b"longer than before")
+    assert folder.get(uri) == b"whole"
+    assert [file.name for file in tmp_path.iterdir()] == ["name"]

@@ -1,0 +1,109 @@
+"""Opening, making and checking the configured store, and the operators' commands for that."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import uuid
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from manifest_platform import stores
+from manifest_platform.cli import main
+from manifest_platform.config import ManifestConfig, load
+from manifest_platform.demo.dynamodb import DynamoDbLocal
+from manifest_platform.manifest.store import ABSENT, Put
+from manifest_platform.pipeline import DrainReport, Pipeline, Stop, drain
+from manifest_platform_tests.manifest.given import LossyStore
+from manifest_platform_tests.servers.dynamodb import dynamodb, dynamodb_server
+from manifest_platform_tests.servers.postgres import postgres, postgres_server
+
+__all__ = ["dynamodb", "dynamodb_server", "postgres", "postgres_server"]
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "dynamodb"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/manifest.db"
+    if request.param == "postgresql":
+        return request.getfixturevalue("postgres")
+    local: DynamoDbLocal = request.getfixturevalue("dynamodb")
+    return local.store(f"test-{uuid.uuid4().hex[:12]}")
+
+
+@pytest.fixture
+def file(tmp_path: Path, url: str) -> Path:
+    dataset = "{landing: {root: landing}, shred: {output: out, schemas: [schemas]}}"
+    file = tmp_path / "platform.yaml"
+    file.write_text(f"datasets:\n  acme: {dataset}\nmanifest: {{store: '{url}'}}\n")
+    return file
+
+
+def test_a_store_is_made_once_and_checked_and_used(url: str) -> None:
+    config = ManifestConfig(store=url)
+    made, again = stores.create_store(config), stores.create_store(config)
+    assert (made.made, made.differences, again.made, again.differences) == (True, [], False, [])
+    assert stores.check_store(config) == again
+    with closing(stores.open_store(config)) as store:
+        store.transact("dataset", [Put("a", {}, ABSENT)], "token")
+        assert store.get("dataset", "a")
+
+
+def test_large_data_goes_where_the_configuration_says(dynamodb: DynamoDbLocal, tmp_path: Path) -> None:
+    config = ManifestConfig(store=dynamodb.store(f"test-{uuid.uuid4().hex[:12]}"), overflow=str(tmp_path / "big"))
+    stores.create_store(config)
+    with closing(stores.open_store(config)) as store:
+        store.transact("dataset", [Put("a", {"of": "x" * 400_000}, ABSENT)], "token")
+    assert len(list((tmp_path / "big").iterdir())) == 1
+
+
+def test_the_commands_make_and_check(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["store", "check", "--config", str(file)]) == 1
+    told = capsys.readouterr()
+    assert "manifest-platform store create" in told.out + told.err
+    assert main(["store", "create", "--config", str(file)]) == 0
+    assert ": made, as it should be\n" in capsys.readouterr().out
+    assert main(["store", "create", "--config", str(file)]) == 0
+    assert main(["store", "check", "--config", str(file)]) == 0
+    assert capsys.readouterr().out.count(": is there, as it should be\n") == 2
+    assert main(["store", "check", "--config", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["differences"] == []
+
+
+def test_a_check_makes_nothing_and_names_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = ManifestConfig(store=f"sqlite:///{tmp_path}/manifest.db")
+    assert [difference.setting for difference in stores.check_store(config).differences] == ["file"]
+    assert list(tmp_path.iterdir()) == []
+    sqlite3.connect(tmp_path / "manifest.db").execute("CREATE TABLE manifest (partition TEXT, sort TEXT)")
+    found = stores.check_store(config).differences
+    assert [difference.setting for difference in found] == ["columns of manifest", "table manifest_transactions"]
+
+
+def test_a_file_that_replaces_another_is_told_from_it(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.db"
+    config = ManifestConfig(store=f"sqlite:///{path}")
+    assert stores.file_identity(config) == 0
+    path.touch()
+    first = stores.file_identity(config)
+    path.rename(tmp_path / "older.db")
+    path.touch()
+    assert stores.file_identity(config) not in (0, first)
+    assert stores.file_identity(ManifestConfig(store="postgresql://h/db")) == 0
+
+
+@pytest.mark.parametrize("fault", ["request lost", "vanished"])
+def test_a_drain_ends_where_the_store_does_not_answer_and_leaves_the_rest_to_the_next(
+    file: Path, tmp_path: Path, fault: str
+) -> None:
+    run = tmp_path / "landing" / "run=2024-05-14-12-00-00"
+    run.mkdir(parents=True)
+    (run / "_SUCCESS").touch()
+    settings = load(file)
+    stores.create_store(settings.manifest)
+    with Pipeline(settings, "acme") as pipeline:
+        assert pipeline.discover().new == (run.name,)
+        pipeline.manifest.store = LossyStore(pipeline.manifest.store, fault, at=1)
+        [report] = drain(pipeline, lambda: pytest.fail("there is nothing that may be shredded"))
+    assert isinstance(report, DrainReport) and report.stop is Stop.UNAVAILABLE
