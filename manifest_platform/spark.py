@@ -6,13 +6,17 @@ environment. What Spark is used for does not.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,3 +75,24 @@ def session(conf_file: str | Path, more: Mapping[str, str] | None = None) -> Spa
     except (PySparkException, Py4JError) as error:
         reason = str(error).partition("\n\tat ")[0]  # the Java stack trace is in the error's cause
         raise SparkUnavailable(f"Spark with {conf_file} does not start: {reason}; see the lines above") from error
+
+
+@contextmanager
+def cancellable(session: SparkSession) -> Generator[Callable[[], object]]:
+    """Gives what cancels, from any thread, the jobs that this thread starts within the block."""
+    from pyspark.sql.utils import is_remote
+
+    tag = f"manifest-platform-{uuid4()}"
+
+    def tell(remote: str, classic: str) -> object:
+        """Of a classic session the context is told: the session's own tags are known to one thread only."""
+        return getattr(session, remote)(tag) if is_remote() else getattr(session.sparkContext, classic)(tag)
+
+    # A session that cannot be tagged runs no job either, and the job says why.
+    with contextlib.suppress(Exception):
+        tell("addTag", "addJobTag")
+    try:
+        yield partial(tell, "interruptTag", "cancelJobsWithTag")
+    finally:
+        with contextlib.suppress(Exception):
+            tell("removeTag", "removeJobTag")

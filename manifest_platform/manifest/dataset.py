@@ -1,12 +1,13 @@
 """A dataset's order: what its steps declare, and what of an item counts as done, ready, late or blocking.
 
-Belongs here: the declared steps of a feed, the stored state of a step and of its leases, and the judgement of an item
-against them. Pure: state in, judgement out; the writes that follow from it are in `transitions`.
+Belongs here: the declared steps of a feed, the stored state of a step and of its leases, the judgement of an item against
+them, and the choice of what comes next. Pure: state in, judgement out; the writes that follow from it are in `transitions`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -16,6 +17,10 @@ from manifest_platform.manifest.item import Item
 from manifest_platform.manifest.records import Application, Record, State, format_time, parse_time
 
 INCREMENTAL = "INCREMENTAL"
+FULL_LOAD = "FULL_LOAD"
+
+BEYOND_IDS = "\x7f"
+"""Sorts behind every item id: `<sort>#<this>` is the position behind all items of a sort key."""
 
 
 @dataclass(frozen=True)
@@ -23,34 +28,43 @@ class Step:
     """What an application does on a feed, and in which order.
 
     `order`: `any` takes every item whose upstream is done, oldest first, many at once; `strict` takes the earliest item
-    that is not done, or nothing. `late`, for strict steps: an item that arrives behind the watermark is set aside
-    for the operator (`quarantine`) or loaded next and marked late (`append`, for tables that only append). The policy is for
-    items that arrive from now on: one that is set aside stays so until it is unskipped, one that waits is loaded.
-    `gap`: `contiguous` demands that an item starts where the item before it stopped. `max_attempts` bounds how often an
-    attempt that died or hit a passing fault is repeated without a person.
+    that is not done, or nothing; `full` takes the one snapshot for which a full load was begun. `covers`, for `full`: the
+    feeds that a snapshot contains up to its stop time, which is written as their sort keys are. `late`, for strict steps: an
+    item that arrives behind the watermark is set aside for the operator (`quarantine`) or loaded next and marked late
+    (`append`, for tables that only append). The policy is for items that arrive from now on: one that is set aside stays so
+    until it is unskipped, one that waits is loaded. `gap`: `contiguous` demands that an item starts where the item before it
+    stopped. `max_attempts` bounds how often an attempt that died or hit a passing fault is repeated without a person.
     """
 
     application: Application
     upstream: tuple[str, ...] = ()
-    order: Literal["any", "strict"] = "any"
+    order: Literal["any", "strict", "full"] = "any"
     late: Literal["quarantine", "append"] = "quarantine"
     gap: Literal["none", "contiguous"] = "none"
     max_attempts: int = 3
+    covers: tuple[str, ...] = ()
+
+    @property
+    def ordered(self) -> bool:
+        """Whether what may be claimed rests on the step's state, so that it claims one item at a time."""
+        return self.order != "any"
 
 
 @dataclass(frozen=True)
 class FeedState:
-    """What a strict step remembers of a feed.
+    """What an ordered step remembers of a feed.
 
     `watermark`: position of the newest item such that it and all before it are done. `swept`: up to where the stretch that
     the watermark jumped was looked at again. Counters: `applied`, `skipped`, `quarantined`, and `late` (late items that
-    wait to be appended). `stop`: where the watermark item's window stops, for the gap rule.
+    wait to be appended). `stop`: where the watermark item's window stops, for the gap rule. Work of an epoch before
+    `serving_epoch` counts no more; `boundary`: position up to which a full load's snapshot contains the feed.
     """
 
     watermark: str = ""
     swept: str = ""
     stop: str | None = None
     serving_epoch: int = 1
+    boundary: str = ""
     applied: int = 0
     skipped: int = 0
     quarantined: int = 0
@@ -59,17 +73,28 @@ class FeedState:
 
 @dataclass(frozen=True)
 class StepState:
-    """The stored state of a step over all feeds of its dataset; `version` is the row's, for conditions."""
+    """The stored state of a step over all feeds of its dataset; `version` is the row's, for conditions.
+
+    `mode`: INCREMENTAL, or FULL_LOAD while the snapshot at position `full` is to be loaded and all other feeds are held.
+    `epoch`: the generation of the warehouse's data. `boundary`: the stop time of the snapshot loaded last.
+    """
 
     mode: str = INCREMENTAL
     epoch: int = 1
     boundary: str | None = None
+    full: str | None = None
     feeds: dict[str, FeedState] = field(default_factory=dict)
     version: int = 0
 
     def feed(self, name: str) -> FeedState:
         """The state of a feed; a fresh one for a feed that nothing was done on yet."""
         return self.feeds.get(name, FeedState())
+
+    def seen_by(self, step: Step, name: str) -> FeedState:
+        """The feed as a step judges its items: of a snapshot, only a load of the epoch that was begun for it counts."""
+        feed = self.feed(name)
+        loading = step.order == "full" and self.mode == FULL_LOAD
+        return dataclasses.replace(feed, serving_epoch=self.epoch) if loading else feed
 
     def with_feed(self, name: str, **changes: Any) -> StepState:
         """The state after changes to one feed."""
@@ -82,6 +107,7 @@ class StepState:
             "mode": self.mode,
             "epoch": self.epoch,
             "boundary": self.boundary,
+            "full": self.full,
             "feeds": {name: dataclasses.asdict(feed) for name, feed in self.feeds.items()},
         }
 
@@ -89,7 +115,7 @@ class StepState:
     def from_dict(cls, data: dict[str, Any], version: int) -> StepState:
         """The state of its stored form."""
         feeds = {name: FeedState(**feed) for name, feed in data["feeds"].items()}
-        return cls(data["mode"], data["epoch"], data["boundary"], feeds, version)
+        return cls(data["mode"], data["epoch"], data["boundary"], data.get("full"), feeds, version)
 
 
 @dataclass(frozen=True)
@@ -135,6 +161,7 @@ class Standing(StrEnum):
 
     DONE = "done"
     SKIPPED = "skipped"
+    SUPERSEDED = "superseded"
     LATE = "late"
     READY = "ready"
     WAITING = "waiting"
@@ -155,8 +182,8 @@ class Judgement:
     record: Record | None = None
 
 
-PASSED = frozenset({Standing.DONE, Standing.SKIPPED})
-"""Standings that the watermark moves over. A late item is passed too, once it is marked."""
+PASSED = frozenset({Standing.DONE, Standing.SKIPPED, Standing.SUPERSEDED})
+"""Standings that the watermark moves over, with nothing left to do. An item that is set aside is passed too."""
 
 
 def judge(item: Item, step: Step, feed: FeedState) -> Judgement:
@@ -174,15 +201,17 @@ def judge(item: Item, step: Step, feed: FeedState) -> Judgement:
     skipped = item.skipped_for(application)
     if skipped:
         return Judgement(Standing.SKIPPED, str(skipped.data.get("reason", "")), skipped)
-    behind = item.key.position <= feed.watermark
-    if step.order == "strict" and behind and item.is_set_aside_for(application):
+    late = step.order == "strict" and item.is_late_for(application, feed.serving_epoch)
+    if late and item.is_set_aside_for(application):
         return Judgement(Standing.LATE, "it arrived behind the watermark and is set aside", item.records[0])
+    if step.order == "strict" and not late and item.key.position <= feed.boundary:
+        return Judgement(Standing.SUPERSEDED, f"the full load of epoch {feed.serving_epoch} contains it")
     for upstream in step.upstream:
         cut_off = item.skipped_for(Application(upstream))
         if cut_off:
             reason = f"{upstream} is told to skip it, so {application.key} never gets it: unskip it, or skip it for all"
             return Judgement(Standing.CUT_OFF, reason, cut_off)
-    blocker = item.blocker(feed.serving_epoch)
+    blocker = item.blocker({application.key: feed.serving_epoch})
     if blocker and blocker.state is State.FAILED:
         message = blocker.data.get("message", "no message")
         return Judgement(Standing.FAILED, f"{blocker.application.key} failed: {message}", blocker)
@@ -191,8 +220,8 @@ def judge(item: Item, step: Step, feed: FeedState) -> Judgement:
     for upstream in step.upstream:
         if not item.processed_by(Application(upstream)):
             return Judgement(Standing.WAITING, f"{upstream} has not processed it yet", item.records[-1])
-    landed = item.landed
-    if step.gap == "contiguous" and not behind and feed.stop is not None and landed and landed.start != feed.stop:
+    landed, ahead = item.landed, item.key.position > feed.watermark
+    if step.gap == "contiguous" and ahead and feed.stop is not None and landed and landed.start != feed.stop:
         reason = f"gap: it starts at {landed.start}, and the item before it stopped at {feed.stop}"
         return Judgement(Standing.GAP, reason, item.records[-1])
     return Judgement(Standing.READY)
@@ -230,7 +259,77 @@ class Idle:
     """Nothing to do."""
 
 
+@dataclass(frozen=True)
+class Jumped:
+    """An item that was registered while the watermark moved past it: it is marked late before anything else is chosen."""
+
+    item: Item
+
+
 Verdict = Ready | Blocked | Abandoned | Idle
+
+
+def choose(
+    step: Step, state: StepState, feed: str, late: Iterable[Item], items: Iterable[Item], holding: bool = False
+) -> Verdict | Jumped:
+    """What a strict step does next on a feed: the earliest item that is not done, or nothing.
+
+    `late`: the late items that wait to be appended; they come first. `items`: those beyond the swept watermark, in order.
+    Both are read as far as needed. `holding`: the caller holds the lease, so an open Processing of the step is a dead worker's.
+    """
+    standing = state.feed(feed)
+    if state.mode != INCREMENTAL:
+        waiting = (one for one in items if one.key.position > standing.watermark)
+        item = next(waiting, None)
+        reason = f"{step.application.key} is loading a snapshot in full ({state.full}): other feeds wait"
+        return blocked(item, Judgement(Standing.MODE, reason)) if item else Idle()
+    overdue = _choose_late(step, state, feed, late, holding)
+    for item in items:
+        judged = judge(item, step, standing)
+        if item.key.position <= standing.watermark:
+            if judged.standing not in PASSED and not item.is_late_for(step.application, standing.serving_epoch):
+                return Jumped(item)
+        elif overdue:
+            return overdue
+        elif judged.standing not in PASSED and judged.standing is not Standing.LATE:
+            return verdict_on(item, judged, step, state, holding)
+        standing = passed(standing, item, judged)
+    return overdue or Idle()
+
+
+def _choose_late(step: Step, state: StepState, feed: str, late: Iterable[Item], holding: bool) -> Verdict | None:
+    standing = state.feed(feed)
+    for item in late:
+        judged = judge(item, step, standing)
+        if judged.standing not in PASSED:
+            return verdict_on(item, judged, step, state, holding)
+    return None
+
+
+def choose_full(step: Step, state: StepState, item: Item | None, holding: bool = False) -> Verdict:
+    """What a step that loads snapshots does next: `item` is the snapshot that a full load was begun for, None without one."""
+    if item is None:
+        return Idle()
+    return verdict_on(item, judge(item, step, state.seen_by(step, item.key.feed)), step, state, holding)
+
+
+def verdict_on(item: Item, judged: Judgement, step: Step, state: StepState, holding: bool) -> Verdict:
+    """The verdict on the item that must come next, by how it stands."""
+    if judged.standing is Standing.READY:
+        return Ready(item, state)
+    record = judged.record
+    own = record is not None and record.application.key == step.application.key
+    if holding and own and judged.standing is Standing.PROCESSING:
+        return Abandoned(item, record)
+    return blocked(item, judged)
+
+
+def passed(feed: FeedState, item: Item, judged: Judgement) -> FeedState:
+    """The feed as the item after this one meets it: where a passed item's window stops, the next may start."""
+    over = judged.standing in PASSED or judged.standing is Standing.LATE
+    if over and item.landed and item.key.position > feed.watermark:
+        return dataclasses.replace(feed, stop=item.landed.stop)
+    return feed
 
 
 def blocked(item: Item, judged: Judgement) -> Blocked:
@@ -241,8 +340,10 @@ def blocked(item: Item, judged: Judgement) -> Blocked:
     commands = {
         Standing.FAILED: f"manifest-platform resolve {name}",
         Standing.CUT_OFF: f"manifest-platform unskip {name}",
+        Standing.GAP: "manifest-platform discover --all",
+        Standing.INVALID: f"manifest-platform history {name}",
         Standing.WAITING: drain,
         Standing.READY: drain,
     }
-    command = commands.get(judged.standing, f"manifest-platform history {name}")
+    command = commands.get(judged.standing, f"manifest-platform explain {name}")
     return Blocked(item, judged.standing, judged.reason, record.timestamp, command)

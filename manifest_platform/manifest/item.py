@@ -7,9 +7,10 @@ What that means for a feed's order is in `dataset`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from manifest_platform.manifest.records import (
@@ -22,6 +23,7 @@ from manifest_platform.manifest.records import (
 )
 
 _KEY_TEXT = re.compile(r"[\x24-\x7e]+")
+NO_EPOCHS: Mapping[str, int] = MappingProxyType({})
 
 
 class InvalidKey(ValueError):
@@ -81,8 +83,8 @@ class Landed:
     start: str | None = None
     stop: str | None = None
 
-    def payload(self, late_for: Sequence[str] = (), set_aside_for: Sequence[str] = ()) -> Payload:
-        """The payload of the item's New record: `late_for` which application keys, and `set_aside_for` which of them."""
+    def payload(self, late_for: Mapping[str, int] | None = None, set_aside_for: Sequence[str] = ()) -> Payload:
+        """The payload of the item's New record: late for whom since which serving epoch, set aside for whom."""
         data: dict[str, Any] = {
             "uri": self.key.id,
             "files": self.files,
@@ -91,12 +93,13 @@ class Landed:
             "start": self.start,
             "stop": self.stop,
         }
-        return Payload(LANDED, {**data, **lateness(late_for, set_aside_for)})
+        return Payload(LANDED, {**data, **lateness(late_for or {}, set_aside_for)})
 
 
-def lateness(late: Sequence[str], set_aside: Sequence[str]) -> dict[str, list[str]]:
-    """What a New record's payload says of lateness: the application keys it is late for, and those that set it aside."""
-    return {name: list(keys) for name, keys in (("late", late), ("set_aside", set_aside)) if keys}
+def lateness(late: Mapping[str, int], set_aside: Sequence[str]) -> dict[str, Any]:
+    """What a New record's payload says of lateness: serving epochs by application key, and the keys that set the item aside."""
+    marks = {"late": dict(late), "set_aside": list(set_aside)}
+    return {name: value for name, value in marks.items() if value}
 
 
 @dataclass(frozen=True)
@@ -137,22 +140,25 @@ class Item:
         """The item after one more record."""
         return Item(self.key, (*self.records, record))
 
-    def blocker(self, serving_epoch: int = 0) -> Record | None:
-        """The earliest record that blocks the item; None where nothing does.
+    def blocker(self, serving: Mapping[str, int] = NO_EPOCHS) -> Record | None:
+        """The earliest record that blocks the item; None where nothing does."""
+        return next(self.open_records(serving), None)
 
-        A Processing blocks until a Processed, Failed or Resolved points at it, a Failed until a Resolved does. Records of
-        an epoch below `serving_epoch` are superseded and block nothing.
+    def open_records(self, serving: Mapping[str, int] = NO_EPOCHS) -> Iterator[Record]:
+        """The records that block the item, in order.
+
+        A Processing blocks until a Processed, Failed or Resolved points at it, a Failed until a Resolved does. `serving`:
+        serving epochs by application key; an application's records of an earlier epoch are superseded and block nothing.
         """
         consumed = {record.previous for record in self.records if record.state is not State.SKIPPED}
         resolved = {record.previous for record in self.records if record.state is State.RESOLVED}
         for record in self.records:
-            if record.epoch is not None and record.epoch < serving_epoch:
+            if record.epoch is not None and record.epoch < serving.get(record.application.key, 0):
                 continue
             open_processing = record.state is State.PROCESSING and record.record_id not in consumed
             open_failure = record.state is State.FAILED and record.record_id not in resolved
             if open_processing or open_failure:
-                return record
-        return None
+                yield record
 
     def processed_by(self, application: Application, serving_epoch: int = 0) -> Record | None:
         """The newest Processed record of an application, of an epoch not below `serving_epoch`; None if it is not done."""
@@ -171,9 +177,15 @@ class Item:
                 return record
         return None
 
-    def is_late_for(self, application: Application) -> bool:
-        """Whether the item arrived behind the watermark of an application's feed."""
-        return any(application.key in record.data.get("late", ()) for record in self.records if record.state is State.NEW)
+    def late_epoch(self, application: Application) -> int | None:
+        """The newest serving epoch in which the item was behind an application's watermark; None if it never was."""
+        marks = [record.data.get("late", {}).get(application.key) for record in self.records if record.state is State.NEW]
+        return max((mark for mark in marks if mark is not None), default=None)
+
+    def is_late_for(self, application: Application, serving_epoch: int = 0) -> bool:
+        """Whether the item arrived behind the watermark of an application's feed, in an epoch that still serves."""
+        epoch = self.late_epoch(application)
+        return epoch is not None and epoch >= serving_epoch
 
     def is_set_aside_for(self, application: Application) -> bool:
         """Whether the item, late for an application, waits for the operator and not to be appended.
@@ -181,7 +193,7 @@ class Item:
         The newest record that calls it late decides: a policy that the feed was given since changes nothing.
         """
         for record in reversed(self.records):
-            if record.state is State.NEW and application.key in record.data.get("late", ()):
+            if record.state is State.NEW and application.key in record.data.get("late", {}):
                 return application.key in record.data.get("set_aside", ())
         return False
 

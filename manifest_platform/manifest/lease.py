@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from uuid import uuid4
 
@@ -31,7 +32,7 @@ def write_lease(
     store: Store, partition: str, application: Application, feed: str, lease: LeaseState, writes: Sequence[Write] = ()
 ) -> LeaseState:
     """Puts a lease's row over the version it was read at, together with other writes; returns it with its new version."""
-    own = Put(lease_key(application, feed), lease.to_dict(), lease.version)
+    own = Put(lease_key(application, feed), lease.to_dict(), lease.version, lasting=True)
     transact_once(store, partition, [own, *writes], mark="nonce")
     return dataclasses.replace(lease, version=lease.version + 1)
 
@@ -40,8 +41,9 @@ class Lease:
     """The right of one worker to work on (application, feed). A context manager: leaving it gives the lease back.
 
     A heartbeat at a third of the duration extends it, on a thread of its own. `lost` is set as soon as the worker can
-    know that it does not hold the lease any more; `token` tells this grant from every other. `settled`: whether the item that
-    the holder before left behind is known to be ended.
+    know that it does not hold the lease any more, and what it does under `cancelling` is stopped then; `token` tells this
+    grant from every other. `settled`: whether the item that the holder before left behind is known to be ended. `given_back`:
+    the lease's row since it was given back.
     """
 
     def __init__(
@@ -57,11 +59,13 @@ class Lease:
         self.application, self.feed = application, feed
         self.lost = threading.Event()
         self.settled = state.current is None
+        self.given_back: LeaseState | None = None
         self._store, self._partition, self._clock, self._duration = store, partition, clock, duration
         self._state = state
         self._unclear: LeaseState | None = None
         self._lock = threading.Lock()
         self._stopped = threading.Event()
+        self._cancels: list[Callable[[], object]] = []
         self._thread = threading.Thread(target=self._beat, name=f"heartbeat {application.key} {feed}", daemon=True)
         self._thread.start()
 
@@ -78,7 +82,41 @@ class Lease:
     def check(self) -> None:
         """Raises LeaseLost if the lease is known to be lost."""
         if self.lost.is_set():
-            raise LeaseLost(f"the lease of {self.application.key} on feed {self.feed} (token {self.token}) is lost")
+            raise LeaseLost(f"{self._name} is lost")
+
+    @contextmanager
+    def cancelling(self, cancel: Callable[[], object]) -> Generator[None]:
+        """Has `cancel` called, from another thread, once the lease is lost and as long as the block runs. Raises LeaseLost.
+
+        For work that does not look at `lost` by itself: a Spark job, a statement of the warehouse.
+        """
+        self._cancels.append(cancel)
+        try:
+            self.check()
+            yield
+        except LeaseLost:
+            raise
+        except Exception as error:
+            if self.lost.is_set():
+                raise LeaseLost(f"{self._name} was lost, so the work was cancelled") from error
+            raise
+        finally:
+            self._cancels.remove(cancel)
+
+    def _lose(self) -> None:
+        self.lost.set()
+        self._cancel()
+
+    def _cancel(self) -> None:
+        for cancel in list(self._cancels):
+            try:
+                cancel()
+            except Exception:
+                log.exception("%s was lost, and its work could not be cancelled", self._name)
+
+    @property
+    def _name(self) -> str:
+        return f"the lease of {self.application.key} on feed {self.feed} (token {self.token})"
 
     def transact(self, writes: list[Write], current: str | None = None) -> None:
         """Writes under the lease: on condition that its row is still this grant's. `current` becomes the claimed item.
@@ -112,12 +150,18 @@ class Lease:
             try:
                 self._read_back()
                 self._write(expire(self._state, self._clock()), [])
+                self.given_back = self._state
             except StoreError as error:
                 log.warning("lease of %s not given back, it runs out by itself: %s", self.application.key, error)
             except LeaseLost:
                 return
             finally:
                 self.lost.set()
+
+    def leave(self) -> None:
+        """Ends the heartbeat and lets the lease run out by itself: another process works on under its token."""
+        self._stopped.set()
+        self._thread.join()
 
     def __enter__(self) -> Lease:
         return self
@@ -131,7 +175,7 @@ class Lease:
             self._state = write_lease(self._store, self._partition, self.application, self.feed, state, writes)
         except ConditionFailed as error:
             if any(write.sort == lease_key(self.application, self.feed) for write in error.failed):
-                self.lost.set()
+                self._lose()
                 self.check()
             raise
         except OutcomeUnknown:
@@ -149,13 +193,14 @@ class Lease:
     def _beat(self) -> None:
         pause = self._duration.total_seconds() / HEARTBEATS_PER_DURATION
         while not self._stopped.wait(pause):
+            if self.lost.is_set():
+                self._cancel()  # again, for work may have been about to begin when it was cancelled
+                continue
             try:
                 self.heartbeat()
             except LeaseLost as error:
                 log.error("%s", error)
-                return
             except StoreError as error:
                 log.warning("heartbeat of %s failed, trying again: %s", self.application.key, error)
                 if not self._state.is_live(self._clock()):
-                    self.lost.set()
-                    return
+                    self._lose()

@@ -6,7 +6,6 @@ Belongs here: the operations, each a read of what it needs, a pure transition an
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,26 +14,29 @@ from typing import Literal
 from uuid import uuid4
 
 from manifest_platform.manifest import transitions
+from manifest_platform.manifest.archive import Place
 from manifest_platform.manifest.dataset import (
-    INCREMENTAL,
     PASSED,
     Abandoned,
     Blocked,
-    FeedState,
     Idle,
     Judgement,
+    Jumped,
     LeaseState,
-    Ready,
     Standing,
     Step,
     StepState,
     Verdict,
     blocked,
+    choose,
+    choose_full,
     judge,
+    passed,
+    verdict_on,
 )
 from manifest_platform.manifest.item import Item, ItemKey, Landed, check_key_text
 from manifest_platform.manifest.lease import Lease, write_lease
-from manifest_platform.manifest.records import EVERYONE, Application, Payload, Record, Stamp, State
+from manifest_platform.manifest.records import EVERYONE, LANDED, Application, Payload, Record, Stamp, State
 from manifest_platform.manifest.store import ABSENT, MAX_WRITES, ConditionFailed, Put, Row, Store, Write, transact_once
 from manifest_platform.manifest.transitions import Claim, Failure, Refused
 
@@ -42,7 +44,7 @@ PAGE = 500
 FIRST_PAGE = 40
 """Rows that hold the watermark's item and the next, mostly: a step needs no more of a long backlog."""
 RETRIES = 20
-DISCOVERY = Application("discover")
+DISCOVERY, OPERATOR = Application("discover"), Application("operator")
 
 
 class UnknownItem(Refused):
@@ -79,7 +81,8 @@ class Survey:
 class Manifest:
     """The manifest of one dataset over a store. Safe to share between threads.
 
-    `feeds` declares the steps of each feed; `author` names the program (and its version) in every record it writes. Raises
+    `feeds` declares the steps of each feed; `author` names the program (and its version) in every record it writes;
+    `read_archived` reads the records of an item that were archived, so that they are as if still there. Raises
     InvalidKey for a feed or application that keys cannot hold, ValueError for a step declared twice.
     """
 
@@ -91,12 +94,15 @@ class Manifest:
         author: str,
         run_id: str | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        read_archived: Callable[[ItemKey, Place], Sequence[Record]] | None = None,
     ):
         self.store, self.dataset, self.author, self.run_id = store, dataset, author, run_id
+        self._read_archived = read_archived
         self.feeds = {feed: tuple(steps) for feed, steps in feeds.items()}
         self._clock = clock
-        self._confirmed: dict[ItemKey, str] = {}
+        self._confirmed: dict[ItemKey, str | None] = {}
         self._uris: dict[tuple[str, str], str] = {}
+        self._leases: dict[tuple[str, str], Lease] = {}
         for feed, steps in self.feeds.items():
             check_key_text("feed", feed)
             names = [step.application.key for step in steps]
@@ -104,6 +110,21 @@ class Manifest:
                 check_key_text("application", name)
             if len(set(names)) < len(names):
                 raise ValueError(f"feed {feed} declares a step twice: {', '.join(names)}")
+        for feed, steps in self.feeds.items():
+            for step in steps:
+                self._check_full(feed, step)
+
+    def _check_full(self, feed: str, step: Step) -> None:
+        """Raises ValueError for a step of snapshots that is not its application's only one, or covers what is not in order."""
+        name = step.application.key
+        orders = {other: one.order for other, steps in self.feeds.items() for one in steps if one.application.key == name}
+        if step.order == "full" and list(orders.values()).count("full") > 1:
+            raise ValueError(f"{name} loads snapshots of several feeds: one is allowed")
+        if step.covers and step.order != "full":
+            raise ValueError(f"feed {feed}: only a step of order 'full' covers feeds, and {name} is {step.order!r}")
+        for other in step.covers:
+            if orders.get(other) != "strict":
+                raise ValueError(f"feed {feed} covers {other}, which {name} does not work on in strict order")
 
     def step(self, feed: str, application: str) -> Step:
         """The declared step of an application on a feed. Raises Refused for one that is not declared."""
@@ -125,7 +146,7 @@ class Manifest:
         rows = self.store.query(self.dataset, transitions.records_prefix(key.feed, key.position))
         if not rows:
             raise UnknownItem(f"dataset {self.dataset} has no item {key.id} in feed {key.feed}; is it discovered yet?")
-        return Item(key, tuple(Record.from_dict(row.data) for row in rows))
+        return self._whole(key, rows)
 
     def history(self, key: ItemKey) -> tuple[Record, ...]:
         """All records of an item, oldest first. Raises UnknownItem."""
@@ -141,20 +162,41 @@ class Manifest:
         row = self.store.get(self.dataset, transitions.lease_key(application, feed))
         return LeaseState.from_dict(row.data, row.version) if row else None
 
-    def items(self, feed: str, after: str = "", page: int = PAGE) -> Iterator[Item]:
-        """The items of a feed in order, from beyond a position on, read page by page; `page`: rows of the first."""
-        prefix = transitions.records_prefix(feed)
-        last = f"{prefix}{after}#~" if after else None
-        for position, rows in groupby(self._pages(prefix, last, page), key=lambda row: _position(row, prefix)):
-            yield Item(ItemKey.at(feed, position), tuple(Record.from_dict(row.data) for row in rows))
+    def items(
+        self, feed: str, after: str = "", page: int = PAGE, reverse: bool = False, archived: bool = True
+    ) -> Iterator[Item]:
+        """The items of a feed in order, from beyond a position on, read page by page; `page`: rows of the first.
 
-    def _pages(self, prefix: str, after: str | None, page: int = PAGE) -> Iterator[Row]:
+        With `reverse` the newest come first, and `after` bounds from above. Without `archived`, items with archived
+        records are left out, and cost no more than their row.
+        """
+        prefix = transitions.records_prefix(feed)
+        bound = f"{prefix}{after}#" if reverse else f"{prefix}{after}#~"
+        pages = self._pages(prefix, bound if after else None, page, reverse)
+        for position, rows in groupby(pages, key=lambda row: _position(row, prefix)):
+            found = list(rows)[:: -1 if reverse else 1]
+            if archived or Place.of(found[0]) is None:
+                yield self._whole(ItemKey.at(feed, position), found)
+
+    def _pages(self, prefix: str, after: str | None, page: int = PAGE, reverse: bool = False) -> Iterator[Row]:
         while True:
-            rows = self.store.query(self.dataset, prefix, after=after, limit=page)
+            rows = self.store.query(self.dataset, prefix, after=after, limit=page, reverse=reverse)
             yield from rows
             if len(rows) < page:
                 return
             after, page = rows[-1].sort, PAGE
+
+    def _whole(self, key: ItemKey, rows: Sequence[Row]) -> Item:
+        """The item of its rows, with those of its records that were archived."""
+        records = tuple(Record.from_dict(row.data) for row in rows)
+        place = Place.of(rows[0])
+        if place is None:
+            return Item(key, records)
+        if self._read_archived is None:
+            raise Refused(
+                f"{key.name}: its records are archived in {place.uri}, and this program was given no way to read them"
+            )
+        return Item(key, (*self._read_archived(key, place), *records[1:]))
 
     def newest(self, feed: str, limit: int) -> list[Record]:
         """The records of the newest items of a feed, newest first, at most `limit`: one query."""
@@ -173,14 +215,19 @@ class Manifest:
             raise Refused(f"{sort} names {len(positions)} items; give the URI: {uris}")
         return ItemKey.at(feed, positions[0])
 
+    def serving_epochs(self, feed: str) -> dict[str, int]:
+        """The epoch from which on work counts on a feed, by application key of its ordered steps."""
+        return transitions.serving_epochs(feed, self.steps(feed), self._states(feed))
+
     # What is next
 
     def next(self, feed: str, application: str, holding: bool = False) -> Verdict:
         """What a step may do next on a feed: Ready(item), Blocked(item, reason), Abandoned(item) or Idle.
 
-        An ordered step gets the earliest item that is not done, or nothing: one query from its swept watermark on. An
-        unordered one gets its earliest waiting item that nothing blocks. `holding`: the caller holds the lease and has no
-        claim of its own open, so an open Processing of the step is a dead worker's and comes back as Abandoned.
+        A strict step gets the earliest item that is not done, or nothing: one query from its swept watermark on. A step that
+        loads snapshots gets the one that a full load was begun for. An unordered one gets its earliest waiting item that
+        nothing blocks. `holding`: the caller holds the lease and has no claim of its own open, so an open Processing of the
+        step is a dead worker's and comes back as Abandoned.
         """
         step = self.step(feed, application)
         if step.order == "any":
@@ -188,11 +235,17 @@ class Manifest:
         lost = 0
         while lost < RETRIES:
             state = self.state(step.application)
+            if step.order == "full":
+                return choose_full(step, state, self._begun(state, feed), holding)
             found = self._next_strict(step, state, feed, holding)
-            if not isinstance(found, Item):
+            if not isinstance(found, Jumped):
                 return found
-            lost += not self._sweep(found, step, state)
+            lost += not self._sweep(found.item, step, state)
         raise Refused(f"{application} on feed {feed}: the watermark moved {RETRIES} times while looking; try again")
+
+    def _begun(self, state: StepState, feed: str) -> Item | None:
+        """The snapshot that a full load was begun for."""
+        return self.item(ItemKey.at(feed, state.full)) if state.full else None
 
     def _next_any(self, step: Step, feed: str, holding: bool) -> Verdict:
         stuck: Blocked | None = None
@@ -200,38 +253,17 @@ class Manifest:
             judged = judge(item, step, StepState().feed(feed))
             if judged.standing in PASSED:
                 continue
-            verdict = _verdict(item, judged, step, StepState(), holding)
+            verdict = verdict_on(item, judged, step, StepState(), holding)
             if not isinstance(verdict, Blocked):
                 return verdict
             stuck = stuck or verdict
         return stuck or Idle()
 
-    def _next_strict(self, step: Step, state: StepState, feed: str, holding: bool) -> Verdict | Item:
+    def _next_strict(self, step: Step, state: StepState, feed: str, holding: bool) -> Verdict | Jumped:
         """The verdict under one reading of the state; or an item that the watermark jumped, to be marked late first."""
-        if state.mode != INCREMENTAL:
-            item = next(self.items(feed, after=state.feed(feed).watermark), None)
-            judged = Judgement(Standing.MODE, f"{step.application.key} is in mode {state.mode}: other feeds wait")
-            return blocked(item, judged) if item else Idle()
         standing = state.feed(feed)
-        late = self._next_late(step, state, feed, holding) if standing.late else None
-        for item in self.items(feed, after=standing.swept, page=FIRST_PAGE):
-            judged = judge(item, step, standing)
-            if item.key.position <= standing.watermark:
-                if judged.standing not in PASSED and not item.is_late_for(step.application):
-                    return item
-            elif late:
-                return late
-            elif judged.standing not in PASSED:
-                return _verdict(item, judged, step, state, holding)
-            standing = _passed(standing, item, judged)
-        return late or Idle()
-
-    def _next_late(self, step: Step, state: StepState, feed: str, holding: bool) -> Verdict | None:
-        for item in self._pending(step, feed):
-            judged = judge(item, step, state.feed(feed))
-            if judged.standing not in PASSED:
-                return _verdict(item, judged, step, state, holding)
-        return None
+        late = self._pending(step, feed) if standing.late else ()
+        return choose(step, state, feed, late, self.items(feed, after=standing.swept, page=FIRST_PAGE), holding)
 
     def _sweep(self, item: Item, step: Step, state: StepState) -> bool:
         """Marks an item late; False if the state or the item changed meanwhile, so that one looks again."""
@@ -242,9 +274,14 @@ class Manifest:
         return True
 
     def _pending(self, step: Step, feed: str) -> Iterator[Item]:
-        prefix = transitions.pending_prefix(step.application, feed)
+        return (self.item(key) for key in self.pending(feed, step.application.key))
+
+    def pending(self, feed: str, application: str) -> Iterator[ItemKey]:
+        """The keys of the items that have a waiting row of a step, in order: those that an unordered step may work on, or
+        late ones for a strict step; read page by page."""
+        prefix = transitions.pending_prefix(self.step(feed, application).application, feed)
         for row in self._pages(prefix, None):
-            yield self.item(ItemKey.at(feed, row.sort.removeprefix(prefix)))
+            yield ItemKey.at(feed, row.sort.removeprefix(prefix))
 
     def any_pending(self, feed: str, application: str) -> bool:
         """Whether any item waits for an unordered step, blocked or not: one query."""
@@ -272,21 +309,24 @@ class Manifest:
         Quarantined items are among them, with their standing; skipped ones are not.
         """
         step = self.step(feed, application)
-        state = self.state(step.application).feed(feed)
-        strict = step.order == "strict"
-        seen: set[ItemKey] = set()
-        if not strict or state.late:
+        state = self.state(step.application)
+        if step.order == "full":
+            if begun := self._begun(state, feed):
+                yield begun, judge(begun, step, state.seen_by(step, feed))
+            return
+        standing, seen = state.feed(feed), set()
+        if step.order == "any" or standing.late:
             for item in self._pending(step, feed):
                 seen.add(item.key)
-                judged = judge(item, step, state)
+                judged = judge(item, step, standing)
                 if judged.standing not in PASSED:
                     yield item, judged
-        if strict:
-            for item in self.items(feed, after=state.swept):
-                judged = judge(item, step, state)
+        if step.order == "strict":
+            for item in self.items(feed, after=standing.swept):
+                judged = judge(item, step, standing)
                 if judged.standing not in PASSED and item.key not in seen:
                     yield item, judged
-                state = _passed(state, item, judged)
+                standing = passed(standing, item, judged)
 
     def survey(self, feed: str, application: str) -> Survey:
         """A feed's state for people, folded from its backlog."""
@@ -304,8 +344,11 @@ class Manifest:
 
     # Discovery
 
-    def known(self, feed: str, keys: Sequence[ItemKey]) -> dict[str, str]:
-        """Which of the items the manifest has: their checksums by id. What it has once confirmed costs no request."""
+    def known(self, feed: str, keys: Sequence[ItemKey]) -> dict[str, str | None]:
+        """Which of the items the manifest has: their checksums by id, None where it knows none.
+
+        What it has once confirmed costs no request.
+        """
         unheard = [key.sort for key in keys if (feed, key.sort) not in self._uris]
         if unheard:
             self._learn(feed, min(unheard), max(unheard))
@@ -321,7 +364,7 @@ class Manifest:
         row = self.store.get(self.dataset, transitions.looks_key(feed))
         version = row.version if row else ABSENT
         try:
-            write = Put(transitions.looks_key(feed), {name: dict(look) for name, look in looks.items()}, version)
+            write = Put(transitions.looks_key(feed), {name: dict(look) for name, look in looks.items()}, version, lasting=True)
             self.store.transact(self.dataset, [write], str(uuid4()))
         except ConditionFailed:
             return
@@ -353,7 +396,7 @@ class Manifest:
     def _compare(self, found: Landed) -> Discovered:
         if found.key not in self._confirmed:
             return Discovered(found, "moved", self._uris[found.key.feed, found.key.sort])
-        return Discovered(found, "known" if self._confirmed[found.key] == found.checksum else "changed")
+        return Discovered(found, "known" if self._confirmed[found.key] in (None, found.checksum) else "changed")
 
     def _learn(self, feed: str, first: str, last: str) -> None:
         """Remembers the items from one sort key to another, every id of each: an item never goes away."""
@@ -362,10 +405,10 @@ class Manifest:
             key = ItemKey.at(feed, _position(row, prefix))
             if key.sort > last:
                 break
-            if row.data["state"] == State.NEW and key not in self._confirmed:
-                self._remember(key, row.data["payload"]["data"]["checksum"])
+            if self._confirmed.get(key) is None:
+                self._remember(key, _landed_checksum(row))
 
-    def _remember(self, key: ItemKey, checksum: str) -> None:
+    def _remember(self, key: ItemKey, checksum: str | None) -> None:
         self._confirmed[key] = checksum
         self._uris.setdefault((key.feed, key.sort), key.id)
 
@@ -394,17 +437,24 @@ class Manifest:
     # Working
 
     def acquire(self, feed: str, application: str, holder: str, duration: timedelta) -> Lease:
-        """Takes the lease of a step on a feed, with a heartbeat. Raises LeaseBusy while another's is live."""
+        """Takes the lease of a step on a feed, with a heartbeat. Raises LeaseBusy while another's is live.
+
+        One that this object gave back is taken again without a look at it first: mostly nobody else had it meanwhile.
+        """
         step = self.step(feed, application)
         for _ in range(RETRIES):
             stamp = self._stamp()
-            before = self.lease(step.application, feed)
+            former = self._leases.pop((application, feed), None)
+            given_back = former.given_back if former else None
+            before = given_back or self.lease(step.application, feed)
             after = transitions.acquire(step.application, feed, before, holder, stamp, duration)
             try:
                 held = write_lease(self.store, self.dataset, step.application, feed, after)
             except ConditionFailed:
                 continue
-            return Lease(self.store, self.dataset, step.application, feed, held, duration, self._clock)
+            lease = Lease(self.store, self.dataset, step.application, feed, held, duration, self._clock)
+            self._leases[application, feed] = lease
+            return lease
         raise Refused(f"{application} on feed {feed}: lost the race for the lease {RETRIES} times; try again")
 
     def end_leases(self, run_id: str) -> int:
@@ -428,7 +478,8 @@ class Manifest:
             return None
         step = self.step(lease.feed, lease.application.key)
         item = self.item(ItemKey.at(lease.feed, lease.current))
-        blocker = item.blocker(self.state(step.application).feed(lease.feed).serving_epoch)
+        serving = self.state(step.application).seen_by(step, lease.feed).serving_epoch
+        blocker = item.blocker({step.application.key: serving})
         if blocker and blocker.state is State.PROCESSING and blocker.application.key == step.application.key:
             return Abandoned(item, blocker)
         lease.settled = True
@@ -448,7 +499,7 @@ class Manifest:
         if unsettled:
             raise Refused(f"{unsettled.item.key.name} is unsettled: adopt or abandon it before the next claim")
         claims, writes = transitions.claim(items, step, state or StepState(), lease.token, self._stamp())
-        current = claims[0].item.key.position if step.order == "strict" else None
+        current = claims[0].item.key.position if step.ordered else None
         lease.transact(writes, current)
         return claims
 
@@ -459,6 +510,10 @@ class Manifest:
     def fail(self, held: Claim, failure: Failure) -> Record:
         """Ends a claim badly. A passing fault is resolved by the step's policy in the same transaction. Raises ClaimLost."""
         return self._end(held, lambda item, _state, stamp: transitions.fail(item, held, failure, stamp))
+
+    def defer(self, held: Claim, reason: str) -> Record:
+        """Ends a claim on an item that the sink is past: it is late from now on, by the step's policy. Raises ClaimLost."""
+        return self._end(held, lambda item, state, stamp: transitions.defer(item, held, state, reason, stamp))
 
     def adopt(self, lease: Lease, abandoned: Abandoned, epoch: int, payload: Payload) -> Record:
         """Completes what a dead worker had committed, in the ledger's epoch, while this worker holds the lease."""
@@ -522,7 +577,7 @@ class Manifest:
             raise Refused(f"{application.key} is a step of feed {key.feed}: it works by claims, under its lease")
 
         def writes(item: Item) -> list[Write]:
-            blocker = item.blocker(self._serving_epoch(key.feed))
+            blocker = item.blocker(transitions.serving_epochs(key.feed, steps, self._states(key.feed)))
             if blocker:
                 raise Refused(f"{key.name} is blocked: {blocker.application.key} is {blocker.state}")
             return transitions.output(item, application, payload, steps, self._stamp())
@@ -534,10 +589,8 @@ class Manifest:
     def resolve(self, key: ItemKey, reason: str) -> Record:
         """Frees a failed item for another attempt. Raises Refused if it is not blocked or is being worked on."""
 
-        def writes(item: Item) -> list[Write]:
-            return transitions.resolve(item, reason, self._stamp(), self._serving_epoch(key.feed))
-
-        return self._operate(key, writes)
+        steps = self.steps(key.feed)
+        return self._operate(key, lambda item: transitions.resolve(item, reason, steps, self._states(key.feed), self._stamp()))
 
     def skip(self, key: ItemKey, reason: str, application: str = EVERYONE) -> Record:
         """Tells an application to pass over an item. Raises Refused if it is done or being worked on."""
@@ -558,6 +611,42 @@ class Manifest:
             key, lambda item: transitions.unskip(item, reason, steps, self._states(key.feed), DISCOVERY, self._stamp())
         )
 
+    # Full loads
+
+    def begin_full_load(self, key: ItemKey, application: str, reason: str) -> Record:
+        """Begins a full load of a snapshot: a new epoch. All other feeds of the application are held until it is loaded.
+
+        One conditional write, whatever the number of items. Raises Refused while another is in progress, and for a snapshot
+        that is not ready or names no stop time.
+        """
+        step = self.step(key.feed, application)
+
+        def writes(item: Item) -> list[Write]:
+            state = self.state(step.application)
+            return transitions.begin_full_load(item, step, state, reason, OPERATOR, self._stamp())
+
+        return self._operate(key, writes)
+
+    def cancel_full_load(self, lease: Lease, reason: str) -> Record:
+        """Ends the full load in progress, under the lease of its feed: what was done before counts on.
+
+        What a former holder began must be settled with the sink before. Raises Refused if nothing is in progress or somebody
+        works on the snapshot, LeaseLost.
+        """
+        step = self.step(lease.feed, lease.application.key)
+        for _ in range(RETRIES):
+            state = self.state(step.application)
+            item = self._begun(state, lease.feed)
+            if item is None:
+                raise Refused(f"{step.application.key} is loading nothing in full: there is nothing to cancel")
+            writes = transitions.cancel_full_load(item, step, state, reason, OPERATOR, self._stamp())
+            try:
+                lease.transact(writes)
+            except ConditionFailed:
+                continue
+            return _record(writes[0])
+        raise Refused(f"the state of {step.application.key} changed {RETRIES} times while cancelling; try again")
+
     def _operate(self, key: ItemKey, writes_of: Callable[[Item], list[Write]]) -> Record:
         for _ in range(RETRIES):
             writes = writes_of(self.item(key))
@@ -566,16 +655,13 @@ class Manifest:
             except ConditionFailed:
                 continue
             return _record(writes[0])
-        raise Refused(f"{key.name}: its records changed {RETRIES} times; try again")
+        raise Refused(f"{key.name}: it changed {RETRIES} times, or a row beside it is wrong: see manifest-platform doctor")
 
     # Writing
 
     def _states(self, feed: str) -> dict[str, StepState]:
         """The states of a feed's ordered steps."""
-        return {step.application.key: self.state(step.application) for step in self.steps(feed) if step.order == "strict"}
-
-    def _serving_epoch(self, feed: str) -> int:
-        return max((state.feed(feed).serving_epoch for state in self._states(feed).values()), default=0)
+        return {step.application.key: self.state(step.application) for step in self.steps(feed) if step.ordered}
 
     def _stamp(self) -> Stamp:
         return Stamp(self.author, self.run_id, self._clock())
@@ -583,6 +669,12 @@ class Manifest:
     def _write(self, writes: list[Write]) -> None:
         """Transacts writes that begin with a record, which is recognised where the answer was unclear."""
         transact_once(self.store, self.dataset, writes, mark="record_id")
+
+
+def _landed_checksum(row: Row) -> str | None:
+    """The checksum in a record that registered a directory; None for any other, and so for items of other manifests."""
+    payload = row.data["payload"]
+    return payload["data"]["checksum"] if payload and payload["schema"] == LANDED else None
 
 
 def _position(row: Row, prefix: str) -> str:
@@ -593,23 +685,6 @@ def _record(write: Write) -> Record:
     if not isinstance(write, Put):
         raise TypeError(f"the first write of a transition is its record, not {write}")
     return Record.from_dict(write.data)
-
-
-def _passed(feed: FeedState, item: Item, judged: Judgement) -> FeedState:
-    """The feed as the item after this one meets it: where a passed item's window stops, the next may start."""
-    if judged.standing in PASSED and item.landed and item.key.position > feed.watermark:
-        return dataclasses.replace(feed, stop=item.landed.stop)
-    return feed
-
-
-def _verdict(item: Item, judged: Judgement, step: Step, state: StepState, holding: bool) -> Verdict:
-    if judged.standing is Standing.READY:
-        return Ready(item, state)
-    record = judged.record
-    own = record is not None and record.application.key == step.application.key
-    if holding and own and judged.standing is Standing.PROCESSING:
-        return Abandoned(item, record)
-    return blocked(item, judged)
 
 
 def _lateness(key: ItemKey, steps: Sequence[Step], states: Mapping[str, StepState]) -> Literal["new", "late", "quarantined"]:

@@ -6,6 +6,7 @@ add up to is in `item`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,13 +18,16 @@ EVERYONE = "*"
 """Application name of a Skipped record that stops every application."""
 
 LANDED = "iglu:com.manifest_platform/landed/jsonschema/1-0-0"
-"""New: {uri, files, bytes, checksum, start, stop, late?: [application keys], set_aside?: [those that do not append]}."""
+"""New: {uri, files, bytes, checksum, start, stop, late?: {application key: epoch}, set_aside?: [those that do not append]}."""
 OUTPUT = "iglu:com.manifest_platform/output/jsonschema/1-0-0"
 """Processed: {listing?, rows, bytes, …}: what the application made of the item."""
 FAILURE = "iglu:com.manifest_platform/failure/jsonschema/1-0-0"
 """Failed: {kind: permanent | transient | lease_expired, message, exception?, traceback?}."""
 REASON = "iglu:com.manifest_platform/reason/jsonschema/1-0-0"
-"""Resolved, Skipped, New after the first: {reason, automatic?, late?, set_aside?, keeps_skips?}."""
+"""Resolved, Skipped, New after the first: {reason, automatic?, late?, set_aside?, keeps_skips?, full_load?}.
+
+`full_load`: `begun` or `cancelled`, on a snapshot.
+"""
 
 
 class State(StrEnum):
@@ -37,6 +41,7 @@ class State(StrEnum):
     SKIPPED = "Skipped"
 
 
+_STATES = tuple(str(state) for state in State)
 _PREVIOUS: dict[State, tuple[State, ...]] = {
     State.NEW: (),
     State.PROCESSING: (State.NEW,),
@@ -45,6 +50,10 @@ _PREVIOUS: dict[State, tuple[State, ...]] = {
     State.RESOLVED: (State.FAILED, State.PROCESSING),
 }
 _NEEDS_PREVIOUS = {State.PROCESSED, State.FAILED, State.RESOLVED}
+
+
+class InvalidRecord(ValueError):
+    """A stored form that is no record's; names every attribute that is missing or wrong."""
 
 
 class CouplingViolation(ValueError):
@@ -146,16 +155,84 @@ class Record:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Record:
-        """The record of its stored form."""
-        payload = data["payload"]
-        fields: dict[str, Any] = {
-            **data,
-            "state": State(data["state"]),
-            "application": Application(**data["application"]),
-            "timestamp": parse_time(data["timestamp"]),
-            "payload": Payload(payload["schema"], payload["data"]) if payload else None,
-        }
-        return cls(**fields)
+        """The record of its stored form; attributes that may be null may be absent, others than a record's are ignored.
+
+        Raises InvalidRecord with everything that is missing or wrong.
+        """
+        if wrong := _wrong(data):
+            name = f"record {data.get('record_id')} of {data.get('item')}"
+            raise InvalidRecord(f"{name} is not as a record is stored: {'; '.join(wrong)}")
+        application, payload = data["application"], data.get("payload")
+        return cls(
+            item=data["item"],
+            sequence=data["sequence"],
+            record_id=data["record_id"],
+            state=State(data["state"]),
+            application=Application(application["name"], application.get("version") or "", application.get("instance")),
+            author=data["author"],
+            timestamp=parse_time(data["timestamp"]),
+            previous=data.get("previous"),
+            run_id=data.get("run_id"),
+            epoch=data.get("epoch"),
+            token=data.get("token"),
+            payload=Payload(payload["schema"], payload["data"]) if payload else None,
+        )
+
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_TYPES: dict[str, dict[str, tuple[type, bool]]] = {
+    "": {
+        "item": (str, True),
+        "sequence": (int, True),
+        "record_id": (str, True),
+        "previous": (str, False),
+        "state": (str, True),
+        "application": (dict, True),
+        "author": (str, True),
+        "run_id": (str, False),
+        "timestamp": (str, True),
+        "epoch": (int, False),
+        "token": (int, False),
+        "payload": (dict, False),
+    },
+    "application": {"name": (str, True), "version": (str, False), "instance": (str, False)},
+    "payload": {"schema": (str, True), "data": (dict, True)},
+}
+"""Of a stored record and its parts: each attribute's type, and whether it must be there."""
+
+
+def _wrong(data: dict[str, Any]) -> list[str]:
+    """What is missing or wrong in a stored record, in the order of its attributes."""
+    found = _ill_typed(data, "")
+    for part in ("application", "payload"):
+        if isinstance(data.get(part), dict):
+            found += _ill_typed(data[part], part)
+    for name in ("record_id", "previous"):
+        if isinstance(data.get(name), str) and not _UUID.fullmatch(data[name]):
+            found.append(f"{name} {data[name]!r} is no UUID")
+    if isinstance(data.get("state"), str) and data["state"] not in _STATES:
+        found.append(f"state {data['state']!r} is none of {', '.join(_STATES)}")
+    if isinstance(data.get("timestamp"), str) and not _is_time(data["timestamp"]):
+        found.append(f"timestamp {data['timestamp']!r} is no time with its zone, as 2026-01-31T12:00:00.000000Z")
+    return found
+
+
+def _ill_typed(data: dict[str, Any], part: str) -> list[str]:
+    found = []
+    for name, (kind, required) in _TYPES[part].items():
+        value = data.get(name)
+        if type(value) is not kind and (required or value is not None):
+            where = f"{part}.{name}" if part else name
+            what = "is missing" if value is None else f"{value!r} is no {kind.__name__}"
+            found.append(f"{where} {what}")
+    return found
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return parse_time(text).tzinfo is not None
+    except ValueError:
+        return False
 
 
 def coupling_problem(record: Record, others: Iterable[Record]) -> str | None:

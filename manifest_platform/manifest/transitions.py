@@ -14,7 +14,18 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from manifest_platform.manifest.dataset import INCREMENTAL, PASSED, LeaseState, Standing, Step, StepState, judge
+from manifest_platform.manifest import payloads
+from manifest_platform.manifest.dataset import (
+    BEYOND_IDS,
+    FULL_LOAD,
+    INCREMENTAL,
+    PASSED,
+    LeaseState,
+    Standing,
+    Step,
+    StepState,
+    judge,
+)
 from manifest_platform.manifest.item import Item, ItemKey, Landed, lateness
 from manifest_platform.manifest.records import (
     EVERYONE,
@@ -48,7 +59,8 @@ class LeaseBusy(Refused):
     def __init__(self, application: Application, feed: str, lease: LeaseState):
         self.lease = lease
         super().__init__(
-            f"{application.key} on feed {feed} is held by {lease.holder} until {lease.expires_at:%Y-%m-%d %H:%M:%S %Z}"
+            f"{application.key} on feed {feed} is held by {lease.holder} until {lease.expires_at:%Y-%m-%d %H:%M:%S %Z}, and"
+            " longer while it lives: wait, and see manifest-platform status"
         )
 
 
@@ -64,7 +76,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why an attempt failed. Kind: `permanent` waits for a person; `transient` and `lease_expired` are retried, bounded."""
+    """Why an attempt failed. Kind: `permanent` waits for a person; `transient` and `lease_expired` are retried, bounded.
+
+    A sink that is past the item answers `behind`: no failure of it, so `defer` records that it is late.
+    """
 
     kind: str
     message: str
@@ -114,7 +129,11 @@ def pending_key(application: Application, key: ItemKey) -> str:
 
 
 def put_record(key: ItemKey, record: Record) -> Put:
-    """The conditional append of a record: the next sequence number must be free, so no two writers extend one history."""
+    """The conditional append of a record: the next sequence number must be free, so no two writers extend one history.
+
+    Raises InvalidPayload for a payload that does not fit its schema.
+    """
+    payloads.check(record)
     return Put(record_key(key, record.sequence), record.to_dict(), ABSENT)
 
 
@@ -146,26 +165,39 @@ def _is_behind(key: ItemKey, state: StepState) -> bool:
     return key.position <= state.feed(key.feed).watermark
 
 
-def _quarantining(steps: Sequence[Step]) -> list[str]:
-    return [step.application.key for step in steps if step.late == "quarantine"]
+def _is_late(item: Item, step: Step, state: StepState) -> bool:
+    return item.is_late_for(step.application, state.feed(item.key.feed).serving_epoch)
+
+
+def _late_marks(feed: str, steps: Sequence[Step], states: Mapping[str, StepState]) -> dict[str, Any]:
+    """That an item is behind the watermarks of these steps, and set aside where their policy says so.
+
+    In the epoch that serves, not the newest: what a full load in progress will contain is late no more once it is loaded.
+    """
+    epochs = {step.application.key: states[step.application.key].feed(feed).serving_epoch for step in steps}
+    return lateness(epochs, [step.application.key for step in steps if step.late == "quarantine"])
 
 
 # What is kept beside the log: it follows from an item's records alone, before and after a change
 
 
-def _waits(item: Item, step: Step) -> bool:
+def is_waiting(item: Item, step: Step) -> bool:
     """Whether an item has a waiting row of a step: it may be worked on, or is late for an ordered step and to be appended."""
-    if not item.records or item.skipped_for(step.application) or item.processed_by(step.application):
+    if not item.records or item.skipped_for(step.application):
         return False
     if step.order == "any":
-        return all(item.processed_by(Application(name)) for name in step.upstream)
-    return item.is_late_for(step.application) and not item.is_set_aside_for(step.application)
+        ready = all(item.processed_by(Application(name)) for name in step.upstream)
+        return ready and not item.processed_by(step.application)
+    marked = item.late_epoch(step.application)
+    if marked is None or item.is_set_aside_for(step.application):
+        return False
+    return not item.processed_by(step.application, marked)
 
 
 def _pending_changes(before: Item, after: Item, steps: Sequence[Step]) -> list[Write]:
     writes: list[Write] = []
     for step in steps:
-        waited, waits = _waits(before, step), _waits(after, step)
+        waited, waits = is_waiting(before, step), is_waiting(after, step)
         key = pending_key(step.application, after.key)
         if waits and not waited:
             writes.append(Put(key, {}, ABSENT))
@@ -174,20 +206,23 @@ def _pending_changes(before: Item, after: Item, steps: Sequence[Step]) -> list[W
     return writes
 
 
-def _counter(item: Item, step: Step, state: StepState) -> str | None:
-    """The one counter of an ordered step's feed that counts an item."""
-    if item.processed_by(step.application, state.feed(item.key.feed).serving_epoch):
-        return "applied"
+def counted_as(item: Item, step: Step, state: StepState) -> str | None:
+    """The one counter of an ordered step's feed that counts an item.
+
+    A skip in force counts whatever was done before: so a full load, which ends what counts as applied or late, leaves it be.
+    """
     if item.skipped_for(step.application):
         return "skipped"
-    if item.is_late_for(step.application):
+    if item.processed_by(step.application, state.feed(item.key.feed).serving_epoch):
+        return "applied"
+    if _is_late(item, step, state):
         return "quarantined" if item.is_set_aside_for(step.application) else "late"
     return None
 
 
 def _recount(before: Item, after: Item, step: Step, state: StepState) -> StepState:
     """The state whose counters follow an item's change."""
-    feed, was, now = after.key.feed, _counter(before, step, state), _counter(after, step, state)
+    feed, was, now = after.key.feed, counted_as(before, step, state), counted_as(after, step, state)
     if was and was != now:
         state = state.with_feed(feed, **{was: getattr(state.feed(feed), was) - 1})
     if now and was != now:
@@ -199,7 +234,7 @@ def _recounts(before: Item, after: Item, steps: Sequence[Step], states: Mapping[
     """The writes of the ordered steps' states whose counters an item's change moves."""
     writes: list[Write] = []
     for step in steps:
-        if step.order == "strict":
+        if step.ordered:
             state = states[step.application.key]
             counted = _recount(before, after, step, state)
             if counted != state:
@@ -226,7 +261,8 @@ def discover(
     writes: list[Write] = []
     for found in landed:
         late = [step for step in steps if step.order == "strict" and _is_behind(found.key, states[step.application.key])]
-        payload = found.payload([step.application.key for step in late], _quarantining(late))
+        marks = _late_marks(found.key.feed, late, states)
+        payload = found.payload(marks.get("late"), marks.get("set_aside", ()))
         own = dataclasses.replace(stamp, record_id=str(uuid4()))
         unknown = Item(found.key, ())
         item = append(unknown, State.NEW, application, own, payload=payload)
@@ -246,12 +282,39 @@ def discover(
 def sweep(item: Item, step: Step, state: StepState, application: Application, stamp: Stamp) -> list[Write]:
     """Marks an item late that was registered while the watermark jumped over it."""
     reason = "registered while a later item was being applied"
-    data = {"reason": reason, **lateness([step.application.key], _quarantining([step])), "keeps_skips": True}
+    return _mark_late(item, item, step, state, reason, application, stamp)
+
+
+def defer(item: Item, held: Claim, state: StepState, reason: str, stamp: Stamp) -> list[Write]:
+    """Ends a claim that the sink refused for it is past the item: the item is late, by the step's policy.
+
+    Only a manifest that was set back learns so late where it stands. Raises ClaimLost if the claim was ended.
+    """
+    step, processing = held.step, held.processing
+    _require_open(item, processing)
+    own = dataclasses.replace(stamp, record_id=str(uuid4()))
+    freed = append(
+        item,
+        State.RESOLVED,
+        step.application,
+        own,
+        previous=processing.record_id,
+        epoch=processing.epoch,
+        payload=Payload(REASON, {"reason": reason, "automatic": True}),
+    )
+    writes = _mark_late(item, freed, step, state, reason, step.application, stamp)
+    return [*writes, put_record(item.key, freed.records[-1])]
+
+
+def _mark_late(
+    before: Item, item: Item, step: Step, state: StepState, reason: str, application: Application, stamp: Stamp
+) -> list[Write]:
+    data = {"reason": reason, **_late_marks(item.key.feed, [step], {step.application.key: state}), "keeps_skips": True}
     marked = append(item, State.NEW, application, stamp, payload=Payload(REASON, data))
     return [
         put_record(item.key, marked.records[-1]),
-        *_pending_changes(item, marked, [step]),
-        put_state(step.application, _recount(item, marked, step, state)),
+        *_pending_changes(before, marked, [step]),
+        put_state(step.application, _recount(before, marked, step, state)),
     ]
 
 
@@ -275,32 +338,34 @@ def claim(items: Sequence[Item], step: Step, state: StepState, token: int, stamp
     An ordered step's claim also rests on the state that chose the item: mode, epoch and watermark are still those. Raises
     Refused for an item that is not ready, by the same rules that choose one.
     """
-    strict = step.order == "strict"
-    if strict and len(items) != 1:
-        raise Refused(f"{step.application.key} works in strict order: it claims one item at a time, not {len(items)}")
+    if step.ordered and len(items) != 1:
+        raise Refused(f"{step.application.key} works in order: it claims one item at a time, not {len(items)}")
     claims: list[Claim] = []
     for item in items:
         _require_ready(item, step, state)
         new = next((record.record_id for record in reversed(item.records) if record.state is State.NEW), None)
         own = dataclasses.replace(stamp, record_id=str(uuid4()))
-        epoch = state.epoch if strict else None
+        epoch = state.epoch if step.ordered else None
         claimed = append(item, State.PROCESSING, step.application, own, previous=new, epoch=epoch, token=token)
         claims.append(Claim(claimed, claimed.records[-1], step, state))
     writes: list[Write] = [put_record(one.item.key, one.processing) for one in claims]
-    if strict:
+    if step.ordered:
         writes.append(Check(state_key(step.application), state.version))
     return claims, writes
 
 
 def _require_ready(item: Item, step: Step, state: StepState) -> None:
-    feed = state.feed(item.key.feed)
+    name, application = item.key.name, step.application.key
+    feed = state.seen_by(step, item.key.feed)
     judged = judge(item, dataclasses.replace(step, gap="none"), feed)  # a gap is judged with the items before it at hand
     if judged.standing is not Standing.READY:
-        raise Refused(f"{item.key.name} cannot be claimed by {step.application.key}: {judged.standing}. {judged.reason}")
+        raise Refused(f"{name} cannot be claimed by {application}: {judged.standing}. {judged.reason}")
     if step.order == "strict" and state.mode != INCREMENTAL:
-        raise Refused(f"{item.key.name} cannot be claimed: {step.application.key} is in mode {state.mode}")
-    if step.order == "strict" and _is_behind(item.key, state) and not item.is_late_for(step.application):
-        raise Refused(f"{item.key.name} lies behind the watermark of {step.application.key}: ask what is next")
+        raise Refused(f"{name} cannot be claimed: {application} is in mode {state.mode}")
+    if step.order == "strict" and _is_behind(item.key, state) and not _is_late(item, step, state):
+        raise Refused(f"{name} lies behind the watermark of {application}: ask what is next: manifest-platform next")
+    if step.order == "full" and (state.mode, state.full) != (FULL_LOAD, item.key.position):
+        raise Refused(f"{name} cannot be claimed by {application}: no full load was begun for it")
 
 
 def _require_open(item: Item, processing: Record) -> None:
@@ -328,10 +393,12 @@ def complete(
     step, processing = held.step, held.processing
     _require_open(item, processing)
     application, key = step.application, item.key
-    if step.order == "strict":
-        serves = state.epoch == processing.epoch if epoch is None else epoch >= state.feed(key.feed).serving_epoch
+    if step.ordered:
+        mode = FULL_LOAD if step.order == "full" else INCREMENTAL
+        lowest = state.seen_by(step, key.feed).serving_epoch
+        serves = state.epoch == processing.epoch if epoch is None else epoch >= lowest
         epoch = processing.epoch if epoch is None else epoch
-        if state.mode != INCREMENTAL or not serves:
+        if state.mode != mode or not serves:
             raise ClaimLost(
                 f"{key.name}: done in epoch {epoch}, and now {application.key} is in epoch {state.epoch}, mode {state.mode}"
             )
@@ -346,10 +413,38 @@ def complete(
         payload=payload,
     )
     writes: list[Write] = [put_record(key, done.records[-1]), *_pending_changes(item, done, steps)]
-    if step.order == "strict":
-        moved = _recount(item, done, step, state)
-        writes.append(put_state(application, moved if _is_behind(key, state) else _advance(item, moved, held.state)))
+    if step.ordered:
+        writes.append(put_state(application, _after(done, held, _recount(item, done, step, state))))
     return writes
+
+
+def _after(done: Item, held: Claim, state: StepState) -> StepState:
+    """The state once an item is done: a late one moves no watermark, a snapshot moves those of all that it covers."""
+    if held.step.order == "full":
+        return _end_full_load(done, held.step, state)
+    if _is_behind(done.key, state) or _is_late(done, held.step, state):
+        return state
+    return _advance(done, state, held.state)
+
+
+def _end_full_load(snapshot: Item, step: Step, state: StepState) -> StepState:
+    """Incremental again, from the snapshot's stop time on: what lies beyond is to be done anew, what lies before is contained.
+
+    One change of one row, at ten items or ten million.
+    """
+    stop = _stop_of(snapshot)
+    boundary = f"{stop}#{BEYOND_IDS}"
+    for feed in step.covers:
+        rewound = {"watermark": boundary, "swept": boundary, "boundary": boundary, "stop": stop, "serving_epoch": state.epoch}
+        state = state.with_feed(feed, **rewound, applied=0, late=0, quarantined=0)
+    return dataclasses.replace(state, mode=INCREMENTAL, boundary=stop, full=None)
+
+
+def _stop_of(snapshot: Item) -> str:
+    stop = snapshot.landed.stop if snapshot.landed else None
+    if not stop:
+        raise Refused(f"{snapshot.key.name} does not say when its snapshot was taken (its stop time): it cannot be loaded")
+    return stop
 
 
 def _advance(item: Item, state: StepState, claimed_under: StepState) -> StepState:
@@ -410,9 +505,9 @@ def fail(item: Item, held: Claim, failure: Failure, stamp: Stamp) -> list[Write]
 # Operators
 
 
-def resolve(item: Item, reason: str, stamp: Stamp, serving_epoch: int = 0) -> list[Write]:
+def resolve(item: Item, reason: str, steps: Sequence[Step], states: Mapping[str, StepState], stamp: Stamp) -> list[Write]:
     """Frees an item that failed, for another attempt. Raises Refused if it is not blocked or is being worked on."""
-    blocker = item.blocker(serving_epoch)
+    blocker = item.blocker(serving_epochs(item.key.feed, steps, states))
     if blocker is None:
         raise Refused(f"{item.key.name} is not blocked: there is nothing to resolve")
     if blocker.state is State.PROCESSING:
@@ -433,6 +528,12 @@ def resolve(item: Item, reason: str, stamp: Stamp, serving_epoch: int = 0) -> li
     return [put_record(item.key, resolved.records[-1])]
 
 
+def serving_epochs(feed: str, steps: Sequence[Step], states: Mapping[str, StepState]) -> dict[str, int]:
+    """Of each ordered step of a feed, by its application's key, the epoch from which on its records count."""
+    ordered = [step for step in steps if step.ordered]
+    return {step.application.key: states[step.application.key].seen_by(step, feed).serving_epoch for step in ordered}
+
+
 def skip(
     item: Item,
     application: Application,
@@ -446,10 +547,11 @@ def skip(
     if not named:
         known = ", ".join(step.application.key for step in steps)
         raise Refused(f"no step of feed {item.key.feed} is called {application.key}; there are: {known}, {EVERYONE}")
-    serving = max((state.feed(item.key.feed).serving_epoch for state in states.values()), default=0)
-    blocker = item.blocker(serving)
+    blocker = item.blocker(serving_epochs(item.key.feed, steps, states))
     if blocker and blocker.state is State.PROCESSING:
         raise Refused(f"{item.key.name} is being processed by {blocker.application.key}: it cannot be skipped now")
+    if any(state.full == item.key.position for state in states.values()):
+        raise Refused(f"{item.key.name} is being loaded in full: cancel the full load instead")
     if all(_standing(item, step, states) in PASSED for step in named):
         raise Refused(f"{item.key.name} is done or skipped already for {application.key}")
     last = item.records[-1] if item.records else None
@@ -464,7 +566,7 @@ def skip(
 
 def _standing(item: Item, step: Step, states: Mapping[str, StepState]) -> Standing:
     state = states.get(step.application.key, StepState())  # unordered steps keep none
-    return judge(item, step, state.feed(item.key.feed)).standing
+    return judge(item, step, state.seen_by(step, item.key.feed)).standing
 
 
 def unskip(
@@ -489,13 +591,64 @@ def unskip(
                 f"{item.key.name} lies behind the watermark of {step.application.key}, which applies in strict order:"
                 " it can only come in with a full load"
             )
-    data = {"reason": reason, **lateness([step.application.key for step in late], [])}
+    epochs = {step.application.key: states[step.application.key].feed(item.key.feed).serving_epoch for step in late}
+    data = {"reason": reason, **lateness(epochs, [])}
     renewed = append(item, State.NEW, application, stamp, payload=Payload(REASON, data))
     return [
         put_record(item.key, renewed.records[-1]),
         *_pending_changes(item, renewed, steps),
         *_recounts(item, renewed, steps, states),
     ]
+
+
+# Full loads
+
+
+def begin_full_load(
+    snapshot: Item, step: Step, state: StepState, reason: str, application: Application, stamp: Stamp
+) -> list[Write]:
+    """Begins a new epoch with a snapshot: all other feeds of the step are held until it is loaded or cancelled.
+
+    Older workers can no longer complete. Raises Refused while a full load is in progress, for a snapshot that is not ready,
+    and for one without a stop time.
+    """
+    name = snapshot.key.name
+    if step.order != "full":
+        raise Refused(
+            f"feed {snapshot.key.feed} holds no snapshots for {step.application.key}: {name} cannot be loaded in full"
+        )
+    if state.mode == FULL_LOAD:
+        raise Refused(f"{step.application.key} is loading {state.full} in full: wait for it, or cancel it first")
+    _stop_of(snapshot)
+    begun = dataclasses.replace(state, mode=FULL_LOAD, epoch=state.epoch + 1, full=snapshot.key.position)
+    judged = judge(snapshot, step, begun.seen_by(step, snapshot.key.feed))
+    if judged.standing is not Standing.READY:
+        raise Refused(f"{name} cannot be loaded in full: {judged.standing}. {judged.reason}")
+    return _note_full_load(snapshot, "begun", step, begun, reason, application, stamp)
+
+
+def cancel_full_load(
+    snapshot: Item, step: Step, state: StepState, reason: str, application: Application, stamp: Stamp
+) -> list[Write]:
+    """Ends a full load that was not committed: incremental again, nothing rewound. The caller adds the write of its lease.
+
+    Raises Refused where none is in progress, and while somebody works on the snapshot: whether it was committed must be known.
+    """
+    if state.mode != FULL_LOAD:
+        raise Refused(f"{step.application.key} is loading nothing in full: there is nothing to cancel")
+    blocker = snapshot.blocker({step.application.key: state.epoch})
+    if blocker and blocker.state is State.PROCESSING:
+        raise Refused(f"{snapshot.key.name} is being loaded by {blocker.author}: settle it with the sink first")
+    cancelled = dataclasses.replace(state, mode=INCREMENTAL, full=None)
+    return _note_full_load(snapshot, "cancelled", step, cancelled, reason, application, stamp)
+
+
+def _note_full_load(
+    snapshot: Item, event: str, step: Step, state: StepState, reason: str, application: Application, stamp: Stamp
+) -> list[Write]:
+    data = {"reason": reason, "full_load": event, "keeps_skips": True}
+    noted = append(snapshot, State.NEW, application, stamp, epoch=state.epoch, payload=Payload(REASON, data))
+    return [put_record(snapshot.key, noted.records[-1]), put_state(step.application, state)]
 
 
 def expire(lease: LeaseState, now: datetime) -> LeaseState:

@@ -43,7 +43,8 @@ def check_order(pipeline: Pipeline, keys: Collection[ItemKey]) -> list[ItemKey]:
     for item, judged in pipeline.manifest.backlog(FEED, LOAD):
         if judged.standing is Standing.LATE:
             if item.key in keys:
-                raise OutOfOrder(f"{item.key.name} is set aside: {judged.reason}")
+                name, command = item.key.name, pipeline.command(f"manifest-platform explain {item.key.name}")
+                raise OutOfOrder(f"{name} is set aside: {judged.reason}. What can be done: {command}")
         elif item.key not in keys:
             hole = hole or blocked(item, judged)
         elif hole:
@@ -107,8 +108,8 @@ def load_chosen(pipeline: Pipeline, keys: Collection[ItemKey]) -> Iterator[Event
         item = pipeline.manifest.item(key)
         record = item.processed_by(step.application, state.serving_epoch)
         if record:
-            late = item.is_late_for(step.application)
-            yield Loaded(key, record.data["rows"], record.data["bytes"], 0.0, 0.0, 0, late, already=True)
+            late = item.is_late_for(step.application, state.serving_epoch)
+            yield Loaded(key, record.data.get("rows", {}), record.data.get("bytes", 0), 0.0, 0.0, 0, late, already=True)
     if not ordered:
         return
     with pipeline.lease(LOAD) as lease:
@@ -127,7 +128,7 @@ def load_chosen(pipeline: Pipeline, keys: Collection[ItemKey]) -> Iterator[Event
                 except ConditionFailed:
                     continue  # something was registered or resolved meanwhile: look again
                 yield event
-                if isinstance(event, Loaded) or event.failure.kind == "permanent":
+                if isinstance(event, Loaded) or event.failure.kind in ("permanent", "behind"):
                     ordered = ordered[1:]
             else:
                 raise OutOfOrder(_not_next(pipeline, ordered[0], verdict))

@@ -16,6 +16,7 @@ from manifest_platform.manifest import (
     ConditionFailed,
     Idle,
     LeaseBusy,
+    OutcomeUnknown,
     Ready,
     Standing,
     StoreUnavailable,
@@ -47,7 +48,7 @@ def drain(pipeline: Pipeline, spark: Callable[[], SparkSession], budget: Budget 
         report.stop, report.reason = Stop.BUSY, str(busy)
     except (Fenced, ClaimLost) as error:
         report.stop, report.reason = Stop.FENCED, str(error)
-    except (WarehouseError, StoreUnavailable) as error:
+    except (WarehouseError, StoreUnavailable, OutcomeUnknown) as error:
         report.stop, report.reason = Stop.UNAVAILABLE, str(error)
     report.seconds = time.monotonic() - begun
     report.requests = pipeline.manifest.store.requests - requests

@@ -74,7 +74,7 @@ class Loaded:
 
 @dataclass(frozen=True)
 class ItemFailed:
-    """An attempt at an item failed and is recorded as Failed."""
+    """An attempt at an item failed and is recorded as Failed; one of kind `behind` is marked late instead."""
 
     key: ItemKey
     application: str

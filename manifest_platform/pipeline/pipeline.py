@@ -17,9 +17,11 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from manifest_platform import __version__, failpoints, storage
+from manifest_platform import __version__, failpoints, storage, stores
+from manifest_platform.archive import read_archived
 from manifest_platform.config import Config
 from manifest_platform.identity import operator_name
 from manifest_platform.landing.errors import LandingError, LandingUnavailable
@@ -50,7 +52,9 @@ from manifest_platform.manifest import (
     Refused,
     State,
     Step,
+    Store,
 )
+from manifest_platform.manifest.payloads import register_folder
 from manifest_platform.manifest.records import format_time, parse_time
 from manifest_platform.pipeline.events import DiscoveryReport, ItemFailed, Loaded, Shredded
 from manifest_platform.warehouse.errors import Unavailable
@@ -76,21 +80,27 @@ class Pipeline:
     """One dataset's enriched feed: landing root, manifest, shredder, warehouse. Close it after use.
 
     `run_id` is the orchestrator's run, kept in every record and lease; `author` names who is behind an operator's command.
+    `store`: the manifest's, where it is open already; it stays open.
     """
 
-    def __init__(self, config: Config, dataset: str, run_id: str | None = None, author: str | None = None):
+    def __init__(
+        self,
+        config: Config,
+        dataset: str,
+        run_id: str | None = None,
+        author: str | None = None,
+        store: Store | None = None,
+    ):
         self.config, self.name = config, dataset
         self.dataset = config.datasets[dataset]
-        self.manifest = Manifest(
-            self._open_store(), dataset, {FEED: self._steps()}, author or f"manifest-platform {__version__}", run_id
-        )
+        for folder in config.manifest.schemas:
+            register_folder(Path(folder))
         self._stack = ExitStack()
-        self._stack.callback(self.manifest.store.close)
-
-    def _open_store(self):
-        from manifest_platform.manifest.sql import SqlStore
-
-        return SqlStore(self.config.manifest.store)
+        if store is None:
+            store = stores.open_store(config.manifest)
+            self._stack.callback(store.close)
+        author = author or f"manifest-platform {__version__}"
+        self.manifest = Manifest(store, dataset, {FEED: self._steps()}, author, run_id, read_archived=read_archived)
 
     def _steps(self) -> tuple[Step, ...]:
         attempts = self.config.lease.max_attempts
@@ -102,6 +112,10 @@ class Pipeline:
                 order="strict",
                 late=self.dataset.load.late,
                 max_attempts=attempts,
+            ),
+            *(
+                Step(Application(own.name), own.upstream, own.order, own.late, max_attempts=attempts)
+                for own in self.dataset.steps
             ),
         )
 
@@ -119,6 +133,11 @@ class Pipeline:
     def root(self) -> str:
         """The landing root, as a URI."""
         return storage.as_uri(self.dataset.landing.root)
+
+    @property
+    def holder(self) -> str:
+        """Who holds the leases that this process takes."""
+        return f"{operator_name()}@{socket.gethostname()}:{os.getpid()}"
 
     @cached_property
     def warehouse(self) -> Warehouse:
@@ -215,9 +234,8 @@ class Pipeline:
     @contextmanager
     def lease(self, application: str) -> Generator[Lease]:
         """The lease of a step, kept alive while the block runs. Raises LeaseBusy."""
-        holder = f"{operator_name()}@{socket.gethostname()}:{os.getpid()}"
         duration = timedelta(seconds=self.config.lease.seconds)
-        with self.manifest.acquire(FEED, application, holder, duration) as lease:
+        with self.manifest.acquire(FEED, application, self.holder, duration) as lease:
             yield lease
 
     def free_abandoned(self, lease: Lease, items: Iterable[Item]) -> int:
@@ -236,6 +254,7 @@ class Pipeline:
     def shred(self, lease: Lease, spark: Callable[[], SparkSession], items: Sequence[Item]) -> list[Shredded | ItemFailed]:
         """Shreds items that are ready, in one Spark job; each ends Processed or Failed on its own."""
         from manifest_platform.shred.snowplow import Options, ShredFailure, shred
+        from manifest_platform.spark import cancellable
 
         session = spark()  # before any claim: a Spark that does not start is no failure of an item
         started, requests = time.monotonic(), self.manifest.store.requests
@@ -252,7 +271,8 @@ class Pipeline:
         options = Options(
             split_size=self.dataset.shred.split_mib << 20, max_bad_count=bad.max_count, max_bad_share=bad.max_share
         )
-        results = shred(session, directories, self._resolver, options) if directories else []
+        with cancellable(session) as cancel, lease.cancelling(cancel):
+            results = shred(session, directories, self._resolver, options) if directories else []
         lease.check()
         seconds = time.monotonic() - started
         each = (self.manifest.store.requests - requests) // max(1, len(claims))
@@ -263,6 +283,7 @@ class Pipeline:
                 continue
             before = self.manifest.store.requests
             self.manifest.complete(claim, _shredded_payload(claim, result, self._listing_uri(claim)))
+            failpoints.reach("shred.completed")
             used = each + self.manifest.store.requests - before
             bytes_in = claim.item.landed.bytes if claim.item.landed else 0
             outcomes.append(Shredded(claim.item.key, result, bytes_in, seconds, len(claims), used))
@@ -313,8 +334,8 @@ class Pipeline:
             self.manifest.abandon(lease, abandoned)
             log.warning("%s was left unfinished and is not in the ledger", key.name)
             return None
-        bytes_loaded = self._shredded_bytes(abandoned.item)
-        self.manifest.adopt(lease, abandoned, entry.epoch, _loaded_payload(entry, bytes_loaded))
+        bytes_loaded = self.shredded_bytes(abandoned.item)
+        self.manifest.adopt(lease, abandoned, entry.epoch, loaded_payload(entry, bytes_loaded))
         return _loaded(abandoned.item, entry, bytes_loaded, 0.0, 0, already=True)
 
     def _raise_fence(self, lease: Lease, epoch: int) -> None:
@@ -361,16 +382,20 @@ class Pipeline:
                 record_id=claim.processing.record_id,
                 checksum=landed.checksum if landed else "",
                 listing=listing,
-                late=ready.item.is_late_for(lease.application),
+                late=ready.item.is_late_for(lease.application, feed.serving_epoch),
             )
-            lease.check()
-            applied = self._apply(lease, load)
+            with lease.cancelling(self.warehouse.interrupt):
+                applied = self._apply(lease, load)
         except Unclear:
             settled = self.settle(lease, Abandoned(claim.item, claim.processing))
             return settled or ItemFailed(key, LOAD, Failure("lease_expired", "COMMIT failed; the ledger lacks the item"))
-        except (PermanentFailure, Behind) as error:
+        except Behind as error:
+            self.manifest.defer(claim, str(error))
+            return ItemFailed(key, LOAD, Failure("behind", str(error), type(error).__name__))
+        except PermanentFailure as error:
             return self._fail(claim, Failure("permanent", str(error), type(error).__name__, traceback.format_exc()))
-        self.manifest.complete(claim, _loaded_payload(applied.entry, listing.bytes))
+        self.manifest.complete(claim, loaded_payload(applied.entry, listing.bytes))
+        failpoints.reach("load.completed")
         seconds, used = time.monotonic() - started, self.manifest.store.requests - requests
         already = isinstance(applied, AlreadyApplied)
         return _loaded(ready.item, applied.entry, listing.bytes, seconds, used, already, listing.tables)
@@ -387,7 +412,7 @@ class Pipeline:
             lease.raise_token(fenced.token)
             return self.warehouse.apply(dataclasses.replace(load, token=lease.token))
 
-    def _shredded_bytes(self, item: Item) -> int:
+    def shredded_bytes(self, item: Item) -> int:
         """How much Parquet the completed shredding of an item wrote, by its record."""
         record = item.processed_by(Application(SHRED))
         return record.data["bytes"] if record else 0
@@ -447,7 +472,8 @@ def _shredded_payload(claim: Claim, listing: Listing, uri: str) -> Payload:
     return Payload(OUTPUT, data)
 
 
-def _loaded_payload(entry: LedgerEntry, bytes_loaded: int) -> Payload:
+def loaded_payload(entry: LedgerEntry, bytes_loaded: int) -> Payload:
+    """What a load's Processed says, from the ledger's entry."""
     applied_at = entry.applied_at.isoformat()
     return Payload(OUTPUT, {"rows": entry.rows, "bytes": bytes_loaded, "late": entry.late, "applied_at": applied_at})
 

@@ -55,6 +55,7 @@ _FENCE = {"dataset": "string", "feed": "string", "epoch": "bigint", "token": "bi
 
 _IN_TRANSACTION = re.compile(r"\s*(INSERT|UPDATE|DELETE|SELECT|MERGE|COPY)\b", re.IGNORECASE)
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+LEDGER_PAGE = 1000
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.005, 0.25
 
 _T = TypeVar("_T")
@@ -147,6 +148,20 @@ class Warehouse:
         self.prepare(feed)
         return self._entry(self._dialect.execute(*self._ledger_query(feed, item, since_epoch)))
 
+    def ledger(self, feed: str, since_epoch: int, after: str = "", limit: int = LEDGER_PAGE) -> list[LedgerEntry]:
+        """A page of a feed's ledger beyond a position, by position, the newest of an item first; only what still serves.
+
+        Writes nothing: where nothing was ever loaded it is empty, not made.
+        """
+        if "ledger" not in self._dialect.columns(CONTROL_SCHEMA):
+            return []
+        found = self._dialect.execute(
+            f'SELECT {self._names(_LEDGER)} FROM {self._ledger} WHERE "dataset" = ? AND "feed" = ? AND "epoch" >= ? '  # noqa: S608
+            f'AND "position" > ? ORDER BY "position", "epoch" DESC, "applied_at" DESC LIMIT {limit:d}',
+            (self.dataset, feed, since_epoch, after),
+        )
+        return [entry for row in found if (entry := self._entry([row]))]
+
     def apply(self, load: Load) -> Applied | AlreadyApplied:
         """Applies a load wholly or not at all, in the feed's order, once for all epochs from `serving_epoch` on.
 
@@ -161,6 +176,10 @@ class Warehouse:
         """How many rows each data table holds, by name."""
         tables = sorted(self._dialect.columns(self.schema))
         return {table: self._dialect.execute(f"SELECT count(*) FROM {self._table(table)}")[0][0] for table in tables}  # noqa: S608
+
+    def interrupt(self) -> None:
+        """Stops a load that runs in another thread: its transaction rolls back, unless it is committing already."""
+        self._dialect.interrupt()
 
     def close(self) -> None:
         """Closes the connection; the next call opens another."""

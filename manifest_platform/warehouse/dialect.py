@@ -49,6 +49,10 @@ class Dialect(ABC):
         """Ends the transaction, if there is one, without effect. Never raises; drops a broken connection."""
 
     @abstractmethod
+    def interrupt(self) -> None:
+        """Makes the statement that runs now fail, if one does; the only method that another thread may call."""
+
+    @abstractmethod
     def close(self) -> None:
         """Closes the connection; the next statement opens another."""
 

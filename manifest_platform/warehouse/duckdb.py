@@ -99,6 +99,11 @@ class DuckDB(Dialect):
         except duckdb.Error:
             self.close()
 
+    def interrupt(self) -> None:
+        """Makes the statement that runs now fail, if one does."""
+        if self._connection is not None:
+            self._connection.interrupt()
+
     def close(self) -> None:
         """Closes the connection and gives the file free, unless the process has other connections to it."""
         connection, self._connection = self._connection, None

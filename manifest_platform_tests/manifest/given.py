@@ -185,16 +185,18 @@ def assert_kept(of: Manifest, late: Late | None = None) -> None:
     kept = of.state(LOAD).feed(FEED)
     counted = {"applied": 0, "skipped": 0, "late": 0, "quarantined": 0}
     waiting: dict[str, set[str]] = {"shred": set(), "load": set()}
-    watermark = ""
+    watermark = kept.boundary
     for item in items:
-        behind = item.is_late_for(LOAD)
+        behind = item.is_late_for(LOAD, kept.serving_epoch)
+        done = item.processed_by(LOAD, kept.serving_epoch)
         if not item.processed_by(SHRED) and not item.skipped_for(SHRED):
             waiting["shred"].add(item.key.position)
-        if item.processed_by(LOAD):
-            counted["applied"] += 1
-            watermark = watermark if behind else max(watermark, item.key.position)
-        elif item.skipped_for(LOAD):
+        if done and not behind:
+            watermark = max(watermark, item.key.position)
+        if item.skipped_for(LOAD):
             counted["skipped"] += 1
+        elif done:
+            counted["applied"] += 1
         elif behind:
             append = late == "append" if late else not item.is_set_aside_for(LOAD)
             counted["late" if append else "quarantined"] += 1
@@ -231,6 +233,7 @@ class LossyStore:
     def __init__(self, store: Store, fault: str, at: int):
         self.store, self.fault, self.at, self.transactions = store, fault, at, 0
         self.requests = 0
+        self.units = None
         self.deaf = False
 
     def get(self, partition: str, sort: str) -> Row | None:

@@ -43,11 +43,11 @@ def test_the_earliest_record_that_nothing_ended_blocks(records: list[Record], bl
 @pytest.mark.parametrize("state", [State.PROCESSING, State.FAILED])
 def test_records_of_a_superseded_epoch_block_nothing(state: State) -> None:
     item = item_of(NEW, record(state, "1", "0", epoch=1))
-    assert item.blocker(1) and not item.blocker(2)
+    assert item.blocker({"load": 1}) and not item.blocker({"load": 2}) and item.blocker({"shred": 2})
 
 
 def test_records_without_an_epoch_block_in_every_epoch() -> None:
-    assert item_of(NEW, WORK).blocker(99)
+    assert item_of(NEW, WORK).blocker({"load": 99, "shred": 99})
 
 
 def test_work_of_a_superseded_epoch_does_not_count() -> None:
@@ -99,7 +99,7 @@ def test_a_later_new_record_lifts_a_skip_and_an_earlier_one_does_not() -> None:
 
 
 def test_a_record_that_only_marks_an_item_late_lifts_no_skip() -> None:
-    mark = record(State.NEW, "2", payload=Payload(REASON, {"late": ["load"], "keeps_skips": True}))
+    mark = record(State.NEW, "2", payload=Payload(REASON, {"late": {"load": 1}, "keeps_skips": True}))
     assert item_of(NEW, record(State.SKIPPED, "1", application=SHRED), mark).skipped_for(SHRED)
 
 
@@ -128,27 +128,27 @@ def test_whose_work_counts_for_whom(asking: str, done: bool) -> None:
 
 def test_the_landed_directory_is_the_one_first_seen() -> None:
     first = record(State.NEW, "0", payload=landed(1, "first", "a", "b").payload())
-    again = record(State.NEW, "1", payload=Payload(REASON, {"reason": "lifted", "late": ["load"]}))
+    again = record(State.NEW, "1", payload=Payload(REASON, {"reason": "lifted", "late": {"load": 1}}))
     item = item_of(first, again)
     assert item.landed == landed(1, "first", "a", "b")
     assert item_of(NEW).landed is None
 
 
 def test_late_is_a_matter_of_one_application_and_one_instance() -> None:
-    mark = record(State.NEW, "0", payload=landed(1).payload(["load:a"]))
+    mark = record(State.NEW, "0", payload=landed(1).payload({"load:a": 1}))
     assert item_of(mark).is_late_for(Application("load", instance="a"))
     assert not item_of(mark).is_late_for(Application("load", instance="b"))
     assert not item_of(mark).is_late_for(LOAD)
-    assert item_of(NEW, record(State.NEW, "1", payload=Payload(REASON, {"late": ["load"]}))).is_late_for(LOAD)
+    assert item_of(NEW, record(State.NEW, "1", payload=Payload(REASON, {"late": {"load": 1}}))).is_late_for(LOAD)
 
 
 def test_the_newest_record_that_calls_an_item_late_says_whether_it_is_set_aside() -> None:
-    aside = record(State.NEW, "0", payload=landed(1).payload(["load", "load:a"], ["load"]))
+    aside = record(State.NEW, "0", payload=landed(1).payload({"load": 1, "load:a": 1}, ["load"]))
     assert item_of(aside).is_late_for(LOAD) and item_of(aside).is_set_aside_for(LOAD)
     assert not item_of(aside).is_set_aside_for(Application("load", instance="a"))
     lifted = record(State.NEW, "1", payload=Payload(REASON, {"reason": "a skip was lifted"}))
     assert item_of(aside, lifted).is_set_aside_for(LOAD)
-    let_in = record(State.NEW, "2", payload=Payload(REASON, {"late": ["load"]}))
+    let_in = record(State.NEW, "2", payload=Payload(REASON, {"late": {"load": 1}}))
     assert not item_of(aside, lifted, let_in).is_set_aside_for(LOAD)
     assert not item_of(NEW).is_set_aside_for(LOAD)
 

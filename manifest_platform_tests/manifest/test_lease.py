@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 import time
 from datetime import timedelta
 
@@ -10,6 +11,7 @@ from manifest_platform.manifest import (
     ClaimLost,
     ConditionFailed,
     Failure,
+    Lease,
     LeaseBusy,
     LeaseLost,
     Manifest,
@@ -45,6 +47,7 @@ from manifest_platform_tests.manifest.given import (
     manifest,
     number_of,
     ready,
+    steps,
 )
 
 
@@ -472,3 +475,117 @@ def test_a_heartbeat_without_a_clear_answer_does_not_cost_the_lease(store: Store
         held.raise_token(4)
         assert held.token == 5 and not held.lost.is_set()
     lease(world.rival).release()
+
+
+# Cancelling what the holder of a lost lease is doing
+
+
+def lose(world: World, held: Lease) -> None:
+    """The lease runs out unnoticed and a rival takes it; the next heartbeat finds out."""
+    world.turn(2 * HOUR)
+    kill(lease(world.rival))
+    with pytest.raises(LeaseLost):
+        held.heartbeat()
+
+
+def test_work_under_a_lost_lease_is_cancelled(world: World) -> None:
+    cancelled = []
+    held = lease(world.of)
+    with (
+        pytest.raises(LeaseLost, match="was lost, so the work was cancelled") as error,
+        held.cancelling(lambda: cancelled.append(1)),
+    ):
+        lose(world, held)
+        assert cancelled == [1]
+        raise RuntimeError("interrupted")
+    assert isinstance(error.value.__cause__, RuntimeError)
+    held.release()
+
+
+def test_work_fails_as_itself_while_the_lease_is_held(world: World) -> None:
+    with lease(world.of) as held, pytest.raises(RuntimeError, match="no such column"), held.cancelling(lambda: None):
+        raise RuntimeError("no such column")
+
+
+def test_work_that_has_ended_is_not_cancelled(world: World) -> None:
+    held = lease(world.of)
+    with held.cancelling(lambda: pytest.fail("cancelled after its end")):
+        pass
+    lose(world, held)
+    held.release()
+
+
+def test_no_work_begins_under_a_lost_lease(world: World) -> None:
+    held = lease(world.of)
+    lose(world, held)
+    with pytest.raises(LeaseLost), held.cancelling(lambda: None):
+        pytest.fail("begun under a lost lease")
+    held.release()
+
+
+def test_what_cannot_be_cancelled_keeps_nothing_else_from_it(world: World) -> None:
+    cancelled = []
+    held = lease(world.of)
+    with pytest.raises(LeaseLost), held.cancelling(lambda: 1 / 0), held.cancelling(lambda: cancelled.append(1)):
+        lose(world, held)
+        held.check()
+    assert cancelled == [1]
+    held.release()
+
+
+def test_a_heartbeat_that_fails_until_the_lease_has_run_out_cancels_the_work(store: Store) -> None:
+    of = Manifest(store, "shop", {FEED: steps()}, "first")
+    cancelled = threading.Event()
+    held = of.acquire(FEED, "load", "worker", timedelta(seconds=0.3))
+    setattr(held, "_store", Unreachable())  # noqa: B010
+    with pytest.raises(LeaseLost), held.cancelling(cancelled.set):
+        assert cancelled.wait(5)
+        held.check()
+    held.release()
+
+
+def test_work_that_began_just_after_it_was_cancelled_is_cancelled_again(store: Store) -> None:
+    of = Manifest(store, "shop", {FEED: steps()}, "first")
+    cancelled = threading.Semaphore(0)
+    held = of.acquire(FEED, "load", "worker", timedelta(seconds=0.3))
+    setattr(held, "_store", Unreachable())  # noqa: B010
+    with held.cancelling(cancelled.release):
+        assert all(cancelled.acquire(timeout=5) for _ in range(3))
+    held.release()
+
+
+class Unreachable:
+    requests = 0
+
+    def get(self, *_: object, **__: object):
+        raise StoreUnavailable("no connection")
+
+    query = transact = get
+
+    def close(self) -> None: ...
+
+
+def test_a_lease_that_was_given_back_is_taken_again_without_a_look_at_it(store: Store) -> None:
+    of = manifest(store)
+    lease(of).release()
+    before = store.requests
+    lease(of).release()
+    assert store.requests - before == 2
+
+
+def test_a_lease_that_another_had_meanwhile_is_looked_at(store: Store) -> None:
+    of, other = manifest(store), manifest(store, author="other")
+    lease(of).release()
+    held = lease(other)
+    with pytest.raises(LeaseBusy):
+        lease(of)
+    held.release()
+    with lease(of) as taken:
+        assert taken.token == 3
+
+
+def test_a_lease_that_was_not_given_back_is_looked_at(store: Store) -> None:
+    of = manifest(store)
+    kill(lease(of))
+    with pytest.raises(LeaseBusy):
+        lease(of)

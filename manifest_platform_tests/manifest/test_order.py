@@ -802,3 +802,54 @@ def test_an_item_costs_few_requests(store: Store) -> None:
             of.complete(claim_next(of, held), DONE)
         cost = (store.requests - before) / 10
     assert cost <= 8
+
+
+# A sink that is past an item of which the manifest does not know that it is late
+
+
+def deferred(of: Manifest, number: int) -> None:
+    with lease(of) as held:
+        claim = claim_next(of, held)
+        assert number_of(claim.item.key) == number
+        of.defer(claim, "the sink is past it")
+
+
+def test_an_item_that_the_sink_is_past_is_set_aside_and_the_next_is_loaded(store: Store) -> None:
+    of = manifest(store)
+    land(of, 1, 2)
+    deferred(of, 1)
+    assert history(of, 1)[-2:] == ["load Resolved", "load New"]
+    assert of.state(LOAD).feed(FEED).quarantined == 1
+    assert load_next(of) == 2
+    assert isinstance(of.next(FEED, "load"), Idle)
+    assert_kept(of, late="quarantine")
+
+
+def test_an_item_that_the_sink_is_past_is_appended_where_the_feed_appends(store: Store) -> None:
+    of = manifest(store, late="append")
+    land(of, 1, 2, 3)
+    deferred(of, 2) if load_next(of) == 1 else None
+    before = of.state(LOAD).feed(FEED).watermark
+    assert load_next(of) == 2
+    assert of.state(LOAD).feed(FEED).watermark == before  # what is appended late moves no watermark
+    assert load_next(of) == 3
+    assert_kept(of, late="append")
+
+
+def test_the_gap_after_an_item_that_was_set_aside_is_none(store: Store) -> None:
+    of = manifest(store, gap="contiguous")
+    of.discover(FEED, [landed(1, start="0", stop="1"), landed(2, start="1", stop="2"), landed(3, start="2", stop="3")])
+    shred(of, 1, 2, 3)
+    assert load_next(of) == 1
+    deferred(of, 2)
+    assert load_next(of) == 3
+
+
+def test_a_claim_that_was_ended_is_not_deferred(store: Store) -> None:
+    of = manifest(store)
+    land(of, 1)
+    with lease(of) as held:
+        claim = claim_next(of, held)
+        of.complete(claim, DONE)
+        with pytest.raises(ClaimLost):
+            of.defer(claim, "the sink is past it")

@@ -430,7 +430,7 @@ def test_a_manifest_that_was_set_back_doubles_nothing(shop: Shop, spark: Any) ->
     assert shop.doubled_events == []
 
 
-def test_a_manifest_that_was_set_back_loads_nothing_behind_what_was_applied(shop: Shop, spark: Any) -> None:
+def test_what_a_manifest_that_was_set_back_takes_for_next_is_appended_late(shop: Shop, spark: Any) -> None:
     """The warehouse alone knows that the run is late."""
     shop.shredded(spark, 2)
     with shop.open() as pipeline:
@@ -440,9 +440,8 @@ def test_a_manifest_that_was_set_back_loads_nothing_behind_what_was_applied(shop
     with shop.open() as pipeline:
         shop.land(pipeline, -1)
         _, report = drained(pipeline, spark)
-        assert (report.stop, report.item, report.loaded) == (Stop.BLOCKED, run_name(-1), 0)
-        assert "treat it as late" in report.reason
-    assert shop.seen.runs == run_names(0, 1)
+        assert (report.stop, report.failed, report.loaded) == (Stop.IDLE, 1, 3)
+    assert shop.seen.ledger == [(run_name(0), False), (run_name(1), False), (run_name(-1), True)]
 
 
 @pytest.mark.parametrize("committed", [True, False])
