@@ -94,16 +94,17 @@ texts = st.text(max_size=8)
 times = st.datetimes(datetime(1970, 1, 1), datetime(2999, 1, 1), timezones=st.just(UTC))
 payloads = st.builds(Payload, texts, st.dictionaries(texts, st.none() | st.integers() | texts | st.lists(texts), max_size=3))
 numbers = st.none() | st.integers(0)
+ids = st.uuids().map(str)
 records = st.builds(
     Record,
     texts,
     st.integers(1),
-    texts,
+    ids,
     st.sampled_from(State),
     st.builds(Application, texts, texts, st.none() | texts),
     texts,
     times,
-    st.none() | texts,
+    st.none() | ids,
     st.none() | texts,
     numbers,
     numbers,

@@ -1,0 +1,56 @@
+"""The command that keeps the manifest's store small: what is finished and old moves to Parquet files."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from manifest_platform import config
+from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json, open_pipeline
+from manifest_platform.cli.output import print_json, say, size_of
+
+_UNITS = {"h": "hours", "d": "days", "w": "weeks"}
+
+
+@app.command(cls=Command)
+def archive(
+    context: typer.Context,
+    older_than: Annotated[str, typer.Option(metavar="AGE", help="Since the newest record of an item: 90d, 12h or 8w.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would move, and move nothing.")] = False,
+) -> int:
+    """Moves the records of finished items to Parquet files at manifest.archive.
+
+    An item is finished when every step is done with it and the watermark is past it. It stays known, and `history` shows it as
+    before. Exit 4 if there is nothing to move.
+    """
+    from manifest_platform.archive import Archived
+    from manifest_platform.archive import archive as move
+
+    before = datetime.now(UTC) - _age(older_than)
+    with open_pipeline(context) as pipeline:
+        location = pipeline.config.manifest.archive
+        if location is None:
+            raise config.ConfigError("manifest.archive is not set: give it a place for archived records, a path or s3://")
+        done = Archived()
+        for feed in pipeline.manifest.feeds:
+            done += move(pipeline.manifest, feed, before, location, dry_run)
+    if as_json(context):
+        print_json({**dataclasses.asdict(done), "dry_run": dry_run})
+    elif dry_run:
+        say(f"{done.items:,} items with {done.records:,} records would move to {location}")
+    else:
+        left = f"; {done.left:,} changed meanwhile and stay" if done.left else ""
+        files = f"{done.files:,} files, {size_of(done.bytes)}"
+        say(f"{done.items:,} items with {done.records:,} records moved to {location} ({files}){left}")
+    return Exit.DONE if done.items else Exit.NOTHING
+
+
+def _age(text: str) -> timedelta:
+    parts = re.fullmatch(r"([1-9][0-9]{0,4})([hdw])", text)
+    if not parts:
+        raise WrongUse(f"--older-than {text}: a number and h, d or w, as 90d")
+    return timedelta(**{_UNITS[parts[2]]: int(parts[1])})
