@@ -1,0 +1,180 @@
+"""The commands for those who come from Snowplow's two manifests: the imports, and the view back into the layout of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json, open_pipeline, operator
+from manifest_platform.cli.output import print_json, say, some, warn
+from manifest_platform.manifest import Application
+from manifest_platform.pipeline import FEED, LOAD, SHRED, Pipeline
+
+if TYPE_CHECKING:
+    from manifest_platform.migration import Note, Report, Run
+
+NOTES_SHOWN = 20
+
+
+class Layout(StrEnum):
+    """The layouts that a feed can be viewed in."""
+
+    SNOWFLAKE_LOADER = "snowflake-loader"
+
+
+TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The DynamoDB table. It is read page by page, never written.")]
+Region = Annotated[str | None, typer.Option(metavar="NAME", help="Its AWS region; else the environment's.")]
+Profile = Annotated[str | None, typer.Option(metavar="NAME", help="The AWS profile to read it with.")]
+Endpoint = Annotated[str | None, typer.Option(metavar="URL", help="Another endpoint than Amazon's.")]
+SourceRoot = Annotated[
+    str, typer.Option(metavar="FOLDER", help="The folder of the runs as the table names it; left out: the landing root.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be imported.")]
+
+
+@app.command("import-snowplow", cls=Command)
+def import_snowplow(
+    context: typer.Context,
+    table: TableName,
+    region: Region = None,
+    profile: Profile = None,
+    endpoint: Endpoint = None,
+    source_root: SourceRoot = "",
+    shred: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The table's name of the shredder; else [snowplow-]rdb-shredder.")
+    ] = None,
+    load: Annotated[
+        str | None,
+        typer.Option(metavar="NAME[:TARGET]", help="The table's name of the loader; else [snowplow-]rdb-loader."),
+    ] = None,
+    free_open: Annotated[
+        bool, typer.Option("--free-open", help="Free what is in work there: the other system is stopped for good.")
+    ] = False,
+    dry_run: DryRun = False,
+) -> int:
+    """Imports a table of the Snowplow Processing Manifest.
+
+    Again and again, until this platform takes over. Exit 1 if something was left out, 4 if there is nothing new.
+    """
+    from manifest_platform.migration import Applications, Place, SeveralTargets, Table, import_items, read_snowplow
+    from manifest_platform.migration.snowplow_manifest import LOADERS, SHREDDERS
+
+    source = Table(table, region, profile, endpoint)
+    name, _, target = (load or "").partition(":")
+    with open_pipeline(context, author=operator()) as pipeline:
+        applications = Applications(
+            load=Application(LOAD),
+            shred=Application(SHRED),
+            shredders=(shred,) if shred else SHREDDERS,
+            loaders=(name,) if name else LOADERS,
+            target=target or None,
+        )
+        try:
+            extract = read_snowplow(source.rows(), Place(FEED, pipeline.root, source_root), applications)
+        except SeveralTargets as error:
+            raise WrongUse(str(error)) from error
+        report = import_items(pipeline.manifest, FEED, extract, str(source), free_open=free_open, dry_run=dry_run)
+        return _told(context, pipeline, report)
+
+
+@app.command("import-snowflake", cls=Command)
+def import_snowflake(
+    context: typer.Context,
+    table: TableName,
+    region: Region = None,
+    profile: Profile = None,
+    endpoint: Endpoint = None,
+    source_root: SourceRoot = "",
+    dry_run: DryRun = False,
+) -> int:
+    """Imports a table of the Snowflake Loader's manifest.
+
+    Again and again, until this platform takes over. Exit 1 if something was left out, 4 if there is nothing new.
+    """
+    from manifest_platform.migration import Place, Table, import_items, read_snowflake
+
+    source = Table(table, region, profile, endpoint)
+    with open_pipeline(context, author=operator()) as pipeline:
+        extract = read_snowflake(source.rows(), Place(FEED, pipeline.root, source_root), Application(LOAD))
+        report = import_items(pipeline.manifest, FEED, extract, str(source), dry_run=dry_run)
+        return _told(context, pipeline, report)
+
+
+def _told(context: typer.Context, pipeline: Pipeline, report: Report) -> int:
+    if as_json(context):
+        print_json(report)
+    else:
+        _print_report(pipeline, report)
+    if report.problems:
+        return Exit.FAILED
+    return Exit.DONE if report.records else Exit.NOTHING
+
+
+def _print_report(pipeline: Pipeline, report: Report) -> None:
+    nothing_written = "; dry run, nothing is written" if report.dry_run else ""
+    say(f"{report.source} into dataset {pipeline.name}, feed {FEED}{nothing_written}")
+    drain = pipeline.command("manifest-platform drain")
+    lines = {
+        "read": f"{report.rows:,} rows",
+        "items": f"{report.added:,} added, {report.grown:,} grown, {report.unchanged:,} unchanged",
+        "records": f"{report.records:,} appended",
+        "late": _named(report.late, "not done there, and behind what was loaded last"),
+        "open": _named(report.open, "in work there, or left by a crash; when that system is stopped, add --free-open"),
+        "failed": _named(report.failed, "resolve or skip"),
+        "undecided": _named(report.undecided, "skipped there for the shredder alone; skip for all, or unskip"),
+        "repaired": f"{len(report.repairs):,} records of lost races for a lock" if report.repairs else "",
+        "left out": f"{len(report.problems):,} problems" if report.problems else "",
+    }
+    for label, text in lines.items():
+        if text:
+            say(f"  {label:<11}{text}")
+    _print_notes("repaired", report.repairs)
+    _print_notes("left out", report.problems)
+    if not report.dry_run:
+        say(f"  next       {drain}, when the other system is stopped")
+
+
+def _named(names: Sequence[str], meaning: str) -> str:
+    return f"{len(names):,}, {meaning}: {some(names)}" if names else ""
+
+
+def _print_notes(label: str, notes: Sequence[Note]) -> None:
+    for note in notes[:NOTES_SHOWN]:
+        warn(f"{label}: {note.item}: {note.text}")
+    if len(notes) > NOTES_SHOWN:
+        warn(f"{label}: and {len(notes) - NOTES_SHOWN:,} more; --json has them all")
+
+
+@app.command(cls=Command)
+def view(
+    context: typer.Context,
+    layout: Annotated[Layout, typer.Option("--as", help="The layout of which manifest.")] = Layout.SNOWFLAKE_LOADER,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="The newest so many runs.")] = 50,
+) -> int:
+    """Shows the feed as another manifest would.
+
+    As snowflake-loader: NEW, PROCESSED and LOADED runs, newest first. With --json, times are seconds since 1970, as there.
+
+    Exit 4 if there are none.
+    """
+    from manifest_platform.migration import view_as_loader
+
+    with open_pipeline(context) as pipeline:
+        rows = list(islice(view_as_loader(pipeline.manifest, FEED, Application(SHRED), Application(LOAD)), limit))
+    if as_json(context):
+        print_json({"layout": layout, "rows": [{"State": row.state, **row.attributes()} for row in rows]})
+    else:
+        for row in rows:
+            say(_line(row))
+    return Exit.DONE if rows else Exit.NOTHING
+
+
+def _line(row: Run) -> str:
+    times = {"added": row.added_at, "processed": row.processed_at, "loaded": row.loaded_at}
+    told = ", ".join(f"{what} {time:%Y-%m-%d %H:%M:%S}" for what, time in times.items() if time)
+    skip = "; ToSkip" if row.to_skip else ""
+    return f"{row.state:<10}{row.run_id}  {told}{skip}"
