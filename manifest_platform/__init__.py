@@ -4,7 +4,9 @@ Layers, top to bottom; each imports only from those below it:
 
     definitions, demo             Dagster's code location; the demo's story
     cli, orchestration            what people touch
-    pipeline                      one feed from landing to warehouse, decided by the manifest
+    doctor                        what is wrong with a dataset, and mending what is safe
+    pipeline, migration           one feed from landing to warehouse, decided by the manifest; coming from another manifest
+    stores                        the manifest store that is configured
     config                        the one typed configuration
     landing, shred, warehouse     the work itself; independent of each other (and `spark`, the session)
     listing, storage, identity    what shredded data looks like; local paths and s3:// alike; who works

@@ -322,7 +322,7 @@ def test_history_shows_every_record(shop, run, ask):
     [
         ({"prefix": "file:///out/sessions-1", "rows": 1234}, "1,234 rows, in file:///out/sessions-1"),
         ({"rows": 3, "bytes": 2000, "late": True}, "3 rows, 2.0 kB"),
-        ({"rows": {"a": "many"}, "bytes": None, "lines": 3, "prefix": "out"}, "in out"),
+        ({"rows": {"a": 7}, "lines": 3, "prefix": "out"}, "in out"),
     ],
 )
 def test_history_shows_the_output_of_an_asset_that_is_no_step(shop, run, data, note):
@@ -335,6 +335,17 @@ def test_history_shows_the_output_of_an_asset_that_is_no_step(shop, run, data, n
     assert re.search(r"Processed +sessions ", out)
     assert "APPLIED" not in out
     assert out.splitlines()[-1] == f"   {note}"
+
+
+def test_history_shows_rows_of_a_load_that_counts_them_in_one(shop, run):
+    shop.land(RUNS[0])
+    run("discover")
+    shop.work(SHRED, RUNS[0])
+    with shop.pipeline() as pipeline, pipeline.lease(LOAD) as lease:
+        ready = pipeline.manifest.next(FEED, LOAD, holding=True)
+        [claim] = pipeline.manifest.claim(lease, [ready.item], ready.state)
+        pipeline.manifest.complete(claim, Payload(OUTPUT, {"rows": 1234}))
+    assert run("history", RUNS[0])[1].splitlines()[-1] == "   1,234 rows (APPLIED)"
 
 
 def test_a_user_without_a_name_is_recorded_by_number(shop, run, ask, monkeypatch):
@@ -546,3 +557,12 @@ def test_a_line_for_a_loaded_item_has_rows_size_seconds_and_the_late_mark(shop):
         key = pipeline.key(RUNS[0])
     line = progress(Loaded(key, {"events": 1200, "bad": 34}, 5_600_000, 1.234, 2.0, 7, late=True))
     assert re.fullmatch(rf"✓ {RUNS[0]} +loaded +1,234 rows +5\.6 MB +1\.23 s  late", line)
+
+
+def test_the_configuration_is_read_once_however_many_datasets_there_are(shop, run, monkeypatch):
+    shop.add("other")
+    loads = []
+    load = config.load
+    monkeypatch.setattr(config, "load", lambda path=None: loads.append(path) or load(path))
+    assert run("status")[0] == 0
+    assert len(loads) == 1

@@ -11,11 +11,23 @@ Exit codes, the same for every command:
 With --json, stdout is one JSON document (`drain`: one line an event, then the summary) and nothing else; an error is a
 document `{"error": …}`. Warnings and errors go to stderr in any case. Times are UTC, sizes in bytes or decimal units.
 
-Nothing is decided here: `commands` asks the pipeline, `standing` puts what it finds into the operators' words, `output`
-prints it. Spark and the warehouse are imported only by the
-commands that work with them, so that the others answer at once.
+Nothing is decided here: the modules of commands ask the pipeline, `standing` puts what it finds into the operators' words,
+`output` prints it. Spark and the warehouse are imported only by the commands that work with them, so that the others answer
+at once.
 """
 
-from manifest_platform.cli.commands import Exit, main
+from manifest_platform.cli import (  # noqa: F401 - modules of commands register them
+    archive,
+    commands,
+    cost,
+    doctor,
+    dump,
+    explain,
+    migrate,
+    query,
+    run,
+    store,
+)
+from manifest_platform.cli.app import Exit, main
 
 __all__ = ["Exit", "main"]

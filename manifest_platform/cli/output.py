@@ -32,26 +32,26 @@ def print_history(item: Item) -> None:
     say(_aligned(heads, widths))
     for row, record in zip(rows, item.records, strict=True):
         say(_aligned(row, widths))
-        if note := _note(record):
-            say(_wrapped(note, "   ", "   "))
+        if note := words_of(record):
+            say(wrapped(note, "   ", "   "))
 
 
 def print_status(status: StepStatus, same_reason: bool = False) -> None:
     """A step's status, some eight lines."""
     print_outlook(dataclasses.replace(status.outlook, reason="as above") if same_reason else status.outlook)
     lines: dict[str, str] = {}
-    if status.outlook.step == LOAD:
-        time = f" ({_time(status.watermark_time)})" if status.watermark_time else ""
+    if status.watermark or status.outlook.step == LOAD:
+        time = f" ({moment(status.watermark_time)})" if status.watermark_time else ""
         lines["watermark"] = f"{status.watermark}{time}" if status.watermark else "none: nothing is loaded yet"
     if status.oldest_waiting and status.lag_seconds is not None:
-        lines["lag"] = f"{_age(status.lag_seconds)}; the oldest was discovered at {_time(status.oldest_waiting)}"
+        lines["lag"] = f"{duration(status.lag_seconds)}; the oldest was discovered at {moment(status.oldest_waiting)}"
     lines["items"] = ", ".join(f"{word} {count:,}" for word, count in status.counts.items()) or "none wait"
     for kind in ("failed", "late", "quarantined"):
         if names := getattr(status, kind):
-            lines[kind] = some(names)
+            lines[kind] = f"{some(names)}: {status.commands[kind]}"
     lease = status.lease
-    lines["lease"] = f"held by {lease['holder']} until {_time(lease['until'])}, token {lease['token']}" if lease else "free"
-    _print_lines(lines)
+    lines["lease"] = f"held by {lease['holder']} until {moment(lease['until'])}, token {lease['token']}" if lease else "free"
+    print_lines(lines)
 
 
 def print_outlook(outlook: Outlook) -> None:
@@ -63,25 +63,26 @@ def print_outlook(outlook: Outlook) -> None:
         Answer.BLOCKED: f"BLOCKED by {outlook.item}",
         Answer.IDLE: "IDLE: nothing to do",
     }
-    say(f"{outlook.step:<6}{words[outlook.answer]}")
+    say(f"{outlook.step:<5} {words[outlook.answer]}")
     lines = {"reason": outlook.reason, "command": outlook.command}
     if outlook.since:
-        age = _age((datetime.now(UTC) - outlook.since).total_seconds())
-        lines = {"reason": outlook.reason, "since": f"{_time(outlook.since)} ({age})", "command": outlook.command}
-    _print_lines(lines)
+        age = duration((datetime.now(UTC) - outlook.since).total_seconds())
+        lines = {"reason": outlook.reason, "since": f"{moment(outlook.since)} ({age})", "command": outlook.command}
+    print_lines(lines)
 
 
-def _wrapped(text: str, first: str = "", others: str = "") -> str:
+def wrapped(text: str, first: str = "", others: str = "") -> str:
     """The text in lines of the screen's width; URIs stay whole, so that they can be copied."""
     return textwrap.fill(
         text, WIDTH, initial_indent=first, subsequent_indent=others, break_on_hyphens=False, break_long_words=False
     )
 
 
-def _print_lines(lines: dict[str, str]) -> None:
+def print_lines(lines: dict[str, str]) -> None:
+    """Labelled lines below a heading; empty ones are left out."""
     for label, text in lines.items():
         if text:
-            say(_wrapped(text, f"      {label:<12}", " " * 18))
+            say(wrapped(text, f"      {label:<12}", " " * 18))
 
 
 def _record_row(record: Record) -> tuple[str, ...]:
@@ -97,7 +98,7 @@ def _record_row(record: Record) -> tuple[str, ...]:
     )
 
 
-def _note(record: Record) -> str:
+def words_of(record: Record) -> str:
     """What a record says beyond its columns, in words."""
     data = record.data
     if record.state is State.FAILED:
@@ -106,7 +107,7 @@ def _note(record: Record) -> str:
         return _output_note(record)
     late = f", late for {', '.join(data['late'])}" if data.get("late") else ""
     if "files" in data:
-        return f"{data['files']:,} files, {_size(data['bytes'])}{late}"
+        return f"{data['files']:,} files, {size_of(data['bytes'])}{late}"
     return f"{data.get('reason', '')}{late}"
 
 
@@ -114,12 +115,12 @@ def _output_note(record: Record) -> str:
     """What an application has made of an item. Those that are no step of the feed record what they like."""
     data, application = record.data, record.application.key
     if application == SHRED and "lines" in data:
-        return f"{data['lines']:,} lines: {data['good']:,} events, {data['bad']:,} bad; {_size(data['bytes'])} of Parquet"
+        return f"{data['lines']:,} lines: {data['good']:,} events, {data['bad']:,} bad; {size_of(data['bytes'])} of Parquet"
     rows, size, prefix = data.get("rows"), data.get("bytes"), data.get("prefix")
-    count = sum(rows.values()) if application == LOAD and rows else rows
+    count = sum(rows.values()) if application == LOAD and isinstance(rows, dict) else rows
     parts = [
         f"{count:,} rows" if isinstance(count, int) else "",
-        _size(size) if isinstance(size, int) else "",
+        size_of(size) if isinstance(size, int) else "",
         f"in {prefix}" if prefix else "",
         "late" if application == LOAD and data.get("late") else "",
     ]
@@ -148,15 +149,15 @@ def event_document(event: Event) -> dict[str, Any]:
 def progress(event: Event) -> str:
     """An event of a drain as a line."""
     if isinstance(event, ShredStarted):
-        return f"  shredding {event.items:,} runs, {_size(event.bytes)}, in one Spark job"
+        return f"  shredding {event.items:,} runs, {size_of(event.bytes)}, in one Spark job"
     if isinstance(event, Shredded):
         listing = event.listing
-        return f"· {event.key.name}  shredded  {listing.good:>7,} events  {listing.bad:>5,} bad  {_size(listing.bytes):>9}"
+        return f"· {event.key.name}  shredded  {listing.good:>7,} events  {listing.bad:>5,} bad  {size_of(listing.bytes):>9}"
     if isinstance(event, ItemFailed):
         text = f"{event.key.name}  {event.application} failed ({event.failure.kind}): {event.failure.message}"
-        return _wrapped(text, "✗ ", "    ")
+        return wrapped(text, "✗ ", "    ")
     marks = f"{'  late' if event.late else ''}{'  was applied before' if event.already else ''}"
-    counts = f"{event.row_count:>7,} rows  {_size(event.bytes):>16}  {event.seconds:5.2f} s"
+    counts = f"{event.row_count:>7,} rows  {size_of(event.bytes):>16}  {event.seconds:5.2f} s"
     return f"✓ {event.key.name}  loaded    {counts}{marks}"
 
 
@@ -168,7 +169,7 @@ def print_summary(report: DrainReport, command: str) -> None:
     )
     item = f"blocked by {report.item}: " if report.item else ""
     if report.reason:
-        say(_wrapped(f"{item}{report.reason}"))
+        say(wrapped(f"{item}{report.reason}"))
     if command:
         say(f"next: {command}")
 
@@ -177,17 +178,26 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Rows below their heads, each column as wide as its widest cell; what is too long for the screen is cut at its end."""
+    widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
+    for row in (heads, *rows):
+        line = _aligned(row, widths)
+        say(line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…")
+
+
 def some(names: Sequence[str]) -> str:
     """The first few names."""
     more = f" and {len(names) - NAMES_SHOWN:,} more" if len(names) > NAMES_SHOWN else ""
     return ", ".join(name for name in names[:NAMES_SHOWN]) + more
 
 
-def _time(time: datetime) -> str:
+def moment(time: datetime) -> str:
+    """A time, to the second, in UTC."""
     return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _age(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """A duration in its largest sensible unit: 12 s, 3 min, 5 h, 9 days."""
     for unit, length in (("days", 172_800), ("h", 7_200), ("min", 120)):
         if seconds >= length:
@@ -195,7 +205,7 @@ def _age(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def _size(bytes_: float) -> str:
+def size_of(bytes_: float) -> str:
     """A size in decimal units."""
     for unit in ("B", "kB", "MB", "GB"):
         if bytes_ < 1000:

@@ -12,9 +12,9 @@ from itertools import islice
 from typing import Any
 
 from manifest_platform.landing.snowplow import parse_run_name
-from manifest_platform.manifest import Application, Blocked, Idle, ItemKey, LeaseState, Ready, Standing, Survey, Verdict
+from manifest_platform.manifest import Application, Blocked, Idle, ItemKey, LeaseState, Ready, Standing, Step, Survey, Verdict
 from manifest_platform.manifest.dataset import judge
-from manifest_platform.pipeline import FEED, Pipeline
+from manifest_platform.pipeline import FEED, LOAD, SHRED, Pipeline
 
 WORDS = {
     Standing.READY: "READY",
@@ -22,6 +22,7 @@ WORDS = {
     Standing.PROCESSING: "PROCESSING",
     Standing.FAILED: "FAILED",
     Standing.LATE: "QUARANTINED",
+    Standing.SUPERSEDED: "SUPERSEDED",
     Standing.SKIPPED: "SKIPPED",
     Standing.GAP: "GAP",
     Standing.CUT_OFF: "CUT OFF",
@@ -59,7 +60,8 @@ class Outlook:
 class StepStatus:
     """How a step stands on a feed. `lag_seconds`: since the oldest waiting item was discovered; None without one.
 
-    `counts` by the operators' words; `failed`, `late` and `quarantined` are the names of such items.
+    `counts` by the operators' words; `failed`, `late` and `quarantined` are the names of such items, `commands` what says of
+    the first of each kind why it is one and what can be done.
     """
 
     outlook: Outlook
@@ -71,7 +73,28 @@ class StepStatus:
     failed: list[str]
     late: list[str]
     quarantined: list[str]
+    commands: dict[str, str]
     lease: dict[str, Any] | None
+
+
+def work_command(application: str) -> str:
+    """The command that has a step do its work."""
+    own = application not in (SHRED, LOAD)
+    return f"manifest-platform run --application {application} -- COMMAND" if own else "manifest-platform drain"
+
+
+def as_typed(pipeline: Pipeline, command: str, options: str = "") -> str:
+    """A command as it must be typed here: with the dataset where there are several, and with these options."""
+    own, separator, program = command.partition(" -- ")
+    return f"{pipeline.command(own)}{options}{separator}{program}"
+
+
+def helping_command(step: Step, verdict: Blocked) -> str:
+    """The command that helps where a step is blocked: where it waits, what has the step before it do its work."""
+    if verdict.standing is Standing.WAITING:
+        waits_for = (name for name in step.upstream if not verdict.item.processed_by(Application(name)))
+        return work_command(next(waits_for, LOAD))
+    return verdict.command
 
 
 def outlook(pipeline: Pipeline, application: str, options: str = "", verdict: Verdict | None = None) -> Outlook:
@@ -80,21 +103,22 @@ def outlook(pipeline: Pipeline, application: str, options: str = "", verdict: Ve
     where = (pipeline.name, FEED, application)
     if isinstance(verdict, Idle):
         return Outlook(*where, Answer.IDLE)
-    command = f"{pipeline.command('manifest-platform drain')}{options}"
+    command = as_typed(pipeline, work_command(application), options)
     name = verdict.item.key.name
     if isinstance(verdict, Ready):
-        late = verdict.item.is_late_for(Application(application))
+        late = verdict.item.is_late_for(Application(application), verdict.state.feed(FEED).serving_epoch)
         return Outlook(*where, Answer.READY, name, "late, to be appended" if late else "", command=command)
     assert isinstance(verdict, Blocked)  # Abandoned is told to the lease's holder alone
-    helps = f"{pipeline.command(verdict.command)}{options}"
+    helps = as_typed(pipeline, helping_command(pipeline.manifest.step(FEED, application), verdict), options)
     if verdict.standing is Standing.WAITING:
         return Outlook(*where, Answer.WAITING, name, verdict.reason, verdict.since, helps)
     if verdict.standing is Standing.PROCESSING:
-        worker = verdict.item.blocker()
+        worker = verdict.item.blocker(pipeline.manifest.serving_epochs(FEED))
         lease = pipeline.manifest.lease(worker.application, FEED) if worker else None
         if lease and lease.is_live(datetime.now(UTC)):
             return Outlook(*where, Answer.PROCESSING, name, verdict.reason, verdict.since)
-        return Outlook(*where, Answer.READY, name, "its worker is gone; the next drain settles it", verdict.since, command)
+        settles = as_typed(pipeline, work_command(worker.application.key), options) if worker else command
+        return Outlook(*where, Answer.READY, name, "its worker is gone; the next drain settles it", verdict.since, settles)
     return Outlook(*where, Answer.BLOCKED, name, verdict.reason, verdict.since, helps)
 
 
@@ -108,7 +132,7 @@ def step_status(pipeline: Pipeline, application: str, options: str = "") -> Step
         for item, judged in pipeline.manifest.backlog(FEED, application):
             if judged.standing is Standing.FAILED:
                 named["failed"].append(item.key.name)
-            if judged.standing is not Standing.LATE and item.is_late_for(survey.step.application):
+            if judged.standing is not Standing.LATE and item.is_late_for(survey.step.application, feed.serving_epoch):
                 named["late"].append(item.key.name)
     counts = {WORDS[standing]: count for standing, count in survey.counts.items()}
     if survey.step.order == "strict":
@@ -123,6 +147,9 @@ def step_status(pipeline: Pipeline, application: str, options: str = "") -> Step
         lag_seconds=(now - survey.oldest_waiting).total_seconds() if survey.oldest_waiting else None,
         counts={word: count for word, count in counts.items() if count},
         **named,
+        commands={
+            kind: as_typed(pipeline, f"manifest-platform explain {names[0]}", options) for kind, names in named.items() if names
+        },
         lease=_lease(survey.lease, now),
     )
 
@@ -130,7 +157,7 @@ def step_status(pipeline: Pipeline, application: str, options: str = "") -> Step
 def _quarantined(pipeline: Pipeline, survey: Survey) -> list[str]:
     """The names of the items set aside. They lie behind the watermark, so they are looked for where there are any."""
     feed = survey.state.feed(FEED)
-    items = pipeline.manifest.items(FEED) if feed.quarantined else ()
+    items = pipeline.manifest.items(FEED, archived=False) if feed.quarantined else ()
     late = (item.key.name for item in items if judge(item, survey.step, feed).standing is Standing.LATE)
     return list(islice(late, feed.quarantined))
 

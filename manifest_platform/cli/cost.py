@@ -1,0 +1,79 @@
+"""The command that says what items cost the manifest's store."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from manifest_platform.cli.app import Command, Exit, app, as_json, item_key, open_pipeline
+from manifest_platform.cli.output import print_json, print_table, say, size_of
+from manifest_platform.manifest import Item, Manifest
+from manifest_platform.manifest.cost import Cost, cost_of
+from manifest_platform.pipeline import FEED
+
+
+@app.command(cls=Command)
+def cost(
+    context: typer.Context,
+    item: Annotated[str | None, typer.Argument(metavar="[ITEM]", help="A run name or a URI; else the newest.")] = None,
+    feed: Annotated[str, typer.Option(metavar="NAME", help="The newest items of which feed.")] = FEED,
+    last: Annotated[int, typer.Option(min=1, metavar="N", help="How many of the newest items.")] = 100,
+) -> int:
+    """Says what items cost the manifest's store.
+
+    Rows and bytes that they occupy, transactions that wrote them, and DynamoDB's units, estimated from the rows' sizes as if
+    each item had been worked on alone. Exit 4 without items.
+    """
+    with open_pipeline(context) as pipeline:
+        manifest = pipeline.manifest
+        items = [manifest.item(item_key(pipeline, item))] if item else list(islice(manifest.items(feed, reverse=True), last))
+        told = _costs(manifest, items, items[0].key.feed if items else feed)
+    if as_json(context):
+        documents = [{"item": one.key, **dataclasses.asdict(cost)} for one, cost in told]
+        print_json({"items": documents, "average": _average([cost for _, cost in told])})
+    elif told:
+        costs = [cost for _, cost in told]
+        rows = [_row(one.key.name, cost) for one, cost in told] if item else []
+        average = [] if item else [_row(f"average of {len(told):,}", _average(costs))]
+        most = [] if item else [_row(f"most: {name}", cost) for name, cost in [_dearest(told)]]
+        print_table(("", "records", "rows", "size", "transactions", "write units", "read units"), [*rows, *average, *most])
+    else:
+        say("no items")
+    return Exit.DONE if told else Exit.NOTHING
+
+
+def _costs(manifest: Manifest, items: list[Item], feed: str) -> list[tuple[Item, Cost]]:
+    steps = manifest.steps(feed)
+    states = {step.application.key: manifest.state(step.application) for step in steps}
+    leases = {step.application.key: manifest.lease(step.application, feed) for step in steps}
+    held = {name: lease for name, lease in leases.items() if lease}
+    return [(item, cost_of(item, manifest.dataset, steps, states, held)) for item in items]
+
+
+def _average(costs: list[Cost]) -> dict[str, float]:
+    count = max(1, len(costs))
+    sums = {name: sum(getattr(cost, name) for cost in costs) for name in ("records", "rows", "bytes", "transactions")}
+    units = {"write_units": sum(cost.units.write for cost in costs), "read_units": sum(cost.units.read for cost in costs)}
+    return {name: round(value / count, 1) for name, value in {**sums, **units}.items()}
+
+
+def _dearest(told: list[tuple[Item, Cost]]) -> tuple[str, dict[str, float]]:
+    item, cost = max(told, key=lambda one: one[1].units.write)
+    return item.key.name, _average([cost])
+
+
+def _row(name: str, cost: Cost | dict[str, float]) -> tuple[str, ...]:
+    told = _average([cost]) if isinstance(cost, Cost) else cost
+    numbers = {part: f"{told[part]:g}" for part in ("records", "rows", "transactions", "write_units", "read_units")}
+    return (
+        name,
+        numbers["records"],
+        numbers["rows"],
+        size_of(told["bytes"]),
+        numbers["transactions"],
+        numbers["write_units"],
+        numbers["read_units"],
+    )

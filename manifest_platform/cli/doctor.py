@@ -1,0 +1,67 @@
+"""The command that examines a dataset, and mends what is safe to mend."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from manifest_platform.cli.app import Command, Exit, app, as_json, open_pipeline, operator, options
+from manifest_platform.cli.output import print_json, print_lines, say
+from manifest_platform.cli.standing import as_typed
+from manifest_platform.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from manifest_platform.doctor import Diagnosis, Finding
+
+
+@app.command(cls=Command)
+def doctor(
+    context: typer.Context,
+    repair: Annotated[bool, typer.Option("--repair", help="Mend what is safe to mend, and say what was done.")] = False,
+    clean: Annotated[bool, typer.Option("--clean", help="Remove shredded objects that no record names.")] = False,
+    grace: Annotated[float, typer.Option(min=0, metavar="HOURS", help="Leave objects alone that are newer than this.")] = 24,
+    warehouse: Annotated[bool, typer.Option(help="Compare with the warehouse's ledger.")] = True,
+    objects: Annotated[bool, typer.Option(help="Look for shredded objects that nothing names.")] = True,
+) -> int:
+    """Examines a dataset: its log, warehouse and objects.
+
+    Exit 0 if nothing is wrong, 1 with a finding for all that is: the item, the cause, the command that helps.
+    """
+    from manifest_platform.doctor import Doctor
+
+    with open_pipeline(context, author=operator()) as pipeline:
+        examiner = Doctor(pipeline, warehouse, objects, timedelta(hours=grace))
+        diagnosis = examiner.repair() if repair else examiner.examine()
+        if clean:
+            diagnosis = examiner.clean(diagnosis)
+        commands = [as_typed(pipeline, found.command, options(context)) for found in diagnosis.findings]
+        _print(context, pipeline, diagnosis, examiner.done, commands)
+    return Exit.DONE if diagnosis.healthy else Exit.FAILED
+
+
+def _print(context: typer.Context, pipeline: Pipeline, diagnosis: Diagnosis, done: list[str], commands: list[str]) -> None:
+    told = list(zip(diagnosis.findings, commands, strict=True))
+    if as_json(context):
+        found = [_document(finding, command) for finding, command in told]
+        print_json({"dataset": pipeline.name, "items": diagnosis.items, "done": done, "findings": found})
+        return
+    for line in done:
+        say(f"✓ {line}")
+    for finding, command in told:
+        say(f"✗ {finding.subject}: {finding.kind}")
+        print_lines({"cause": finding.cause, "command": command})
+    count = len(diagnosis.findings)
+    verdict = "nothing is wrong" if diagnosis.healthy else f"{count:,} {'thing is' if count == 1 else 'things are'} wrong"
+    say(f"dataset {pipeline.name}, {diagnosis.items:,} items: {verdict}")
+
+
+def _document(finding: Finding, command: str) -> dict[str, Any]:
+    fields = {field.name: getattr(finding, field.name) for field in dataclasses.fields(finding)}
+    return {
+        **{name: value for name, value in fields.items() if value != ""},
+        "kind": finding.kind.name.lower(),
+        "command": command,
+    }

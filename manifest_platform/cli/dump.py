@@ -1,0 +1,59 @@
+"""The commands that write a manifest as text, and put it into another store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json, open_pipeline
+from manifest_platform.cli.output import print_json, say
+
+
+@app.command(cls=Command)
+def dump(
+    context: typer.Context,
+    feed: Annotated[str | None, typer.Option(metavar="NAME", help="Only the log of one feed.")] = None,
+) -> int:
+    """Writes the whole manifest of a dataset on stdout.
+
+    A line of JSON for each row. The log of a feed is enough: what it lacks, `doctor --repair` makes of it.
+    """
+    from manifest_platform.manifest.dump import dump as lines
+
+    with open_pipeline(context) as pipeline:
+        if feed:
+            pipeline.manifest.steps(feed)
+        for line in lines(pipeline.manifest.store, pipeline.name, feed):
+            say(line)
+    return Exit.DONE
+
+
+@app.command("import", cls=Command)
+def import_(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `dump` wrote.")],
+) -> int:
+    """Puts a dump into the configured store.
+
+    Nobody may work on the dataset meanwhile. Nothing is overwritten; an import that was interrupted goes on when it is
+    repeated. Exit 4 if all of it was there.
+    """
+    from manifest_platform.manifest.dump import put_dump
+
+    def lines() -> Iterator[str]:
+        try:
+            with file.open(encoding="utf-8") as text:
+                yield from text
+        except (OSError, UnicodeDecodeError) as error:
+            raise WrongUse(f"cannot read {file}: {error}; name a file that `dump` wrote") from error
+
+    with open_pipeline(context) as pipeline:
+        done = put_dump(pipeline.manifest.store, pipeline.name, lines)
+    if as_json(context):
+        print_json({"dataset": pipeline.name, "written": done.written, "there": done.there})
+    else:
+        say(f"dataset {pipeline.name}: {done.written:,} rows put, {done.there:,} were there")
+    return Exit.DONE if done.written else Exit.NOTHING

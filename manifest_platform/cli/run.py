@@ -1,0 +1,193 @@
+"""The commands by which programs of any language take part: a step of one's own, from a shell."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json, item_key, open_pipeline, options
+from manifest_platform.cli.output import print_json, say, warn, wrapped
+from manifest_platform.cli.standing import as_typed, helping_command
+from manifest_platform.manifest import Blocked, Failure, Idle, ItemKey, Record, State
+from manifest_platform.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from manifest_platform.pipeline.program import Program
+
+NEXT = "next"
+put = typer.Typer(
+    help="Claims and ends claims for scripts that do a step's work by themselves.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(put, name="put")
+
+StepName = Annotated[str, typer.Option(metavar="NAME", help="A step of your own, declared in the configuration.")]
+Chosen = Annotated[str, typer.Option(metavar="ITEM", help="A run name, a URI, or `next`.")]
+Named = Annotated[str, typer.Option(metavar="ITEM", help="The item that was claimed: a run name or a URI.")]
+ClaimId = Annotated[str, typer.Option(metavar="ID", help="The claim's record, as `put claim` printed it.")]
+LeaseSeconds = Annotated[float, typer.Option(min=1, max=86_400, metavar="S", help="How long the lease is.")]
+
+
+@app.command(
+    cls=Command, context_settings={"allow_interspersed_args": False}, options_metavar="--application NAME [OPTIONS] --"
+)
+def run(
+    context: typer.Context,
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND [ARGUMENTS]...", help="The program to run.")],
+    application: StepName,
+    item: Chosen = NEXT,
+    lease: LeaseSeconds = 60,
+) -> int:
+    """Runs a program on an item that it claims, and ends the claim.
+
+    While it runs, the lease is extended; where it is lost, the program is ended. Exit code 0 completes the item, with the JSON
+    that the program wrote to $MANIFEST_PLATFORM_OUTPUT; 75 fails it as a passing fault, any other for good. An item may be met
+    twice.
+    """
+    from manifest_platform.pipeline.program import Program
+    from manifest_platform.pipeline.program import run as running
+
+    output = sys.stderr.fileno() if as_json(context) else None
+    with open_pipeline(context) as pipeline, _passing_signals_on() as programs:
+
+        def start(environment: dict[str, str]) -> Program:
+            programs.append(Program(command, environment, output))
+            return programs[-1]
+
+        ran = running(pipeline, application, _wanted(pipeline, item), timedelta(seconds=lease), start)
+        if isinstance(ran, Blocked):
+            return _blocked(context, pipeline, application, ran)
+    if isinstance(ran, Idle):
+        return _idle(context)
+    if as_json(context):
+        print_json({"item": ran.key, "exit_code": ran.exit_code, "record": ran.record.to_dict()})
+    elif ran.record.state is State.FAILED:
+        warn(wrapped(f"{ran.key.name}: {application} failed ({ran.record.data['kind']}): {ran.record.data['message']}"))
+    else:
+        say(f"{ran.key.name}: {ran.record.state} by {application}")
+    return Exit.DONE if ran.record.state is State.PROCESSED else Exit.FAILED
+
+
+@put.command(cls=Command)
+def claim(context: typer.Context, application: StepName, item: Chosen = NEXT, lease: LeaseSeconds = 3600) -> int:
+    """Claims an item for a script, which ends the claim by `put complete` or `put fail`.
+
+    Nothing extends the lease meanwhile: once it has run out, another worker may take the item over. Prints JSON.
+    """
+    from manifest_platform.pipeline.program import claim as claiming
+
+    with open_pipeline(context) as pipeline:
+        claimed = claiming(pipeline, application, _wanted(pipeline, item), timedelta(seconds=lease))
+        if isinstance(claimed, Blocked):
+            return _blocked(context, pipeline, application, claimed)
+        if isinstance(claimed, Idle):
+            return _idle(context)
+        key, record = claimed.item.key, claimed.processing
+        held = pipeline.manifest.lease(record.application, key.feed)
+        until = held.expires_at if held else None
+        print_json({"item": key.id, "record": record.record_id, "token": record.token, "lease_until": until})
+    return Exit.DONE
+
+
+@put.command(cls=Command)
+def complete(
+    context: typer.Context,
+    item: Named,
+    application: StepName,
+    record: ClaimId,
+    payload: Annotated[str | None, typer.Option(metavar="FILE", help="JSON on what was made of it; - for stdin.")] = None,
+) -> int:
+    """Completes an item that `put claim` claimed."""
+    from manifest_platform.manifest.payloads import InvalidPayload
+    from manifest_platform.pipeline import program
+
+    try:
+        made = program.payload_of(_read(payload) if payload else "{}")
+        with open_pipeline(context) as pipeline:
+            key = item_key(pipeline, item)
+            return _said(context, key, program.complete(pipeline, key, application, record, made))
+    except InvalidPayload as error:
+        raise WrongUse(str(error)) from error
+
+
+@put.command(cls=Command)
+def fail(
+    context: typer.Context,
+    item: Named,
+    application: StepName,
+    record: ClaimId,
+    message: Annotated[str, typer.Option(metavar="TEXT", help="What went wrong.")],
+    transient: Annotated[bool, typer.Option("--transient", help="A passing fault: tried again, as the policy allows.")] = False,
+) -> int:
+    """Fails an item that `put claim` claimed."""
+    from manifest_platform.pipeline import program
+
+    failure = Failure("transient" if transient else "permanent", message)
+    with open_pipeline(context) as pipeline:
+        key = item_key(pipeline, item)
+        return _said(context, key, program.fail(pipeline, key, application, record, failure))
+
+
+def _wanted(pipeline: Pipeline, item: str) -> ItemKey | None:
+    return None if item == NEXT else item_key(pipeline, item)
+
+
+def _read(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise WrongUse(f"cannot read {file}: {error}") from error
+
+
+def _said(context: typer.Context, key: ItemKey, record: Record) -> int:
+    if as_json(context):
+        print_json({"item": key, "record": record.to_dict()})
+    else:
+        say(f"{key.name}: {record.state} by {record.application.key}")
+    return Exit.DONE
+
+
+def _idle(context: typer.Context) -> int:
+    if as_json(context):
+        print_json({"item": None})
+    else:
+        say("nothing to do")
+    return Exit.NOTHING
+
+
+def _blocked(context: typer.Context, pipeline: Pipeline, application: str, verdict: Blocked) -> int:
+    step = pipeline.manifest.step(verdict.item.key.feed, application)
+    name, command = verdict.item.key.name, as_typed(pipeline, helping_command(step, verdict), options(context))
+    if as_json(context):
+        told: dict[str, Any] = {"standing": verdict.standing, "reason": verdict.reason, "command": command}
+        print_json({"item": None, "blocked_by": verdict.item.key, **told})
+    else:
+        warn(wrapped(f"blocked by {name}: {verdict.reason}"))
+        warn(f"next: {command}")
+    return Exit.BLOCKED
+
+
+@contextmanager
+def _passing_signals_on() -> Generator[list[Program]]:
+    """Passes signals on to the program that runs, so that it ends and its claim is ended; without one they do as ever."""
+    programs: list[Program] = []
+
+    def pass_on(number: int, frame: Any) -> None:
+        if programs:
+            programs[-1].pass_on(number)
+        else:
+            signal.default_int_handler(number, frame)
+
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = [signal.signal(number, pass_on) for number in numbers]
+    try:
+        yield programs
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

@@ -1,0 +1,102 @@
+"""The doctor: what is wrong with a dataset, by its log, its warehouse and its objects; and mending what is safe.
+
+Of its parts, `findings` is the vocabulary, `fold` what the log adds up to (pure); `log`, `sink` and `objects` look, and
+`repair` mends by the manifest's own operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from manifest_platform.doctor import log, repair
+from manifest_platform.doctor.findings import Diagnosis, Finding, Kind
+from manifest_platform.doctor.log import States, Watcher
+from manifest_platform.doctor.objects import GRACE, ObjectsWatcher, clean
+from manifest_platform.doctor.sink import LedgerWatcher, open_ledger
+from manifest_platform.manifest import Lease
+from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+from manifest_platform.warehouse.errors import WarehouseError
+
+__all__ = ["GRACE", "Diagnosis", "Doctor", "Finding", "Kind"]
+
+
+@dataclass
+class Doctor:
+    """Examines and mends one pipeline.
+
+    `warehouse`, `objects`: whether to look there. `grace`: how old objects must be that nothing names. `patience`:
+    for how many seconds a locked warehouse is waited for. `done`: what was mended.
+    """
+
+    pipeline: Pipeline
+    warehouse: bool = True
+    objects: bool = True
+    grace: timedelta = GRACE
+    patience: float = 5.0
+    done: list[str] = field(default_factory=list)
+
+    def examine(self) -> Diagnosis:
+        """All that is wrong; changes nothing. What cannot be reached is a finding. Raises StoreError."""
+        return self._examine()[0]
+
+    def _examine(self) -> tuple[Diagnosis, States]:
+        now = datetime.now(UTC)
+        pipeline, manifest = self.pipeline, self.pipeline.manifest
+        own = timedelta(seconds=pipeline.config.lease.seconds)
+        watchers: list[Watcher] = [ObjectsWatcher(pipeline, now, self.grace)] if self.objects else []
+        if not self.warehouse:
+            return log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers))
+        try:
+            with open_ledger(pipeline, self.patience) as ledger:
+                watchers.append(LedgerWatcher(manifest, ledger, pipeline.root, now))
+                return log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers))
+        except WarehouseError as error:
+            diagnosis, states = log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers[:-1]))
+            place = pipeline.config.warehouse.path
+            diagnosis.findings.append(Finding(Kind.UNCHECKED, str(error), "manifest-platform doctor", step=LOAD, place=place))
+            return diagnosis, states
+
+    def repair(self) -> Diagnosis:
+        """Mends what is safe to mend; what it returns is wrong still. Raises StoreError, WarehouseError, LandingError."""
+        for pass_ in (self._settle, self._rewrite, self._adopt):
+            diagnosis, states = self._examine()
+            if diagnosis.healthy:
+                return diagnosis
+            self.done += pass_(diagnosis, states)
+        return self.examine()
+
+    def _settle(self, diagnosis: Diagnosis, _states: States) -> Iterator[str]:
+        """Dead claims come first: what they end as is counted afterwards."""
+        try:
+            yield from repair.settle(self.pipeline.manifest, diagnosis.findings, self._lease, self.pipeline.settle)
+        finally:
+            self.pipeline.warehouse.close()
+
+    def _lease(self, _feed: str, application: str) -> AbstractContextManager[Lease]:
+        return self.pipeline.lease(application)
+
+    def _rewrite(self, diagnosis: Diagnosis, states: States) -> Iterator[str]:
+        yield from repair.restate(self.pipeline.manifest, states)
+        yield from repair.rewrite_waiting_rows(self.pipeline.manifest, diagnosis.findings)
+
+    def _adopt(self, diagnosis: Diagnosis, _states: States) -> Iterator[str]:
+        kinds = {finding.kind for finding in diagnosis.findings}
+        if Kind.UNKNOWN in kinds:
+            found = self.pipeline.discover(everything=True)
+            yield f"discovered {len(found.registered)} directories that the manifest did not know"
+        if kinds & {Kind.UNKNOWN, Kind.UNRECORDED}:
+            with open_ledger(self.pipeline, self.patience) as ledger:
+                entries = repair.missing_entries(self.pipeline, ledger, diagnosis.findings)
+            try:
+                yield from repair.adopt(self.pipeline, entries)
+            finally:
+                self.pipeline.warehouse.close()
+
+    def clean(self, diagnosis: Diagnosis) -> Diagnosis:
+        """Removes the objects that an examination found named by nothing; what it returns is wrong still."""
+        orphans = [finding for finding in diagnosis.findings if finding.kind is Kind.ORPHAN]
+        self.done += clean(self.pipeline, orphans)
+        return Diagnosis(diagnosis.items, [one for one in diagnosis.findings if one not in orphans])

@@ -1,0 +1,102 @@
+"""What an item costs a manifest: the rows and bytes that it occupies, and the units that it took to write and read them.
+
+Belongs here: estimates from the log alone, pure, in DynamoDB's units. A row that is written, or checked, in a transaction costs
+two write units for each KB begun, a strongly consistent read one read unit for each 4 KB begun. Each item is counted as if it
+had been worked on alone, so batches cost less; leases that are taken and heartbeats are not an item's. What a store really
+charged is in its `units`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from manifest_platform.manifest.dataset import LeaseState, Step, StepState
+from manifest_platform.manifest.item import Item
+from manifest_platform.manifest.records import Record, State
+from manifest_platform.manifest.store import Units
+from manifest_platform.manifest.transitions import (
+    counted_as,
+    is_waiting,
+    lease_key,
+    pending_key,
+    record_key,
+    state_key,
+)
+
+WRITE_UNIT, READ_UNIT = 1024, 4096
+"""Bytes."""
+_PER_TRANSACTED = 2
+_NAMES = len("partitionsortversiondata") + len("1")
+"""Bytes of a row's attribute names and version."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one item: its records, all its rows with their bytes, the transactions that wrote them, and units (estimated)."""
+
+    records: int
+    rows: int
+    bytes: int
+    transactions: int
+    units: Units
+
+
+def cost_of(
+    item: Item, dataset: str, steps: Sequence[Step], states: Mapping[str, StepState], leases: Mapping[str, LeaseState]
+) -> Cost:
+    """What an item costs. `states` and `leases`: of the feed's steps, by application key, as they are now."""
+    sizes = [_size(dataset, record_key(item.key, record.sequence), record.to_dict()) for record in item.records]
+    waiting = [_size(dataset, pending_key(step.application, item.key), {}) for step in steps if is_waiting(item, step)]
+    units, transactions = Units(), 0
+    for count, record in enumerate(item.records, start=1):
+        before, after = Item(item.key, item.records[: count - 1]), Item(item.key, item.records[:count])
+        changes = (is_waiting(before, step) != is_waiting(after, step) for step in steps)
+        written = [
+            sizes[count - 1],
+            *(_size(dataset, pending_key(step.application, item.key), {}) for step in steps if next(changes)),
+        ]
+        written += _beside(dataset, before, after, record, steps, states, leases)
+        units += Units(0, sum(_write_units(size) for size in written))
+        if record.state is State.PROCESSING:  # it was chosen by a reading of its records and of the step's state
+            units += Units(_read_units(sum(sizes[: count - 1])) + 1, 0)
+        transactions += not record.data.get("automatic")  # written together with what it resolves
+    return Cost(len(item.records), len(sizes) + len(waiting), sum(sizes) + sum(waiting), transactions, units)
+
+
+def _beside(
+    dataset: str,
+    before: Item,
+    after: Item,
+    record: Record,
+    steps: Sequence[Step],
+    states: Mapping[str, StepState],
+    leases: Mapping[str, LeaseState],
+) -> list[int]:
+    """The sizes of states and leases that a record is written with, put or checked."""
+    sizes: list[int] = []
+    for step in steps:
+        name = step.application.key
+        state, lease = states.get(name, StepState()), leases.get(name)
+        own = record.application.key == name
+        if own and record.state is State.PROCESSING and lease:
+            sizes.append(_size(dataset, lease_key(step.application, after.key.feed), lease.to_dict()))
+        claims_or_ends = own and record.state in (State.PROCESSING, State.PROCESSED)
+        counts = counted_as(before, step, state) != counted_as(after, step, state)
+        registers = step.order == "strict" and not before.records
+        if step.ordered and (claims_or_ends or counts or registers):
+            sizes.append(_size(dataset, state_key(step.application), state.to_dict()))
+    return sizes
+
+
+def _size(dataset: str, sort: str, data: Mapping[str, object]) -> int:
+    return len(dataset) + len(sort) + _NAMES + len(json.dumps(data, separators=(",", ":")).encode())
+
+
+def _write_units(size: int) -> int:
+    return _PER_TRANSACTED * -(-size // WRITE_UNIT)
+
+
+def _read_units(size: int) -> int:
+    return max(1, -(-size // READ_UNIT))

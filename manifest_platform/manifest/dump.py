@@ -1,0 +1,235 @@
+"""A whole manifest as text: lines of JSON, written from one store and put into another.
+
+Belongs here: the format, and the checks before anything is put. A dump has a first line that says of what it is, a line for
+each row in the order of the store's keys, and a last line with their number. Versions of rows are no part of it: they only tell
+apart the writes of one store, and begin at 1 where a row is put first; records and waiting rows never have another.
+
+Nobody may work on a dataset while it is put into a store. One that is worked on while it is dumped is dumped as of several
+instants; what then differs from its log, the doctor mends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+from uuid import uuid4
+
+from manifest_platform.manifest.dataset import LeaseState, StepState
+from manifest_platform.manifest.item import Item, ItemKey
+from manifest_platform.manifest.payloads import problems
+from manifest_platform.manifest.records import Record
+from manifest_platform.manifest.store import ABSENT, MAX_WRITES, ConditionFailed, Put, Row, Store
+from manifest_platform.manifest.transitions import Refused, record_key, records_prefix
+
+FORMAT = 1
+PAGE = 500
+MOST_BYTES = 1 << 20
+"""Text of one transaction's rows, at most, some way below what any store takes."""
+
+
+class NotImportable(Refused):
+    """A dump that cannot be put into the store: damaged, against the rules, or different from what is there. Names the line."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """How many rows were put, and how many were there already."""
+
+    written: int
+    there: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of a dump, and the number of its line."""
+
+    number: int
+    sort: str
+    data: dict[str, Any]
+
+
+def dump(store: Store, dataset: str, feed: str | None = None) -> Iterator[str]:
+    """The lines of a dataset, streamed; of one feed only the log, from which the doctor makes all else. Raises StoreError."""
+    yield _text({"kind": "dump", "format": FORMAT, "dataset": dataset, "feed": feed})
+    count = 0
+    for row in stored_rows(store, dataset, _prefix(feed)):
+        count += 1
+        kind = row.sort.partition("#")[0].lower()
+        yield _text({"kind": kind, "sort": row.sort, "data": row.data})
+    yield _text({"kind": "end", "rows": count})
+
+
+def put_dump(store: Store, dataset: str, lines: Callable[[], Iterable[str]]) -> Imported:
+    """Puts a dump into a store; `lines` gives its text, as often as it is asked.
+
+    What is there already, and equal, is passed over. All of it is checked before anything is put, so an import that was
+    interrupted goes on when it is repeated. Raises NotImportable, having changed nothing, for a dump that is damaged or breaks
+    the manifest's rules, and where the store has a row that differs or that the dump lacks; StoreError.
+    """
+    _check_items(_parsed(lines(), dataset))
+    total = sum(1 for _ in _missing(store, dataset, lines))  # and every difference is met
+    written = 0
+    for batch in _batches(_missing(store, dataset, lines)):
+        try:
+            store.transact(dataset, [Put(line.sort, line.data, ABSENT) for line in batch], str(uuid4()))
+        except ConditionFailed as error:
+            raise NotImportable(
+                f"dataset {dataset}: {error.failed[0].sort} was written meanwhile; end whoever works on it, and look at what"
+                " differs by importing again"
+            ) from error
+        written += len(batch)
+    there = sum(1 for _ in _parsed(lines(), dataset)) - total
+    return Imported(written, there)
+
+
+def _prefix(feed: str | None) -> str:
+    return records_prefix(feed) if feed else ""
+
+
+def stored_rows(store: Store, dataset: str, prefix: str) -> Iterator[Row]:
+    """All rows whose sort key starts with a prefix, in order, read page by page. Raises StoreError."""
+    after: str | None = None
+    while True:
+        rows = store.query(dataset, prefix, after=after, limit=PAGE)
+        yield from rows
+        if len(rows) < PAGE:
+            return
+        after = rows[-1].sort
+
+
+def _text(data: dict[str, Any]) -> str:
+    """One line: the order of an object's names means nothing, and not every store keeps it."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+# Reading a dump
+
+
+def _header(text: str, dataset: str) -> dict[str, Any]:
+    header = _object(text, 1)
+    if header.get("kind") != "dump" or header.get("format") != FORMAT:
+        raise NotImportable(f"line 1: a dump of format {FORMAT} begins with a line of kind 'dump'; this one has {text[:80]!r}")
+    if header.get("dataset") != dataset:
+        raise NotImportable(
+            f"line 1: a dump of dataset {header.get('dataset')!r}, to be put into {dataset!r}: name that dataset (--dataset)"
+        )
+    return header
+
+
+def _object(text: str, number: int) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise NotImportable(f"line {number}: no JSON ({error}): the file is damaged, dump again") from error
+    if not isinstance(found, dict):
+        raise NotImportable(f"line {number}: no JSON object: the file is damaged, dump again")
+    return found
+
+
+def _parsed(lines: Iterable[str], dataset: str) -> Iterator[Line]:
+    """The rows of a dump, in order, complete."""
+    numbered = enumerate(lines, start=1)
+    prefix = _prefix(_header(next(numbered, (1, ""))[1], dataset)["feed"])
+    before, count, last = "", 0, {}
+    for number, text in numbered:
+        if last:
+            raise NotImportable(f"line {number}: goes on after its last line: the file is damaged, dump again")
+        found = _object(text, number)
+        if found.get("kind") == "end":
+            last = found
+            continue
+        sort, data = found.get("sort"), found.get("data")
+        if not isinstance(sort, str) or not isinstance(data, dict) or not sort.startswith(prefix):
+            raise NotImportable(f"line {number}: no row of this dump: {text[:80]!r}")
+        if sort <= before:
+            raise NotImportable(f"line {number}: {sort} is not after {before}: the lines of a dump are in order, once each")
+        before, count = sort, count + 1
+        yield Line(number, sort, data)
+    if last.get("rows") != count:
+        raise NotImportable(f"the dump ends after {count:,} rows without saying that these are all: dump again")
+
+
+def _check_items(lines: Iterator[Line]) -> None:
+    """Raises NotImportable for rows that the manifest could not have written itself."""
+    for item, group in groupby(lines, key=_item_prefix):
+        rows = list(group)
+        if item is None:
+            for line in rows:
+                _check_other(line)
+        else:
+            _check_records(rows)
+
+
+def _item_prefix(line: Line) -> str | None:
+    return line.sort.rpartition("#")[0] if line.sort.startswith("RECORD#") else None
+
+
+def _check_records(rows: list[Line]) -> None:
+    first = rows[0]
+    try:
+        _, feed, position = first.sort.rpartition("#")[0].split("#", 2)
+        key = ItemKey.at(feed, position)
+        records = tuple(Record.from_dict(line.data) for line in rows)
+    except (ValueError, KeyError, TypeError) as error:
+        raise NotImportable(f"line {first.number}: {first.sort} holds no record: {error}") from error
+    for line, record in zip(rows, records, strict=True):
+        if line.sort != record_key(key, record.sequence):
+            raise NotImportable(f"line {line.number}: {line.sort} holds record {record.sequence} of {record.item}")
+    if "archived" in first.data:
+        return  # the records that the others follow are elsewhere
+    if wrong := problems(Item(key, records)):
+        raise NotImportable(f"line {first.number}: {key.id} breaks the rules: {'; '.join(wrong)}")
+
+
+def _check_other(line: Line) -> None:
+    kinds: dict[str, Callable[[dict[str, Any]], object]] = {
+        "STATE": lambda data: StepState.from_dict(data, 1),
+        "LEASE": lambda data: LeaseState.from_dict(data, 1),
+    }
+    check = kinds.get(line.sort.partition("#")[0])
+    try:
+        if check:
+            check(line.data)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise NotImportable(f"line {line.number}: {line.sort} cannot be read: {error!r}") from error
+
+
+# Comparing with what is there
+
+
+def _missing(store: Store, dataset: str, lines: Callable[[], Iterable[str]]) -> Iterator[Line]:
+    """The rows of a dump that the store lacks. Raises NotImportable where it has another in their place, or one too many."""
+    prefix = _prefix(_header(next(iter(lines()), ""), dataset)["feed"])
+    stored = stored_rows(store, dataset, prefix)
+    row = next(stored, None)
+    for line in _parsed(lines(), dataset):
+        if row and row.sort < line.sort:
+            break
+        if row is None or row.sort > line.sort:
+            yield line
+            continue
+        if _text(row.data) != _text(line.data):
+            raise NotImportable(
+                f"line {line.number}: dataset {dataset} has another {line.sort} already; nothing is overwritten. Import into a"
+                " store that has none of it"
+            )
+        row = next(stored, None)
+    if row:
+        raise NotImportable(f"dataset {dataset} has {row.sort}, which the dump lacks: import into a store that has none of it")
+
+
+def _batches(lines: Iterator[Line]) -> Iterator[list[Line]]:
+    batch: list[Line] = []
+    size = 0
+    for line in lines:
+        length = len(_text(line.data))
+        if batch and (len(batch) == MAX_WRITES or size + length > MOST_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(line)
+        size += length
+    if batch:
+        yield batch

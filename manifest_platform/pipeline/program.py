@@ -1,0 +1,309 @@
+"""A step's work done by a program of any language: claimed, kept alive, run, and ended as its exit code says.
+
+Belongs here: the steps that a dataset's configuration declares beside shred and load. Such a step has no ledger that could
+say whether a worker that died had finished: what it left is failed as `lease_expired` and tried again, so a program may meet an
+item twice and must not mind (at least once). The claim's record id and token, which it is told, tell attempts apart.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import IO, Any
+
+from manifest_platform.manifest import (
+    OUTPUT,
+    Abandoned,
+    Application,
+    Blocked,
+    Claim,
+    ClaimLost,
+    ConditionFailed,
+    Failure,
+    Idle,
+    Item,
+    ItemKey,
+    Lease,
+    LeaseLost,
+    Payload,
+    Ready,
+    Record,
+    Refused,
+    Standing,
+    State,
+    Step,
+    StepState,
+)
+from manifest_platform.manifest.dataset import blocked, judge
+from manifest_platform.manifest.lease import write_lease
+from manifest_platform.manifest.payloads import InvalidPayload
+from manifest_platform.manifest.transitions import expire
+from manifest_platform.pipeline.pipeline import FEED, LOAD, SHRED, Pipeline
+
+TEMPORARY_FAILURE = 75
+"""The exit code (EX_TEMPFAIL) of a program that met a passing fault: it is tried again, as often as the policy allows."""
+KILL_AFTER_SECONDS = 10.0
+"""How long a program may take to end once it is told to."""
+ERROR_LINES, MESSAGE_CHARACTERS = 40, 1500
+_PREFIX = "MANIFEST_PLATFORM_"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A program has run: how its claim ended, and its exit code (None: it could not be started)."""
+
+    key: ItemKey
+    record: Record
+    exit_code: int | None
+
+
+class Program:
+    """A program in a process group of its own. Its stderr passes through, and its end is kept.
+
+    `pass_on` and `end` may be called from other threads and from signal handlers. `interrupted`: whether it was told to end.
+    """
+
+    def __init__(self, command: Sequence[str], environment: dict[str, str], output: int | IO[Any] | None = None):
+        self._errors: deque[str] = deque(maxlen=ERROR_LINES)
+        self._process = subprocess.Popen(
+            command,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self._timer: threading.Timer | None = None
+        self.interrupted = False
+
+    def _read(self) -> None:
+        for line in self._process.stderr or ():
+            self._errors.append(line)
+            sys.stderr.write(line)
+            sys.stderr.flush()
+
+    @property
+    def errors(self) -> str:
+        """The end of what it wrote on stderr."""
+        return "".join(self._errors).strip()
+
+    def pass_on(self, number: int) -> None:
+        """Sends a signal to the program and all that it started."""
+        self.interrupted = True
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    def end(self) -> None:
+        """Tells the program to end, and kills it where it does not."""
+        self.pass_on(signal.SIGTERM)
+        self._timer = threading.Timer(KILL_AFTER_SECONDS, self.pass_on, [signal.SIGKILL])
+        self._timer.daemon = True
+        self._timer.start()
+
+    def wait(self) -> int:
+        """Waits for its end; returns the exit code, below 0 where a signal ended it."""
+        code = self._process.wait()
+        if self._timer:
+            self._timer.cancel()
+        self._reader.join(timeout=1.0)  # what it started in the background may hold stderr open
+        return code
+
+
+def run(
+    pipeline: Pipeline,
+    application: str,
+    wanted: ItemKey | None,
+    duration: timedelta,
+    start: Callable[[dict[str, str]], Program],
+) -> Ran | Blocked | Idle:
+    """Claims an item (the next one, where none is wanted), runs a program on it and ends the claim. `start` starts it.
+
+    Exit code 0 completes, with the JSON that it wrote to the file $MANIFEST_PLATFORM_OUTPUT; any other fails. Raises Refused
+    for an item that is not next, LeaseBusy, and LeaseLost: the program was ended, and the lease's holder settles the claim.
+    """
+    with pipeline.manifest.acquire(FEED, _own_step(pipeline, application), pipeline.holder, duration) as lease:
+        chosen = _choose(pipeline, lease, wanted)
+        if not isinstance(chosen, Ready):
+            return chosen
+        [claim] = pipeline.manifest.claim(lease, [chosen.item], chosen.state)
+        with tempfile.TemporaryDirectory(prefix="manifest-platform-") as folder:
+            environment = _environment(pipeline, claim, Path(folder))
+            try:
+                program = start(environment)
+            except OSError as error:
+                failure = Failure("permanent", f"the program cannot be started: {error}", type(error).__name__)
+                return Ran(chosen.item.key, pipeline.manifest.fail(claim, failure), None)
+            try:
+                with lease.cancelling(program.end):
+                    code = program.wait()
+                lease.check()
+            except LeaseLost:
+                program.end()
+                program.wait()
+                raise
+            record = _ended(pipeline, claim, program, code, Path(folder, "output.json"))
+        return Ran(chosen.item.key, record, code)
+
+
+def claim(pipeline: Pipeline, application: str, wanted: ItemKey | None, duration: timedelta) -> Claim | Blocked | Idle:
+    """Claims an item for a program that ends the claim itself, within the lease's duration: nothing extends it meanwhile.
+
+    Raises Refused for an item that is not next, LeaseBusy.
+    """
+    lease = pipeline.manifest.acquire(FEED, _own_step(pipeline, application), pipeline.holder, duration)
+    try:
+        chosen = _choose(pipeline, lease, wanted)
+        if not isinstance(chosen, Ready):
+            lease.release()
+            return chosen
+        [claimed] = pipeline.manifest.claim(lease, [chosen.item], chosen.state)
+    except BaseException:
+        lease.release()
+        raise
+    lease.leave()
+    return claimed
+
+
+def complete(pipeline: Pipeline, key: ItemKey, application: str, record_id: str, payload: Payload) -> Record:
+    """Ends a claim well that `claim` gave, and gives its lease back. Raises ClaimLost, InvalidPayload."""
+    held = _held(pipeline, key, application, record_id)
+    record = pipeline.manifest.complete(held, payload)
+    _give_back(pipeline, held)
+    return record
+
+
+def fail(pipeline: Pipeline, key: ItemKey, application: str, record_id: str, failure: Failure) -> Record:
+    """Ends a claim badly that `claim` gave, and gives its lease back. Raises ClaimLost."""
+    held = _held(pipeline, key, application, record_id)
+    record = pipeline.manifest.fail(held, failure)
+    _give_back(pipeline, held)
+    return record
+
+
+def payload_of(text: str) -> Payload:
+    """The payload that a program wrote: a JSON object, or `{schema, data}` where it names a schema. Raises InvalidPayload."""
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise InvalidPayload(f"what the program wrote is no JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise InvalidPayload("what the program wrote is no JSON object")
+    if data.keys() == {"schema", "data"} and isinstance(data["schema"], str) and isinstance(data["data"], dict):
+        return Payload(data["schema"], data["data"])
+    return Payload(OUTPUT, data)
+
+
+def _own_step(pipeline: Pipeline, application: str) -> str:
+    """The name of a step that programs may work for. Raises Refused."""
+    if application in (SHRED, LOAD):
+        raise Refused(f"{application} is the platform's own step: `manifest-platform drain` does its work")
+    declared = [step.application.key for step in pipeline.manifest.steps(FEED)]
+    if application not in declared:
+        own = ", ".join(name for name in declared if name not in (SHRED, LOAD)) or "none yet"
+        raise Refused(
+            f"dataset {pipeline.name} declares no step {application!r} (its own: {own}); declare it in the configuration, under"
+            f" datasets.{pipeline.name}.steps"
+        )
+    return application
+
+
+def _choose(pipeline: Pipeline, lease: Lease, wanted: ItemKey | None) -> Ready | Blocked | Idle:
+    """What is to be worked on; what dead workers left is ended before."""
+    manifest = pipeline.manifest
+    unsettled = manifest.unsettled(lease)
+    while True:
+        if wanted and not unsettled and not _step(pipeline, lease).ordered:
+            verdict: Ready | Blocked | Abandoned | Idle = _chosen(pipeline, lease, manifest.item(wanted))
+        else:
+            verdict = unsettled or manifest.next(FEED, lease.application.key, holding=True)
+        unsettled = None
+        if isinstance(verdict, Abandoned):
+            manifest.abandon(lease, verdict)
+        elif isinstance(verdict, Ready) and wanted and verdict.item.key != wanted:
+            raise Refused(f"{wanted.name} is not next for {lease.application.key}: {verdict.item.key.name} is")
+        else:
+            return verdict
+
+
+def _step(pipeline: Pipeline, lease: Lease) -> Step:
+    return pipeline.manifest.step(lease.feed, lease.application.key)
+
+
+def _chosen(pipeline: Pipeline, lease: Lease, item: Item) -> Ready | Blocked | Abandoned:
+    """What may be done with an item of an unordered step. Raises Refused where it is done or skipped."""
+    step = _step(pipeline, lease)
+    judged = judge(item, step, StepState().feed(FEED))
+    if judged.standing is Standing.READY:
+        return Ready(item, StepState())
+    if judged.standing is Standing.PROCESSING and judged.record and judged.record.application.key == step.application.key:
+        return Abandoned(item, judged.record)
+    if judged.standing in (Standing.DONE, Standing.SKIPPED):
+        raise Refused(f"{item.key.name} is {judged.standing} for {step.application.key}")
+    return blocked(item, judged)
+
+
+def _environment(pipeline: Pipeline, claim: Claim, folder: Path) -> dict[str, str]:
+    """What a program is told of its claim. What the steps before it made of the item is in a file: payloads by application."""
+    upstream = folder / "upstream.json"
+    made = {name: claim.item.processed_by(Application(name)) for name in claim.step.upstream}
+    upstream.write_text(json.dumps({name: record.data for name, record in made.items() if record}))
+    told = {
+        "DATASET": pipeline.name,
+        "FEED": claim.item.key.feed,
+        "APPLICATION": claim.step.application.key,
+        "ITEM": claim.item.key.id,
+        "RUN": claim.item.key.name,
+        "RECORD": claim.processing.record_id,
+        "TOKEN": str(claim.processing.token),
+        "UPSTREAM": str(upstream),
+        "OUTPUT": str(folder / "output.json"),
+    }
+    return {f"{_PREFIX}{name}": value for name, value in told.items()}
+
+
+def _ended(pipeline: Pipeline, claim: Claim, program: Program, code: int, output: Path) -> Record:
+    """Ends a claim by the exit code of its program, and by what it wrote."""
+    if code == 0:
+        try:
+            payload = payload_of(output.read_text()) if output.exists() else Payload(OUTPUT, {})
+            return pipeline.manifest.complete(claim, payload)
+        except (InvalidPayload, UnicodeDecodeError) as error:
+            return pipeline.manifest.fail(claim, Failure("permanent", str(error), type(error).__name__))
+    how = f"exit code {code}" if code > 0 else f"ended by signal {signal.Signals(-code).name}"
+    kind = "transient" if code == TEMPORARY_FAILURE or program.interrupted else "permanent"
+    message = f"{how}: {program.errors[-MESSAGE_CHARACTERS:]}" if program.errors else how
+    return pipeline.manifest.fail(claim, Failure(kind, message))
+
+
+def _held(pipeline: Pipeline, key: ItemKey, application: str, record_id: str) -> Claim:
+    """A claim by its record's id. Raises ClaimLost where it is none, or is ended."""
+    step = pipeline.manifest.step(key.feed, _own_step(pipeline, application))
+    item = pipeline.manifest.item(key)
+    for record in item.records:
+        if record.record_id == record_id and record.state is State.PROCESSING and record.application.key == application:
+            return Claim(item, record, step, pipeline.manifest.state(step.application))
+    raise ClaimLost(f"{key.name} has no claim {record_id!r} of {application}: claim it first")
+
+
+def _give_back(pipeline: Pipeline, held: Claim) -> None:
+    """Ends the lease that a claim was got under, if it is that one still."""
+    manifest, application, feed = pipeline.manifest, held.step.application, held.item.key.feed
+    lease, now = manifest.lease(application, feed), datetime.now(UTC)
+    if lease and lease.token == held.processing.token and lease.is_live(now):
+        with suppress(ConditionFailed):
+            write_lease(manifest.store, manifest.dataset, application, feed, expire(lease, now))
