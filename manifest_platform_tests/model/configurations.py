@@ -1,0 +1,220 @@
+"""The scopes that are explored: which feeds and items there are, and how often which fault or operator's action may come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from manifest_platform.manifest import Application, ItemKey, Landed, Step
+
+LOAD, SHRED = Application("load"), Application("shred")
+
+
+class Budget(NamedTuple):
+    """How often each thing may still happen.
+
+    Expiries: takeovers from a worker that lives. Losses: answers of the manifest that get lost; unclear: those of a COMMIT.
+    """
+
+    crashes: int = 0
+    expiries: int = 0
+    losses: int = 0
+    unclear: int = 0
+    failures: int = 0
+    resolves: int = 0
+    skips: int = 0
+    unskips: int = 0
+    begins: int = 0
+    cancels: int = 0
+    restores: int = 0
+
+
+@dataclass(frozen=True)
+class Feed:
+    """A feed of a scope: items 1 to `items`, item k with the window (k - 1, k]; a snapshot's window ends at `stop`."""
+
+    name: str = "incr"
+    items: int = 2
+    order: Literal["strict", "full"] = "strict"
+    late: Literal["quarantine", "append"] = "quarantine"
+    gap: Literal["none", "contiguous"] = "none"
+    covers: tuple[str, ...] = ()
+    stop: int = 0
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A scope: small enough to be explored whole."""
+
+    name: str
+    about: str
+    budget: Budget
+    feeds: tuple[Feed, ...] = (Feed(),)
+    workers: int = 2
+    shred: bool = False
+    max_attempts: int = 3
+
+    def steps(self, feed: Feed) -> tuple[Step, ...]:
+        """The declared steps of a feed."""
+        load = Step(
+            LOAD,
+            upstream=(SHRED.key,) if self.shred else (),
+            order=feed.order,
+            late=feed.late,
+            gap=feed.gap,
+            max_attempts=self.max_attempts,
+            covers=feed.covers,
+        )
+        return (Step(SHRED, max_attempts=self.max_attempts), load) if self.shred else (load,)
+
+    @property
+    def landed(self) -> list[Landed]:
+        """The directories of all feeds, feed by feed in order."""
+        return [_landed(feed, number) for feed in self.feeds for number in range(1, feed.items + 1)]
+
+
+def _landed(feed: Feed, number: int) -> Landed:
+    key = ItemKey(feed.name, str(number), f"{feed.name}/{number}")
+    stop = feed.stop if feed.order == "full" else number
+    return Landed(key, files=1, bytes=1, checksum="c", start=str(number - 1), stop=str(stop))
+
+
+INCR = Feed("incr", 2)
+SNAPSHOTS = Feed("full", 1, order="full", covers=("incr",), stop=1)
+
+EMPTY_SNAPSHOTS = Feed("full", 1, order="full", covers=("incr",), stop=0)
+
+CONFIGURATIONS = [
+    Configuration("two", "two items in order", Budget(expiries=1, failures=1), (INCR,)),
+    Configuration(
+        "two-append",
+        "two items, of which one may be late and is appended then",
+        Budget(expiries=1, skips=1, unskips=1),
+        (Feed(items=2, late="append"),),
+    ),
+    Configuration("three", "three items, skipped and let in again", Budget(skips=1, unskips=1), (Feed(items=3),), workers=1),
+    Configuration(
+        "three-append",
+        "the same where late items are appended",
+        Budget(skips=1, unskips=1),
+        (Feed(items=3, late="append"),),
+        workers=1,
+    ),
+    Configuration(
+        "full-one", "a snapshot beside one item", Budget(expiries=1, begins=2, cancels=1), (Feed(items=1), SNAPSHOTS)
+    ),
+    Configuration(
+        "full-two", "a snapshot that contains the first of two items", Budget(failures=1, begins=1), (INCR, SNAPSHOTS)
+    ),
+    Configuration(
+        "full-late",
+        "a snapshot that contains none of three items",
+        Budget(begins=1),
+        (Feed(items=3), EMPTY_SNAPSHOTS),
+        workers=1,
+    ),
+    Configuration(
+        "full-three",
+        "a snapshot that contains the first of three items, of which late ones are appended",
+        Budget(begins=1),
+        (Feed(items=3, late="append"), SNAPSHOTS),
+        workers=1,
+    ),
+    Configuration(
+        "full-skip", "a snapshot that is skipped", Budget(skips=1, unskips=1, begins=1, cancels=1), (Feed(items=1), SNAPSHOTS)
+    ),
+    Configuration("restore-skip", "set back to before a skip", Budget(skips=1, restores=1), (INCR,), workers=1),
+    Configuration(
+        "shred", "an unordered step before the load", Budget(expiries=1, crashes=1, failures=1, resolves=1), shred=True
+    ),
+    Configuration(
+        "shred-skip", "an unordered step that is told to skip items", Budget(expiries=1, skips=1, unskips=1), shred=True
+    ),
+    Configuration(
+        "order",
+        "two workers, three items that come in any order, and everything that may go wrong once",
+        Budget(crashes=1, unclear=1, failures=1),
+        (Feed(items=3),),
+    ),
+    Configuration(
+        "takeover",
+        "leases that run out under living workers",
+        Budget(crashes=1, expiries=2, unclear=1, failures=1, resolves=1),
+        (INCR,),
+    ),
+    Configuration(
+        "answers",
+        "answers of the manifest that get lost; no attempt may be repeated, so none may fail by that",
+        Budget(expiries=1, losses=3, failures=1, resolves=1),
+        (INCR,),
+        max_attempts=1,
+    ),
+    Configuration(
+        "append",
+        "late items that are appended",
+        Budget(expiries=1, unclear=1, failures=1),
+        (Feed(items=3, late="append"),),
+    ),
+    Configuration(
+        "operators",
+        "skipping and unskipping, while workers work, on a feed that quarantines",
+        Budget(expiries=1, failures=1, skips=1, unskips=1),
+        (Feed(items=3),),
+    ),
+    Configuration(
+        "operators-append",
+        "the same on a feed that appends",
+        Budget(expiries=1, failures=1, resolves=1, skips=1, unskips=2),
+        (Feed(items=2, late="append"),),
+    ),
+    Configuration(
+        "gap",
+        "windows that must follow each other without a gap",
+        Budget(expiries=1, failures=1, skips=1, unskips=1),
+        (Feed(items=3, gap="contiguous"),),
+    ),
+    Configuration(
+        "full",
+        "snapshots that contain the first of two windows, begun and cancelled at any time",
+        Budget(expiries=1, begins=2, cancels=1),
+        (INCR, SNAPSHOTS),
+    ),
+    Configuration(
+        "full-crash",
+        "a snapshot whose worker dies, or cannot read it",
+        Budget(crashes=1, unclear=1, failures=1, begins=1, cancels=1),
+        (INCR, SNAPSHOTS),
+    ),
+    Configuration(
+        "full-feeds",
+        "a snapshot that covers one of two feeds",
+        Budget(expiries=1, begins=1, cancels=1),
+        (Feed("incr", 1), Feed("log", 1), SNAPSHOTS),
+    ),
+    Configuration(
+        "full-append",
+        "a snapshot of a feed with late items",
+        Budget(crashes=1, begins=1),
+        (Feed("incr", 3, late="append"), SNAPSHOTS),
+    ),
+    Configuration(
+        "restore",
+        "the manifest is set back to a backup; its workers are stopped before, their last COMMIT may come later",
+        Budget(crashes=1, failures=1, skips=1, restores=1),
+        (INCR,),
+    ),
+    Configuration(
+        "restore-full",
+        "set back to before a full load, by one worker",
+        Budget(begins=2, restores=1),
+        (Feed(items=1), SNAPSHOTS),
+        workers=1,
+    ),
+    Configuration(
+        "restore-append",
+        "the same with late items that are appended",
+        Budget(expiries=1, restores=1),
+        (Feed(items=2, late="append"),),
+    ),
+]
+"""All scopes, each whole."""

@@ -1,0 +1,436 @@
+"""The guards of the protocol, each with a way to switch it off: a condition that is not checked, or a rule that is not asked.
+
+Belongs here: what each guard prevents, and the scope in which its absence shows. Conditions of writes and rules of sink and
+workers are switched off by name in `scope`, `sink` and `program`; rules of the product are replaced while a scope is explored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from manifest_platform.manifest import Item, Payload, Record, State, Step, StepState, dataset, transitions
+from manifest_platform.manifest import manifest as operations
+from manifest_platform.manifest.dataset import INCREMENTAL, FeedState, Judgement, Jumped, Ready, Standing, Verdict
+from manifest_platform.manifest.records import REASON, Application, Stamp
+from manifest_platform.manifest.store import Put, Write
+from manifest_platform.manifest.transitions import Claim
+
+Patch = tuple[object, str, Any]
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A guard: what it demands, a scope in which its absence shows, and how it is switched off.
+
+    `conditions`: names that `Scope.on` knows, by default the guard's own. `rest`: what is lost without it is the way to rest.
+    `needless`: why its absence shows nowhere; the scope is then one that was explored whole without it.
+    """
+
+    name: str
+    demands: str
+    configuration: str
+    conditions: tuple[str, ...] = ()
+    patches: tuple[Patch, ...] = ()
+    rest: bool = False
+    needless: str = ""
+
+    @property
+    def off(self) -> frozenset[str]:
+        """The conditions that are off without it."""
+        return frozenset(self.conditions or (self.name,))
+
+    @contextmanager
+    def switched_off(self) -> Generator[None]:
+        """Replaces the product's rules, for as long as the block runs."""
+        with ExitStack() as stack:
+            for owner, name, replacement in self.patches:
+                stack.enter_context(mock.patch.object(owner, name, replacement))
+            yield
+
+
+class Blind(Item):
+    """An item whose open work is not seen."""
+
+    def blocker(self, serving: object = None) -> None:
+        return None
+
+
+def _blind(item: Item) -> Item:
+    return Blind(item.key, item.records)
+
+
+_complete, _discover = transitions.complete, transitions.discover
+_begin, _cancel = transitions.begin_full_load, transitions.cancel_full_load
+_skip, _unskip, _resolve, _claim = transitions.skip, transitions.unskip, transitions.resolve, transitions.claim
+_advance = transitions._advance
+_judge, _choose = dataset.judge, dataset.choose
+
+
+def _with_state(writes: Sequence[Write], **changes: Any) -> list[Write]:
+    """The writes with other values in the state that they put."""
+    return [
+        dataclasses.replace(one, data={**one.data, **changes})
+        if isinstance(one, Put) and one.sort.startswith("STATE#")
+        else one
+        for one in writes
+    ]
+
+
+def _completes_in_any_epoch(
+    item: Item, held: Claim, state: StepState, payload: Payload, steps: Sequence[Step], stamp: Stamp, epoch: int | None = None
+) -> list[Write]:
+    assert held.processing.epoch is not None
+    pretended = dataclasses.replace(state, epoch=held.processing.epoch)
+    return _with_state(_complete(item, held, pretended, payload, steps, stamp, epoch), epoch=state.epoch)
+
+
+def _completes_in_any_mode(
+    item: Item, held: Claim, state: StepState, payload: Payload, steps: Sequence[Step], stamp: Stamp, epoch: int | None = None
+) -> list[Write]:
+    if held.step.order != "strict":
+        return _complete(item, held, state, payload, steps, stamp, epoch)
+    pretended = dataclasses.replace(state, mode=INCREMENTAL)
+    return _with_state(_complete(item, held, pretended, payload, steps, stamp, epoch), mode=state.mode)
+
+
+def _adopts_in_its_own_epoch(
+    item: Item, held: Claim, state: StepState, payload: Payload, steps: Sequence[Step], stamp: Stamp, epoch: int | None = None
+) -> list[Write]:
+    return _complete(item, held, state, payload, steps, stamp)
+
+
+def _begins_no_epoch(
+    item: Item, step: Step, state: StepState, reason: str, application: Application, stamp: Stamp
+) -> list[Write]:
+    return _with_state(_begin(item, step, state, reason, application, stamp), epoch=state.epoch)
+
+
+def _begins_twice(item: Item, step: Step, state: StepState, reason: str, application: Application, stamp: Stamp) -> list[Write]:
+    return _begin(item, step, dataclasses.replace(state, mode=INCREMENTAL), reason, application, stamp)
+
+
+def _cancels_open(item: Item, step: Step, state: StepState, reason: str, application: Application, stamp: Stamp) -> list[Write]:
+    return _cancel(_blind(item), step, state, reason, application, stamp)
+
+
+def _skips_open(item: Item, *others: Any) -> list[Write]:
+    return _skip(_blind(item), *others)
+
+
+def _resolves_open(item: Item, reason: str, steps: Sequence[Step], states: dict[str, StepState], stamp: Stamp) -> list[Write]:
+    blocker = item.blocker(transitions.serving_epochs(item.key.feed, steps, states))
+    if blocker is None or blocker.state is not State.PROCESSING:
+        return _resolve(item, reason, steps, states, stamp)
+    payload = Payload(REASON, {"reason": reason})
+    freed = transitions.append(
+        item, State.RESOLVED, blocker.application, stamp, previous=blocker.record_id, epoch=blocker.epoch, payload=payload
+    )
+    return [transitions.put_record(item.key, freed.records[-1])]
+
+
+def _skips_the_snapshot(
+    item: Item, who: Application, reason: str, steps: Sequence[Step], states: dict[str, StepState], stamp: Stamp
+) -> list[Write]:
+    pretended = {name: dataclasses.replace(state, full=None) for name, state in states.items()}
+    full = {name: state.full for name, state in states.items()}
+    writes = _skip(item, who, reason, steps, pretended, stamp)
+    return _with_state(writes, full=next(iter(full.values())))
+
+
+def _unskips_as_new(item: Item, *others: Any) -> list[Write]:
+    with mock.patch.object(transitions, "_is_behind", lambda *_: False):
+        return _unskip(item, *others)
+
+
+def _unskips_in_quarantine(item: Item, reason: str, steps: Sequence[Step], *others: Any) -> list[Write]:
+    return _unskip(item, reason, [dataclasses.replace(step, late="append") for step in steps], *others)
+
+
+def _begins_with_anything(*given: Any) -> list[Write]:
+    with mock.patch.object(transitions, "judge", lambda *_: Judgement(Standing.READY)):
+        return _begin(*given)
+
+
+def _discovers_as_new(*given: Any) -> list[Write]:
+    with mock.patch.object(transitions, "_is_behind", lambda *_: False):
+        return _discover(*given)
+
+
+def _advances_without_sweep(item: Item, state: StepState, under: StepState) -> StepState:
+    return _advance(item, state, under).with_feed(item.key.feed, swept=item.key.position)
+
+
+def _chooses_any(
+    step: Step, state: StepState, feed: str, late: Iterable[Item], items: Iterable[Item], holding: bool = False
+) -> Verdict | Jumped:
+    kept = list(items)
+    first = _choose(step, state, feed, late, kept, holding)
+    standing = state.feed(feed)
+    for item in kept:
+        ready = _judge(item, step, standing).standing is Standing.READY
+        if isinstance(first, dataset.Blocked) and ready and item.key.position > standing.watermark:
+            return Ready(item, state)
+    return first
+
+
+def _chooses_in_any_mode(step: Step, state: StepState, *others: Any) -> Verdict | Jumped:
+    return _choose(step, dataclasses.replace(state, mode=INCREMENTAL), *others)
+
+
+def _claims_in_any_mode(items: Sequence[Item], step: Step, state: StepState, token: int, stamp: Stamp) -> Any:
+    pretended = dataclasses.replace(state, mode=INCREMENTAL) if step.order == "strict" else state
+    return _claim(items, step, pretended, token, stamp)
+
+
+def _chooses_over_gaps(step: Step, *others: Any) -> Verdict | Jumped:
+    return _choose(dataclasses.replace(step, gap="none"), *others)
+
+
+def _judges_without_upstream(item: Item, step: Step, feed: FeedState) -> Judgement:
+    return _judge(item, dataclasses.replace(step, upstream=()), feed)
+
+
+def _judges_without_boundary(item: Item, step: Step, feed: FeedState) -> Judgement:
+    return _judge(item, step, dataclasses.replace(feed, boundary=""))
+
+
+def _everywhere(name: str, replacement: Callable) -> tuple[Patch, ...]:
+    """The patches of a rule in all modules of the product that name it."""
+    return tuple((module, name, replacement) for module in (dataset, transitions, operations) if hasattr(module, name))
+
+
+def _processed_in_any_epoch(self: Item, application: Application, serving_epoch: int = 0) -> Record | None:
+    return PROCESSED_BY(self, application, 0)
+
+
+def _late_in_any_epoch(self: Item, application: Application, serving_epoch: int = 0) -> bool:
+    return self.late_epoch(application) is not None
+
+
+def _blocked_in_any_epoch(self: Item, serving: object = None) -> Record | None:
+    return BLOCKER(self)
+
+
+PROCESSED_BY, BLOCKER = Item.processed_by, Item.blocker
+OPERATIONS = (
+    "claim",
+    "complete",
+    "fail",
+    "abandon",
+    "adopt",
+    "defer",
+    "sweep",
+    "resolve",
+    "skip",
+    "unskip",
+    "begin",
+    "cancel",
+    "discover",
+)
+
+GUARDS = [
+    # The sink
+    Guard("fence_token", "a commit needs a token that is not older than the fence's", "two"),
+    Guard("fence_epoch", "a commit needs an epoch that is not older than the fence's", "full-two"),
+    Guard(
+        "fence_moves",
+        "a commit moves the fence to its own token and epoch",
+        "two",
+        needless="a takeover raises the fence itself, and nobody else can have a commit in flight",
+    ),
+    Guard("snapshot_fences", "a snapshot's commit moves the fences of all feeds to its epoch", "full-two"),
+    Guard("applied", "a commit needs a position beyond the newest applied one", "restore-skip"),
+    Guard("marker", "an item that the ledger has is not applied again", "restore-append"),
+    # What a worker does, and in which order
+    Guard("serving_in_marker", "the ledger is asked for every epoch that still serves, not only for one's own", "full-one"),
+    Guard("seen_in_marker", "for a snapshot, the ledger is asked from the epoch that was begun for it", "full-one"),
+    Guard("serving_in_load", "a load counts as late only by a mark of an epoch that still serves", "full-late"),
+    Guard("raise_fence", "the fence is raised before the ledger is asked", "two"),
+    Guard("ask_when_unclear", "after a COMMIT without an answer the ledger is asked before anything is recorded", "order"),
+    Guard("current", "a new holder settles the lease row's current item before anything else", "two"),
+    Guard(
+        "raise_token",
+        "who holds the newest lease takes it again above a fence that is newer",
+        "restore-skip",
+        needless="every lease has a higher token than the one before: runs would be fenced until one is above",
+        rest=True,
+    ),
+    Guard("defer", "what the sink is past is late, and not failed", "restore-skip"),
+    Guard("read_back", "after an unclear answer the own record is looked for", "answers"),
+    # Conditions of the manifest's writes
+    Guard("lease_in_acquire", "a lease is taken over the version that was read", "two"),
+    Guard("lease_in_claim", "a claim needs the newest lease", "two"),
+    Guard(
+        "lease_in_adopt",
+        "adopting needs the newest lease",
+        "two",
+        needless="what the ledger has is done, whoever says so; the order rests on record and state",
+    ),
+    Guard("lease_in_abandon", "abandoning needs the newest lease", "two"),
+    Guard(
+        "lease_in_cancel",
+        "cancelling a full load needs the newest lease of its feed",
+        "full-one",
+        needless="the snapshot's next record number is taken by whatever a newer holder does with it",
+    ),
+    Guard("check_in_discover", "a directory is in order only if the watermark is still the one that was read", "three"),
+    Guard(
+        "check_in_claim",
+        "a claim rests on the state that was read",
+        "full-one",
+        needless="narrows a window: what it stops would be stopped by the fence's epoch and by complete, or be swept",
+    ),
+    *(
+        Guard(f"state_in_{one}", f"{one} rests on the state that was read", configuration)
+        for one, configuration in (
+            ("discover", "three"),
+            ("complete", "two-append"),
+            ("adopt", "two-append"),
+            ("defer", "restore-skip"),
+            ("sweep", "full-two"),
+            ("skip", "two-append"),
+            ("unskip", "two-append"),
+            ("begin", "full-one"),
+            ("cancel", "full-one"),
+        )
+    ),
+    Guard(
+        "next_record",
+        "a record is put where none is yet: the item's next number",
+        "shred",
+        conditions=tuple(f"record_in_{one}" for one in OPERATIONS),
+    ),
+    Guard(
+        "pending_row",
+        "a waiting row comes only if absent, and goes only if there",
+        "two-append",
+        needless="the rows follow from the log, whose next number the same transaction takes",
+    ),
+    # Rules of the product
+    Guard("open_claim", "a claim ends once", "two", patches=((transitions, "_require_open", lambda *_: None),)),
+    Guard(
+        "epoch_in_complete",
+        "complete needs the epoch of the claim",
+        "full-two",
+        patches=((transitions, "complete", _completes_in_any_epoch),),
+    ),
+    Guard(
+        "mode_in_complete",
+        "complete needs the mode of the claim",
+        "full-one",
+        needless="every full load has its own epoch, which complete checks too; what is adopted is true in any mode",
+        patches=((transitions, "complete", _completes_in_any_mode),),
+    ),
+    Guard(
+        "epoch_in_adopt",
+        "adopting goes by the ledger's epoch, not by the newest",
+        "full-skip",
+        patches=((transitions, "complete", _adopts_in_its_own_epoch),),
+        rest=True,
+    ),
+    Guard("order", "the earliest item that is not done, or nothing", "two", patches=_everywhere("choose", _chooses_any)),
+    Guard("gap", "an item starts where the one before it stopped", "gap", patches=_everywhere("choose", _chooses_over_gaps)),
+    Guard("upstream", "an item is loaded once it is shredded", "shred", patches=_everywhere("judge", _judges_without_upstream)),
+    Guard(
+        "mode_in_choice",
+        "while a full load is in progress nothing else is claimed",
+        "full-one",
+        patches=(*_everywhere("choose", _chooses_in_any_mode), (transitions, "claim", _claims_in_any_mode)),
+    ),
+    Guard(
+        "sweep",
+        "the stretch that the watermark jumped is looked at again",
+        "two",
+        patches=((transitions, "_advance", _advances_without_sweep),),
+    ),
+    Guard(
+        "serving_in_done",
+        "work of an epoch that ended does not count",
+        "full-two",
+        patches=((Item, "processed_by", _processed_in_any_epoch),),
+    ),
+    Guard(
+        "serving_in_blocker",
+        "work of an epoch that ended does not block",
+        "full-two",
+        patches=((Item, "blocker", _blocked_in_any_epoch),),
+    ),
+    Guard(
+        "serving_in_late",
+        "a late mark of an epoch that ended does not count",
+        "full-late",
+        patches=((Item, "is_late_for", _late_in_any_epoch),),
+    ),
+    Guard(
+        "seen_by",
+        "of a snapshot, only what was done since it was begun counts",
+        "full-one",
+        needless="without it a snapshot that was loaded, or failed, is refused when it is begun again: nothing worse",
+        patches=((StepState, "seen_by", lambda self, _, name: self.feed(name)),),
+    ),
+    Guard(
+        "boundary",
+        "what the snapshot contains is not loaded",
+        "full-three",
+        patches=_everywhere("judge", _judges_without_boundary),
+    ),
+    Guard(
+        "begin_epoch",
+        "a full load begins a new epoch",
+        "full-one",
+        patches=((transitions, "begin_full_load", _begins_no_epoch),),
+    ),
+    Guard(
+        "begin_ready",
+        "only a snapshot that can be loaded is begun",
+        "full-skip",
+        patches=((transitions, "begin_full_load", _begins_with_anything),),
+    ),
+    Guard(
+        "late_mark",
+        "what is registered behind the watermark is marked late",
+        "three",
+        patches=((transitions, "discover", _discovers_as_new),),
+    ),
+    Guard("begin_once", "one full load at a time", "full-one", patches=((transitions, "begin_full_load", _begins_twice),)),
+    Guard(
+        "cancel_settled",
+        "a full load is cancelled only when its commit is known",
+        "full-one",
+        patches=((transitions, "cancel_full_load", _cancels_open),),
+    ),
+    Guard(
+        "skip_settled", "what is being worked on is not skipped", "shred-skip", patches=((transitions, "skip", _skips_open),)
+    ),
+    Guard(
+        "skip_snapshot",
+        "a snapshot that is to be loaded is not skipped",
+        "full-skip",
+        patches=((transitions, "skip", _skips_the_snapshot),),
+        rest=True,
+    ),
+    Guard(
+        "resolve_settled",
+        "what is being worked on is not resolved",
+        "answers",
+        patches=((transitions, "resolve", _resolves_open),),
+    ),
+    Guard(
+        "unskip_late",
+        "what is unskipped behind the watermark is late",
+        "three",
+        patches=((transitions, "unskip", _unskips_as_new),),
+    ),
+    Guard(
+        "unskip_order",
+        "a feed that quarantines lets nothing in behind its watermark",
+        "three",
+        patches=((transitions, "unskip", _unskips_in_quarantine),),
+    ),
+]
+"""Every guard that safety or rest is said to rest on."""

@@ -1,0 +1,265 @@
+"""What must hold in every world: the invariants of the protocol, numbered as in `docs/protocol.md`.
+
+Belongs here: a judgement of its own, from the compact records alone. It must not call the product's rules, or a rule that is
+wrong or switched off would judge itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from manifest_platform.manifest import State, StepState
+from manifest_platform.manifest.dataset import FULL_LOAD
+from manifest_platform.manifest.records import EVERYONE
+from manifest_platform_tests.model.configurations import LOAD, SHRED
+from manifest_platform_tests.model.scope import Log, Scope
+from manifest_platform_tests.model.sink import Content, Sink
+
+
+class Facts(NamedTuple):
+    """What one application's records of an item add up to, in the epochs that serve."""
+
+    done: bool
+    skipped: bool
+    late: bool
+    set_aside: bool
+    open: bool
+    failed: bool
+
+    @property
+    def passed(self) -> bool:
+        """Whether a later item may come before it is loaded: there is a reason on record."""
+        return self.done or self.skipped or self.late
+
+
+def facts(log: Log, application: str, serving: int) -> Facts:
+    """The facts of a log."""
+    name = application.partition(":")[0]
+    mine = [
+        (n, one) for n, one in enumerate(log, start=1) if one.application == application and (one.epoch or serving) >= serving
+    ]
+    ended = {one.previous for one in log if one.state is not State.SKIPPED}
+    resolved = {one.previous for one in log if one.state is State.RESOLVED}
+    lifted = max((n for n, one in enumerate(log) if one.state is State.NEW and not one.keeps_skips), default=-1)
+    marks = [(dict(one.late)[application], application in one.set_aside) for one in log if application in dict(one.late)]
+    return Facts(
+        done=any(one.state is State.PROCESSED for _, one in mine),
+        skipped=any(one.state is State.SKIPPED and one.application in (EVERYONE, name) for one in log[lifted + 1 :]),
+        late=any(epoch >= serving for epoch, _ in marks),
+        set_aside=bool(marks) and max(epoch for epoch, _ in marks) >= serving and marks[-1][1],
+        open=any(one.state is State.PROCESSING and n not in ended for n, one in mine),
+        failed=any(one.state is State.FAILED and n not in resolved for n, one in mine),
+    )
+
+
+class Past(NamedTuple):
+    """What has happened that excuses something.
+
+    `blamed`: somebody died, was taken over or cut off by a full load, or a COMMIT had no answer.
+    """
+
+    restored: bool
+    blamed: bool
+
+
+def violation(scope: Scope, rows: int, sink: Sink, past: Past) -> str | None:
+    """The first invariant that a world breaks; None where all hold."""
+    return next(_violations(scope, rows, sink, past), None)
+
+
+def _violations(scope: Scope, rows: int, sink: Sink, past: Past) -> Iterator[str]:
+    state = scope.state(scope.rows.values[rows].state)
+    for feed, declared in enumerate(scope.configuration.feeds):
+        items = [i for i in range(len(scope.keys)) if scope.feed_of[i] == feed]
+        if declared.order == "strict":
+            yield from _wrong_content(scope, feed, items, rows, sink.content[feed])
+            yield from _wrong_feed(scope, feed, items, rows, sink, past)
+        yield from _wrong_counters(scope, feed, items, rows, state)
+    for i in range(len(scope.keys)):
+        yield from _wrong_log(scope, rows, i, past)
+    yield from _wrong_rows(scope, rows, state)
+
+
+def _wrong_content(scope: Scope, feed: int, items: list[int], rows: int, content: Content) -> Iterator[str]:
+    """What readers see: in order, nothing twice, nothing that the snapshot contains already."""
+    in_order = [i for i, late in content.applied if not late]
+    positions = [content.boundary, *(scope.keys[i].position for i in in_order)]
+    for before, after in pairwise(positions):
+        if after <= before:
+            yield f"(1) {after} was applied after {before}"
+    applied = [i for i, _ in content.applied]
+    if len(set(applied)) < len(applied):
+        yield "(2) an item's rows are there twice"
+    declared = scope.configuration.feeds[feed]
+    if declared.late == "quarantine" and len(in_order) < len(applied):
+        yield "(1) an item was applied late, on a feed that quarantines"
+    if scope.configuration.shred:
+        for i in applied:
+            if not facts(scope.logs.values[scope.log(rows, i)], SHRED.key, 0).done:
+                yield f"(4) {scope.keys[i].id} was applied, and was never shredded"
+    if declared.gap == "contiguous":
+        for before, after in pairwise(in_order):
+            for between in items[items.index(before) + 1 : items.index(after)]:
+                log = scope.logs.values[scope.log(rows, between)]
+                if not any(one.state is State.SKIPPED for one in log):
+                    yield f"(7) {scope.keys[after].id} was applied over the gap at {scope.keys[between].id}"
+
+
+def _wrong_feed(scope: Scope, feed: int, items: list[int], rows: int, sink: Sink, past: Past) -> Iterator[str]:
+    """Manifest and sink agree on every item of a feed."""
+    state = scope.state(scope.rows.values[rows].state)
+    known, content = state.feed(scope.feeds[feed]), sink.content[feed]
+    untold = state.mode == FULL_LOAD and content.epoch == state.epoch  # a snapshot is committed, and not completed yet
+    if untold:
+        return
+    if content.epoch != known.serving_epoch:
+        if not past.restored:
+            yield f"(4) {scope.feeds[feed]}: readers see epoch {content.epoch}, the manifest serves {known.serving_epoch}"
+        return
+    if content.boundary != known.boundary:
+        yield f"(4) {scope.feeds[feed]}: readers see a snapshot up to {content.boundary!r}, the manifest {known.boundary!r}"
+    applied = {i for i, _ in content.applied}
+    last = max((i for i, late in content.applied if not late), default=-1)
+    for i in items:
+        log = scope.logs.values[scope.log(rows, i)]
+        if not log:
+            continue
+        name, fact = scope.keys[i].id, facts(log, LOAD.key, known.serving_epoch)
+        contained = scope.keys[i].position <= content.boundary
+        if fact.done and i not in applied and (i, known.serving_epoch) not in sink.ledger:
+            yield f"(4) {name} is done, and not in the warehouse"
+        if fact.done and i not in applied:
+            yield f"(2) {name} is done, and readers do not see it"
+        if scope.keys[i].position <= known.swept and not (fact.passed or contained):
+            yield f"(7) {name} was passed without a word"
+        if past.restored:
+            continue
+        if (i, True) in content.applied and not fact.late:
+            yield f"(1) {name} was applied as late, and is not"
+        if i in applied and not (fact.done or fact.open):
+            yield f"(4) {name} is in the warehouse, and the manifest neither has it as done nor as open"
+        if i in applied and fact.late and fact.set_aside:
+            yield f"(7) {name} is called late, and was applied"
+        by_operator = any(one.state is State.SKIPPED for one in log)
+        if fact.failed and not by_operator and not fact.late and i < last:
+            yield f"(3) {name} failed, and a later one was applied"
+
+
+def _wrong_counters(scope: Scope, feed: int, items: list[int], rows: int, state: StepState) -> Iterator[str]:
+    """Counters and watermark are the fold of the logs."""
+    known = state.feed(scope.feeds[feed])
+    watermark = known.boundary
+    counts = {"applied": 0, "skipped": 0, "quarantined": 0, "late": 0}
+    for i in items:
+        fact = facts(scope.logs.values[scope.log(rows, i)], LOAD.key, known.serving_epoch)
+        strict_late = fact.late and scope.configuration.feeds[feed].order == "strict"
+        name = "skipped" if fact.skipped else "applied" if fact.done else None
+        if name is None and strict_late:
+            name = "quarantined" if fact.set_aside else "late"
+        if name:
+            counts[name] += 1
+        if fact.done and not strict_late:
+            watermark = max(watermark, scope.keys[i].position)
+    for name, count in counts.items():
+        if getattr(known, name) != count:
+            yield f"(6) {scope.feeds[feed]}: {getattr(known, name)} {name} are counted, and there are {count}"
+    if scope.configuration.feeds[feed].order == "strict" and known.watermark != watermark:
+        yield f"(6) {scope.feeds[feed]}: the watermark is {known.watermark!r}, and should be {watermark!r}"
+    if known.swept > known.watermark:
+        yield f"(6) {scope.feeds[feed]}: swept beyond the watermark"
+
+
+def _wrong_rows(scope: Scope, rows: int, state: StepState) -> Iterator[str]:
+    """Waiting rows are the fold of the logs."""
+    for job in scope.jobs:
+        name = job.step.application.key
+        for i, key in enumerate(scope.keys):
+            log = scope.logs.values[scope.log(rows, i)]
+            if scope.feed_of[i] != job.feed or not log:
+                continue
+            there = (name, i) in scope.rows.values[rows].pending
+            serving = state.feed(key.feed).serving_epoch if job.step.ordered else 0
+            fact = facts(log, name, serving)
+            if job.step.order == "any":
+                waits = not fact.done and not fact.skipped
+            else:
+                waits = fact.late and not fact.set_aside and not fact.done and not fact.skipped
+                if not fact.late and any(one.late for one in log):
+                    continue  # a mark of an epoch that ended: its row may stay, nobody goes by it
+            if there != waits:
+                yield f"(6) {key.id} {'has' if there else 'lacks'} a waiting row of {name}"
+
+
+def _wrong_log(scope: Scope, rows: int, i: int, past: Past) -> Iterator[str]:
+    """A log is well coupled, no record is ended twice, and no attempt fails without a reason."""
+    log = scope.logs.values[scope.log(rows, i)]
+    if problems := scope.item(i, scope.log(rows, i)).problems:
+        yield f"(6) {problems[0]}"
+    ended = [one.previous for one in log if one.state in (State.PROCESSED, State.FAILED, State.RESOLVED)]
+    if len(set(ended)) < len(ended):
+        yield f"(6) a record of {scope.keys[i].id} was ended twice"
+    for application in (LOAD.key, SHRED.key):
+        begun = [n for n, one in enumerate(log, start=1) if one.state is State.PROCESSING and one.application == application]
+        epochs = [log[n - 1].epoch for n in begun if n not in ended]
+        if len(set(epochs)) < len(epochs):
+            yield f"(5) {scope.keys[i].id} is open twice for {application}"
+    if not past.blamed and any(one.kind == "lease_expired" for one in log):
+        yield f"(8) an attempt on {scope.keys[i].id} failed, and nobody had died"
+
+
+def not_next(scope: Scope, rows: int, chosen: int, state: StepState) -> str | None:
+    """What is wrong with a strict step's choice, given the items that it has read."""
+    name = scope.keys[chosen].feed
+    if scope.configuration.feeds[scope.feed_of[chosen]].order != "strict":
+        return None
+    known = state.feed(name)
+    if facts(scope.logs.values[scope.log(rows, chosen)], LOAD.key, known.serving_epoch).late:
+        return None
+    for i, key in enumerate(scope.keys):
+        log = scope.logs.values[scope.log(rows, i)]
+        earlier = key.feed == name and known.boundary < key.position < scope.keys[chosen].position
+        if log and earlier and not facts(log, LOAD.key, known.serving_epoch).passed:
+            return f"(3) {scope.keys[chosen].id} comes before {key.id}, which is not done"
+    return None
+
+
+def unfinished(scope: Scope, rows: int, sink: Sink, past: Past) -> str | None:
+    """What is wrong with a manifest at rest: an item that nothing keeps from being loaded, or that is and not known to be."""
+    state = scope.state(scope.rows.values[rows].state)
+    snapshots = [i for i, feed in enumerate(scope.feed_of) if scope.configuration.feeds[feed].order == "full"]
+    if state.mode == FULL_LOAD:
+        [begun] = [i for i in snapshots if scope.keys[i].position == state.full]
+        fact = facts(scope.logs.values[scope.log(rows, begun)], LOAD.key, state.epoch)
+        return None if fact.failed else f"(8) at rest, and {scope.keys[begun].id} is to be loaded"
+    for feed, declared in enumerate(scope.configuration.feeds):
+        known = state.feed(declared.name)
+        stop: str | None = None
+        for i in [i for i, one in enumerate(scope.feed_of) if one == feed and declared.order == "strict"]:
+            log = scope.logs.values[scope.log(rows, i)]
+            fact = facts(log, LOAD.key, known.serving_epoch)
+            if not past.restored and not fact.done and any(i == one for one, _ in sink.content[feed].applied):
+                return f"(4) at rest, and {scope.keys[i].id} is in the warehouse and not done"
+            if not log or (scope.keys[i].position <= sink.content[feed].boundary and not fact.late):
+                continue
+            stops = fact.failed or _waits_for_shred(scope, log)
+            if fact.late and not fact.set_aside and not fact.done and not fact.skipped:
+                if stops:
+                    break
+                return f"(8) at rest, and {scope.keys[i].id} is to be appended"
+            if fact.passed:
+                stop = scope.landed[i].stop
+                continue
+            if stops or (declared.gap == "contiguous" and stop is not None and scope.landed[i].start != stop):
+                break
+            return f"(8) at rest, and {scope.keys[i].id} is to be loaded"
+    return None
+
+
+def _waits_for_shred(scope: Scope, log: Log) -> bool:
+    """Whether the step before the load has failed, or is told to skip the item."""
+    if not scope.configuration.shred:
+        return False
+    fact = facts(log, SHRED.key, 0)
+    return not fact.done and (fact.failed or fact.skipped)

@@ -1,0 +1,382 @@
+"""The compact form of a configuration's manifest, and the way between it and the product's own objects.
+
+Belongs here: what of the manifest's rows can make a difference later (no clocks, ids, names), a number for each distinct
+value, and the evaluation of writes as the Store contract has it. What workers do with it is in `program`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from manifest_platform.manifest import Application, Item, ItemKey, Lease, Manifest, Payload, Record, State, Step, StepState
+from manifest_platform.manifest.dataset import FeedState
+from manifest_platform.manifest.manifest import PAGE
+from manifest_platform.manifest.records import LANDED, REASON, Stamp
+from manifest_platform.manifest.store import ABSENT, Check, Delete, Put, Write
+from manifest_platform.manifest.transitions import pending_key, records_prefix, state_key
+from manifest_platform_tests.model.configurations import LOAD, Configuration
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+READ = 7
+"""The version of every row in the product's hands: the one that was read."""
+
+T = TypeVar("T", bound=Hashable)
+
+
+class Numbers(Generic[T]):
+    """A number for each distinct value, so that worlds are short tuples of numbers."""
+
+    def __init__(self) -> None:
+        self.values: list[T] = []
+        self._numbers: dict[T, int] = {}
+
+    def of(self, value: T) -> int:
+        """The value's number; a new value gets the next one."""
+        number = self._numbers.get(value)
+        if number is None:
+            number = self._numbers[value] = len(self.values)
+            self.values.append(value)
+        return number
+
+
+class Event(NamedTuple):
+    """A record, less who wrote it, when and under which id: the sequence number names it. `previous`: 0 for none."""
+
+    state: State
+    application: str
+    epoch: int | None = None
+    previous: int = 0
+    late: tuple[tuple[str, int], ...] = ()
+    set_aside: tuple[str, ...] = ()
+    keeps_skips: bool = False
+    automatic: bool = False
+    kind: str = ""
+
+
+Log = tuple[Event, ...]
+
+
+class Rows(NamedTuple):
+    """A manifest: its logs and its state by number, its waiting rows, and by job the lease's token and current item."""
+
+    logs: tuple[int, ...]
+    pending: frozenset[tuple[str, int]]
+    state: int
+    leases: tuple[tuple[int, int], ...]
+
+
+class Job(NamedTuple):
+    """What a lease is for: a step on a feed; `feed` is the feed's number."""
+
+    step: Step
+    feed: int
+    name: str
+
+
+class RecordPut(NamedTuple):
+    """The append of a record to an item's log."""
+
+    item: int
+    sequence: int
+    event: Event
+
+
+class StatePut(NamedTuple):
+    """A new state over the one that was read."""
+
+    state: int
+
+
+class StateCheck(NamedTuple):
+    """The state is still the one that was read."""
+
+
+class PendingChange(NamedTuple):
+    """A waiting row that comes (and must not be there) or goes (and must be)."""
+
+    row: tuple[str, int]
+    comes: bool
+
+
+CompactWrite = RecordPut | StatePut | StateCheck | PendingChange
+Writes = tuple[CompactWrite, ...]
+
+
+class Rejected(NamedTuple):
+    """A condition did not hold; `lease`: that of the lease's row."""
+
+    lease: bool
+
+
+class Written(NamedTuple):
+    """The manifest after a transaction, whether its state was put, and the invariant that the write itself broke."""
+
+    rows: int
+    put_state: bool
+    broken: str | None = None
+
+
+class Scope:
+    """A configuration with guards switched off, its numbers, and what was computed before."""
+
+    def __init__(self, configuration: Configuration, off: frozenset[str] = frozenset()):
+        self.configuration, self.off = configuration, off
+        self.landed = configuration.landed
+        self.keys = [one.key for one in self.landed]
+        self.feeds = [feed.name for feed in configuration.feeds]
+        self.feed_of = [self.feeds.index(key.feed) for key in self.keys]
+        self.steps = {feed.name: configuration.steps(feed) for feed in configuration.feeds}
+        self.jobs = [
+            Job(step, self.feeds.index(feed), f"{step.application.key} {feed}")
+            for feed, steps in self.steps.items()
+            for step in steps
+        ]
+        self.logs: Numbers[Log] = Numbers()
+        self.states: Numbers[tuple] = Numbers()
+        self.rows: Numbers[Rows] = Numbers()
+        self.view = View(self)
+        self._index = {key: i for i, key in enumerate(self.keys)}
+        self._record_prefixes = {f"{records_prefix(key.feed, key.position)}": i for i, key in enumerate(self.keys)}
+        self._pending_rows = {
+            pending_key(job.step.application, key): (job.step.application.key, i)
+            for job in self.jobs
+            for i, key in enumerate(self.keys)
+        }
+        self._items: dict[tuple[int, int], Item] = {}
+        self._states: dict[int, StepState] = {}
+        self._written: dict[tuple, Written | Rejected] = {}
+
+    def on(self, guard: str) -> bool:
+        """Whether a guard is in force."""
+        return guard not in self.off
+
+    @cached_property
+    def start(self) -> int:
+        """A manifest that knows nothing."""
+        logs = (self.logs.of(()),) * len(self.keys)
+        return self.rows.of(Rows(logs, frozenset(), self.state_number(StepState()), ((0, -1),) * len(self.jobs)))
+
+    def number(self, key: ItemKey) -> int:
+        """An item's number."""
+        return self._index[key]
+
+    # Items
+
+    def log(self, rows: int, i: int, length: int | None = None) -> int:
+        """The number of an item's log; of its first `length` records, as somebody has read it."""
+        log = self.rows.values[rows].logs[i]
+        if length is None or length == len(self.logs.values[log]):
+            return log
+        return self.logs.of(self.logs.values[log][:length])
+
+    def length(self, rows: int, i: int) -> int:
+        """How many records an item has."""
+        return len(self.logs.values[self.log(rows, i)])
+
+    def item(self, i: int, log: int) -> Item:
+        """The product's item of a log."""
+        found = self._items.get((i, log))
+        if found is None:
+            records = tuple(self._record(i, n, event) for n, event in enumerate(self.logs.values[log], start=1))
+            found = self._items[i, log] = Item(self.keys[i], records)
+        return found
+
+    def _record(self, i: int, sequence: int, event: Event) -> Record:
+        data: dict[str, Any] = {
+            "late": dict(event.late),
+            "set_aside": list(event.set_aside),
+            "keeps_skips": event.keeps_skips,
+            "automatic": event.automatic,
+            "kind": event.kind,
+        }
+        payload = Payload(REASON, data)
+        if sequence == 1 and event.state is State.NEW:
+            payload = Payload(LANDED, {**self.landed[i].payload().data, **data})
+        return Record(
+            item=self.keys[i].id,
+            sequence=sequence,
+            record_id=f"record-{sequence}",
+            state=event.state,
+            application=_application(event.application),
+            author="model",
+            timestamp=START,
+            previous=f"record-{event.previous}" if event.previous else None,
+            epoch=event.epoch,
+            payload=payload,
+        )
+
+    # The state
+
+    def state_number(self, state: StepState) -> int:
+        """The number of a step's state, whatever its version."""
+        feeds = tuple(state.feed(name) for name in self.feeds)
+        return self.states.of((state.mode, state.epoch, state.boundary, state.full, feeds))
+
+    def state(self, number: int) -> StepState:
+        """The product's state of a number, at the version that was read."""
+        found = self._states.get(number)
+        if found is None:
+            mode, epoch, boundary, full, feeds = self.states.values[number]
+            known = {name: feed for name, feed in zip(self.feeds, feeds, strict=True) if feed != FeedState()}
+            found = self._states[number] = StepState(mode, epoch, boundary, full, known, READ)
+        return found
+
+    # Writes
+
+    def compact(self, writes: Sequence[Write]) -> Writes:
+        """The product's writes in compact form. Raises AssertionError for one that rests on what nobody read."""
+        records = [write.data for write in writes if isinstance(write, Put) and write.sort.startswith("RECORD#")]
+        sequences = {record["record_id"]: record["sequence"] for record in records}
+        found = [self._compact(write, sequences) for write in writes]
+        return tuple(sorted(found, key=lambda one: one.sequence if isinstance(one, RecordPut) else 0))
+
+    def _compact(self, write: Write, sequences: dict[str, int]) -> CompactWrite:
+        if write.sort == state_key(LOAD):
+            assert write.expected == READ, f"{write} does not rest on the version that was read"
+            if isinstance(write, Check):
+                return StateCheck()
+            assert isinstance(write, Put)
+            return StatePut(self.state_number(StepState.from_dict(write.data, READ)))
+        if row := self._pending_rows.get(write.sort):
+            assert isinstance(write, Delete | Put) and write.expected == int(isinstance(write, Delete)), write
+            return PendingChange(row, isinstance(write, Put))
+        prefix, _, number = write.sort.rpartition("#")
+        i = self._record_prefixes[f"{prefix}#"]
+        assert isinstance(write, Put) and write.expected == ABSENT and int(number) == write.data["sequence"], write
+        return RecordPut(i, int(number), _event(write.data, sequences))
+
+    def transact(
+        self, rows: int, writes: Writes, what: str, fresh: bool, lease: tuple[int, bool, int] | None = None
+    ) -> Written | Rejected:
+        """All writes or none, by the Store contract.
+
+        `what` names the operation, whose conditions may be switched off. `fresh`: the state is the one that was read.
+        `lease`: the job whose lease row is written with them, whether it is still the writer's, and its new current item.
+        """
+        given = (rows, writes, what, fresh, lease)
+        found = self._written.get(given)
+        if found is None:
+            found = self._written[given] = self._transact(*given)
+        return found
+
+    def _transact(
+        self, rows: int, writes: Writes, what: str, fresh: bool, lease: tuple[int, bool, int] | None
+    ) -> Written | Rejected:
+        before = self.rows.values[rows]
+        if lease and not lease[1] and self.on(f"lease_in_{what}"):
+            return Rejected(lease=True)
+        if any(not self._holds(before, write, what, fresh) for write in writes):
+            return Rejected(lease=False)
+        logs, pending, state = list(before.logs), before.pending, before.state
+        broken = None
+        for write in writes:
+            match write:
+                case RecordPut(i, sequence, event):
+                    log = self.logs.values[logs[i]]
+                    if len(log) >= sequence:
+                        broken = f"(6) record {sequence} of {self.keys[i].id} was overwritten"
+                    logs[i] = self.logs.of((*log[: sequence - 1], event, *log[sequence:]))
+                case StatePut(number):
+                    state = number
+                case PendingChange(row, comes):
+                    pending = pending | {row} if comes else pending - {row}
+        leases = before.leases
+        if lease and lease[2] >= 0:
+            job, _, current = lease
+            leases = (*leases[:job], (leases[job][0], current), *leases[job + 1 :])
+        put_state = any(isinstance(write, StatePut) for write in writes)
+        return Written(self.rows.of(Rows(tuple(logs), pending, state, leases)), put_state, broken)
+
+    def _holds(self, before: Rows, write: CompactWrite, what: str, fresh: bool) -> bool:
+        match write:
+            case RecordPut(i, sequence, _):
+                free = len(self.logs.values[before.logs[i]]) < sequence
+                return free or not self.on(f"record_in_{what}")
+            case StatePut():
+                return fresh or not self.on(f"state_in_{what}")
+            case StateCheck():
+                return fresh or not self.on(f"check_in_{what}")
+            case PendingChange(row, comes):
+                return (row in before.pending) != comes or not self.on("pending_row")
+
+
+def _application(key: str) -> Application:
+    name, _, instance = key.partition(":")
+    return Application(name, instance=instance or None)
+
+
+def _event(stored: dict[str, Any], sequences: dict[str, int]) -> Event:
+    previous = stored["previous"]
+    if previous is not None:
+        previous = sequences[previous] if previous in sequences else int(previous.removeprefix("record-"))
+    data = stored["payload"]["data"] if stored["payload"] else {}
+    return Event(
+        State(stored["state"]),
+        _key(stored["application"]),
+        stored["epoch"],
+        previous or 0,
+        tuple(sorted(data.get("late", {}).items())),
+        tuple(sorted(data.get("set_aside", ()))),
+        bool(data.get("keeps_skips")),
+        bool(data.get("automatic")),
+        data.get("kind", ""),
+    )
+
+
+def _key(application: dict[str, Any]) -> str:
+    return Application(**application).key
+
+
+def stamp() -> Stamp:
+    """Who and when: nothing rests on them."""
+    return Stamp("model", "run", START, record_id="own")
+
+
+class HeldLease(Lease):
+    """As much of a lease as the product's reading methods look at: no row, no heartbeat."""
+
+    def __init__(self, application: Application, feed: str, current: str):
+        self.application, self.feed, self.settled = application, feed, False
+        self._current = current
+
+    @property
+    def current(self) -> str:
+        return self._current
+
+
+class View(Manifest):
+    """The product's manifest over a compact one: its reading methods, and no store."""
+
+    def __init__(self, scope: Scope):
+        self._scope, self._rows = scope, 0
+        super().__init__(_NO_STORE, "model", scope.steps, "model", clock=lambda: START)
+
+    def at(self, rows: int) -> View:
+        """The view of a manifest, until the next is asked for."""
+        self._rows = rows
+        return self
+
+    def item(self, key: ItemKey) -> Item:
+        i = self._scope.number(key)
+        return self._scope.item(i, self._scope.log(self._rows, i))
+
+    def state(self, application: Application) -> StepState:
+        scope = self._scope
+        return scope.state(scope.rows.values[self._rows].state) if application == LOAD else StepState()
+
+    def items(
+        self, feed: str, after: str = "", page: int = PAGE, reverse: bool = False, archived: bool = True
+    ) -> Iterator[Item]:
+        for i, key in enumerate(self._scope.keys):
+            if key.feed == feed and key.position > after and self._scope.length(self._rows, i):
+                yield self.item(key)
+
+    def pending(self, feed: str, application: str) -> Iterator[ItemKey]:
+        waiting = sorted(i for name, i in self._scope.rows.values[self._rows].pending if name == application)
+        return (self._scope.keys[i] for i in waiting if self._scope.keys[i].feed == feed)
+
+
+_NO_STORE: Any = None
