@@ -1,0 +1,460 @@
+"""Any order of calls, on every store: the store against a dict, and the manifest against what its log adds up to.
+
+`test_invariants` walks further, on SQLite alone; here every store is walked, with full loads, torn reads and half-done
+shredding among the events, and a walk that breaks something is cut down to the steps that it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from manifest_platform.manifest import (
+    Blocked,
+    ConditionFailed,
+    Idle,
+    Item,
+    ItemKey,
+    LeaseBusy,
+    Record,
+    Refused,
+    Standing,
+    Store,
+)
+from manifest_platform.manifest.dataset import FeedState, judge
+from manifest_platform.manifest.store import ABSENT, Check, Delete, Put, Row, Write
+from manifest_platform.manifest.transitions import pending_prefix
+from manifest_platform_tests.manifest.given import Clock, Late
+from manifest_platform_tests.manifest.loader import Apart, Commit, Loader, Sink, boundary, shred
+from manifest_platform_tests.manifest.vault import (
+    FULL,
+    HOUR,
+    INCR,
+    LOAD,
+    LOG,
+    SHRED,
+    is_full_load,
+    land,
+    state,
+    vault,
+)
+
+FRESH = count(1)
+"""Numbers of partitions: each walk has one of its own."""
+
+
+def walk(machine: Callable[[], RuleBasedStateMachine], examples: int, steps: int) -> None:
+    run_state_machine_as_test(
+        machine,  # ty: ignore[invalid-argument-type]  # what makes one will do
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            phases=[Phase.generate, Phase.shrink],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+# The store and a dict
+
+sorts = st.sampled_from(["P", "P#", "P#a", "P#b", "P#b#1", "P#~", "Q#a", "p#a"])
+numbers = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+values = st.recursive(
+    st.none() | st.booleans() | numbers | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+data = st.dictionaries(st.text(max_size=3), values, max_size=3)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Two connections to one store say what a dict says."""
+
+    def __init__(self, stores: Sequence[Store]):
+        super().__init__()
+        self.stores, self.partition, self.tokens = stores, f"partition {next(FRESH)}", count(1)
+        self.rows: dict[str, tuple[int, dict[str, Any]]] = {}
+        self.sent: list[tuple[str, list[Write]]] = []
+        self.done: set[str] = set()
+
+    by = st.integers(0, 1)
+
+    @rule(by=by, drawn=st.data(), wanted=st.lists(sorts, min_size=1, max_size=4, unique=True))
+    def transact(self, by: int, drawn: st.DataObject, wanted: list[str]) -> None:
+        token = f"{self.partition} {next(self.tokens)}"
+        self.sent.append((token, [drawn.draw(self._write(sort)) for sort in wanted]))
+        self._transact(by, *self.sent[-1])
+
+    def _write(self, sort: str) -> st.SearchStrategy[Write]:
+        version = self._version(sort)
+        expected = st.sampled_from([version] * 4 + [ABSENT, 1, version + 1])
+        existing = expected.filter(lambda one: one != ABSENT)
+        puts, checks = st.builds(Put, st.just(sort), data, expected), st.builds(Check, st.just(sort), expected)
+        return puts | puts | checks | st.builds(Delete, st.just(sort), existing)
+
+    @precondition(lambda self: self.sent)
+    @rule(by=by, which=st.integers(0, 99))
+    def repeat(self, by: int, which: int) -> None:
+        self._transact(by, *self.sent[-1 - which % min(3, len(self.sent))])
+
+    def _transact(self, by: int, token: str, writes: list[Write]) -> None:
+        failed = [write for write in writes if self._version(write.sort) != write.expected]
+        if token in self.done or not failed:
+            self.stores[by].transact(self.partition, writes, token)
+            self._apply(token, writes)
+        else:
+            with pytest.raises(ConditionFailed) as error:
+                self.stores[by].transact(self.partition, writes, token)
+            assert list(error.value.failed) == failed
+
+    def _apply(self, token: str, writes: list[Write]) -> None:
+        if token in self.done:
+            return
+        self.done.add(token)
+        for write in writes:
+            if isinstance(write, Put):
+                self.rows[write.sort] = (write.expected + 1, write.data)
+            elif isinstance(write, Delete):
+                del self.rows[write.sort]
+
+    def _version(self, sort: str) -> int:
+        return self.rows[sort][0] if sort in self.rows else ABSENT
+
+    @rule(by=by, sort=sorts)
+    def get(self, by: int, sort: str) -> None:
+        assert self.stores[by].get(self.partition, sort) == self._row(sort)
+
+    def _row(self, sort: str) -> Row | None:
+        return Row(self.partition, sort, *self.rows[sort]) if sort in self.rows else None
+
+    prefixes = st.sampled_from(["", "P", "P#", "P#b", "Q", "~"])
+
+    @rule(by=by, prefix=prefixes, after=st.none() | sorts, limit=st.none() | st.integers(1, 4), reverse=st.booleans())
+    def query(self, by: int, prefix: str, after: str | None, limit: int | None, reverse: bool) -> None:
+        wanted = [sort for sort in sorted(self.rows, reverse=reverse) if sort.startswith(prefix)]
+        wanted = [sort for sort in wanted if after is None or (sort < after if reverse else sort > after)]
+        found = self.stores[by].query(self.partition, prefix, after=after, limit=limit, reverse=reverse)
+        assert found == [self._row(sort) for sort in wanted[:limit]]
+
+
+def test_no_order_of_calls_makes_a_store_differ_from_a_dict(store: Store, reopen: Callable[[], Store]) -> None:
+    other = reopen()
+    walk(lambda: StoreMachine([store, other]), examples=50, steps=25)
+    other.close()
+
+
+# The manifest and its log
+
+
+class Interrupted(Apart):
+    """A store whose n-th call from now on is the moment for something else.
+
+    A query then reads one half of its rows before it and one half after: more than one row is not read at one moment.
+    """
+
+    def __init__(self, store: Store, partition: str):
+        super().__init__(store, partition)
+        self.calls_left, self.event = 0, lambda: None
+        self.later_half_first = False
+
+    def interrupt(self, at: int, event: Callable[[], None], later_half_first: bool) -> None:
+        self.calls_left, self.event, self.later_half_first = at, event, later_half_first
+
+    def _is_due(self) -> bool:
+        self.calls_left -= 1
+        return self.calls_left == 0
+
+    def get(self, partition: str, sort: str) -> Row | None:
+        if self._is_due():
+            self.event()
+        return super().get(partition, sort)
+
+    def query(self, partition: str, prefix: str, **bounds: Any) -> list[Row]:
+        before = super().query(partition, prefix, **bounds)
+        if not self._is_due():
+            return before
+        self.event()
+        after = super().query(partition, prefix, **bounds)
+        first, second = (after, before) if self.later_half_first else (before, after)
+        middle = before[len(before) // 2].sort if before else ""
+        backwards = bool(bounds.get("reverse"))
+        torn = [row for row in first if (row.sort > middle) == backwards]
+        torn += [row for row in second if (row.sort > middle) != backwards]
+        return torn[: bounds.get("limit")]
+
+    def transact(self, partition: str, writes: Sequence[Write], token: str) -> None:
+        if self._is_due():
+            self.event()
+        super().transact(partition, writes, token)
+
+
+ITEMS = 6
+feeds = st.sampled_from([INCR, INCR, INCR, LOG, FULL])
+windows = st.sampled_from([INCR, INCR, LOG])
+items = st.integers(1, ITEMS)
+some, many = st.sets(items, min_size=1, max_size=3), st.sets(items, min_size=2, max_size=4)
+loaders = st.integers(0, 1)
+chances = st.sampled_from(["commits"] * 8 + ["answer lost", "answer lost", "fails", "stumbles"])
+operations = st.sampled_from(["resolve", "resolve", "skip", "skip shred", "skip load", "unskip"])
+
+
+@dataclass(frozen=True)
+class Intrusion:
+    """What happens in the midst of an operation, at its n-th call of the store."""
+
+    at: int
+    what: str
+    arguments: tuple[Any, ...]
+    later_half_first: bool
+
+
+intruding = st.one_of(
+    st.tuples(st.just("discover"), st.tuples(feeds, some)),
+    st.tuples(st.just("operate"), st.tuples(feeds, items, operations)),
+    st.tuples(st.just("work"), st.tuples(loaders, feeds, st.lists(chances, min_size=1, max_size=9), st.none())),
+    st.tuples(st.just("work_to_the_end"), st.tuples(loaders, feeds, st.just("done"))),
+    st.tuples(st.just("shred"), st.tuples(feeds, st.integers(1, 3), st.just("done"))),
+    st.tuples(st.just("begin_full_load"), st.tuples(items)),
+)
+intrusions = st.none() | st.builds(
+    lambda at, event, later: Intrusion(at, *event, later), st.integers(1, 6), intruding, st.booleans()
+)
+
+
+class ManifestMachine(RuleBasedStateMachine):
+    """Two loaders, a shredder, discovery and an operator, each a process with a manifest of its own."""
+
+    def __init__(self, store: Store):
+        super().__init__()
+        self.store, self.partition = store, f"vault {next(FRESH)}"
+        self.clock, self.sink = Clock(), Sink()
+        self.loaders: list[Loader | None] = [None, None]
+        self.interrupted = Interrupted(store, self.partition)
+        self.busy: int | None = None
+        self.log: dict[str, Record] = {}
+
+    @initialize(
+        late=st.sampled_from(["quarantine", "append"]), landed=st.fixed_dictionaries({INCR: many, LOG: many, FULL: many})
+    )
+    def begin(self, late: Late, landed: dict[str, set[int]]) -> None:
+        self.late: Late = late
+        self.of = vault(Apart(self.store, self.partition), clock=self.clock, late=late, author="operator")
+        self.workers = [vault(self.interrupted, clock=self.clock, late=late, author=f"loader-{at}") for at in range(2)]
+
+        for feed, numbers in landed.items():
+            land(self.of, feed, *numbers, shredded=feed != LOG)
+
+    # What happens
+
+    @rule(feed=feeds, numbers=some)
+    def discover(self, feed: str, numbers: set[int]) -> None:
+        land(self.of, feed, *numbers, shredded=False)
+
+    @rule(feed=feeds, most=st.integers(1, 3), end=st.sampled_from(["done", "done", "done", "fails", "dies"]))
+    def shred(self, feed: str, most: int, end: str) -> None:
+        """Shreds what waits; the last of it fails, or is not done because the shredder dies."""
+        with suppress(LeaseBusy, Refused):  # Refused: cut off by a skip meanwhile
+            shred(self.of, feed, most, end)
+
+    @rule(by=loaders, feed=feeds, chances=st.lists(chances, min_size=1, max_size=9), meanwhile=intrusions)
+    def work(self, by: int, feed: str, chances: list[str], meanwhile: Intrusion | None) -> None:
+        """A loader takes some steps, if need be a new one; in the midst of the last something else happens."""
+        if self.busy == by:
+            return
+        for at, chance in enumerate(chances):
+            if meanwhile and at == len(chances) - 1:
+                self.interrupted.interrupt(meanwhile.at, lambda: self._intrude(by, meanwhile), meanwhile.later_half_first)
+            self._step(by, feed, chance)
+        self.interrupted.calls_left = 0
+
+    def _step(self, by: int, feed: str, chance: str) -> bool:
+        loader = self.loaders[by] = self.loaders[by] or Loader(self.workers[by], feed, self.sink)
+        if loader.go_on(chance):
+            return True
+        self.loaders[by] = None
+        return False
+
+    @rule(by=loaders, feed=feeds, end=st.sampled_from(["done", "done", "fails", "dies"]))
+    def work_to_the_end(self, by: int, feed: str, end: str) -> None:
+        """A feed is shredded and loaded as far as it goes; where a full load is in progress, its snapshot is."""
+        if self.busy != by and self.loaders[by] is None:
+            feed = FULL if is_full_load(self.of) else feed
+            self.shred(feed, ITEMS, end)
+            while self._step(by, feed, "commits"):
+                pass
+
+    def _intrude(self, by: int, meanwhile: Intrusion) -> None:
+        self.busy = by
+        getattr(self, meanwhile.what)(*meanwhile.arguments)
+        self.busy = None
+
+    @rule(by=loaders)
+    def crash(self, by: int) -> None:
+        loader = self.loaders[by]
+        if loader:
+            loader.die()
+        self.loaders[by] = None
+
+    @rule()
+    def time_passes(self) -> None:
+        self.clock.turn(2 * HOUR)
+
+    @rule(feed=feeds, which=items, what=operations)
+    def operate(self, feed: str, which: int, what: str) -> None:
+        name, _, application = what.partition(" ")
+        for item in self._one_of(feed, which):
+            with suppress(Refused):
+                if application:
+                    self.of.skip(item, "by hand", application)
+                else:
+                    getattr(self.of, name)(item, "by hand")
+
+    def _one_of(self, feed: str, which: int) -> list[ItemKey]:
+        known = [item.key for item in self.of.items(feed)]
+        return [known[which % len(known)]] if known else []
+
+    @rule(which=items)
+    def begin_full_load(self, which: int) -> None:
+        for snapshot in self._one_of(FULL, which):
+            with suppress(Refused):
+                self.of.begin_full_load(snapshot, "load", "by hand")
+
+    @rule()
+    def cancel_full_load(self) -> None:
+        """An operator takes the lease, settles what a dead worker left, and cancels."""
+        canceller = Loader(self.of, FULL, self.sink)
+        try:
+            canceller.held = held = self.of.acquire(FULL, "load", "operator", HOUR)
+        except LeaseBusy:
+            return
+        with suppress(Refused, ConditionFailed):
+            while abandoned := self.of.unsettled(held):
+                list(canceller.settle(held, abandoned))
+            self.of.cancel_full_load(held, "by hand")
+        held.release()
+
+    @rule(feed=feeds)
+    def look(self, feed: str) -> None:
+        self.of.survey(feed, "load")
+
+    # What holds at any time (the numbers are the design's)
+
+    @invariant()
+    def check(self) -> None:
+        if not hasattr(self, "of"):
+            return
+        seen, items = state(self.of), {feed: list(self.of.items(feed)) for feed in (INCR, LOG, FULL)}
+        self.the_commits_of_an_epoch_are_in_order_and_each_is_there_once()
+        self.the_log_only_grows([record for feed in items for item in items[feed] for record in item.records])
+        for feed in (INCR, LOG):
+            self.a_failure_is_passed_by_nothing_but_an_operators_word(feed, seen.feed(feed), items[feed])
+            self.what_is_kept_beside_the_log_is_its_fold(feed, seen.feed(feed), items[feed])
+        for feed in (INCR, LOG, FULL):
+            self.what_is_done_is_in_the_ledger(feed, seen.feed(feed), items[feed])
+
+    def the_commits_of_an_epoch_are_in_order_and_each_is_there_once(self) -> None:  # 1, 2
+        contained = {INCR: "", LOG: ""}
+        since: dict[str, list[Commit]] = {INCR: [], LOG: []}
+        for commit in self.sink.commits:
+            if commit.feed == FULL:
+                since[INCR], contained[INCR] = [], boundary(commit.position.partition("#")[0])
+                continue
+            assert commit.late or commit.position > contained[commit.feed], f"{commit} is in the snapshot"
+            assert all(commit.late or one.late or commit.position > one.position for one in since[commit.feed]), commit
+            assert all(commit.position != one.position for one in since[commit.feed]), f"{commit} is there twice"
+            since[commit.feed].append(commit)
+
+    def a_failure_is_passed_by_nothing_but_an_operators_word(self, feed: str, kept: FeedState, items: list[Item]) -> None:  # 3
+        for item in items:
+            if judge(item, self.of.step(feed, "load"), kept).standing is Standing.FAILED:
+                late = item.is_late_for(LOAD, kept.serving_epoch)
+                assert late or self.sink.fences[feed].applied < item.key.position, f"{item.key.name} failed and was passed"
+
+    def what_is_done_is_in_the_ledger(self, feed: str, kept: FeedState, items: list[Item]) -> None:  # 4
+        told = all(commit.epoch <= kept.serving_epoch for commit in self.sink.commits if commit.feed == FULL)
+        assert feed != INCR or not told or kept.watermark <= self.sink.fences[feed].applied
+        for item in items:
+            if item.processed_by(LOAD, kept.serving_epoch):
+                assert self.sink.ledger[feed, item.key.position] >= kept.serving_epoch
+
+    def the_log_only_grows(self, records: list[Record]) -> None:  # 6
+        log = {record.record_id: record for record in records}
+        assert self.log.items() <= log.items()
+        self.log = log
+
+    def what_is_kept_beside_the_log_is_its_fold(self, feed: str, kept: FeedState, items: list[Item]) -> None:  # 6
+        serving, watermark = kept.serving_epoch, kept.boundary
+        waiting, counted = {SHRED: set[str](), LOAD: set[str]()}, {"applied": 0, "skipped": 0, "late": 0, "quarantined": 0}
+        for item in items:
+            assert not item.problems
+            late, done, skipped = item.is_late_for(LOAD, serving), item.processed_by(LOAD, serving), item.skipped_for(LOAD)
+            aside = item.is_set_aside_for(LOAD)
+            if done and not late:
+                watermark = max(watermark, item.key.position)
+            if not item.processed_by(SHRED) and not item.skipped_for(SHRED):
+                waiting[SHRED].add(item.key.position)
+            if item.is_late_for(LOAD) and not aside and not item.processed_by(LOAD) and not skipped:
+                waiting[LOAD].add(item.key.position)  # whether or not its epoch still serves: see `choose`
+            if skipped or done or late:
+                counted["skipped" if skipped else "applied" if done else "quarantined" if aside else "late"] += 1
+        assert {name: getattr(kept, name) for name in counted} == counted
+        assert kept.watermark == watermark
+        for application, positions in waiting.items():
+            prefix = pending_prefix(application, feed)
+            rows = {row.sort.removeprefix(prefix) for row in self.store.query(self.partition, prefix)}
+            assert rows == positions, application
+
+    def teardown(self) -> None:
+        if hasattr(self, "of"):
+            self.it_comes_to_rest()
+
+    def it_comes_to_rest(self) -> None:  # 8
+        for by in range(2):
+            self.crash(by)
+        self.time_passes()
+        for _ in range(3 * ITEMS):
+            for feed in (FULL, INCR, LOG):
+                self.shred(feed, ITEMS, "done")
+                for which in range(ITEMS):
+                    self.operate(feed, which, "resolve")
+                loader = Loader(self.of, feed, self.sink)
+                while loader.go_on("commits"):
+                    pass
+            if all(self._is_at_rest(feed) for feed in (FULL, INCR, LOG)):
+                break
+        self.check()
+        for feed in (FULL, INCR, LOG):
+            assert self._is_at_rest(feed), self.of.next(feed, "load")
+
+    def _is_at_rest(self, feed: str) -> bool:
+        if self.of.next(feed, "shred") != Idle():
+            return False
+        verdict = self.of.next(feed, "load")
+        return verdict == Idle() or (isinstance(verdict, Blocked) and verdict.standing in (Standing.CUT_OFF, Standing.MODE))
+
+
+EXAMPLES = {"sqlite": 40, "postgresql": 10, "dynamodb": 6}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # a failure is made small first
+def test_no_order_of_events_breaks_the_manifest(store: Store, store_url: str) -> None:
+    walk(lambda: ManifestMachine(store), EXAMPLES[store_url.partition(":")[0]], steps=40)
