@@ -518,7 +518,9 @@ class Manifest:
     def adopt(self, lease: Lease, abandoned: Abandoned, epoch: int, payload: Payload) -> Record:
         """Completes what a dead worker had committed, in the ledger's epoch, while this worker holds the lease."""
         held = self._inherit(lease, abandoned)
-        return self._end(held, lambda item, state, stamp: self._completion(item, held, state, payload, stamp, epoch), lease)
+        ended = self._end(held, lambda item, state, stamp: self._completion(item, held, state, payload, stamp, epoch), lease)
+        lease.settled = True
+        return ended
 
     def abandon(self, lease: Lease, abandoned: Abandoned) -> Record:
         """Fails what a dead worker had not committed, as `lease_expired`; retried by the step's policy."""
@@ -526,7 +528,9 @@ class Manifest:
         dead = abandoned.processing
         message = f"lease expired: {dead.author} (run {dead.run_id}, token {dead.token}) did not finish"
         failure = Failure("lease_expired", message)
-        return self._end(held, lambda item, _state, stamp: transitions.fail(item, held, failure, stamp), lease)
+        ended = self._end(held, lambda item, _state, stamp: transitions.fail(item, held, failure, stamp), lease)
+        lease.settled = True
+        return ended
 
     def _inherit(self, lease: Lease, abandoned: Abandoned) -> Claim:
         """A dead worker's claim. The watermark is still the one it claimed under: nothing passes an open claim."""

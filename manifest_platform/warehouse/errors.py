@@ -22,7 +22,8 @@ class Fenced(WarehouseError):
         held = [f"{name} {value}" for name, value, own in (("token", token, mine[0]), ("epoch", epoch, mine[1])) if value > own]
         super().__init__(
             f"fence of {where} holds the newer {' and '.join(held)} (mine: token {mine[0]}, epoch {mine[1]}): "
-            "another worker has taken over; stop, and take the lease again before any further work"
+            "another worker has taken over; stop, and take the lease again before any further work. A newer epoch while nobody "
+            "else works says that the manifest was put back to before a full load: begin that full load again"
         )
 
 

@@ -116,6 +116,20 @@ def test_a_manifest_put_back_from_a_backup_is_brought_up_to_the_ledger(shop: Sho
     assert (shop.seen.rows, shop.seen.ledger) == (seen.rows, seen.ledger)
 
 
+def test_what_the_ledger_is_not_at_yet_stays_to_be_loaded(shop: Shop) -> None:
+    load(shop, 1)
+    backup = back_up(shop)
+    load(shop, 1)
+    put_back(shop, backup)
+    done, left = repaired(shop)
+    assert (len(done), left) == (1, [])
+    with shop.open() as pipeline:
+        assert history(pipeline, 1) == LOADED
+        assert history(pipeline, 2) == LOADED[:3]
+    load(shop)
+    assert shop.seen.ledger == [(name, False) for name in run_names(*range(RUNS))]
+
+
 def test_what_a_restored_manifest_would_load_behind_the_ledger_is_late(shop: Shop) -> None:
     backup = back_up(shop)
     with shop.open() as pipeline:

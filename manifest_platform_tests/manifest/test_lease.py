@@ -589,3 +589,23 @@ def test_a_lease_that_was_not_given_back_is_looked_at(store: Store) -> None:
     kill(lease(of))
     with pytest.raises(LeaseBusy):
         lease(of)
+
+
+def test_who_settled_an_item_and_lost_the_lease_is_told_so(world: World) -> None:
+    land(world.of, 1)
+    dead = lease(world.of)
+    claim_next(world.of, dead)
+    kill(dead)
+    world.turn(2 * HOUR)
+    held = lease(world.of)
+    left = world.of.unsettled(held)
+    assert isinstance(left, Abandoned)
+    world.of.abandon(held, left)
+    kill(held)
+    world.turn(2 * HOUR)
+    rival = lease(world.rival)
+    verdict = ready(world.of)
+    claim_next(world.rival, rival)
+    kill(rival)
+    with pytest.raises(ClaimLost):
+        world.of.claim(held, [verdict.item], verdict.state)

@@ -6,8 +6,8 @@ shredding among the events, and a walk that breaks something is cut down to the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -31,12 +31,13 @@ from manifest_platform.manifest import (
     Item,
     ItemKey,
     LeaseBusy,
+    Manifest,
     Record,
     Refused,
     Standing,
     Store,
 )
-from manifest_platform.manifest.dataset import FeedState, judge
+from manifest_platform.manifest.dataset import PASSED, FeedState, judge
 from manifest_platform.manifest.store import ABSENT, Check, Delete, Put, Row, Write
 from manifest_platform.manifest.transitions import pending_prefix
 from manifest_platform_tests.manifest.given import Clock, Late
@@ -207,18 +208,18 @@ class Interrupted(Apart):
 
 
 ITEMS = 6
-feeds = st.sampled_from([INCR, INCR, INCR, LOG, FULL])
-windows = st.sampled_from([INCR, INCR, LOG])
+feeds = st.sampled_from([INCR, INCR, INCR, INCR, LOG, FULL])
 items = st.integers(1, ITEMS)
 some, many = st.sets(items, min_size=1, max_size=3), st.sets(items, min_size=2, max_size=4)
 loaders = st.integers(0, 1)
-chances = st.sampled_from(["commits"] * 8 + ["answer lost", "answer lost", "fails", "stumbles"])
+chances = st.lists(st.sampled_from(["commits"] * 8 + ["answer lost", "fails", "stumbles"]), min_size=1, max_size=9)
+ends = st.sampled_from(["done", "done", "done", "fails", "dies"])
 operations = st.sampled_from(["resolve", "resolve", "skip", "skip shred", "skip load", "unskip"])
 
 
 @dataclass(frozen=True)
-class Intrusion:
-    """What happens in the midst of an operation, at its n-th call of the store."""
+class Event:
+    """What happens, by itself or in the midst of an operation, at its n-th call of the store."""
 
     at: int
     what: str
@@ -226,21 +227,27 @@ class Intrusion:
     later_half_first: bool
 
 
-intruding = st.one_of(
-    st.tuples(st.just("discover"), st.tuples(feeds, some)),
-    st.tuples(st.just("operate"), st.tuples(feeds, items, operations)),
-    st.tuples(st.just("work"), st.tuples(loaders, feeds, st.lists(chances, min_size=1, max_size=9), st.none())),
-    st.tuples(st.just("work_to_the_end"), st.tuples(loaders, feeds, st.just("done"))),
-    st.tuples(st.just("shred"), st.tuples(feeds, st.integers(1, 3), st.just("done"))),
-    st.tuples(st.just("begin_full_load"), st.tuples(items)),
-)
-intrusions = st.none() | st.builds(
-    lambda at, event, later: Intrusion(at, *event, later), st.integers(1, 6), intruding, st.booleans()
-)
+KINDS: dict[str, tuple[st.SearchStrategy, ...]] = {
+    "take_over": (feeds,),
+    "discover": (feeds, some),
+    "operate": (feeds, items, operations),
+    "shred": (feeds, items, ends),
+    "begin_full_load": (items,),
+    "cancel_full_load": (),
+}
+
+
+@st.composite
+def _events(draw: st.DrawFn) -> Event:
+    what = draw(st.sampled_from(["take_over", "take_over", *KINDS]))
+    return Event(draw(st.integers(1, 8)), what, tuple(map(draw, KINDS[what])), draw(st.booleans()))
+
+
+events = _events()
 
 
 class ManifestMachine(RuleBasedStateMachine):
-    """Two loaders, a shredder, discovery and an operator, each a process with a manifest of its own."""
+    """Loaders, a shredder, discovery and an operator, each a process with a manifest of its own."""
 
     def __init__(self, store: Store):
         super().__init__()
@@ -248,7 +255,6 @@ class ManifestMachine(RuleBasedStateMachine):
         self.clock, self.sink = Clock(), Sink()
         self.loaders: list[Loader | None] = [None, None]
         self.interrupted = Interrupted(store, self.partition)
-        self.busy: int | None = None
         self.log: dict[str, Record] = {}
 
     @initialize(
@@ -256,88 +262,89 @@ class ManifestMachine(RuleBasedStateMachine):
     )
     def begin(self, late: Late, landed: dict[str, set[int]]) -> None:
         self.late: Late = late
-        self.of = vault(Apart(self.store, self.partition), clock=self.clock, late=late, author="operator")
-        self.workers = [vault(self.interrupted, clock=self.clock, late=late, author=f"loader-{at}") for at in range(2)]
-
+        self.of, self.interrupting = (
+            vault(store, clock=self.clock, late=late, author=author)
+            for store, author in ((Apart(self.store, self.partition), "other"), (self.interrupted, "this"))
+        )
         for feed, numbers in landed.items():
             land(self.of, feed, *numbers, shredded=feed != LOG)
 
     # What happens
 
-    @rule(feed=feeds, numbers=some)
+    @rule(first=events, by=loaders, feed=feeds, chances=chances, meanwhile=events, dies=st.booleans())
+    def work(self, first: Event, by: int, feed: str, chances: list[str], meanwhile: Event, dies: bool) -> None:
+        """Something happens by itself; then a loader takes some steps, in the midst of the last of which more happens."""
+        self._happens(first)
+        for chance in chances[:-1]:
+            self._step(by, feed, chance)
+        with self._interrupted(meanwhile):
+            self._step(by, feed, chances[-1])
+        loader = self.loaders[by]
+        if dies and loader:
+            loader.die()
+            self.loaders[by] = None
+
+    def _step(self, by: int, feed: str, chance: str) -> None:
+        loader = self.loaders[by] = self.loaders[by] or Loader(self.interrupting, feed, self.sink)
+        if not loader.go_on(chance):
+            self.loaders[by] = None
+
+    @rule(feed=feeds, numbers=some, meanwhile=events)
+    def discover_interrupted(self, feed: str, numbers: set[int], meanwhile: Event) -> None:
+        with self._interrupted(meanwhile):
+            land(self.interrupting, feed, *numbers, shredded=False)
+
+    @rule(feed=feeds, which=items, what=operations, meanwhile=events)
+    def operate_interrupted(self, feed: str, which: int, what: str, meanwhile: Event) -> None:
+        with self._interrupted(meanwhile):
+            self._operate(self.interrupting, feed, which, what)
+
+    @contextmanager
+    def _interrupted(self, by: Event) -> Generator[None]:
+        self.interrupted.interrupt(by.at, lambda: self._happens(by), by.later_half_first)
+        yield
+        self.interrupted.calls_left = 0
+
+    def _happens(self, event: Event) -> None:
+        getattr(self, event.what)(*event.arguments)
+
     def discover(self, feed: str, numbers: set[int]) -> None:
         land(self.of, feed, *numbers, shredded=False)
 
-    @rule(feed=feeds, most=st.integers(1, 3), end=st.sampled_from(["done", "done", "done", "fails", "dies"]))
     def shred(self, feed: str, most: int, end: str) -> None:
-        """Shreds what waits; the last of it fails, or is not done because the shredder dies."""
         with suppress(LeaseBusy, Refused):  # Refused: cut off by a skip meanwhile
             shred(self.of, feed, most, end)
 
-    @rule(by=loaders, feed=feeds, chances=st.lists(chances, min_size=1, max_size=9), meanwhile=intrusions)
-    def work(self, by: int, feed: str, chances: list[str], meanwhile: Intrusion | None) -> None:
-        """A loader takes some steps, if need be a new one; in the midst of the last something else happens."""
-        if self.busy == by:
-            return
-        for at, chance in enumerate(chances):
-            if meanwhile and at == len(chances) - 1:
-                self.interrupted.interrupt(meanwhile.at, lambda: self._intrude(by, meanwhile), meanwhile.later_half_first)
-            self._step(by, feed, chance)
-        self.interrupted.calls_left = 0
-
-    def _step(self, by: int, feed: str, chance: str) -> bool:
-        loader = self.loaders[by] = self.loaders[by] or Loader(self.workers[by], feed, self.sink)
-        if loader.go_on(chance):
-            return True
-        self.loaders[by] = None
-        return False
-
-    @rule(by=loaders, feed=feeds, end=st.sampled_from(["done", "done", "fails", "dies"]))
-    def work_to_the_end(self, by: int, feed: str, end: str) -> None:
-        """A feed is shredded and loaded as far as it goes; where a full load is in progress, its snapshot is."""
-        if self.busy != by and self.loaders[by] is None:
-            feed = FULL if is_full_load(self.of) else feed
-            self.shred(feed, ITEMS, end)
-            while self._step(by, feed, "commits"):
-                pass
-
-    def _intrude(self, by: int, meanwhile: Intrusion) -> None:
-        self.busy = by
-        getattr(self, meanwhile.what)(*meanwhile.arguments)
-        self.busy = None
-
-    @rule(by=loaders)
-    def crash(self, by: int) -> None:
-        loader = self.loaders[by]
-        if loader:
-            loader.die()
-        self.loaders[by] = None
-
-    @rule()
-    def time_passes(self) -> None:
+    def take_over(self, feed: str) -> None:
+        """All leases run out, and another shreds and loads a feed as far as it goes: the snapshot in a full load."""
         self.clock.turn(2 * HOUR)
+        feed = FULL if is_full_load(self.of) else feed
+        self.shred(feed, ITEMS, "done")
+        loader = Loader(self.of, feed, self.sink)
+        while loader.go_on("commits"):
+            pass
 
-    @rule(feed=feeds, which=items, what=operations)
     def operate(self, feed: str, which: int, what: str) -> None:
+        self._operate(self.of, feed, which, what)
+
+    def _operate(self, of: Manifest, feed: str, which: int, what: str) -> None:
         name, _, application = what.partition(" ")
         for item in self._one_of(feed, which):
             with suppress(Refused):
                 if application:
-                    self.of.skip(item, "by hand", application)
+                    of.skip(item, "by hand", application)
                 else:
-                    getattr(self.of, name)(item, "by hand")
+                    getattr(of, name)(item, "by hand")
 
     def _one_of(self, feed: str, which: int) -> list[ItemKey]:
         known = [item.key for item in self.of.items(feed)]
         return [known[which % len(known)]] if known else []
 
-    @rule(which=items)
     def begin_full_load(self, which: int) -> None:
         for snapshot in self._one_of(FULL, which):
             with suppress(Refused):
                 self.of.begin_full_load(snapshot, "load", "by hand")
 
-    @rule()
     def cancel_full_load(self) -> None:
         """An operator takes the lease, settles what a dead worker left, and cancels."""
         canceller = Loader(self.of, FULL, self.sink)
@@ -351,10 +358,6 @@ class ManifestMachine(RuleBasedStateMachine):
             self.of.cancel_full_load(held, "by hand")
         held.release()
 
-    @rule(feed=feeds)
-    def look(self, feed: str) -> None:
-        self.of.survey(feed, "load")
-
     # What holds at any time (the numbers are the design's)
 
     @invariant()
@@ -366,6 +369,7 @@ class ManifestMachine(RuleBasedStateMachine):
         self.the_log_only_grows([record for feed in items for item in items[feed] for record in item.records])
         for feed in (INCR, LOG):
             self.a_failure_is_passed_by_nothing_but_an_operators_word(feed, seen.feed(feed), items[feed])
+            self.nothing_is_passed_in_silence(seen.feed(feed), items[feed])
             self.what_is_kept_beside_the_log_is_its_fold(feed, seen.feed(feed), items[feed])
         for feed in (INCR, LOG, FULL):
             self.what_is_done_is_in_the_ledger(feed, seen.feed(feed), items[feed])
@@ -387,6 +391,12 @@ class ManifestMachine(RuleBasedStateMachine):
             if judge(item, self.of.step(feed, "load"), kept).standing is Standing.FAILED:
                 late = item.is_late_for(LOAD, kept.serving_epoch)
                 assert late or self.sink.fences[feed].applied < item.key.position, f"{item.key.name} failed and was passed"
+
+    def nothing_is_passed_in_silence(self, kept: FeedState, items: list[Item]) -> None:  # 7
+        for item in items:
+            judged = judge(item, self.of.step(item.key.feed, "load"), kept)
+            late = item.is_late_for(LOAD, kept.serving_epoch)
+            assert judged.standing in PASSED or late or item.key.position > kept.swept, f"{item.key.name} was passed"
 
     def what_is_done_is_in_the_ledger(self, feed: str, kept: FeedState, items: list[Item]) -> None:  # 4
         told = all(commit.epoch <= kept.serving_epoch for commit in self.sink.commits if commit.feed == FULL)
@@ -427,9 +437,10 @@ class ManifestMachine(RuleBasedStateMachine):
             self.it_comes_to_rest()
 
     def it_comes_to_rest(self) -> None:  # 8
-        for by in range(2):
-            self.crash(by)
-        self.time_passes()
+        for loader in self.loaders:
+            if loader:
+                loader.die()
+        self.clock.turn(2 * HOUR)
         for _ in range(3 * ITEMS):
             for feed in (FULL, INCR, LOG):
                 self.shred(feed, ITEMS, "done")
