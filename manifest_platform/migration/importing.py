@@ -307,7 +307,7 @@ def _append_all(manifest: Manifest, lease: Lease, growths: Iterable[Growth]) -> 
     for portion in _portions(records, lambda one: _size(one[1])):
         try:
             lease.transact([put_record(growth.known.key, record) for growth, record in portion])
-        except ZeroDivisionError:
+        except ConditionFailed:
             for growth in {growth.known.key: growth for growth, _ in portion}.values():
                 _append_behind(manifest, lease, growth)
 

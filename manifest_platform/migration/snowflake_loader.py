@@ -26,7 +26,6 @@ NOBODY = "unknown"
 """Author of what the table does not say who did."""
 
 _SECOND = timedelta(seconds=1)
-_ADDED = ("AddedAt", "AddedBy", "ToSkip")
 _PROCESSED = ("ProcessedAt", "ShredTypes", "SavedTo")
 _LOADED = ("LoadedAt", "LoadedBy")
 

@@ -6,8 +6,8 @@ shredding among the events, and a walk that breaks something is cut down to the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -35,6 +35,7 @@ from manifest_platform.manifest import (
     Record,
     Refused,
     Standing,
+    State,
     Store,
 )
 from manifest_platform.manifest.dataset import PASSED, FeedState, judge
@@ -212,7 +213,7 @@ feeds = st.sampled_from([INCR, INCR, INCR, INCR, LOG, FULL])
 items = st.integers(1, ITEMS)
 some, many = st.sets(items, min_size=1, max_size=3), st.sets(items, min_size=2, max_size=4)
 loaders = st.integers(0, 1)
-chances = st.lists(st.sampled_from(["commits"] * 8 + ["answer lost", "fails", "stumbles"]), min_size=1, max_size=9)
+chances = st.sampled_from(["commits"] * 16 + ["answer lost"] * 2 + ["fails", "stumbles", "dies", "dies"])
 ends = st.sampled_from(["done", "done", "done", "fails", "dies"])
 operations = st.sampled_from(["resolve", "resolve", "skip", "skip shred", "skip load", "unskip"])
 
@@ -227,23 +228,30 @@ class Event:
     later_half_first: bool
 
 
-KINDS: dict[str, tuple[st.SearchStrategy, ...]] = {
+Kinds = dict[str, tuple[st.SearchStrategy, ...]]
+MEANWHILE: Kinds = {
     "take_over": (feeds,),
     "discover": (feeds, some),
     "operate": (feeds, items, operations),
     "shred": (feeds, items, ends),
     "begin_full_load": (items,),
+    "full_load": (items,),
     "cancel_full_load": (),
+}
+ACTS: Kinds = {
+    "work": (loaders, feeds, chances),
+    "discover_interrupted": (feeds, some),
+    "operate_interrupted": (feeds, items, operations),
 }
 
 
 @st.composite
-def _events(draw: st.DrawFn) -> Event:
-    what = draw(st.sampled_from(["take_over", "take_over", *KINDS]))
-    return Event(draw(st.integers(1, 8)), what, tuple(map(draw, KINDS[what])), draw(st.booleans()))
+def _events(draw: st.DrawFn, kinds: Kinds, often: str) -> Event:
+    what = draw(st.sampled_from([often, often, often, *kinds]))
+    return Event(draw(st.integers(1, 5)), what, tuple(map(draw, kinds[what])), draw(st.booleans()))
 
 
-events = _events()
+events, acts = _events(MEANWHILE, "take_over"), _events(ACTS, "work")
 
 
 class ManifestMachine(RuleBasedStateMachine):
@@ -271,42 +279,34 @@ class ManifestMachine(RuleBasedStateMachine):
 
     # What happens
 
-    @rule(first=events, by=loaders, feed=feeds, chances=chances, meanwhile=events, dies=st.booleans())
-    def work(self, first: Event, by: int, feed: str, chances: list[str], meanwhile: Event, dies: bool) -> None:
-        """Something happens by itself; then a loader takes some steps, in the midst of the last of which more happens."""
-        self._happens(first)
-        for chance in chances[:-1]:
-            self._step(by, feed, chance)
-        with self._interrupted(meanwhile):
-            self._step(by, feed, chances[-1])
-        loader = self.loaders[by]
-        if dies and loader:
-            loader.die()
-            self.loaders[by] = None
-
-    def _step(self, by: int, feed: str, chance: str) -> None:
-        loader = self.loaders[by] = self.loaders[by] or Loader(self.interrupting, feed, self.sink)
-        if not loader.go_on(chance):
-            self.loaders[by] = None
-
-    @rule(feed=feeds, numbers=some, meanwhile=events)
-    def discover_interrupted(self, feed: str, numbers: set[int], meanwhile: Event) -> None:
-        with self._interrupted(meanwhile):
-            land(self.interrupting, feed, *numbers, shredded=False)
-
-    @rule(feed=feeds, which=items, what=operations, meanwhile=events)
-    def operate_interrupted(self, feed: str, which: int, what: str, meanwhile: Event) -> None:
-        with self._interrupted(meanwhile):
-            self._operate(self.interrupting, feed, which, what)
-
-    @contextmanager
-    def _interrupted(self, by: Event) -> Generator[None]:
-        self.interrupted.interrupt(by.at, lambda: self._happens(by), by.later_half_first)
-        yield
+    @rule(event=acts, meanwhile=events)
+    def act(self, event: Event, meanwhile: Event) -> None:
+        """One thing happens, and in its midst another."""
+        self.interrupted.interrupt(meanwhile.at, lambda: self._happens(meanwhile), meanwhile.later_half_first)
+        self._happens(event)
         self.interrupted.calls_left = 0
+
+    @rule(event=events)
+    def by_itself(self, event: Event) -> None:
+        self._happens(event)
 
     def _happens(self, event: Event) -> None:
         getattr(self, event.what)(*event.arguments)
+
+    def work(self, by: int, feed: str, chance: str) -> None:
+        """A loader takes one step, if need be a new one; where a full load is in progress, a new one loads the snapshot."""
+        if self.loaders[by] is None:
+            self.loaders[by] = Loader(self.interrupting, FULL if is_full_load(self.of) else feed, self.sink)
+        loader = self.loaders[by]
+        if loader and (chance == "dies" or not loader.go_on(chance)):
+            loader.die()
+            self.loaders[by] = None
+
+    def discover_interrupted(self, feed: str, numbers: set[int]) -> None:
+        land(self.interrupting, feed, *numbers, shredded=False)
+
+    def operate_interrupted(self, feed: str, which: int, what: str) -> None:
+        self._operate(self.interrupting, feed, which, what)
 
     def discover(self, feed: str, numbers: set[int]) -> None:
         land(self.of, feed, *numbers, shredded=False)
@@ -344,6 +344,10 @@ class ManifestMachine(RuleBasedStateMachine):
         for snapshot in self._one_of(FULL, which):
             with suppress(Refused):
                 self.of.begin_full_load(snapshot, "load", "by hand")
+
+    def full_load(self, which: int) -> None:
+        self.begin_full_load(which)
+        self.take_over(FULL)
 
     def cancel_full_load(self) -> None:
         """An operator takes the lease, settles what a dead worker left, and cancels."""
@@ -415,6 +419,8 @@ class ManifestMachine(RuleBasedStateMachine):
         waiting, counted = {SHRED: set[str](), LOAD: set[str]()}, {"applied": 0, "skipped": 0, "late": 0, "quarantined": 0}
         for item in items:
             assert not item.problems
+            ended = [one.previous for one in item.records if one.state in (State.PROCESSED, State.FAILED)]
+            assert len(set(ended)) == len(ended), f"a claim on {item.key.name} was ended twice"
             late, done, skipped = item.is_late_for(LOAD, serving), item.processed_by(LOAD, serving), item.skipped_for(LOAD)
             aside = item.is_set_aside_for(LOAD)
             if done and not late:
