@@ -44,6 +44,7 @@ STORES = (
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _PASSWORD_IN_URL = re.compile(r"://[^/@:\s]+:[^/@\s]+@")
 _USER_INFO = re.compile(r"://.*@", re.DOTALL)  # greedy: a password may hold any character
+_PASSWORD_OPTION = re.compile(r"((?:\?|&)[^=&]*password=)[^&'\"]*", re.IGNORECASE)
 _BUCKET = re.compile(r"[A-Za-z0-9._-]+")
 _RESERVED = (CONTROL_SCHEMA, "information_schema", "pg_catalog")
 
@@ -392,8 +393,8 @@ def _explain(error: ValidationError) -> Iterator[str]:
 
 
 def _without_secrets(text: str) -> str:
-    """The text with `***` for whatever stands between a URL's scheme and its host."""
-    return _USER_INFO.sub("://***@", text)
+    """The text with `***` for whatever stands between a URL's scheme and its host, and for passwords behind it."""
+    return _PASSWORD_OPTION.sub(r"\1***", _USER_INFO.sub("://***@", text))
 
 
 def _fields_at(location: list[Any]) -> list[str]:

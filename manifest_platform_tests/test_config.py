@@ -300,3 +300,10 @@ def test_which_dataset_is_meant(write):
     second = "\n  beta:\n    landing: {root: b}\n    shred: {output: c, schemas: [schemas]}\n"
     with pytest.raises(ConfigError, match="name one: acme, beta"):
         load(write(WHOLE.rstrip() + second)).dataset(None)
+
+
+@pytest.mark.parametrize("option", ["password", "sslpassword"])
+def test_a_password_in_the_query_of_a_url_is_refused_and_not_shown(write, option):
+    with pytest.raises(ConfigError) as error:
+        load(write(WHOLE.replace("datasets:", f"manifest: {{store: 'postgresql://u@h/db?x=1&{option}=s3cret'}}\ndatasets:", 1)))
+    assert f"{option}=***" in str(error.value) and "s3cret" not in str(error.value)

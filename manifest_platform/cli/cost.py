@@ -11,7 +11,9 @@ import typer
 from manifest_platform.cli.app import Command, Exit, app, as_json, item_key, open_pipeline
 from manifest_platform.cli.output import print_json, print_table, say, size_of
 from manifest_platform.manifest import Item, Manifest
+from manifest_platform.manifest.archive import Place
 from manifest_platform.manifest.cost import Cost, cost_of
+from manifest_platform.manifest.transitions import record_key
 from manifest_platform.pipeline import FEED
 
 
@@ -50,7 +52,12 @@ def _costs(manifest: Manifest, items: list[Item], feed: str) -> list[tuple[Item,
     states = {step.application.key: manifest.state(step.application) for step in steps}
     leases = {step.application.key: manifest.lease(step.application, feed) for step in steps}
     held = {name: lease for name, lease in leases.items() if lease}
-    return [(item, cost_of(item, manifest.dataset, steps, states, held)) for item in items]
+    return [(item, cost_of(item, manifest.dataset, steps, states, held, _place(manifest, item))) for item in items]
+
+
+def _place(manifest: Manifest, item: Item) -> Place | None:
+    row = manifest.store.get(manifest.dataset, record_key(item.key, item.records[0].sequence))
+    return Place.of(row) if row else None
 
 
 def _average(costs: list[Cost]) -> dict[str, float]:

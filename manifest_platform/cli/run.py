@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -54,11 +54,10 @@ def run(
     from manifest_platform.pipeline.program import run as running
 
     output = sys.stderr.fileno() if as_json(context) else None
-    with open_pipeline(context) as pipeline, _passing_signals_on() as programs:
+    with open_pipeline(context) as pipeline, _passing_signals_on() as passing:
 
         def start(environment: dict[str, str]) -> Program:
-            programs.append(Program(command, environment, output))
-            return programs[-1]
+            return passing.start(lambda: Program(command, environment, output))
 
         ran = running(pipeline, application, _wanted(pipeline, item), timedelta(seconds=lease), start)
         if isinstance(ran, Blocked):
@@ -173,21 +172,42 @@ def _blocked(context: typer.Context, pipeline: Pipeline, application: str, verdi
     return Exit.BLOCKED
 
 
-@contextmanager
-def _passing_signals_on() -> Generator[list[Program]]:
-    """Passes signals on to the program that runs, so that it ends and its claim is ended; without one they do as ever."""
-    programs: list[Program] = []
+class _Passing:
+    """Passes signals on to the program that runs; one that comes while it is being started waits until it is."""
 
-    def pass_on(number: int, frame: Any) -> None:
-        if programs:
-            programs[-1].pass_on(number)
+    def __init__(self) -> None:
+        self._program: Program | None = None
+        self._starting = False
+        self._came: list[int] = []
+
+    def start(self, start: Callable[[], Program]) -> Program:
+        self._starting = True
+        try:
+            program = self._program = start()
+        finally:
+            self._starting = False
+        for number in self._came:
+            program.pass_on(number)
+        return program
+
+    def take(self, number: int, frame: Any) -> None:
+        """The handler of the signals."""
+        if self._program:
+            self._program.pass_on(number)
+        elif self._starting:
+            self._came.append(number)
         else:
             signal.default_int_handler(number, frame)
 
+
+@contextmanager
+def _passing_signals_on() -> Generator[_Passing]:
+    """Passes signals on to the program that runs, so that it ends and its claim is ended; without one they do as ever."""
+    passing = _Passing()
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    before = [signal.signal(number, pass_on) for number in numbers]
+    before = [signal.signal(number, passing.take) for number in numbers]
     try:
-        yield programs
+        yield passing
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)

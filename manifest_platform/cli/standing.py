@@ -92,7 +92,7 @@ def as_typed(pipeline: Pipeline, command: str, options: str = "") -> str:
 def helping_command(step: Step, verdict: Blocked) -> str:
     """The command that helps where a step is blocked: where it waits, what has the step before it do its work."""
     if verdict.standing is Standing.WAITING:
-        waits_for = (name for name in step.upstream if not verdict.item.processed_by(Application(name)))
+        waits_for = (name for name in step.upstream if not verdict.item.processed_by(Application.parse(name)))
         return work_command(next(waits_for, LOAD))
     return verdict.command
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
+from manifest_platform.manifest.archive import Place
 from manifest_platform.manifest.dataset import LeaseState, Step, StepState
 from manifest_platform.manifest.item import Item
 from manifest_platform.manifest.records import Record, State
@@ -34,7 +35,7 @@ _NAMES = len("partitionsortversiondata") + len("1")
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one item: its records, all its rows with their bytes, the transactions that wrote them, and units (estimated)."""
+    """Of one item: its records, its rows in the store with their bytes, the transactions that wrote it, units (estimated)."""
 
     records: int
     rows: int
@@ -44,9 +45,17 @@ class Cost:
 
 
 def cost_of(
-    item: Item, dataset: str, steps: Sequence[Step], states: Mapping[str, StepState], leases: Mapping[str, LeaseState]
+    item: Item,
+    dataset: str,
+    steps: Sequence[Step],
+    states: Mapping[str, StepState],
+    leases: Mapping[str, LeaseState],
+    place: Place | None = None,
 ) -> Cost:
-    """What an item costs. `states` and `leases`: of the feed's steps, by application key, as they are now."""
+    """What an item costs. `states` and `leases`: of the feed's steps, by application key, as they are now.
+
+    `place`: where its records were archived, if they were; its rows and bytes are then of what is left in the store.
+    """
     sizes = [_size(dataset, record_key(item.key, record.sequence), record.to_dict()) for record in item.records]
     waiting = [_size(dataset, pending_key(step.application, item.key), {}) for step in steps if is_waiting(item, step)]
     units, transactions = Units(), 0
@@ -62,7 +71,16 @@ def cost_of(
         if record.state is State.PROCESSING:  # it was chosen by a reading of its records and of the step's state
             units += Units(_read_units(sum(sizes[: count - 1])) + 1, 0)
         transactions += not record.data.get("automatic")  # written together with what it resolves
-    return Cost(len(item.records), len(sizes) + len(waiting), sum(sizes) + sum(waiting), transactions, units)
+    rows = [*(_left(item, dataset, place) if place else sizes), *waiting]
+    return Cost(len(item.records), len(rows), sum(rows), transactions, units)
+
+
+def _left(item: Item, dataset: str, place: Place) -> list[int]:
+    """The sizes of the rows that archiving left: the first record's, with the place, and those of records written since."""
+    first, *others = item.records
+    rows = [(first, {**first.to_dict(), "archived": asdict(place)})]
+    rows += [(record, record.to_dict()) for record in others if record.sequence > place.upto]
+    return [_size(dataset, record_key(item.key, record.sequence), data) for record, data in rows]
 
 
 def _beside(

@@ -207,7 +207,7 @@ def judge(item: Item, step: Step, feed: FeedState) -> Judgement:
     if step.order == "strict" and not late and item.key.position <= feed.boundary:
         return Judgement(Standing.SUPERSEDED, f"the full load of epoch {feed.serving_epoch} contains it")
     for upstream in step.upstream:
-        cut_off = item.skipped_for(Application(upstream))
+        cut_off = item.skipped_for(Application.parse(upstream))
         if cut_off:
             reason = f"{upstream} is told to skip it, so {application.key} never gets it: unskip it, or skip it for all"
             return Judgement(Standing.CUT_OFF, reason, cut_off)
@@ -218,7 +218,7 @@ def judge(item: Item, step: Step, feed: FeedState) -> Judgement:
     if blocker:
         return Judgement(Standing.PROCESSING, f"{blocker.application.key} is working on it ({blocker.author})", blocker)
     for upstream in step.upstream:
-        if not item.processed_by(Application(upstream)):
+        if not item.processed_by(Application.parse(upstream)):
             return Judgement(Standing.WAITING, f"{upstream} has not processed it yet", item.records[-1])
     landed, ahead = item.landed, item.key.position > feed.watermark
     if step.gap == "contiguous" and ahead and feed.stop is not None and landed and landed.start != feed.stop:

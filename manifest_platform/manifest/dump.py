@@ -101,8 +101,8 @@ def stored_rows(store: Store, dataset: str, prefix: str) -> Iterator[Row]:
 
 
 def _text(data: dict[str, Any]) -> str:
-    """One line: the order of an object's names means nothing, and not every store keeps it."""
-    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    """One line: the order of an object's names means nothing, and not every store keeps it. ASCII holds any text."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
 
 # Reading a dump

@@ -200,7 +200,7 @@ class Lease:
                 self.heartbeat()
             except LeaseLost as error:
                 log.error("%s", error)
-            except StoreError as error:
+            except Exception as error:  # whatever it is: without heartbeats the lease runs out
                 log.warning("heartbeat of %s failed, trying again: %s", self.application.key, error)
                 if not self._state.is_live(self._clock()):
                     self._lose()

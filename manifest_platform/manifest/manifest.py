@@ -567,7 +567,8 @@ class Manifest:
                 item, state = self.item(item.key), self.state(held.step.application)
                 continue
             return _record(writes[0])
-        raise Refused(f"{item.key.name}: its records changed {RETRIES} times while ending the claim; try again")
+        raise Refused(f"{item.key.name}: its records changed {RETRIES} times while ending the claim; try again, after"
+            " `manifest-platform doctor --repair` where its waiting rows are amiss")
 
     # Outputs of applications outside the declared steps
 
@@ -598,8 +599,7 @@ class Manifest:
 
     def skip(self, key: ItemKey, reason: str, application: str = EVERYONE) -> Record:
         """Tells an application to pass over an item. Raises Refused if it is done or being worked on."""
-        name, _, instance = application.partition(":")
-        who = Application(name, instance=instance or None)
+        who = Application.parse(application)
         steps = self.steps(key.feed)
         return self._operate(
             key, lambda item: transitions.skip(item, who, reason, steps, self._states(key.feed), self._stamp())

@@ -77,7 +77,7 @@ def check(record: Record) -> None:
 def violations(payload: Payload) -> list[Violation]:
     """Everything that is wrong with a payload by its schema. Raises InvalidPayload where none is known, InvalidSchema."""
     try:
-        json.dumps(payload.data, allow_nan=False)
+        json.dumps(payload.data, allow_nan=False, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except (TypeError, ValueError, RecursionError) as error:
         return [Violation("$", payload.data, f"JSON: {error}")]
     from referencing.exceptions import Unresolvable

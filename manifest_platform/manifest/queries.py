@@ -150,7 +150,7 @@ def _with_upstream(manifest: Manifest, feed: str, step: Step) -> list[Step]:
     """A step and all that it waits for: an item that is not done upstream has no row of the step itself."""
     found = [step]
     for one in found:
-        names = [Application(name) for name in one.upstream]
+        names = [Application.parse(name) for name in one.upstream]
         found += [
             other
             for other in manifest.steps(feed)

@@ -76,6 +76,12 @@ class Application:
         """The identity, as it appears in keys of the store: `load` or `load:redshift-prod`."""
         return f"{self.name}:{self.instance}" if self.instance else self.name
 
+    @classmethod
+    def parse(cls, key: str) -> Application:
+        """The application of a key, as `load` or `load:redshift-prod`."""
+        name, _, instance = key.partition(":")
+        return cls(name, instance=instance or None)
+
     def is_done_by(self, other: Application) -> bool:
         """Whether a Processed record of `other` counts for this application (no instance on either side means any)."""
         either_open = self.instance is None or other.instance is None

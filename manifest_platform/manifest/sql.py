@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import random
 import re
 import sqlite3
@@ -38,6 +39,8 @@ from manifest_platform.manifest.store import (
     Write,
     check_writes,
 )
+
+log = logging.getLogger(__name__)
 
 BUSY_TIMEOUT_S = 30
 """How long SQLite waits for its write lock."""
@@ -170,7 +173,7 @@ class SqlStore:
         except (DBAPIError, PoolTimeout) as error:
             if isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in _COULD_NOT_SERIALISE:
                 return False
-            kind = OutcomeUnknown if committing else StoreUnavailable
+            kind = OutcomeUnknown if committing else _kind(error)
             raise kind(f"manifest store {self._database.name}: {_said(error)}") from error
         return True
 
@@ -206,7 +209,7 @@ class SqlStore:
             with self._database.reader.begin() as connection:
                 connection.execute(_forget, {"before": time.time() - TOKEN_LIFETIME_S})
         except (DBAPIError, PoolTimeout) as error:
-            raise StoreUnavailable(f"manifest store {self._database.name}: {_said(error)}") from error
+            log.warning("manifest store %s: old tokens stay for now: %s", self._database.name, _said(error))
 
     def _read(self, query: sa.Select, parameters: dict[str, Any]) -> list[Row]:
         self.requests += 1
@@ -215,7 +218,19 @@ class SqlStore:
                 found = connection.execute(query, parameters)
                 return [Row(partition, sort, version, json.loads(data)) for partition, sort, version, data in found]
         except (DBAPIError, PoolTimeout) as error:
-            raise StoreUnavailable(f"manifest store {self._database.name}: {_said(error)}") from error
+            raise _kind(error)(f"manifest store {self._database.name}: {_said(error)}") from error
+
+
+_FOR_A_PERSON = re.compile(r"no such table|readonly database|not a database|malformed", re.IGNORECASE)
+"""What SQLite says where trying again does not help. PostgreSQL's classes: 28 authorization, 3D no such database, 42 no such
+table, or no right to it."""
+
+
+def _kind(error: Exception) -> type[StoreUnavailable] | type[StoreRejected]:
+    """Whether an error of which nothing was written passes, or is a person's to mend."""
+    sqlstate = getattr(getattr(error, "orig", None), "sqlstate", None) or ""
+    permanent = sqlstate[:2] in ("28", "3D", "42") or _FOR_A_PERSON.search(_said(error))
+    return StoreRejected if permanent else StoreUnavailable
 
 
 _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:]+")
@@ -235,7 +250,7 @@ def check_url(url: str) -> sa.URL:
         raise ValueError(
             f"no host's name; write '@', ':', '/' and '%' of a password as %40, %3A, %2F and %25. Allowed: {allowed}"
         )
-    if "password" in parsed.query:
+    if any("password" in name.lower() for name in parsed.query):
         raise ValueError("password in the query; give it by PGPASSWORD, PGPASSFILE or as user:${NAME}@host")
     return parsed
 

@@ -186,7 +186,7 @@ def is_waiting(item: Item, step: Step) -> bool:
     if not item.records or item.skipped_for(step.application):
         return False
     if step.order == "any":
-        ready = all(item.processed_by(Application(name)) for name in step.upstream)
+        ready = all(item.processed_by(Application.parse(name)) for name in step.upstream)
         return ready and not item.processed_by(step.application)
     marked = item.late_epoch(step.application)
     if marked is None or item.is_set_aside_for(step.application):
@@ -507,14 +507,15 @@ def fail(item: Item, held: Claim, failure: Failure, stamp: Stamp) -> list[Write]
 
 def resolve(item: Item, reason: str, steps: Sequence[Step], states: Mapping[str, StepState], stamp: Stamp) -> list[Write]:
     """Frees an item that failed, for another attempt. Raises Refused if it is not blocked or is being worked on."""
-    blocker = item.blocker(serving_epochs(item.key.feed, steps, states))
+    serving = item.blocker(serving_epochs(item.key.feed, steps, states))
+    blocker = serving or item.blocker()  # what is superseded for its own step may still stop another
     if blocker is None:
         raise Refused(f"{item.key.name} is not blocked: there is nothing to resolve")
-    if blocker.state is State.PROCESSING:
+    if serving and blocker.state is State.PROCESSING:
         raise Refused(
             f"{item.key.name} is being processed by {blocker.application.key} ({blocker.author}) since"
-            f" {blocker.timestamp:%Y-%m-%d %H:%M:%S %Z}. If that worker is dead, its lease runs out and the next drain"
-            " settles the item by itself"
+            f" {blocker.timestamp:%Y-%m-%d %H:%M:%S %Z}. If that worker is dead, its lease runs out and the next"
+            f" worker of {blocker.application.key} settles the item by itself"
         )
     resolved = append(
         item,

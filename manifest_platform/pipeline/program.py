@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -36,6 +37,7 @@ from manifest_platform.manifest import (
     ItemKey,
     Lease,
     LeaseLost,
+    Manifest,
     Payload,
     Ready,
     Record,
@@ -48,7 +50,7 @@ from manifest_platform.manifest import (
 from manifest_platform.manifest.dataset import blocked, judge
 from manifest_platform.manifest.lease import write_lease
 from manifest_platform.manifest.payloads import InvalidPayload
-from manifest_platform.manifest.transitions import expire
+from manifest_platform.manifest.transitions import expire, is_waiting, pending_key
 from manifest_platform.pipeline.pipeline import FEED, LOAD, SHRED, Pipeline
 
 TEMPORARY_FAILURE = 75
@@ -105,8 +107,15 @@ class Program:
     def pass_on(self, number: int) -> None:
         """Sends a signal to the program and all that it started."""
         self.interrupted = True
-        with suppress(ProcessLookupError):
+        self._signal(number)
+
+    def _signal(self, number: int) -> bool:
+        """Sends a signal to what is left of the group; whether anything is."""
+        try:
             os.killpg(self._process.pid, number)
+        except (ProcessLookupError, PermissionError):  # the latter: only dead ones are left, on some systems
+            return False
+        return True
 
     def end(self) -> None:
         """Tells the program to end, and kills it where it does not."""
@@ -116,8 +125,16 @@ class Program:
         self._timer.start()
 
     def wait(self) -> int:
-        """Waits for its end; returns the exit code, below 0 where a signal ended it."""
+        """Waits for its end; returns the exit code, below 0 where a signal ended it.
+
+        Where it was told to end, what it started ends too: what is left of it after a while is killed.
+        """
         code = self._process.wait()
+        if self.interrupted:
+            deadline = time.monotonic() + KILL_AFTER_SECONDS
+            while self._signal(0) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            self._signal(signal.SIGKILL)
         if self._timer:
             self._timer.cancel()
         self._reader.join(timeout=1.0)  # what it started in the background may hold stderr open
@@ -199,7 +216,7 @@ def payload_of(text: str) -> Payload:
     """The payload that a program wrote: a JSON object, or `{schema, data}` where it names a schema. Raises InvalidPayload."""
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidPayload(f"what the program wrote is no JSON: {error}") from error
     if not isinstance(data, dict):
         raise InvalidPayload("what the program wrote is no JSON object")
@@ -249,12 +266,22 @@ def _chosen(pipeline: Pipeline, lease: Lease, item: Item) -> Ready | Blocked | A
     step = _step(pipeline, lease)
     judged = judge(item, step, StepState().feed(FEED))
     if judged.standing is Standing.READY:
+        _check_waits(pipeline.manifest, item, step)
         return Ready(item, StepState())
     if judged.standing is Standing.PROCESSING and judged.record and judged.record.application.key == step.application.key:
         return Abandoned(item, judged.record)
     if judged.standing in (Standing.DONE, Standing.SKIPPED):
         raise Refused(f"{item.key.name} is {judged.standing} for {step.application.key}")
     return blocked(item, judged)
+
+
+def _check_waits(manifest: Manifest, item: Item, step: Step) -> None:
+    """Raises Refused for an item without its waiting row: a claim of it could be worked on, and then not be ended."""
+    if is_waiting(item, step) and manifest.store.get(manifest.dataset, pending_key(step.application, item.key)) is None:
+        raise Refused(
+            f"{item.key.name} does not wait for {step.application.key} yet: the step is newer than the item; run"
+            " `manifest-platform doctor --repair` once, so that the items that are there already wait for it"
+        )
 
 
 def _environment(pipeline: Pipeline, claim: Claim, folder: Path) -> dict[str, str]:
@@ -280,14 +307,28 @@ def _ended(pipeline: Pipeline, claim: Claim, program: Program, code: int, output
     """Ends a claim by the exit code of its program, and by what it wrote."""
     if code == 0:
         try:
-            payload = payload_of(output.read_text()) if output.exists() else Payload(OUTPUT, {})
-            return pipeline.manifest.complete(claim, payload)
-        except (InvalidPayload, UnicodeDecodeError) as error:
+            return pipeline.manifest.complete(claim, _written(output))
+        except InvalidPayload as error:
             return pipeline.manifest.fail(claim, Failure("permanent", str(error), type(error).__name__))
-    how = f"exit code {code}" if code > 0 else f"ended by signal {signal.Signals(-code).name}"
+    how = f"exit code {code}" if code > 0 else f"ended by {_signal_name(-code)}"
     kind = "transient" if code == TEMPORARY_FAILURE or program.interrupted else "permanent"
     message = f"{how}: {program.errors[-MESSAGE_CHARACTERS:]}" if program.errors else how
     return pipeline.manifest.fail(claim, Failure(kind, message))
+
+
+def _written(output: Path) -> Payload:
+    """What a program wrote to its file, if anything. Raises InvalidPayload."""
+    try:
+        return payload_of(output.read_text()) if output.exists() else Payload(OUTPUT, {})
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidPayload(f"what the program wrote cannot be read: {error}") from error
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"signal {signal.Signals(number).name}"
+    except ValueError:  # a real-time signal has no name
+        return f"signal {number}"
 
 
 def _held(pipeline: Pipeline, key: ItemKey, application: str, record_id: str) -> Claim:

@@ -525,3 +525,20 @@ def test_each_instance_of_an_application_has_its_own_epochs(store: Store) -> Non
     land(of, FULL, 1, shredded=False)
     of.begin_full_load(key(FULL, 1), "load:a", "needed")
     assert (of.state(a).epoch, of.state(b).epoch) == (2, 1)
+
+
+def test_what_is_superseded_for_its_own_step_is_resolved_for_another_that_it_stops(store: Store) -> None:
+    report = Application("report")
+    feeds = {
+        INCR: [Step(Application("shred")), Step(LOAD, upstream=("shred",), order="strict"), Step(report, upstream=("shred",))],
+        FULL: [Step(Application("shred")), Step(LOAD, upstream=("shred",), order="full", covers=(INCR,))],
+    }
+    of = Manifest(store, "vault", feeds, "test", clock=Clock())
+    land(of, INCR, 1)
+    with acquire(of, INCR) as held:
+        of.fail(claim(of, held), Failure("permanent", "no such column"))
+    land(of, FULL, 1)
+    load_in_full(of, 1)
+    assert isinstance(of.next(INCR, "report"), Blocked)
+    of.resolve(key(INCR, 1), "superseded")
+    assert isinstance(of.next(INCR, "report"), Ready)

@@ -38,6 +38,7 @@ from manifest_platform.manifest import (
 )
 from manifest_platform_tests.manifest.conftest import open_store
 from manifest_platform_tests.manifest.given import DONE, LOAD, Clock, dump, kill
+from manifest_platform_tests.manifest.linearizability import IS_WHOLE
 from manifest_platform_tests.manifest.loader import Apart, Commit, Loader, Sink, shred
 from manifest_platform_tests.manifest.test_answers import Day
 from manifest_platform_tests.manifest.vault import HOUR, INCR, claim, counters, key, land, refolded, vault
@@ -147,6 +148,10 @@ def test_an_operation_whose_request_is_lost_is_repeated_as_if_it_had_never_been_
     assert number > 4
 
 
+STRIDE = {"postgresql": 4, "dynamodb": 1}
+"""Of the points at which the network breaks, each how manyeth: to PostgreSQL, every statement of a transaction is one."""
+
+
 @dataclass
 class Shift:
     """Processes that land, shred and load two windows; each dies of the first error that the store gives it."""
@@ -183,10 +188,10 @@ class Shift:
 @pytest.mark.parametrize("store_url", DRIVER, indirect=True)
 @pytest.mark.parametrize("first", [Fault.ANSWER_LOST, Fault.REQUEST_LOST])
 def test_a_network_that_breaks_at_any_request_leaves_nothing_half_done(
-    store: Store, far: Store, proxy: Proxy, first: Fault
+    store: Store, far: Store, proxy: Proxy, store_url: str, first: Fault
 ) -> None:
-    """From its n-th request on a process hears nothing more, and the server nothing of it; the n-th itself was carried out."""
-    for number in count(1):
+    """From its n-th request on a process hears nothing more, and the server nothing of it but, perhaps, the n-th itself."""
+    for number in count(1, 1 if IS_WHOLE else STRIDE[store_url.partition(":")[0]]):
         clock, sink = Clock(), Sink()
         proxy.choose(then(number, first, Fault.REQUEST_LOST))
         try:

@@ -609,3 +609,13 @@ def test_who_settled_an_item_and_lost_the_lease_is_told_so(world: World) -> None
     kill(rival)
     with pytest.raises(ClaimLost):
         world.of.claim(held, [verdict.item], verdict.state)
+
+
+def test_whatever_ends_heartbeats_cancels_the_work_once_the_lease_has_run_out(store: Store) -> None:
+    of = Manifest(store, "shop", {FEED: steps()}, "first")
+    cancelled = threading.Event()
+    held = of.acquire(FEED, "load", "worker", timedelta(seconds=0.3))
+    setattr(held, "_store", None)  # noqa: B010
+    with pytest.raises(LeaseLost), held.cancelling(cancelled.set):
+        assert cancelled.wait(5)
+        held.check()

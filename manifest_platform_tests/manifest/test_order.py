@@ -853,3 +853,14 @@ def test_a_claim_that_was_ended_is_not_deferred(store: Store) -> None:
         of.complete(claim, DONE)
         with pytest.raises(ClaimLost):
             of.defer(claim, "the sink is past it")
+
+
+def test_a_step_may_wait_for_one_instance_of_another(store: Store) -> None:
+    instance = Application("load", instance="prod")
+    feeds = {FEED: [Step(instance), Step(Application("report"), upstream=("load:prod",))]}
+    of = Manifest(store, "shop", feeds, "test", clock=Clock())
+    discover(of, 1)
+    assert isinstance(of.next(FEED, "report"), Idle)
+    with lease(of, instance) as held:
+        of.complete(claim_next(of, held), DONE)
+    assert isinstance(of.next(FEED, "report"), Ready)

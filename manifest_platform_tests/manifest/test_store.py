@@ -21,6 +21,7 @@ from psycopg.sql import SQL, Identifier
 from sqlalchemy import event
 
 from manifest_platform.manifest import ConditionFailed, OutcomeUnknown, Store, StoreUnavailable
+from manifest_platform.manifest.dynamodb import DynamoDbStore
 from manifest_platform.manifest.sql import SqlStore, check_database
 from manifest_platform.manifest.store import ABSENT, MAX_WRITES, Check, Delete, Put, StoreRejected, Write, transact_once
 from manifest_platform_tests.manifest.conftest import open_store
@@ -599,3 +600,17 @@ def test_an_answer_that_is_lost_and_cannot_be_read_back_stays_unknown(store: Sto
     with pytest.raises(OutcomeUnknown, match="neither answered nor read back"):
         transact_once(LossyStore(store, "deaf", at=1), HERE, own(), "mark")
     assert sorts(store) == ["a", "b"]
+
+
+def test_a_table_that_is_gone_is_for_a_person_to_mend(store: Store) -> None:
+    if isinstance(store, SqlStore):
+        with store._database.engine.begin() as connection:
+            connection.exec_driver_sql("DROP TABLE manifest")
+    else:
+        assert isinstance(store, DynamoDbStore)
+        store._client.update_table(TableName=store._address.table, DeletionProtectionEnabled=False)
+        store._client.delete_table(TableName=store._address.table)
+    with pytest.raises(StoreRejected):
+        store.get("p", "a")
+    with pytest.raises(StoreRejected):
+        store.transact("p", [Put("a", {}, 0)], "token")
