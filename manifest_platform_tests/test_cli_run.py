@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 
 from manifest_platform import config
 from manifest_platform.cli import main
-from manifest_platform.manifest import Application, Record
+from manifest_platform.manifest import OUTPUT, Application, Failure, Payload, Record, Refused
 from manifest_platform.manifest.payloads import InvalidPayload
 from manifest_platform.pipeline import FEED, SHRED, Pipeline, program
 from manifest_platform_tests.test_cli import RUNS, Shop
@@ -118,6 +119,14 @@ def test_what_a_program_prints_is_no_part_of_json(run: Any) -> None:
         ("kill -9 $$", "permanent", "ended by signal SIGKILL"),
         ('echo "{" > $MANIFEST_PLATFORM_OUTPUT', "permanent", "what the program wrote is no JSON: "),
         ('echo "[]" > $MANIFEST_PLATFORM_OUTPUT', "permanent", "what the program wrote is no JSON object"),
+        ("mkdir $MANIFEST_PLATFORM_OUTPUT", "permanent", "what the program wrote cannot be read: "),
+        (
+            "yes [ | head -n 99999 > $MANIFEST_PLATFORM_OUTPUT",
+            "permanent",
+            "what the program wrote is no JSON: maximum recursion",
+        ),
+        ('echo \'{"half": "\\ud800"}\' > $MANIFEST_PLATFORM_OUTPUT', "permanent", "the payload of a Processed of "),
+        ("kill -40 $$", "permanent", "ended by signal 40"),
         ('echo "{\\"rows\\": \\"many\\"}" > $MANIFEST_PLATFORM_OUTPUT', "permanent", "the payload of a Processed of "),
     ],
 )
@@ -186,6 +195,27 @@ def test_misuse_is_refused(shop: Shop, run: Any, arguments: list[str], code: int
     assert states(shop, RUNS[0], COUNT) == []
 
 
+def test_an_item_that_is_older_than_the_step_is_refused_until_the_doctor_made_it_wait(shop: Shop, run: Any) -> None:
+    shop.file.write_text(shop.file.read_text().replace("steps:\n", "steps:\n      - {name: report, upstream: [shred]}\n"))
+    marker = shop.file.with_name("ran")
+    for command in (
+        ["run", "--application", "report", "--item", RUNS[1], "--", "touch", str(marker)],
+        ["put", "claim", "--application", "report", "--item", RUNS[1]],
+    ):
+        code, _, err = run(*command)
+        assert (code, "`manifest-platform doctor --repair`" in " ".join(err.split())) == (1, True)
+    assert not marker.exists()
+    assert states(shop, RUNS[1], "report") == []
+    with shop.pipeline() as pipeline, pipeline.manifest.acquire(FEED, "report", "other", timedelta(seconds=60)) as lease:
+        manifest = pipeline.manifest
+        [claim] = manifest.claim(lease, [manifest.item(pipeline.key(RUNS[2]))], manifest.state(lease.application))
+        with pytest.raises(Refused, match="`manifest-platform doctor --repair` where its waiting rows are amiss"):
+            manifest.complete(claim, Payload(OUTPUT, {}))
+        manifest.fail(claim, Failure("transient", "cannot end"))
+    run("doctor", "--repair", "--no-warehouse", "--no-objects")
+    assert run("run", "--application", "report", "--item", RUNS[1], "--", "true")[0] == 0
+
+
 def test_an_item_that_is_done_is_not_done_again(shop: Shop, run: Any) -> None:
     run("run", "--application", COUNT, "--", "true")
     code, _, err = run("run", "--application", COUNT, "--item", RUNS[0], "--", "true")
@@ -235,6 +265,40 @@ for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
 print("working", file=sys.stderr, flush=True)
 time.sleep(60)
 """
+
+
+@pytest.mark.parametrize("tell", [program.Program.end, lambda running: running.pass_on(signal.SIGTERM)])
+def test_what_a_program_started_ends_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tell: Callable[[program.Program], None]
+) -> None:
+    monkeypatch.setattr(program, "KILL_AFTER_SECONDS", 0.3)
+    marker = tmp_path / "pid"
+    stubborn = f"trap '' TERM; echo $$ > {marker}; while :; do sleep 0.1; done"
+    running = program.Program(["sh", "-c", 'sh -c "$0" & wait', stubborn], {})
+    while not marker.exists() or not marker.read_text():
+        time.sleep(0.01)
+    tell(running)
+    assert running.wait() == -signal.SIGTERM
+    child = int(marker.read_text())
+    deadline = time.monotonic() + 5
+    while not gone(child) and "\nState:\tZ" not in Path(f"/proc/{child}/status").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_signal_that_comes_while_the_program_is_started_reaches_it(
+    shop: Shop, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    popen = subprocess.Popen
+
+    def started(*arguments: Any, **options: Any) -> Any:
+        process = popen(*arguments, **options)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return process
+
+    monkeypatch.setattr(program.subprocess, "Popen", started)
+    code, _, err = run("run", "--application", COUNT, "--", "sleep", "5")
+    assert (code, "count failed (transient): ended by signal SIGTERM" in " ".join(err.split())) == (1, True)
 
 
 @pytest.mark.slow
@@ -300,8 +364,10 @@ def test_a_program_is_ended_when_the_lease_is_lost(
             time.sleep(learnt_after)
             return running
 
+        began = time.monotonic()
         with pytest.raises(program.LeaseLost):
             program.run(pipeline, COUNT, None, timedelta(seconds=1), start)
+    assert time.monotonic() - began < 20, "one that does not end is killed"
     assert gone(int(marker.read_text()))
     assert states(shop, RUNS[0], COUNT) == ["Processing"], "who has the lease settles it"
     time.sleep(1.1)
@@ -405,3 +471,15 @@ def test_the_pipeline_declares_the_steps(shop: Shop) -> None:
             "quarantine",
             3,
         )
+
+
+def test_a_program_is_read_on_where_our_own_stderr_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or it would hang once the pipe is full, while its lease is kept alive."""
+
+    class Closed:
+        def write(self, _: str) -> None:
+            raise BrokenPipeError
+
+    monkeypatch.setattr("manifest_platform.pipeline.program.sys.stderr", Closed())
+    started = program.Program(["sh", "-c", "seq 1 60000 >&2"], {})
+    assert started.wait() == 0

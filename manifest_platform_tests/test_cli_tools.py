@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from manifest_platform import config
+from manifest_platform.archive import archive
 from manifest_platform.cli import main
-from manifest_platform.pipeline import LOAD, SHRED
+from manifest_platform.manifest import OUTPUT, Application, Payload
+from manifest_platform.pipeline import FEED, LOAD, SHRED
 from manifest_platform_tests.test_cli import RUNS, Shop
 
 MORE = [*RUNS, "run=2024-05-14-12-30-00", "run=2024-05-14-12-40-00"]
@@ -154,6 +156,9 @@ def test_a_skip_is_found_for_whom_it_counts(run: Any, ask: Any) -> None:
     assert names(ask("query", "--state", "skipped", "--application", "load")[1]) == []
     assert names(ask("query", "--state", "skipped")[1]) == [MORE[4]]
     assert names(ask("query", "--state", "new", "--application", "shred")[1]) == [MORE[3]]
+    assert names(ask("query", "--state", "new", "--application", "sessions")[1]) == MORE[::-1]
+    run("skip", MORE[3], "--reason", "not needed")
+    assert names(ask("query", "--state", "new", "--application", "sessions")[1]) == [MORE[4], *MORE[2::-1]]
 
 
 @pytest.mark.parametrize(
@@ -228,6 +233,24 @@ def test_cost_of_an_item_and_of_the_newest(ask: Any, run: Any) -> None:
     assert second.startswith(f"most: {MORE[0]} ") or second.startswith(f"most: {MORE[1]} ")
     head, row = run("cost", MORE[0])[1].splitlines()
     assert row.startswith(f"{MORE[0]}  5        5     ")
+
+
+def test_cost_of_an_archived_item_is_of_the_rows_that_are_left(ask: Any, run: Any, shop: Shop) -> None:
+    assert run("skip", MORE[1], "--application", LOAD, "--reason", "no")[0] == 0
+    shop.work(LOAD, MORE[2])  # the watermark leaves the first behind
+    _, before = ask("cost", MORE[0])
+    with shop.pipeline() as pipeline:
+        archive(pipeline.manifest, FEED, datetime.now(UTC) + timedelta(hours=1), f"{shop.landing}-archive", False)
+        manifest = pipeline.manifest
+        manifest.commit_output(pipeline.key(MORE[0]), Application("sessions"), Payload(OUTPUT, {}))
+        rows = [row for row in manifest.store.query(manifest.dataset, "") if pipeline.key(MORE[0]).position in row.sort]
+        left = sum(
+            len(manifest.dataset) + len(row.sort) + 25 + len(json.dumps(row.data, separators=(",", ":"))) for row in rows
+        )
+    _, after = ask("cost", MORE[0])
+    [was], [now] = before["items"], after["items"]
+    assert (now["records"], now["rows"], now["bytes"]) == (was["records"] + 2, len(rows), left)
+    assert len(rows) == 3
 
 
 def test_nothing_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

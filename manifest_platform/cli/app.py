@@ -22,7 +22,8 @@ from manifest_platform.cli.output import print_json, warn
 from manifest_platform.identity import operator_name
 from manifest_platform.landing.errors import LandingError
 from manifest_platform.manifest import InvalidKey, ItemKey, Refused, Store, StoreError, UnknownItem
-from manifest_platform.manifest.payloads import InvalidPayload
+from manifest_platform.manifest.payloads import InvalidPayload, InvalidSchema
+from manifest_platform.manifest.records import InvalidRecord
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.pipeline.pipeline import __version__
 from manifest_platform.storage import UnsupportedLocation
@@ -47,7 +48,17 @@ class Interrupted(Exception):
     """A drain was told to end, by Ctrl-C or a signal."""
 
 
-EXPECTED = (Interrupted, Refused, InvalidPayload, LandingError, StoreError, WarehouseError, spark.SparkUnavailable)
+EXPECTED = (
+    Interrupted,
+    Refused,
+    InvalidPayload,
+    InvalidRecord,
+    InvalidSchema,
+    LandingError,
+    StoreError,
+    WarehouseError,
+    spark.SparkUnavailable,
+)
 """Errors that say by themselves what is wrong, where, and what to do: no traceback."""
 
 
@@ -122,19 +133,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         if not as_json and isinstance(error, click.UsageError) and error.ctx:
             warn(error.ctx.get_usage())
-        return _fail(error.format_message(), error, Exit.WRONG_USE, as_json)
+        return fail(error.format_message(), error, Exit.WRONG_USE, as_json)
     except (config.ConfigError, WrongUse) as error:
-        return _fail(str(error), error, Exit.WRONG_USE, as_json)
+        return fail(str(error), error, Exit.WRONG_USE, as_json)
     except EXPECTED as error:
-        return _fail(str(error), error, Exit.FAILED, as_json)
+        return fail(str(error), error, Exit.FAILED, as_json)
     except (KeyboardInterrupt, click.Abort) as error:
-        return _fail("interrupted", error, Exit.FAILED, as_json)
+        return fail("interrupted", error, Exit.FAILED, as_json)
 
 
-def _fail(message: str, error: BaseException, code: Exit, as_json: bool) -> int:
+def fail(message: str, error: BaseException, code: Exit, as_json: bool, **told: Any) -> int:
+    """Says what went wrong, in JSON with what else is to be told, and returns the exit code."""
     warn(f"error: {message}")
     if as_json:
-        print_json({"error": {"type": type(error).__name__, "message": message}})
+        print_json({"error": {"type": type(error).__name__, "message": message}, **told})
     return code
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, app, as_json, open_pipeline, operator, options
-from manifest_platform.cli.output import print_json, print_lines, say
+from manifest_platform.cli.app import EXPECTED, Command, Exit, app, as_json, fail, open_pipeline, operator, options
+from manifest_platform.cli.output import print_json, print_lines, say, warn
 from manifest_platform.cli.standing import as_typed
 from manifest_platform.pipeline import Pipeline
 
@@ -34,12 +34,31 @@ def doctor(
 
     with open_pipeline(context, author=operator()) as pipeline:
         examiner = Doctor(pipeline, warehouse, objects, timedelta(hours=grace))
-        diagnosis = examiner.repair() if repair else examiner.examine()
-        if clean:
-            diagnosis = examiner.clean(diagnosis)
-        commands = [as_typed(pipeline, found.command, options(context)) for found in diagnosis.findings]
+        try:
+            diagnosis = examiner.repair() if repair else examiner.examine()
+            if clean:
+                diagnosis = examiner.clean(diagnosis)
+        except BaseException as error:
+            if not as_json(context):
+                _print_done(examiner.done)
+            elif isinstance(error, EXPECTED):
+                return fail(str(error), error, Exit.FAILED, as_json=True, done=examiner.done)
+            elif examiner.done:
+                warn(f"done: {'; '.join(examiner.done)}")
+            raise
+        commands = [_typed(pipeline, found.command, options(context)) for found in diagnosis.findings]
         _print(context, pipeline, diagnosis, examiner.done, commands)
     return Exit.DONE if diagnosis.healthy else Exit.FAILED
+
+
+def _typed(pipeline: Pipeline, command: str, given: str) -> str:
+    """A command as it must be typed here; other programs know nothing of our options."""
+    return as_typed(pipeline, command, given) if command.startswith("manifest-platform ") else command
+
+
+def _print_done(done: list[str]) -> None:
+    for line in done:
+        say(f"✓ {line}")
 
 
 def _print(context: typer.Context, pipeline: Pipeline, diagnosis: Diagnosis, done: list[str], commands: list[str]) -> None:
@@ -48,8 +67,7 @@ def _print(context: typer.Context, pipeline: Pipeline, diagnosis: Diagnosis, don
         found = [_document(finding, command) for finding, command in told]
         print_json({"dataset": pipeline.name, "items": diagnosis.items, "done": done, "findings": found})
         return
-    for line in done:
-        say(f"✓ {line}")
+    _print_done(done)
     for finding, command in told:
         say(f"✗ {finding.subject}: {finding.kind}")
         print_lines({"cause": finding.cause, "command": command})

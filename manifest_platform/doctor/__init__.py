@@ -20,6 +20,9 @@ from manifest_platform.manifest import Lease
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.warehouse.errors import WarehouseError
 
+HINDRANCES = (Kind.UNREADABLE, Kind.UNCHECKED, Kind.UNKNOWN, Kind.UNRECORDED)
+"""What must be settled before objects are removed: records that name them may be missing."""
+
 __all__ = ["GRACE", "Diagnosis", "Doctor", "Finding", "Kind"]
 
 
@@ -96,7 +99,29 @@ class Doctor:
                 self.pipeline.warehouse.close()
 
     def clean(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Removes the objects that an examination found named by nothing; what it returns is wrong still."""
+        """Removes the objects that an examination found named by nothing; what it returns is wrong still.
+
+        Removes none where the examination does not show the whole manifest, and none of runs that it does not know.
+        """
         orphans = [finding for finding in diagnosis.findings if finding.kind is Kind.ORPHAN]
-        self.done += clean(self.pipeline, orphans)
-        return Diagnosis(diagnosis.items, [one for one in diagnosis.findings if one not in orphans])
+        if orphans and (kept := _kept(diagnosis)):
+            return Diagnosis(diagnosis.items, [*diagnosis.findings, kept])
+        left = [one for one in diagnosis.findings if one not in orphans]
+        for result in clean(self.pipeline, orphans):
+            if isinstance(result, Finding):
+                left.append(result)
+            else:
+                self.done.append(result)
+        return Diagnosis(diagnosis.items, left)
+
+
+def _kept(diagnosis: Diagnosis) -> Finding | None:
+    """Why no objects may be removed, and what is to be done first; None where they may."""
+    if not diagnosis.items:
+        cause = "the manifest has no items: see first that the configuration names the right store, and put its rows back"
+        return Finding(Kind.KEPT, cause, "manifest-platform status", place="--clean")
+    for one in diagnosis.findings:
+        if one.kind in HINDRANCES:
+            cause = f"records may be missing that name objects ({one.subject}: {one.kind}). Settle that first"
+            return Finding(Kind.KEPT, cause, one.command, place="--clean")
+    return None

@@ -17,16 +17,19 @@ class Kind(StrEnum):
     """What is wrong."""
 
     INVALID = "invalid item"
+    UNREADABLE = "records that cannot be read"
     TWIN = "two items with one sort key"
     STATE = "state differs from the log"
     LOST = "item passed over unseen"
     WAITING_ROW = "waiting row differs from the log"
     DEAD_CLAIM = "dead claim"
     CLOCK = "clocks disagree"
+    IMPORT = "import not completed"
     UNRECORDED = "loaded but not recorded"
     UNLEDGERED = "recorded but not loaded"
     UNKNOWN = "loaded but not known"
     ORPHAN = "objects that nothing names"
+    KEPT = "nothing was removed"
     UNCHECKED = "not checked"
 
 

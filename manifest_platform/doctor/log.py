@@ -18,21 +18,26 @@ from manifest_platform.manifest import (
     FeedState,
     Item,
     ItemKey,
+    LeaseState,
     Manifest,
     Record,
+    Refused,
     State,
     Step,
     StepState,
     StoreError,
+    StoreUnavailable,
 )
 from manifest_platform.manifest.dump import stored_rows
-from manifest_platform.manifest.item import InvalidKey
 from manifest_platform.manifest.payloads import problems
 from manifest_platform.manifest.transitions import is_waiting, pending_key, record_key, records_prefix
+from manifest_platform.migration.importing import IMPORTED
 
 CLOCK_TOLERANCE = timedelta(minutes=1)
 ATTEMPTS = 3
 """How often the walk is repeated because steps went on meanwhile, before its sums are left unchecked."""
+_UNREADABLE = (ValueError, KeyError, TypeError, Refused, StoreError)
+"""What the reading of one item may raise."""
 
 
 @dataclass
@@ -82,6 +87,7 @@ def examine(
     else:
         cause = f"steps went on {ATTEMPTS} times while the log was read, so counters and watermarks could not be compared"
         diagnosis.findings.append(Finding(Kind.UNCHECKED, cause, "manifest-platform doctor", place=manifest.dataset))
+    diagnosis.findings = list(dict.fromkeys(diagnosis.findings))  # who looks again at what cannot be read finds the same
     return diagnosis, states
 
 
@@ -191,7 +197,11 @@ class _Walk:
             lease = leases.get((name, key.feed)) or self.manifest.lease(record.application, key.feed)
             if lease and lease.is_live(self.now):
                 continue  # it is its holder's, or the holder settles it before anything else
-            if record.record_id not in {one.record_id for one in self.manifest.item(key).open_records()}:
+            item = look_again(self.manifest, key)
+            if isinstance(item, Finding):
+                yield item
+                continue
+            if record.record_id not in {one.record_id for one in item.open_records()}:
                 continue  # it was ended meanwhile
             ended = f"its lease ended at {lease.expires_at:%Y-%m-%d %H:%M:%S %Z}" if lease else "it holds no lease"
             cause = f"{name} ({record.author}) began at {record.timestamp:%Y-%m-%d %H:%M:%S %Z} and is gone: {ended}"
@@ -203,7 +213,9 @@ class _Walk:
             yield Finding(Kind.DEAD_CLAIM, cause, REPAIR, key, name, repairable=declared)
         for (name, feed), lease in leases.items():
             longest = durations.get(name)
-            if lease and longest and lease.expires_at > self.now + longest + CLOCK_TOLERANCE:
+            if lease and lease.is_live(self.now) and (lease.run_id or "").startswith(IMPORTED):
+                yield _import(feed, lease)
+            elif lease and longest and lease.expires_at > self.now + longest + CLOCK_TOLERANCE:
                 cause = (
                     f"the lease of {name} on feed {feed}, of {longest.total_seconds():g} s, ends at"
                     f" {lease.expires_at:%Y-%m-%d %H:%M:%S %Z}: the clock of {lease.holder} is ahead of this machine's"
@@ -241,9 +253,13 @@ class _WaitingRows:
         """The finding, if it is one still: the row and the item were not read at the same instant."""
         name = self.step.application.key
         for _ in range(ATTEMPTS):
-            before = read_item(self.manifest, key)
+            before = look_again(self.manifest, key)
             there = self.manifest.store.get(self.manifest.dataset, pending_key(self.step.application, key)) is not None
-            if read_item(self.manifest, key).sequence == before.sequence:
+            after = look_again(self.manifest, key)
+            if isinstance(before, Finding) or isinstance(after, Finding):
+                yield from (one for one in (before, after) if isinstance(one, Finding))
+                return
+            if after.sequence == before.sequence:
                 break
         else:
             return
@@ -263,6 +279,14 @@ def read_item(manifest: Manifest, key: ItemKey) -> Item:
     return manifest.item(key) if rows else Item(key, ())
 
 
+def look_again(manifest: Manifest, key: ItemKey) -> Item | Finding:
+    """The item of a key, as `read_item` gives it; a finding where its records cannot be read."""
+    try:
+        return read_item(manifest, key)
+    except _UNREADABLE as error:
+        return _unreadable(key.feed, key.position, error)
+
+
 def _readable(manifest: Manifest, feed: str) -> Iterator[Item | Finding]:
     """The items of a feed in order; a finding for one whose rows cannot be read."""
     prefix = records_prefix(feed)
@@ -280,16 +304,34 @@ def _readable(manifest: Manifest, feed: str) -> Iterator[Item | Finding]:
                 row.sort for row, record in zip(rows, item.records, strict=True) if row.sort != record_key(key, record.sequence)
             ]
             if moved:
-                yield _unreadable(key.id, moved[0], "its key does not say its sequence number")
-                continue
+                raise ValueError(f"the key of row {moved[0]} does not say its sequence number")
             yield item
-        except (ValueError, KeyError, TypeError, InvalidKey, StoreError) as error:
-            yield _unreadable(position, rows[0].sort, str(error))
+        except _UNREADABLE as error:
+            yield _unreadable(feed, position, error)
 
 
-def _unreadable(place: str, row: str, why: str) -> Finding:
-    cause = f"row {row} cannot be read: {why}. Something else than this program wrote it: put back what a dump or a backup has"
-    return Finding(Kind.INVALID, cause, "manifest-platform dump", place=place)
+def _unreadable(feed: str, position: str, error: Exception) -> Finding:
+    """What the store says of its own rows needs no guess; other errors come from what a row holds."""
+    kind, cause = Kind.UNREADABLE, str(error)
+    try:
+        key = ItemKey.at(feed, position)
+    except ValueError:
+        key = None
+    if isinstance(error, StoreUnavailable):
+        kind = Kind.UNCHECKED
+    elif not isinstance(error, (StoreError, Refused)):
+        cause = f"{error}. Something else than this program wrote it: put back what a dump or a backup has"
+    command = f"manifest-platform history {key.id if key else position}"
+    return Finding(kind, cause, command, key, place=records_prefix(feed, position))
+
+
+def _import(feed: str, lease: LeaseState) -> Finding:
+    cause = (
+        f"an import holds feed {feed} ({lease.holder}). Unless it runs just now, it broke off, and nothing is claimed until the"
+        " same source was imported to the end: with the same options, by import-snowflake if it was that"
+    )
+    source = (lease.run_id or "").removeprefix(IMPORTED).removeprefix("dynamodb://")
+    return Finding(Kind.IMPORT, cause, f"manifest-platform import-snowplow {source}", place=feed)
 
 
 def _full_steps(manifest: Manifest, name: str) -> Iterator[tuple[str, Step]]:

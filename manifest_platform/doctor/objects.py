@@ -1,7 +1,7 @@
 """Shredded objects that no record names: what attempts left that died, failed or were repeated.
 
 Belongs here: finding their prefixes, `<output>/<dataset>/<run>/<attempt>`, and removing them. Never touched is what a completed
-record names, what an open claim may still write, and what changed within the grace time.
+record names, what an open claim may still write, what changed within the grace time, and runs that the manifest does not know.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from datetime import datetime, timedelta
 
 from manifest_platform import storage
 from manifest_platform.doctor.findings import CLEAN, Finding, Kind
-from manifest_platform.doctor.log import Watcher, read_item
+from manifest_platform.doctor.log import Watcher, look_again
+from manifest_platform.landing.snowplow import parse_run_name
 from manifest_platform.manifest import Item, ItemKey, State
+from manifest_platform.manifest.transitions import records_prefix
 from manifest_platform.pipeline import FEED, Pipeline
 
 GRACE = timedelta(hours=24)
@@ -22,7 +24,7 @@ class ObjectsWatcher(Watcher):
     """Looks at the attempts of each item that passes: one listing for each run that has any."""
 
     def __init__(self, pipeline: Pipeline, now: datetime, grace: timedelta):
-        self.now, self.grace = now, grace
+        self.pipeline, self.now, self.grace = pipeline, now, grace
         self.root = f"{storage.as_uri(pipeline.dataset.shred.output)}/{pipeline.name}"
         self._runs: set[str] = set()
         self._unnamed: dict[str, ItemKey | None] = {}
@@ -38,29 +40,46 @@ class ObjectsWatcher(Watcher):
         run = item.key.name
         if not self._mine or not (run in self._runs or any(uri.startswith(f"{self.root}/{run}/") for uri in self._unnamed)):
             return
+        first = run in self._runs  # or another item with the same name came before
         self._runs.discard(run)
         named = named_attempts(item)
         for attempt in _folders(f"{self.root}/{run}"):
             uri = f"{self.root}/{run}/{attempt}"
             if uri in named or attempt in named:
-                self._unnamed.pop(uri, None)  # of an item with the same name
-            else:
+                self._unnamed.pop(uri, None)
+            elif first:
                 self._unnamed[uri] = item.key
 
     def end(self, feed: str) -> Iterator[Finding]:
         """Attempts that nobody names, and that are older than the grace time."""
         if not self._mine:
             return
-        for run in sorted(self._runs):
+        for run in sorted(run for run in self._runs if not _is_known(self.pipeline, run)):
             self._unnamed |= {f"{self.root}/{run}/{attempt}": None for attempt in _folders(f"{self.root}/{run}")}
         for uri, key in sorted(self._unnamed.items()):
             files, size, newest = _measured(uri)
             if newest is None or newest <= self.now - self.grace:
-                whose = "no completed record names it" if key else "the manifest knows no such item"
                 cause = (
                     f"{files:,} objects, {size:,} bytes, none newer than {newest:%Y-%m-%d %H:%M:%S %Z}" if newest else "empty"
                 )
-                yield Finding(Kind.ORPHAN, f"{whose}: {cause}", CLEAN, key, place=uri)
+                yield _orphan(uri, key, cause)
+
+
+def _orphan(uri: str, key: ItemKey | None, what: str) -> Finding:
+    if key:
+        return Finding(Kind.ORPHAN, f"no completed record names it: {what}", CLEAN, key, place=uri)
+    cause = (
+        f"the manifest knows no such item: {what}. If this is the right manifest, have it discover the run, or remove the"
+        " folder by hand: it is not removed from here"
+    )
+    return Finding(Kind.ORPHAN, cause, "manifest-platform discover --all", place=uri)
+
+
+def _is_known(pipeline: Pipeline, run: str) -> bool:
+    """Whether the manifest has rows of a run, be they readable or not."""
+    parsed = parse_run_name(run)
+    prefix = f"{records_prefix(FEED)}{parsed.sort}#" if parsed else ""
+    return bool(prefix and pipeline.manifest.store.query(pipeline.name, prefix, limit=1))
 
 
 def named_attempts(item: Item) -> set[str]:
@@ -74,15 +93,21 @@ def named_attempts(item: Item) -> set[str]:
     return named
 
 
-def clean(pipeline: Pipeline, orphans: list[Finding]) -> Iterator[str]:
-    """Removes the objects of such findings, each after one more look at the item's records; says what it did."""
+def clean(pipeline: Pipeline, orphans: list[Finding]) -> Iterator[str | Finding]:
+    """Removes the objects of known items, each after one more look at the records; says what it did, and what is left."""
     for orphan in orphans:
         uri = orphan.place
         attempt = uri.rpartition("/")[2]
-        if orphan.key:
-            named = named_attempts(read_item(pipeline.manifest, orphan.key))
-            if uri in named or attempt in named:
-                continue
+        if orphan.key is None:
+            yield orphan
+            continue
+        item = look_again(pipeline.manifest, orphan.key)
+        if isinstance(item, Finding):
+            yield from (item, orphan)
+            continue
+        named = named_attempts(item)
+        if uri in named or attempt in named:
+            continue
         files, size, _ = _measured(uri)
         system, path = storage.filesystem(uri)
         system.delete_dir(path)

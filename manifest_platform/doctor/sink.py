@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from manifest_platform.doctor.findings import REPAIR, Finding, Kind
-from manifest_platform.doctor.log import Watcher, read_item
+from manifest_platform.doctor.log import Watcher, look_again
 from manifest_platform.manifest import Application, Item, ItemKey, Manifest, Record
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 
@@ -97,7 +97,10 @@ class LedgerWatcher(Watcher):
             return
         entries = {entry.position: entry for entry in self.ledger.entries(feed, self._serving)}
         for key in self._suspects:
-            item, entry = read_item(self.manifest, key), entries.get(key.position)
+            item, entry = look_again(self.manifest, key), entries.get(key.position)
+            if isinstance(item, Finding):
+                yield item
+                continue
             recorded = self._recorded(item)
             if entry and not item.records:
                 yield self._unknown(key, entry)

@@ -567,8 +567,10 @@ class Manifest:
                 item, state = self.item(item.key), self.state(held.step.application)
                 continue
             return _record(writes[0])
-        raise Refused(f"{item.key.name}: its records changed {RETRIES} times while ending the claim; try again, after"
-            " `manifest-platform doctor --repair` where its waiting rows are amiss")
+        raise Refused(
+            f"{item.key.name}: its records changed {RETRIES} times while ending the claim; try again, after"
+            " `manifest-platform doctor --repair` where its waiting rows are amiss"
+        )
 
     # Outputs of applications outside the declared steps
 

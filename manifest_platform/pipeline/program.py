@@ -8,6 +8,7 @@ item twice and must not mind (at least once). The claim's record id and token, w
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -30,7 +31,6 @@ from manifest_platform.manifest import (
     Blocked,
     Claim,
     ClaimLost,
-    ConditionFailed,
     Failure,
     Idle,
     Item,
@@ -46,12 +46,16 @@ from manifest_platform.manifest import (
     State,
     Step,
     StepState,
+    StoreError,
 )
 from manifest_platform.manifest.dataset import blocked, judge
 from manifest_platform.manifest.lease import write_lease
-from manifest_platform.manifest.payloads import InvalidPayload
+from manifest_platform.manifest.payloads import InvalidPayload, InvalidSchema
+from manifest_platform.manifest.store import StoreRejected
 from manifest_platform.manifest.transitions import expire, is_waiting, pending_key
 from manifest_platform.pipeline.pipeline import FEED, LOAD, SHRED, Pipeline
+
+log = logging.getLogger(__name__)
 
 TEMPORARY_FAILURE = 75
 """The exit code (EX_TEMPFAIL) of a program that met a passing fault: it is tried again, as often as the policy allows."""
@@ -96,8 +100,9 @@ class Program:
     def _read(self) -> None:
         for line in self._process.stderr or ():
             self._errors.append(line)
-            sys.stderr.write(line)
-            sys.stderr.flush()
+            with suppress(OSError, ValueError):  # our own stderr is closed: the program's must be read all the same
+                sys.stderr.write(line)
+                sys.stderr.flush()
 
     @property
     def errors(self) -> str:
@@ -120,6 +125,8 @@ class Program:
     def end(self) -> None:
         """Tells the program to end, and kills it where it does not."""
         self.pass_on(signal.SIGTERM)
+        if self._timer:
+            return
         self._timer = threading.Timer(KILL_AFTER_SECONDS, self.pass_on, [signal.SIGKILL])
         self._timer.daemon = True
         self._timer.start()
@@ -308,7 +315,7 @@ def _ended(pipeline: Pipeline, claim: Claim, program: Program, code: int, output
     if code == 0:
         try:
             return pipeline.manifest.complete(claim, _written(output))
-        except InvalidPayload as error:
+        except (InvalidPayload, InvalidSchema, StoreRejected) as error:
             return pipeline.manifest.fail(claim, Failure("permanent", str(error), type(error).__name__))
     how = f"exit code {code}" if code > 0 else f"ended by {_signal_name(-code)}"
     kind = "transient" if code == TEMPORARY_FAILURE or program.interrupted else "permanent"
@@ -342,9 +349,12 @@ def _held(pipeline: Pipeline, key: ItemKey, application: str, record_id: str) ->
 
 
 def _give_back(pipeline: Pipeline, held: Claim) -> None:
-    """Ends the lease that a claim was got under, if it is that one still."""
+    """Ends the lease that a claim was got under, if it is that one still; otherwise it runs out: the claim has ended well."""
     manifest, application, feed = pipeline.manifest, held.step.application, held.item.key.feed
-    lease, now = manifest.lease(application, feed), datetime.now(UTC)
-    if lease and lease.token == held.processing.token and lease.is_live(now):
-        with suppress(ConditionFailed):
+    now = datetime.now(UTC)
+    try:
+        lease = manifest.lease(application, feed)
+        if lease and lease.token == held.processing.token and lease.is_live(now):
             write_lease(manifest.store, manifest.dataset, application, feed, expire(lease, now))
+    except StoreError as error:
+        log.warning("lease of %s not given back, it runs out by itself: %s", application.key, error)

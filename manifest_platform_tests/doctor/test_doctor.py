@@ -10,23 +10,24 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from manifest_platform import failpoints
 from manifest_platform.archive import archive
 from manifest_platform.cli import main
-from manifest_platform.doctor import Doctor, Kind
+from manifest_platform.doctor import Doctor, Kind, repair
 from manifest_platform.doctor.sink import open_ledger
 from manifest_platform.manifest import OUTPUT, Application, Failure, Payload, Ready, State
 from manifest_platform.manifest.dump import dump, put_dump
 from manifest_platform.manifest.records import Stamp
 from manifest_platform.manifest.sql import SqlStore
-from manifest_platform.manifest.store import Delete
-from manifest_platform.manifest.transitions import append, put_record
+from manifest_platform.manifest.store import Delete, Put
+from manifest_platform.manifest.transitions import append, put_record, put_state, record_key
 from manifest_platform.pipeline import FEED, LOAD, SHRED, Budget, Stop, shred_chosen
 from manifest_platform.warehouse.duckdb import DuckDB
+from manifest_platform.warehouse.errors import WarehouseError
 from manifest_platform_tests.pipeline.shop import Shop, drained, history, keys, run_name, run_names, watermark
 
 RUNS = 4
@@ -390,13 +391,12 @@ def test_objects_that_nothing_names_are_found_and_removed_after_the_grace_time(s
                 "the manifest knows no such item",
                 "no completed record names it",
             ]
-            assert doctor.clean(diagnosis).healthy
-            assert doctor.done == [
-                f"removed file://{stranger}: 1 objects, 5 bytes",
-                f"removed file://{died}: 1 objects, 5 bytes",
-            ]
-            assert not stranger.exists()
+            left = doctor.clean(diagnosis)
+            assert [(one.kind, one.place) for one in left.findings] == [(Kind.ORPHAN, f"file://{stranger}")]
+            assert doctor.done == [f"removed file://{died}: 1 objects, 5 bytes"]
+            assert stranger.is_dir(), "the manifest may be the wrong one"
             assert not died.exists()
+            shutil.rmtree(stranger)
             assert fresh.is_dir()
             assert own.is_dir()
             assert working.is_dir()
@@ -416,6 +416,106 @@ def test_objects_that_a_record_names_by_now_are_not_removed(shop: Shop) -> None:
         doctor.clean(diagnosis)
         assert doctor.done == []
     assert folder.is_dir()
+
+
+def damage(shop: Shop, number: int) -> None:
+    with shop.open() as pipeline:
+        store = pipeline.manifest.store
+        row = store.get(pipeline.name, record_key(keys(pipeline, number)[0], 1))
+        assert row
+        store.transact(pipeline.name, [Put(row.sort, {**row.data, "state": "Lost"}, row.version)], "damage")
+
+
+def cleaned(shop: Shop) -> tuple[list[str], list[tuple[Kind, str]]]:
+    with shop.open() as pipeline:
+        doctor = Doctor(pipeline, grace=timedelta(0))
+        left = doctor.clean(doctor.examine())
+        return doctor.done, [(one.kind, one.subject) for one in left.findings]
+
+
+def test_nothing_is_removed_while_an_item_cannot_be_read(shop: Shop) -> None:
+    load(shop)
+    died = attempt(shop, run_name(0), "died", timedelta(hours=25))
+    files = set((shop.home / "shredded").rglob("*.parquet"))
+    damage(shop, 1)
+    done, left = cleaned(shop)
+    assert (done, [kind for kind, _ in left]) == ([], [Kind.UNREADABLE, Kind.ORPHAN, Kind.KEPT])
+    assert left[0] == (Kind.UNREADABLE, run_name(1))
+    assert set((shop.home / "shredded").rglob("*.parquet")) == files
+    assert died.is_dir()
+
+
+def test_nothing_is_removed_that_an_item_damaged_meanwhile_may_name(shop: Shop) -> None:
+    died = attempt(shop, run_name(1), "died", timedelta(hours=25))
+    with shop.open() as pipeline:
+        doctor = Doctor(pipeline)
+        diagnosis = doctor.examine()
+        damage(shop, 1)
+        left = doctor.clean(diagnosis)
+    assert (doctor.done, [one.kind for one in left.findings]) == ([], [Kind.UNREADABLE, Kind.ORPHAN])
+    assert died.is_dir()
+
+
+def test_nothing_is_removed_while_the_manifest_lacks_what_was_loaded(shop: Shop) -> None:
+    load(shop, 1)
+    backup = back_up(shop)
+    load(shop, 1)
+    put_back(shop, backup)
+    died = attempt(shop, run_name(0), "died", timedelta(hours=25))
+    done, left = cleaned(shop)
+    assert (done, [kind for kind, _ in left]) == ([], [Kind.ORPHAN, Kind.UNRECORDED, Kind.KEPT])
+    assert died.is_dir()
+
+
+def test_an_empty_store_has_nothing_removed(shop: Shop) -> None:
+    files = set((shop.home / "shredded").rglob("*.parquet"))
+    for file in shop.home.glob("manifest.db*"):
+        file.unlink()
+    done, left = cleaned(shop)
+    assert (done, [kind for kind, _ in left]) == ([], [Kind.ORPHAN] * RUNS + [Kind.KEPT])
+    assert set((shop.home / "shredded").rglob("*.parquet")) == files
+
+
+def test_a_damaged_item_that_the_ledger_has(shop: Shop) -> None:
+    load(shop)
+    damage(shop, 1)
+    assert found(shop) == [(Kind.UNREADABLE, run_name(1))]
+
+
+@pytest.mark.parametrize("error", [WarehouseError("no space left"), OSError("no space left")], ids=["foreseen", "not foreseen"])
+def test_what_was_repaired_is_told_also_where_a_later_pass_breaks_off(
+    shop: Shop, error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: Any) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(repair, "rewrite_waiting_rows", broken)
+    monkeypatch.setattr(repair, "adopt", broken)
+    for options in ((), ("--json",)):
+        with shop.open() as pipeline:
+            store = pipeline.manifest.store
+            wrong = pipeline.manifest.state(Application(LOAD)).with_feed(FEED, applied=7)
+            store.transact(pipeline.name, [put_state(Application(LOAD), wrong)], str(options))
+        command = ["doctor", "--repair", "--config", str(shop.config_file), *options]
+        done = "state of load: counters, watermarks and epochs written as the log adds up to them"
+        if isinstance(error, WarehouseError):
+            assert main(command) == 1
+        else:
+            with pytest.raises(OSError, match="no space left"):
+                main(command)
+        told = capsys.readouterr()
+        assert done in (told.out if options == () or isinstance(error, WarehouseError) else told.err)
+        if options and isinstance(error, WarehouseError):
+            assert json.loads(told.out) == {"error": {"type": "WarehouseError", "message": "no space left"}, "done": [done]}
+
+
+def test_a_command_of_another_program_is_given_no_options(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    with shop.open() as pipeline:
+        lease = pipeline.manifest.acquire(FEED, LOAD, "fast clock", timedelta(days=2))
+        assert main(["doctor", "--json", "--config", str(shop.config_file)]) == 1
+        lease.release()
+    [finding] = json.loads(capsys.readouterr().out)["findings"]
+    assert finding["command"] == "timedatectl status"
 
 
 def test_a_warehouse_that_somebody_has_open_is_left_unchecked(shop: Shop) -> None:

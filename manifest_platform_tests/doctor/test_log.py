@@ -7,19 +7,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
-from typing import cast
+from typing import NoReturn, cast
 
 import pytest
 
 from manifest_platform.doctor.findings import Finding, Kind
 from manifest_platform.doctor.log import ATTEMPTS, States, examine
 from manifest_platform.doctor.repair import restate, rewrite_waiting_rows, settle
-from manifest_platform.manifest import Application, Failure, FeedState, Lease, Manifest, Step, StepState, Store
+from manifest_platform.manifest import Application, Failure, FeedState, ItemKey, Lease, Manifest, Step, StepState, Store
+from manifest_platform.manifest.archive import Place, move
 from manifest_platform.manifest.dataset import FULL_LOAD
 from manifest_platform.manifest.records import OUTPUT, Payload, State
 from manifest_platform.manifest.sql import SqlStore
-from manifest_platform.manifest.store import Delete, Put, Row, Write
-from manifest_platform.manifest.transitions import pending_key, record_key, state_key
+from manifest_platform.manifest.store import Delete, Put, Row, RowDamaged, StoreUnavailable, Write
+from manifest_platform.manifest.transitions import pending_key, record_key, records_prefix, state_key
+from manifest_platform.migration.importing import HELD, IMPORTED
 from manifest_platform_tests.manifest import vault
 from manifest_platform_tests.manifest.given import (
     DONE,
@@ -480,8 +482,9 @@ def test_a_row_that_cannot_be_read_hides_nothing_and_leaves_the_sums_alone(store
     discover(shop, 3)
     store.transact(shop.dataset, [Delete(pending_key(SHRED, key(3)), 1)], "gone")
     findings, states = examined(shop)
-    assert [finding.kind for finding in findings] == [Kind.INVALID, Kind.WAITING_ROW]
-    assert record_key(key(1), 1) in findings[0].cause
+    assert [finding.kind for finding in findings] == [Kind.UNREADABLE, Kind.WAITING_ROW]
+    assert (findings[0].key, findings[0].place) == (key(1), records_prefix(FEED, key(1).position))
+    assert findings[0].command == f"manifest-platform history {key(1).id}"
     assert list(restate(shop, states)) == []
 
 
@@ -491,5 +494,63 @@ def test_a_row_whose_key_names_another_number(store: Store) -> None:
     row = store.get(shop.dataset, record_key(key(1), 1))
     assert row
     store.transact(shop.dataset, [Delete(row.sort, 1), Put(record_key(key(1), 7), row.data, 0)], "moved")
-    [finding] = [one for one in found(shop) if one.kind is Kind.INVALID]
-    assert "its key does not say its sequence number" in finding.cause
+    [finding] = [one for one in found(shop) if one.kind is Kind.UNREADABLE]
+    assert f"the key of row {record_key(key(1), 7)} does not say its sequence number" in finding.cause
+
+
+def damage(of: Manifest, number: int) -> None:
+    row = of.store.get(of.dataset, record_key(key(number), 1))
+    assert row
+    of.store.transact(of.dataset, [Put(row.sort, {**row.data, "state": "Lost"}, row.version)], f"damage {number}")
+
+
+def test_a_damaged_item_that_waits_is_found_once(store: Store) -> None:
+    shop = manifest(store)
+    discover(shop, 1, 2)
+    damage(shop, 1)
+    assert [(one.kind, one.key) for one in found(shop)] == [(Kind.UNREADABLE, key(1))]
+
+
+def test_a_claim_that_is_damaged_while_it_is_looked_at(store: Store) -> None:
+    shop = manifest(store)
+    discover(shop, 1)
+    held = lease(shop, SHRED)
+    claim_next(shop, held)
+    held.release()
+    damages = Meddling(store, "LEASE#", lambda: damage(shop, 1), at="after get")
+    assert kinds(manifest(damages)) == [Kind.UNREADABLE]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(RowDamaged("a.parquet is gone"), Kind.UNREADABLE), (StoreUnavailable("a.parquet cannot be read now"), Kind.UNCHECKED)],
+    ids=["gone", "unavailable"],
+)
+def test_what_the_store_says_of_archived_records_is_the_cause(store: Store, error: Exception, kind: Kind) -> None:
+    shop = manifest(store)
+    land(shop, 1, 2)
+    load_next(shop)
+    load_next(shop)
+    item = shop.item(key(1))
+    place = Place("file:///a.parquet", "checksum", item.sequence)
+    store.transact(shop.dataset, move(item, place), "moved")
+
+    def read_archived(_key: ItemKey, _place: Place) -> NoReturn:
+        raise error
+
+    [finding] = found(Manifest(store, "shop", shop.feeds, "test", clock=shop._clock, read_archived=read_archived))
+    assert (finding.kind, finding.cause, finding.key) == (kind, str(error), key(1))
+    assert finding.command == f"manifest-platform history {key(1).id}"
+
+
+def test_an_import_that_broke_off(store: Store) -> None:
+    clock = Clock()
+    shop = manifest(store, clock=clock)
+    discover(shop, 1)
+    importing = Manifest(store, "shop", shop.feeds, "operator", run_id=f"{IMPORTED}dynamodb://runs", clock=clock)
+    held = [importing.acquire(FEED, name, "operator, importing", HELD) for name in ("shred", "load")]
+    [finding] = found(shop)
+    assert (finding.kind, finding.command) == (Kind.IMPORT, "manifest-platform import-snowplow runs")
+    for one in held:
+        one.release()
+    assert found(shop) == []

@@ -261,6 +261,15 @@ def test_what_is_archived_is_dumped_by_its_place(source: Store, target: Store) -
     assert text(target) == lines
 
 
+def test_text_that_utf_8_cannot_hold_is_dumped(source: Store, target: Store) -> None:
+    """As a store may hold it that was written before such text was refused."""
+    source.transact("shop", [Put("NOTES#1", {"text": "\ud800 ☃"}, 0)], "note")
+    lines = text(source)
+    assert [line.encode("ascii").decode() for line in lines] == lines
+    put_dump(target, "shop", lambda: lines)
+    assert text(target) == lines
+
+
 def test_no_transaction_is_larger_than_a_store_takes(source: Store, target: Store) -> None:
     for number in range(20):
         source.transact("shop", [Put(f"NOTES#{number:02d}", {"text": "x" * 250_000}, 0)], f"note {number}")

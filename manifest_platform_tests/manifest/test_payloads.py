@@ -107,10 +107,11 @@ def test_each_version_of_snowplows_error_has_its_own_properties(version: int) ->
     assert allowed == [True, version >= 1, version >= 2]
 
 
-@pytest.mark.parametrize("data", [{"rows": float("nan")}, {"at": key(1)}, {1: {2}}])
+@pytest.mark.parametrize("data", [{"rows": float("nan")}, {"at": key(1)}, {1: {2}}, {"half": "\ud800"}, {"\udc00": 1}])
 def test_what_is_no_json_is_no_payload(data: dict) -> None:
     [told] = violations(Payload(OUTPUT, data))
     assert told.path == "$" and told.rule.startswith("JSON: ")
+    str(told).encode()  # a message that can be written
 
 
 def test_every_failure_fits_however_long_its_texts_are() -> None:
