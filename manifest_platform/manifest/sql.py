@@ -17,11 +17,11 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -39,6 +39,9 @@ from manifest_platform.manifest.store import (
     Write,
     check_writes,
 )
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects.postgresql import Insert as PostgreSqlInsert
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +64,7 @@ _LOWEST = " "  # the first of all that keys are made of: a key and this is the l
 _ALL = 2**63 - 1
 _COULD_NOT_SERIALISE = ("40001", "40P01")
 
-_key_text = sa.Text().with_variant(postgresql.TEXT(collation="C"), "postgresql")  # bytewise order, whatever the database's
+_key_text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")  # bytewise order, whatever the database's
 _metadata = sa.MetaData()
 _rows = sa.Table(
     "manifest",
@@ -97,7 +100,7 @@ _forget = sa.delete(_done).where(_done.c.at < sa.bindparam("before"))
 _writes_of = sa.select(_done.c.writes).where(_done.c.token == sa.bindparam("of_token"))
 
 
-def _unless_there(insert: sqlite.Insert | postgresql.Insert) -> sa.Insert:
+def _unless_there(insert: sqlite.Insert | PostgreSqlInsert) -> sa.Insert:
     """An insert that passes over a row that is there, and says how many it inserted."""
     return insert.on_conflict_do_nothing().execution_options(preserve_rowcount=True)
 
@@ -320,12 +323,13 @@ class _Sqlite:
 
 
 class _PostgreSql:
-    insert = _unless_there(postgresql.insert(_rows))
-    insert_done = _unless_there(postgresql.insert(_done))
-
     _MAKING = 0x6D616E69  # any number: whoever makes the tables holds this lock
 
     def __init__(self, url: sa.URL):
+        from sqlalchemy.dialects import postgresql  # takes longer to load than a command on SQLite may take
+
+        self.insert = _unless_there(postgresql.insert(_rows))
+        self.insert_done = _unless_there(postgresql.insert(_done))
         self.name = url.set(query={}).render_as_string(hide_password=True)
         # A sequential scan locks the whole table against other serialisable transactions, an index scan a page of the index.
         settings = f"-c statement_timeout={STATEMENT_TIMEOUT_S}s -c idle_in_transaction_session_timeout={DEAD_AFTER_S}s"
