@@ -37,7 +37,18 @@ DRIVERS: dict[str, Callable[[pytest.FixtureRequest], str]] = {
 """The stores that every test of the manifest runs on: each gives the URL of a fresh one."""
 
 
-@pytest.fixture(params=DRIVERS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every store for whatever asks for one; for tests of rules that lie above the contract, those that their module names.
+
+    The contract, the cases, epochs, faults and misuse run on all.
+    """
+    chosen = any("store_url" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
+    if "store_url" in metafunc.fixturenames and not chosen:
+        marker = metafunc.definition.get_closest_marker("stores")
+        metafunc.parametrize("store_url", marker.args if marker else tuple(DRIVERS), indirect=True)
+
+
+@pytest.fixture
 def store_url(request: pytest.FixtureRequest) -> str:
     return DRIVERS[request.param](request)
 

@@ -32,6 +32,8 @@ from manifest_platform_tests.manifest.given import (
     twin,
 )
 
+pytestmark = pytest.mark.stores("sqlite", "postgresql")
+
 
 class CountingStore(LossyStore):
     """Counts what is asked of a store, and calls `before` ahead of each transaction."""

@@ -36,6 +36,7 @@ from manifest_platform.manifest import (
     Store,
     StoreUnavailable,
 )
+from manifest_platform.manifest.store import ABSENT, Put
 from manifest_platform_tests.manifest.conftest import open_store
 from manifest_platform_tests.manifest.given import DONE, LOAD, Clock, dump, kill
 from manifest_platform_tests.manifest.linearizability import IS_WHOLE
@@ -122,7 +123,7 @@ def told(of: Manifest) -> list[tuple]:
 REPEATED = [Fault.REQUEST_LOST, Fault.ANSWER_LOST, Fault.THROTTLED, Fault.FAILED_AFTERWARDS, Fault.CONFLICT]
 
 
-@pytest.mark.parametrize("store_url", ["dynamodb"], indirect=True)
+@pytest.mark.stores("dynamodb")
 def test_what_the_client_repeats_by_itself_makes_no_difference(store: Store, far: Store, proxy: Proxy) -> None:
     """Each request meets a fault first and is repeated by botocore; so its repeat meets what the first one wrote."""
     wanted = dump(day(store, "smooth", proxy))
@@ -134,7 +135,7 @@ def test_what_the_client_repeats_by_itself_makes_no_difference(store: Store, far
     proxy.choose(nothing)
 
 
-@pytest.mark.parametrize("store_url", DRIVER, indirect=True)
+@pytest.mark.stores(*DRIVER)
 def test_an_operation_whose_request_is_lost_is_repeated_as_if_it_had_never_been_tried(
     store: Store, far: Store, proxy: Proxy
 ) -> None:
@@ -146,6 +147,33 @@ def test_an_operation_whose_request_is_lost_is_repeated_as_if_it_had_never_been_
         if proxy.total == before:
             break
     assert number > 4
+
+
+@pytest.mark.stores("postgresql")
+def test_a_commit_whose_answer_is_lost_makes_no_difference(store: Store, far: Store, proxy: Proxy) -> None:
+    wanted = told(day(store, "smooth", proxy))
+    proxy.choose(lambda _number, request: Fault.ANSWER_LOST if b"COMMIT" in request else None)
+    of = day(far, "far", proxy)
+    assert proxy.met > 40
+    proxy.choose(nothing)
+    assert told(of) == wanted
+
+
+@pytest.mark.stores(*DRIVER)
+def test_a_write_that_happened_is_never_said_not_to_have(store: Store, far: Store, proxy: Proxy) -> None:
+    writes = [Put("a", {}, ABSENT), Put("b", {}, ABSENT)]
+    unknown = 0
+    for number in count(1):
+        proxy.choose(then(number, Fault.ANSWER_LOST, Fault.REQUEST_LOST))
+        try:
+            far.transact(f"partition {number}", writes, "token")
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            happened = store.get(f"partition {number}", "a") is not None
+            assert not happened or isinstance(error, OutcomeUnknown), f"request {number}"
+            unknown += happened
+        else:
+            break
+    assert unknown, "the write was carried out in none of the cases"
 
 
 STRIDE = {"postgresql": 4, "dynamodb": 1}
@@ -185,7 +213,7 @@ class Shift:
         assert not [problem for item in self.of.items(INCR) for problem in item.problems]
 
 
-@pytest.mark.parametrize("store_url", DRIVER, indirect=True)
+@pytest.mark.stores(*DRIVER)
 @pytest.mark.parametrize("first", [Fault.ANSWER_LOST, Fault.REQUEST_LOST])
 def test_a_network_that_breaks_at_any_request_leaves_nothing_half_done(
     store: Store, far: Store, proxy: Proxy, store_url: str, first: Fault
@@ -276,7 +304,7 @@ OPERATIONS = ["claim", "heartbeat", "raise_token", "complete", "fail", "abandon"
 LOSES = (ClaimLost, ConditionFailed, LeaseBusy, Refused, StoreUnavailable, OutcomeUnknown)
 
 
-@pytest.mark.parametrize("store_url", DRIVER, indirect=True)
+@pytest.mark.stores(*DRIVER)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_request_that_arrives_when_another_has_taken_over_changes_nothing(
     store: Store, far: Store, proxy: Proxy, operation: str
@@ -309,7 +337,7 @@ def test_a_request_that_arrives_when_another_has_taken_over_changes_nothing(
 # Heartbeats
 
 
-@pytest.mark.parametrize("store_url", DRIVER, indirect=True)
+@pytest.mark.stores(*DRIVER)
 def test_a_worker_whose_heartbeats_fail_is_told_before_its_next_write(store: Store, far: Store, proxy: Proxy) -> None:
     of = Manifest(Apart(far, "cut off"), "vault", vault(store).feeds, "worker")
     land(of, INCR, 1)

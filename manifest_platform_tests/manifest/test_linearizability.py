@@ -337,7 +337,7 @@ class Halting(SqlStore):
         return super()._apply(connection, partition, write)
 
 
-@pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
+@pytest.mark.stores("sqlite", "postgresql")
 def test_what_a_check_rests_on_does_not_change_before_the_transaction_is_there_for_all(store: Store, store_url: str) -> None:
     """Two transactions may be serialisable in an order that a reader between them disproves."""
     halting = Halting(store_url)

@@ -47,7 +47,7 @@ from manifest_platform_tests.manifest.given import (
     steps,
 )
 from manifest_platform_tests.manifest.loader import Loader, Sink
-from manifest_platform_tests.manifest.vault import INCR, counters, refolded, vault
+from manifest_platform_tests.manifest.vault import INCR, LOG, counters, refolded, vault
 from manifest_platform_tests.manifest.vault import key as window
 from manifest_platform_tests.manifest.vault import land as land_windows
 
@@ -212,10 +212,15 @@ def test_a_claim_that_many_end_at_once_is_ended_once(world: World) -> None:
             assert sorted(pool.map(end, range(6))) == ["ended", *["lost"] * 5]
 
 
-def test_a_claim_of_another_feed_is_not_made_under_this_lease(world: World) -> None:
-    with lease(world.of) as held:
-        item = dataclasses.replace(world.of.item(key(1)), key=key(1, feed="logs"))
-        world.unchanged_by((Refused,), lambda: world.of.claim(held, [item], ready(world.of).state))
+def test_an_item_of_one_feed_is_not_claimed_under_a_lease_of_another(store: Store) -> None:
+    of = vault(store)
+    land_windows(of, INCR, 1)
+    land_windows(of, LOG, 1)
+    with of.acquire(INCR, "load", "worker", HOUR) as held:
+        before = store.query("vault", "")
+        with pytest.raises(Refused, match="is not of feed incr"):
+            of.claim(held, [of.item(window(LOG, 1))], of.state(LOAD))
+        assert store.query("vault", "") == before
 
 
 def test_a_lease_of_one_application_ends_no_claim_of_another(world: World) -> None:

@@ -50,6 +50,8 @@ from manifest_platform_tests.manifest.given import (
     twin,
 )
 
+pytestmark = pytest.mark.stores("sqlite", "postgresql")
+
 PERMANENT = Failure("permanent", "no such column")
 
 
