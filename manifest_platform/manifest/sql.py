@@ -2,8 +2,9 @@
 
 Belongs here: the store contract in SQL, and what differs between the two. SQLite runs with a write-ahead log and durable
 commits; a write transaction takes the database's one write lock at its beginning, so that the versions it reads stay true
-until it commits. PostgreSQL's write transactions are serialisable, and repeated when the server says that it could not
-serialise them.
+until it commits. PostgreSQL's write transactions lock the keys they are about, those of no row as well, until they have
+committed. Its own serialisable transactions are not enough: they may be put in an order that a reader between them
+disproves, and what is next in a feed is decided by such readers.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import random
 import re
 import sqlite3
 import time
@@ -53,16 +53,12 @@ STATEMENT_TIMEOUT_S = 15
 DEAD_AFTER_S = 20
 """How long PostgreSQL's client waits for a server that acknowledges nothing, and the server for a transaction gone idle."""
 CONNECTIONS = 16
-SERIALISATIONS = 12
-"""How often a transaction that PostgreSQL could not serialise is tried, at most."""
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 0.5
 TOKEN_LIFETIME_S = 7_200
 """Ten minutes are promised; more, so that a client whose clock is an hour off does not forget others' tokens too early."""
 FORGET_EVERY_S = 60
 _BEYOND = "\x7f"  # sorts behind all that keys are made of
 _LOWEST = " "  # the first of all that keys are made of: a key and this is the least that lies beyond the key
 _ALL = 2**63 - 1
-_COULD_NOT_SERIALISE = ("40001", "40P01")
 
 _key_text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")  # bytewise order, whatever the database's
 _metadata = sa.MetaData()
@@ -149,36 +145,24 @@ class SqlStore:
         check_writes(writes)
         checksum = hashlib.sha256(repr((partition, list(writes))).encode()).hexdigest()
         self._forget_old_tokens()
-        for attempt in range(SERIALISATIONS):
-            if attempt:
-                time.sleep(random.uniform(0, min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**attempt)))  # noqa: S311
-            self.requests += 1
-            if self._try(partition, writes, token, checksum):
-                return
-        raise StoreUnavailable(f"manifest store {self._database.name}: not serialised in {SERIALISATIONS} tries; try again")
-
-    def close(self) -> None:
-        """Gives connections back."""
-        self._database.engine.dispose()
-
-    def _try(self, partition: str, writes: Sequence[Write], token: str, checksum: str) -> bool:
-        """Whether the writes are there; False if they could not be serialised. Raises ConditionFailed."""
+        self.requests += 1
         committing = False
         try:
             with self._database.engine.begin() as connection:
-                self._database.begin(connection)
+                self._database.begin(connection, [f"{partition}\n{write.sort}" for write in writes])
                 if not self._is_first(connection, token, checksum):
-                    return True
+                    return
                 failed = [write for write in writes if not self._apply(connection, partition, write)]
                 if failed:
                     raise ConditionFailed(failed)
                 committing = True
         except (DBAPIError, PoolTimeout) as error:
-            if isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in _COULD_NOT_SERIALISE:
-                return False
             kind = OutcomeUnknown if committing else _kind(error)
             raise kind(f"manifest store {self._database.name}: {_said(error)}") from error
-        return True
+
+    def close(self) -> None:
+        """Gives connections back."""
+        self._database.engine.dispose()
 
     def _is_first(self, connection: sa.Connection, token: str, checksum: str) -> bool:
         values = {"token": token, "writes": checksum, "at": time.time()}
@@ -204,7 +188,7 @@ class SqlStore:
         return connection.execute(_update, {**here, **changes}).rowcount == 1
 
     def _forget_old_tokens(self) -> None:
-        """Now and then, in a transaction of its own: serialisable ones would all conflict over it."""
+        """Now and then, in a transaction of its own: others need not wait for it."""
         if time.monotonic() < self._forget_at:
             return
         self._forget_at = time.monotonic() + FORGET_EVERY_S
@@ -310,7 +294,7 @@ class _Sqlite:
         """None: what matters is set with every connection."""
         yield from ()
 
-    def begin(self, connection: sa.Connection) -> None:
+    def begin(self, connection: sa.Connection, _keys: Sequence[str] = ()) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     def advice(self, error: DBAPIError) -> str:
@@ -324,6 +308,10 @@ class _Sqlite:
 
 class _PostgreSql:
     _MAKING = 0x6D616E69  # any number: whoever makes the tables holds this lock
+    _lock = sa.text(
+        "SELECT pg_advisory_xact_lock(number) FROM (SELECT DISTINCT hashtextextended(name, 0) AS number"
+        " FROM unnest(CAST(:names AS text[])) AS name ORDER BY number) AS numbers"
+    )
 
     def __init__(self, url: sa.URL):
         from sqlalchemy.dialects import postgresql  # takes longer to load than a command on SQLite may take
@@ -331,12 +319,12 @@ class _PostgreSql:
         self.insert = _unless_there(postgresql.insert(_rows))
         self.insert_done = _unless_there(postgresql.insert(_done))
         self.name = url.set(query={}).render_as_string(hide_password=True)
-        # A sequential scan locks the whole table against other serialisable transactions, an index scan a page of the index.
+        # Without statistics, or with those of a smaller table, the planner would read all of it for one row.
         settings = f"-c statement_timeout={STATEMENT_TIMEOUT_S}s -c idle_in_transaction_session_timeout={DEAD_AFTER_S}s"
         options = f"{url.query.get('options', '')} {settings} -c enable_seqscan=off"
         self.engine = sa.create_engine(
             url.set(drivername="postgresql+psycopg").update_query_dict({"options": options}),
-            isolation_level="SERIALIZABLE",
+            isolation_level="READ COMMITTED",
             pool_pre_ping=True,
             pool_size=CONNECTIONS,
             max_overflow=0,
@@ -373,8 +361,9 @@ class _PostgreSql:
                 mend = f'ALTER TABLE manifest ALTER COLUMN {column.name} TYPE text COLLATE "C"'
                 yield Difference(f"collation of {column.name}", "C: keys order bytewise", str(found), mend)
 
-    def begin(self, connection: sa.Connection) -> None:
-        """Nothing: the transaction is serialisable from its first statement on."""
+    def begin(self, connection: sa.Connection, keys: Sequence[str]) -> None:
+        """Locks the keys, in one order for all: what a check saw of them stays so until the commit."""
+        connection.execute(self._lock, {"names": keys})
 
     def advice(self, error: DBAPIError) -> str:
         if "permission denied" in str(error.orig):

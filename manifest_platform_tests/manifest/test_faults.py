@@ -152,7 +152,7 @@ def test_an_operation_whose_request_is_lost_is_repeated_as_if_it_had_never_been_
 @pytest.mark.stores("postgresql")
 def test_a_commit_whose_answer_is_lost_makes_no_difference(store: Store, far: Store, proxy: Proxy) -> None:
     wanted = told(day(store, "smooth", proxy))
-    proxy.choose(lambda _number, request: Fault.ANSWER_LOST if b"COMMIT" in request else None)
+    proxy.choose(lambda _number, request: Fault.ANSWER_LOST if b"COMMIT\0" in request else None)
     of = day(far, "far", proxy)
     assert proxy.met > 40
     proxy.choose(nothing)
@@ -166,7 +166,7 @@ def test_a_write_that_happened_is_never_said_not_to_have(store: Store, far: Stor
     for number in count(1):
         proxy.choose(then(number, Fault.ANSWER_LOST, Fault.REQUEST_LOST))
         try:
-            far.transact(f"partition {number}", writes, "token")
+            far.transact(f"partition {number}", writes, f"token {number}")
         except (StoreUnavailable, OutcomeUnknown) as error:
             happened = store.get(f"partition {number}", "a") is not None
             assert not happened or isinstance(error, OutcomeUnknown), f"request {number}"

@@ -394,13 +394,13 @@ def test_a_file_that_is_locked_while_it_is_opened_is_unavailable(tmp_path: Path,
     SqlStore(f"sqlite:///{path}").close()
 
 
-def test_a_file_that_is_spoilt_while_it_is_used_is_unavailable(tmp_path: Path) -> None:
+def test_a_file_that_is_spoilt_while_it_is_used_is_for_a_person(tmp_path: Path) -> None:
     store = SqlStore(f"sqlite:///{tmp_path}/manifest.db")
     store.close()
     _no_database(tmp_path / "manifest.db")
-    with pytest.raises(StoreUnavailable, match="not a database"):
+    with pytest.raises(StoreRejected, match="not a database"):
         put(store, "a")
-    with pytest.raises(StoreUnavailable, match="not a database"):
+    with pytest.raises(StoreRejected, match="not a database"):
         store.get(HERE, "a")
 
 
@@ -439,7 +439,7 @@ def waits(other: psycopg.Connection) -> None:
             time.sleep(0.01)
 
 
-def test_what_cannot_be_serialised_is_tried_again_until_it_is_decided(on_postgres: SqlStore, postgres: str) -> None:
+def test_a_condition_is_decided_when_the_row_is_free(on_postgres: SqlStore, postgres: str) -> None:
     put(on_postgres, "a")
     with beside(postgres) as other, ThreadPoolExecutor(1) as pool:
         other.execute("UPDATE manifest SET version = 2 WHERE sort = 'a'")
@@ -447,20 +447,6 @@ def test_what_cannot_be_serialised_is_tried_again_until_it_is_decided(on_postgre
         waits(other)
         other.commit()
         with pytest.raises(ConditionFailed):
-            late.result()
-
-
-def test_what_can_never_be_serialised_is_unavailable(
-    on_postgres: SqlStore, postgres: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("manifest_platform.manifest.sql.SERIALISATIONS", 1)
-    put(on_postgres, "a")
-    with beside(postgres) as other, ThreadPoolExecutor(1) as pool:
-        other.execute("UPDATE manifest SET data = '{}' WHERE sort = 'a'")
-        late = pool.submit(on_postgres.transact, HERE, [Put("a", {}, 1)], "late")
-        waits(other)
-        other.commit()
-        with pytest.raises(StoreUnavailable, match="not serialised in 1 tries"):
             late.result()
 
 
@@ -524,7 +510,7 @@ def test_keys_order_bytewise_and_are_found_by_their_index(on_postgres: SqlStore,
         connection.execute("ANALYZE manifest")
     with on_postgres._database.engine.connect() as connection:
         plan = connection.exec_driver_sql("EXPLAIN UPDATE manifest SET version = 2 WHERE partition = 'p' AND sort = 'a'")
-        assert "Seq Scan" not in str(plan.fetchall())  # it would lock the whole table against every other writer
+        assert "Seq Scan" not in str(plan.fetchall())
     _, differences = check_database(postgres)
     assert differences == []
     with psycopg.connect(postgres) as connection:
