@@ -70,6 +70,11 @@ class Lease:
         self._thread.start()
 
     @property
+    def dataset(self) -> str:
+        """The dataset whose lease this is."""
+        return self._partition
+
+    @property
     def token(self) -> int:
         """The fencing token of this grant."""
         return self._state.token

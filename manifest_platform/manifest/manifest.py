@@ -492,16 +492,17 @@ class Manifest:
         for an item that is not ready, and while the item that the lease's former holder worked on is not settled.
         """
         step = self.step(lease.feed, lease.application.key)
+        self._require_own(lease.dataset)
         strangers = [item.key.name for item in items if item.key.feed != lease.feed]
         if strangers:
             raise Refused(f"{strangers[0]} is not of feed {lease.feed}, which the lease is for")
         unsettled = None if lease.settled else self.unsettled(lease)
         if unsettled:
             raise Refused(f"{unsettled.item.key.name} is unsettled: adopt or abandon it before the next claim")
-        claims, writes = transitions.claim(items, step, state or StepState(), lease.token, self._stamp())
-        current = claims[0].item.key.position if step.ordered else None
-        lease.transact(writes, current)
-        return claims
+        state = state or StepState()
+        claimed, writes = transitions.claim(items, step, state, lease.token, self._stamp())
+        lease.transact(writes, claimed[0].key.position if step.ordered else None)
+        return [Claim(item, item.records[-1], step, state, self.dataset) for item in claimed]
 
     def complete(self, held: Claim, payload: Payload) -> Record:
         """Ends a claim well: record, watermark and waiting rows in one transaction. Raises ClaimLost."""
@@ -538,7 +539,12 @@ class Manifest:
         worker = abandoned.processing.application
         if worker.key != step.application.key or abandoned.item.key.feed != lease.feed:
             raise Refused(f"{abandoned.item.key.name} is in the hands of {worker.key}: the lease is {step.application.key}'s")
-        return Claim(abandoned.item, abandoned.processing, step, self.state(step.application))
+        self._require_own(lease.dataset)
+        return Claim(abandoned.item, abandoned.processing, step, self.state(step.application), self.dataset)
+
+    def _require_own(self, dataset: str) -> None:
+        if dataset != self.dataset:
+            raise Refused(f"that is of dataset {dataset}, and this manifest is of {self.dataset}: use the one it came from")
 
     def _completion(
         self, item: Item, held: Claim, state: StepState, payload: Payload, stamp: Stamp, epoch: int | None = None
@@ -555,6 +561,7 @@ class Manifest:
 
         It is tried with the item and state that the claim holds: mostly both are still those.
         """
+        self._require_own(held.dataset)
         item, state = held.item, held.state
         for _ in range(RETRIES):
             writes = writes_of(item, state, self._stamp())

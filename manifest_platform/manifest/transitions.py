@@ -66,12 +66,13 @@ class LeaseBusy(Refused):
 
 @dataclass(frozen=True)
 class Claim:
-    """The right to work on one item: its open Processing record, and the step's state that the claim rested on."""
+    """The right to work on one item: its open Processing record, the step's state that the claim rested on, the dataset."""
 
     item: Item
     processing: Record
     step: Step
     state: StepState
+    dataset: str
 
 
 @dataclass(frozen=True)
@@ -332,26 +333,25 @@ def acquire(
     return LeaseState(holder, stamp.run_id, token, expires, current, stamp.record_id, version)
 
 
-def claim(items: Sequence[Item], step: Step, state: StepState, token: int, stamp: Stamp) -> tuple[list[Claim], list[Write]]:
-    """Opens a Processing record on each item. The caller adds the write of its lease.
+def claim(items: Sequence[Item], step: Step, state: StepState, token: int, stamp: Stamp) -> tuple[list[Item], list[Write]]:
+    """Opens a Processing record, its last one, on each item. The caller adds the write of its lease.
 
     An ordered step's claim also rests on the state that chose the item: mode, epoch and watermark are still those. Raises
     Refused for an item that is not ready, by the same rules that choose one.
     """
     if step.ordered and len(items) != 1:
         raise Refused(f"{step.application.key} works in order: it claims one item at a time, not {len(items)}")
-    claims: list[Claim] = []
+    claimed: list[Item] = []
     for item in items:
         _require_ready(item, step, state)
         new = next((record.record_id for record in reversed(item.records) if record.state is State.NEW), None)
         own = dataclasses.replace(stamp, record_id=str(uuid4()))
         epoch = state.epoch if step.ordered else None
-        claimed = append(item, State.PROCESSING, step.application, own, previous=new, epoch=epoch, token=token)
-        claims.append(Claim(claimed, claimed.records[-1], step, state))
-    writes: list[Write] = [put_record(one.item.key, one.processing) for one in claims]
+        claimed.append(append(item, State.PROCESSING, step.application, own, previous=new, epoch=epoch, token=token))
+    writes: list[Write] = [put_record(item.key, item.records[-1]) for item in claimed]
     if step.ordered:
         writes.append(Check(state_key(step.application), state.version))
-    return claims, writes
+    return claimed, writes
 
 
 def _require_ready(item: Item, step: Step, state: StepState) -> None:

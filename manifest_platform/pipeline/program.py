@@ -344,7 +344,7 @@ def _held(pipeline: Pipeline, key: ItemKey, application: str, record_id: str) ->
     item = pipeline.manifest.item(key)
     for record in item.records:
         if record.record_id == record_id and record.state is State.PROCESSING and record.application.key == application:
-            return Claim(item, record, step, pipeline.manifest.state(step.application))
+            return Claim(item, record, step, pipeline.manifest.state(step.application), pipeline.manifest.dataset)
     raise ClaimLost(f"{key.name} has no claim {record_id!r} of {application}: claim it first")
 
 

@@ -464,9 +464,8 @@ class Program:
         """The claim as its holder remembers it."""
         scope, (step, feed, _) = self.scope, self.scope.jobs[worker.job]
         item = scope.item(worker.item, log)
-        return Claim(
-            item, item.records[worker.opened - 1], step, StepState().with_feed(scope.feeds[feed], watermark=worker.under)
-        )
+        under = StepState().with_feed(scope.feeds[feed], watermark=worker.under)
+        return Claim(item, item.records[worker.opened - 1], step, under, "model")
 
     def _end(
         self,
