@@ -30,8 +30,8 @@ ui: $(SYNCED) ## Starts Dagster with the same data, on http://127.0.0.1:3000 (UI
 	@cp dagster.yaml .dagster_home/
 	DAGSTER_HOME="$(CURDIR)/.dagster_home" $(BIN)/dagster dev -w workspace.yaml -h $(UI_HOST) -p $(UI_PORT)
 
-test: $(SYNCED) ## Runs all tests (TESTS=path for some)
-	$(BIN)/pytest $(TESTS)
+test: $(SYNCED) ## Runs all tests, a process a core (TESTS=path for some)
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 check: $(SYNCED) ## Checks format, lint, types, import layers, Dagster definitions and duplicates
 	$(BIN)/ruff format --check .

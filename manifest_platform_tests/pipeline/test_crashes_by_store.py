@@ -1,6 +1,6 @@
-"""Processes killed at one point after the other, whatever store the manifest is in; the last drain comes to rest by itself.
+"""Processes killed at one point after the other, on the stores with a server; the last drain comes to rest by itself.
 
-What each crash leaves behind in detail is in `test_crashes`, on SQLite.
+The same on SQLite, and what each crash leaves behind in detail, is in `test_crashes`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from manifest_platform.pipeline import Stop
-from manifest_platform_tests.manifest.conftest import DRIVERS, dynamodb, dynamodb_server, postgres, postgres_server, store_url
+from manifest_platform_tests.manifest.conftest import dynamodb, dynamodb_server, postgres, postgres_server, store_url
 from manifest_platform_tests.pipeline.shop import Seen, Shop, drained, history, keys, run_names, watermark
 from manifest_platform_tests.pipeline.test_crashes import drained_after_lease
 
 __all__ = ["dynamodb", "dynamodb_server", "postgres", "postgres_server", "store_url"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.parametrize("store_url", DRIVERS, indirect=True)]
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("store_url", ["postgresql", "dynamodb"], indirect=True)]
 
 LOADING = ["load.claimed", "load.before_transaction", "load.in_transaction", "load.committed", "load.completed"]
 LEASE = {"seconds": 1, "max_attempts": len(LOADING) + 1}
