@@ -18,7 +18,7 @@ from manifest_platform.manifest.dataset import (
 )
 from manifest_platform.manifest.item import InvalidKey, Item, ItemKey, Landed
 from manifest_platform.manifest.lease import Lease, LeaseLost
-from manifest_platform.manifest.manifest import Discovered, Manifest, Survey, UnknownItem
+from manifest_platform.manifest.manifest import Commit, Discovered, Manifest, Survey, UnknownItem
 from manifest_platform.manifest.records import (
     EVERYONE,
     LANDED,
@@ -41,6 +41,7 @@ __all__ = [
     "Blocked",
     "Claim",
     "ClaimLost",
+    "Commit",
     "ConditionFailed",
     "CouplingViolation",
     "Discovered",

@@ -34,6 +34,7 @@ class Step:
     (`append`, for tables that only append). The policy is for items that arrive from now on: one that is set aside stays so
     until it is unskipped, one that waits is loaded. `gap`: `contiguous` demands that an item starts where the item before it
     stopped. `max_attempts` bounds how often an attempt that died or hit a passing fault is repeated without a person.
+    `numbered`: its completions get numbers in the order in which they are committed, over all of the dataset's feeds.
     """
 
     application: Application
@@ -43,6 +44,7 @@ class Step:
     gap: Literal["none", "contiguous"] = "none"
     max_attempts: int = 3
     covers: tuple[str, ...] = ()
+    numbered: bool = False
 
     @property
     def ordered(self) -> bool:

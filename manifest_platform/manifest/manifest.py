@@ -78,6 +78,15 @@ class Survey:
     lease: LeaseState | None
 
 
+@dataclass(frozen=True)
+class Commit:
+    """The completion of an item by a numbered step, with its number: 1 for the first, then without holes."""
+
+    number: int
+    key: ItemKey
+    record_id: str
+
+
 class Manifest:
     """The manifest of one dataset over a store. Safe to share between threads.
 
@@ -103,6 +112,7 @@ class Manifest:
         self._confirmed: dict[ItemKey, str | None] = {}
         self._uris: dict[tuple[str, str], str] = {}
         self._leases: dict[tuple[str, str], Lease] = {}
+        self._last_commit: int | None = None  # or a number before it, never one beyond
         for feed, steps in self.feeds.items():
             check_key_text("feed", feed)
             names = [step.application.key for step in steps]
@@ -214,6 +224,17 @@ class Manifest:
             uris = ", ".join(ItemKey.at(feed, position).id for position in positions)
             raise Refused(f"{sort} names {len(positions)} items; give the URI: {uris}")
         return ItemKey.at(feed, positions[0])
+
+    def commits(self, after: int = 0) -> Iterator[Commit]:
+        """The completions of numbered steps, in the order in which they were committed, from beyond a number on."""
+        for row in self._pages(transitions.COMMITS, transitions.commit_key(after)):
+            number = transitions.commit_number(row.sort)
+            yield Commit(number, ItemKey.at(row.data["feed"], row.data["position"]), row.data["record_id"])
+
+    def last_commit(self) -> int:
+        """The number of the newest completion of a numbered step; 0 before the first."""
+        rows = self.store.query(self.dataset, transitions.COMMITS, limit=1, reverse=True)
+        return transitions.commit_number(rows[0].sort) if rows else 0
 
     def serving_epochs(self, feed: str) -> dict[str, int]:
         """The epoch from which on work counts on a feed, by application key of its ordered steps."""
@@ -437,25 +458,27 @@ class Manifest:
     # Working
 
     def acquire(self, feed: str, application: str, holder: str, duration: timedelta) -> Lease:
-        """Takes the lease of a step on a feed, with a heartbeat. Raises LeaseBusy while another's is live.
+        """Takes the lease of a step on a feed, with a heartbeat. Raises LeaseBusy while another's is live."""
+        return self.hold(self.step(feed, application).application, feed, holder, duration)
+
+    def hold(self, application: Application, place: str, holder: str, duration: timedelta) -> Lease:
+        """Takes the lease of any work at a place, a feed or whatever it is about. Raises LeaseBusy while another's is live.
 
         One that this object gave back is taken again without a look at it first: mostly nobody else had it meanwhile.
         """
-        step = self.step(feed, application)
         for _ in range(RETRIES):
-            stamp = self._stamp()
-            former = self._leases.pop((application, feed), None)
+            former = self._leases.pop((application.key, place), None)
             given_back = former.given_back if former else None
-            before = given_back or self.lease(step.application, feed)
-            after = transitions.acquire(step.application, feed, before, holder, stamp, duration)
+            before = given_back or self.lease(application, place)
+            after = transitions.acquire(application, place, before, holder, self._stamp(), duration)
             try:
-                held = write_lease(self.store, self.dataset, step.application, feed, after)
+                held = write_lease(self.store, self.dataset, application, place, after)
             except ConditionFailed:
                 continue
-            lease = Lease(self.store, self.dataset, step.application, feed, held, duration, self._clock)
-            self._leases[application, feed] = lease
+            lease = Lease(self.store, self.dataset, application, place, held, duration, self._clock)
+            self._leases[application.key, place] = lease
             return lease
-        raise Refused(f"{application} on feed {feed}: lost the race for the lease {RETRIES} times; try again")
+        raise Refused(f"{application.key} on {place}: lost the race for the lease {RETRIES} times; try again")
 
     def end_leases(self, run_id: str) -> int:
         """Ends the leases that a run holds which is known to be dead, so that nobody waits for them. Returns how many."""
@@ -549,7 +572,12 @@ class Manifest:
     def _completion(
         self, item: Item, held: Claim, state: StepState, payload: Payload, stamp: Stamp, epoch: int | None = None
     ) -> list[Write]:
-        return transitions.complete(item, held, state, payload, self.feeds[item.key.feed], stamp, epoch)
+        writes = transitions.complete(item, held, state, payload, self.feeds[item.key.feed], stamp, epoch)
+        if held.step.numbered:
+            if self._last_commit is None:
+                self._last_commit = self.last_commit()
+            writes.append(transitions.put_commit(self._last_commit + 1, _record(writes[0]), item.key))
+        return writes
 
     def _end(
         self,
@@ -571,8 +599,11 @@ class Manifest:
                 else:
                     self._write(writes)
             except ConditionFailed:
+                self._last_commit = None
                 item, state = self.item(item.key), self.state(held.step.application)
                 continue
+            if writes[-1].sort.startswith(transitions.COMMITS):
+                self._last_commit = transitions.commit_number(writes[-1].sort)
             return _record(writes[0])
         raise Refused(
             f"{item.key.name}: its records changed {RETRIES} times while ending the claim; try again, after"

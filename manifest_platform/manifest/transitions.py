@@ -109,6 +109,25 @@ def looks_key(feed: str) -> str:
     return f"LOOKS#{feed}"
 
 
+COMMITS = "COMMIT#"
+
+
+def commit_key(number: int) -> str:
+    """Sort key of the row that gives the completion of a numbered step its number."""
+    return f"{COMMITS}{number:013d}"
+
+
+def commit_number(sort: str) -> int:
+    """The number in a key that `commit_key` made."""
+    return int(sort.removeprefix(COMMITS))
+
+
+def put_commit(number: int, record: Record, key: ItemKey) -> Put:
+    """Gives a completion its number: the next one must be free, so numbers are in the order of the commits, without holes."""
+    data = {"feed": key.feed, "position": key.position, "record_id": record.record_id}
+    return Put(commit_key(number), data, ABSENT, lasting=True)
+
+
 def records_prefix(feed: str, position: str = "") -> str:
     """What the sort keys of a feed's records, or of one item's, start with."""
     return f"RECORD#{feed}#{position}#" if position else f"RECORD#{feed}#"

@@ -105,7 +105,7 @@ class Pipeline:
     def _steps(self) -> tuple[Step, ...]:
         attempts = self.config.lease.max_attempts
         return (
-            Step(Application(SHRED, __version__), max_attempts=attempts),
+            Step(Application(SHRED, __version__), max_attempts=attempts, numbered=True),
             Step(
                 Application(LOAD, __version__),
                 upstream=(SHRED,),
