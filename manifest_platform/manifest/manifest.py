@@ -483,16 +483,16 @@ class Manifest:
     def end_leases(self, run_id: str) -> int:
         """Ends the leases that a run holds which is known to be dead, so that nobody waits for them. Returns how many."""
         ended = 0
-        for feed, steps in self.feeds.items():
-            for step in steps:
-                lease = self.lease(step.application, feed)
-                if lease and lease.run_id == run_id and lease.is_live(self._clock()):
-                    after = transitions.expire(lease, self._clock())
-                    try:
-                        write_lease(self.store, self.dataset, step.application, feed, after)
-                    except ConditionFailed:
-                        continue  # it lives, or another has it
-                    ended += 1
+        for row in self._pages(transitions.LEASES, None):
+            application, place = transitions.lease_of(row.sort)
+            lease = LeaseState.from_dict(row.data, row.version)
+            if lease.run_id == run_id and lease.is_live(self._clock()):
+                after = transitions.expire(lease, self._clock())
+                try:
+                    write_lease(self.store, self.dataset, application, place, after)
+                except ConditionFailed:
+                    continue  # it lives, or another has it
+                ended += 1
         return ended
 
     def unsettled(self, lease: Lease) -> Abandoned | None:

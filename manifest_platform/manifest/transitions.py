@@ -99,9 +99,18 @@ def state_key(application: Application) -> str:
     return f"STATE#{application.key}"
 
 
+LEASES = "LEASE#"
+
+
 def lease_key(application: Application, feed: str) -> str:
     """Sort key of a lease."""
-    return f"LEASE#{application.key}#{feed}"
+    return f"{LEASES}{application.key}#{feed}"
+
+
+def lease_of(sort: str) -> tuple[Application, str]:
+    """The application and feed, or other place, in a key that `lease_key` made."""
+    application, _, place = sort.removeprefix(LEASES).partition("#")
+    return Application.parse(application), place
 
 
 def looks_key(feed: str) -> str:

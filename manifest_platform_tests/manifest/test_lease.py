@@ -8,6 +8,7 @@ import pytest
 
 from manifest_platform.manifest import (
     Abandoned,
+    Application,
     ClaimLost,
     ConditionFailed,
     Failure,
@@ -366,11 +367,11 @@ def test_a_completion_goes_through_whatever_was_added_to_the_item_meanwhile(worl
 
 
 def test_leases_of_a_dead_run_are_ended_and_no_others(world: World) -> None:
-    dead = [lease(world.of), lease(world.of, SHRED)]
+    dead = [lease(world.of), lease(world.of, SHRED), world.of.hold(Application("merge"), "0", "test", HOUR)]
     for one in dead:
         kill(one)
     assert world.rival.end_leases("run-second") == 0
-    assert world.rival.end_leases("run-first") == 2
+    assert world.rival.end_leases("run-first") == 3
     assert world.rival.end_leases("run-first") == 0
     with lease(world.rival) as held:
         assert held.token == dead[0].token + 1
