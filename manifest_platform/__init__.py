@@ -9,7 +9,8 @@ Layers, top to bottom; each imports only from those below it:
     stores                        the manifest store that is configured
     config                        the one typed configuration
     landing, shred, warehouse     the work itself; independent of each other (and `spark`, the session)
-    listing, storage, identity    what shredded data looks like; local paths and s3:// alike; who works
+    listing, column_types         what shredded data looks like
+    storage, identity             local paths and s3:// alike; who works
     manifest                      the control plane: records, items, leases, order
 """
 

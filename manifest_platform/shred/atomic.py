@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
+from manifest_platform.column_types import arrow_type
 from manifest_platform.shred.enriched import EVENTS, FIELDS, Field
-from manifest_platform.shred.parquet import arrow_type, max_length
+from manifest_platform.shred.parquet import max_length
 
 pc: Any = pyarrow.compute  # its functions come into being at run time, unknown to type checkers
 

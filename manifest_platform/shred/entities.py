@@ -23,11 +23,12 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute
 
+from manifest_platform.column_types import arrow_type
 from manifest_platform.shred.atomic import Lines, Reason
 from manifest_platform.shred.columns import HIERARCHY, SchemaError
 from manifest_platform.shred.enriched import EVENTS_TABLE, FIELDS, POSITION
 from manifest_platform.shred.iglu import EntityTable, Resolver, SchemaKey, UnknownSchema
-from manifest_platform.shred.parquet import arrow_type, max_length
+from manifest_platform.shred.parquet import max_length
 
 pc: Any = pyarrow.compute  # its functions come into being at run time, unknown to type checkers
 

@@ -1,4 +1,4 @@
-"""Column types as Arrow types, and Parquet files by URI.
+"""Columns as Arrow schemas, and Parquet files by URI.
 
 Belongs here: what every shredder needs to turn columns into files. What the rows mean does not.
 """
@@ -6,34 +6,14 @@ Belongs here: what every shredder needs to turn columns into files. What the row
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from manifest_platform import storage
+from manifest_platform.column_types import arrow_type
 from manifest_platform.listing import Column
-
-_SIMPLE = {
-    "boolean": pa.bool_(),
-    "integer": pa.int32(),
-    "bigint": pa.int64(),
-    "double": pa.float64(),
-    "timestamp": pa.timestamp("us"),
-    "date": pa.date32(),
-    "json": pa.string(),
-}
-
-
-def arrow_type(type_: str) -> pa.DataType:
-    """The Arrow (and so Parquet) type of a column type."""
-    if type_.startswith("string"):
-        return pa.string()
-    decimal = re.fullmatch(r"decimal\((\d+),(\d+)\)", type_)
-    if decimal:
-        return pa.decimal128(int(decimal[1]), int(decimal[2]))
-    return _SIMPLE[type_]
 
 
 def max_length(type_: str) -> int | None:

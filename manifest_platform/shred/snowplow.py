@@ -238,7 +238,8 @@ def _shred_piece(piece: Piece, resolver: Resolver) -> Iterator[tuple[int, Shredd
         yield len(data), shredded
 
 
-def _time_column(table: str) -> str:
+def time_column(table: str) -> str:
+    """The column with the collector's time, by which a table's rows are put under dates."""
     return "collector_tstamp" if table == EVENTS_TABLE else "root_tstamp"
 
 
@@ -250,7 +251,7 @@ def _by_date(name: str, table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
     if name == BAD_TABLE:
         yield BAD_DATE, table
         return
-    dates = table[_time_column(name)].cast(pa.date32()).cast(pa.int32()).to_numpy()
+    dates = table[time_column(name)].cast(pa.date32()).cast(pa.int32()).to_numpy()
     if dates.min() != dates.max():
         order = np.argsort(dates, kind="stable")
         table, dates = table.take(order), dates[order]
@@ -280,7 +281,7 @@ def _times(name: str, rows: pa.Table) -> tuple[str | None, str | None]:
 
     if name == BAD_TABLE:
         return None, None
-    times = call_function("min_max", [rows[_time_column(name)]]).as_py()
+    times = call_function("min_max", [rows[time_column(name)]]).as_py()
     return _iso(times["min"]), _iso(times["max"])
 
 

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from manifest_platform import failpoints
+from manifest_platform.column_types import widened
 from manifest_platform.listing import Column, Listing, Table
 from manifest_platform.warehouse.dialect import Dialect, Source
 from manifest_platform.warehouse.errors import (
@@ -31,7 +32,6 @@ from manifest_platform.warehouse.errors import (
     Unclear,
     UnsupportedMode,
 )
-from manifest_platform.warehouse.widening import widened
 
 CONTROL_SCHEMA = "manifest_platform"
 LOAD_TIME = Column("load_tstamp", "timestamp")

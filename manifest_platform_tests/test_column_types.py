@@ -1,6 +1,6 @@
 import pytest
 
-from manifest_platform.warehouse.widening import widened
+from manifest_platform.column_types import widened
 
 
 @pytest.mark.parametrize(

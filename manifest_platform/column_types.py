@@ -1,0 +1,116 @@
+"""The types of columns: which holds what another holds, and what each is in Arrow (and so in Parquet).
+
+Belongs here: the rules on types that writing, merging and loading share. What the columns mean does not.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MAX_DECIMAL_DIGITS = 38
+_DOUBLE_HOLDS = frozenset({"integer"})  # a double has 53 bits: every int32 fits, not every int64, no decimal
+_DIGITS = {"integer": 10, "bigint": 19}
+
+
+def widened(have: str, want: str) -> str | None:
+    """The narrowest logical type that holds every value of both types unchanged; None where there is none.
+
+    Lossless widenings are integer to bigint, integers to a decimal with room for them, integer to double, decimal to a
+    larger decimal, `string(n)` to a longer or unlimited string. Whatever else differs changes what a value means.
+    """
+    if have == want:
+        return have
+    kinds = {_kind(have), _kind(want)}
+    if kinds == {"string"}:
+        return _longer_string(have, want)
+    if kinds <= {"integer", "bigint"}:
+        return "bigint"
+    if kinds <= {"integer", "bigint", "decimal"}:
+        return _larger_decimal(have, want)
+    if "double" in kinds and kinds - {"double"} <= _DOUBLE_HOLDS:
+        return "double"
+    return None
+
+
+def arrow_type(type_: str) -> pa.DataType:
+    """The Arrow (and so Parquet) type of a column type."""
+    import pyarrow as pa
+
+    if type_.startswith("string"):
+        return pa.string()
+    decimal = re.fullmatch(r"decimal\((\d+),(\d+)\)", type_)
+    if decimal:
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    return _simple()[type_]
+
+
+def widened_arrow(have: pa.DataType, want: pa.DataType) -> pa.DataType | None:
+    """The narrowest Arrow type that holds every value of both types unchanged, by the rules of `widened`."""
+    import pyarrow as pa
+
+    if have == want or want == pa.null():
+        return have
+    if have == pa.null():
+        return want
+    names = _column_type(have), _column_type(want)
+    if names[0] is None or names[1] is None:
+        return None
+    wide = widened(names[0], names[1])
+    return arrow_type(wide) if wide else None
+
+
+def _column_type(type_: pa.DataType) -> str | None:
+    """The narrowest column type that holds all values of an Arrow type; None where there is none."""
+    import pyarrow as pa
+
+    if pa.types.is_decimal128(type_):
+        return f"decimal({type_.precision},{type_.scale})" if type_.scale >= 0 else None
+    narrow = {pa.int8(): "integer", pa.int16(): "integer", pa.uint8(): "integer", pa.uint16(): "integer"}
+    others = {pa.uint32(): "bigint", pa.float32(): "double", pa.string(): "string"}
+    return ({arrow: name for name, arrow in _simple().items()} | narrow | others).get(type_)
+
+
+@functools.cache
+def _simple() -> dict[str, pa.DataType]:
+    import pyarrow as pa
+
+    return {
+        "boolean": pa.bool_(),
+        "integer": pa.int32(),
+        "bigint": pa.int64(),
+        "double": pa.float64(),
+        "timestamp": pa.timestamp("us"),
+        "date": pa.date32(),
+        "json": pa.string(),
+    }
+
+
+def _kind(type_: str) -> str:
+    return type_.partition("(")[0]
+
+
+def _arguments(type_: str) -> list[int]:
+    return [int(digits) for digits in re.findall(r"\d+", type_)]
+
+
+def _longer_string(have: str, want: str) -> str:
+    if "string" in (have, want):
+        return "string"
+    return max(have, want, key=_arguments)
+
+
+def _larger_decimal(have: str, want: str) -> str | None:
+    def digits(type_: str) -> tuple[int, int]:
+        """Digits before and after the point."""
+        if type_ in _DIGITS:
+            return _DIGITS[type_], 0
+        precision, scale = _arguments(type_)
+        return precision - scale, scale
+
+    whole, fraction = (max(pair) for pair in zip(digits(have), digits(want), strict=True))
+    return f"decimal({whole + fraction},{fraction})" if whole + fraction <= _MAX_DECIMAL_DIGITS else None
