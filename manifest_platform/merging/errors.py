@@ -1,0 +1,33 @@
+"""What can keep small objects from being merged, told apart by what the caller must do next.
+
+PermanentFailure    trying again cannot help: the partition waits for a person
+PassingFailure      nothing is wrong with the objects, and a later try may succeed
+"""
+
+
+class MergeError(Exception):
+    """Anything that kept a merged object from being written; what was written of it is named by no row."""
+
+
+class PermanentFailure(MergeError):
+    """Trying again cannot help."""
+
+
+class MissingInput(PermanentFailure):
+    """An object that the ledger knows is not there."""
+
+
+class ChangedInput(PermanentFailure):
+    """An object is not what the ledger says that it is: its size, its rows or its times differ, or it is no Parquet file."""
+
+
+class SchemaConflict(PermanentFailure):
+    """A column has types of which neither holds the other without loss."""
+
+
+class WrongResult(PermanentFailure):
+    """What was to be written differs from what was read: a defect. Nothing of it may be used."""
+
+
+class PassingFailure(MergeError):
+    """A storage did not answer, or there was no room; a later try may succeed."""

@@ -1,0 +1,115 @@
+"""Objects of S3, brought to the local disk by one request each.
+
+Belongs here: the requests, and what their failures mean. Arrow's own client asks for an object's size before it gets it: two
+requests for each of many small objects.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pyarrow as pa
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+from urllib3.exceptions import HTTPError
+
+from manifest_platform.merging.errors import ChangedInput, PassingFailure, PermanentFailure
+from manifest_platform.merging.inputs import Input, hold_size, missing
+
+PIECE = 32 << 20
+"""Bytes that a request asks for at most: an object that is no larger costs one request."""
+
+MOST_BYTES = 256 << 20
+MOST_REQUESTS = 32
+"""What is under way at once, at most."""
+
+_ATTEMPTS, _TIMEOUT_S = 4, 20
+_PASSING = ("SlowDown", "RequestTimeout", "RequestTimeTooSkewed", "Throttling", "ThrottlingException", "ExpiredToken")
+
+
+def fetched(inputs: Sequence[Input], spool: Path) -> list[pa.Buffer]:
+    """Objects' bytes, all in one file of the directory `spool`; many requests at once, bounded by number and bytes.
+
+    Raises MissingInput, ChangedInput, PermanentFailure and PassingFailure.
+    """
+    starts = [0]
+    for found in inputs:
+        starts.append(starts[-1] + found.bytes)
+    file = spool / "inputs"
+    largest = max(1, min(PIECE, max(found.bytes for found in inputs)))
+    with file.open("wb") as target, ThreadPoolExecutor(max(1, min(MOST_REQUESTS, MOST_BYTES // largest))) as pool:
+        target.truncate(starts[-1])
+        fetch = _fetcher(target.fileno())
+        for _ in pool.map(lambda piece: fetch(*piece), _pieces(inputs, starts)):
+            pass
+    if not starts[-1]:
+        return [pa.py_buffer(b"") for _ in inputs]
+    with pa.memory_map(str(file)) as mapped:
+        whole = mapped.read_buffer()
+    return [whole.slice(start, found.bytes) for start, found in zip(starts, inputs, strict=False)]
+
+
+def _pieces(inputs: Sequence[Input], starts: Sequence[int]) -> Iterator[tuple[Input, int, int, int]]:
+    """What each request is to get: of an input, from where in it, how many bytes, and to where."""
+    for found, start in zip(inputs, starts, strict=False):
+        for offset in range(0, found.bytes, PIECE):
+            yield found, offset, min(PIECE, found.bytes - offset), start + offset
+
+
+def _fetcher(target: int) -> Callable[[Input, int, int, int], None]:
+    client = _client()
+
+    def fetch(input_: Input, offset: int, size: int, to: int) -> None:
+        try:
+            data, whole = _got(client, input_, offset, size)
+        except ClientError as error:
+            raise _refused(input_, error) from error
+        except NoCredentialsError as error:
+            raise PermanentFailure(f"{input_.uri} may not be read: {error}; set the AWS variables") from error
+        except (BotoCoreError, HTTPError, OSError) as error:
+            raise PassingFailure(f"{input_.uri} could not be read: {type(error).__name__}: {error}") from error
+        hold_size(input_, whole)
+        try:
+            os.pwrite(target, data, to)
+        except OSError as error:
+            raise PassingFailure(f"{input_.uri} could not be kept for merging: {error}; make room on the local disk") from error
+
+    return fetch
+
+
+def _client() -> Any:
+    retries: Any = {"mode": "standard", "total_max_attempts": _ATTEMPTS}
+    config = Config(max_pool_connections=MOST_REQUESTS, retries=retries, connect_timeout=_TIMEOUT_S, read_timeout=_TIMEOUT_S)
+    try:
+        return boto3.client("s3", config=config)
+    except (BotoCoreError, ValueError) as error:
+        raise PermanentFailure(f"no S3 client: {error}; check the AWS variables of the environment") from error
+
+
+def _got(client: Any, input_: Input, offset: int, size: int) -> tuple[bytes, int]:
+    """A part of an object, and the size of the whole."""
+    bucket, _, key = input_.uri.removeprefix("s3://").partition("/")
+    if size == input_.bytes:
+        answer = client.get_object(Bucket=bucket, Key=key)
+        data = answer["Body"].read() if answer["ContentLength"] == size else b""
+        return data, answer["ContentLength"]
+    answer = client.get_object(Bucket=bucket, Key=key, Range=f"bytes={offset}-{offset + size - 1}")
+    return answer["Body"].read(), int(answer["ContentRange"].rpartition("/")[2])
+
+
+def _refused(input_: Input, error: ClientError) -> Exception:
+    """What an error that S3 answers means."""
+    code = str(error.response.get("Error", {}).get("Code"))
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500)
+    if code in ("NoSuchKey", "404"):
+        return missing(input_)
+    if code == "InvalidRange":
+        return ChangedInput(f"{input_.uri} has less than the {input_.bytes} bytes known of it; bring it back as it was")
+    if status < 500 and code not in _PASSING:
+        return PermanentFailure(f"{input_.uri} may not be read: {error}; allow it, or correct the location")
+    return PassingFailure(f"{input_.uri} could not be read: {error}")

@@ -1,0 +1,265 @@
+"""What merging wrote and nothing needs any more: superseded merged objects, what dead attempts left, old versions.
+
+Belongs here: finding it and removing it. Never touched are small objects, whatever a committed range or a kept version names,
+what a running job may still commit, whatever is younger than the grace time, and all of a partition that is not switched.
+
+A version is kept as long as it is the newest one, and for the grace time after that: so long a reader may go on with the files
+that it found. Only the tables' own directories `merged` and `live` are listed, and only names that merging gives are judged.
+
+The order of looking is what makes this safe beside merges. Files come first, then the jobs that run, then ranges and versions:
+a listed file whose job does not run any more is named by now, or never will be. A rebuild, which is no job, excludes a removal
+by a lease.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import TypeVar
+from uuid import uuid4
+
+from manifest_platform import storage
+from manifest_platform.manifest import Application, Lease, Manifest
+from manifest_platform.manifest.store import MAX_WRITES, ConditionFailed, Delete
+from manifest_platform.merging import names
+from manifest_platform.merging.errors import PassingFailure
+from manifest_platform.merging.ledger import MergeLedger
+from manifest_platform.merging.state import LIVE, Partition, Range, Table, Version, version_key
+
+GRACE = timedelta(days=7)
+UPKEEP, PLACE = Application("upkeep"), "objects"
+"""The lease under which objects are removed, or written by something else than a job."""
+LEASE = timedelta(seconds=60)
+
+Dated = TypeVar("Dated", Range, Version)
+
+_DELETES_AT_ONCE = 1_000  # S3's limit
+_PART = re.compile(r"merged/dt=(\d{4}-\d\d-\d\d)/([^/]+)/part-(\d{19})-(\d{19})\.parquet")
+_MANIFEST = re.compile(r"merged/dt=(\d{4}-\d\d-\d\d)/manifest-(\d{19})-(\d+)\.json")
+_LIVE_MANIFEST = re.compile(r"live/dt=(\d{4}-\d\d-\d\d)/manifest-live-(\d{19})\.json")
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file under a table's location: its name from there on, its size, when it was written."""
+
+    name: str
+    bytes: int
+    written: datetime
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """What nothing needs of a table: merged objects, manifest files, versions in the manifest."""
+
+    table: str
+    location: str
+    objects: tuple[StoredFile, ...]
+    manifests: tuple[StoredFile, ...]
+    versions: tuple[Version, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Of the files."""
+        return sum(found.bytes for found in (*self.objects, *self.manifests))
+
+    def __bool__(self) -> bool:
+        return bool(self.objects or self.manifests or self.versions)
+
+
+@contextmanager
+def upkeep(ledger: MergeLedger, duration: timedelta = LEASE) -> Generator[Lease]:
+    """The lease of who removes objects, or writes some that no job stands for. Raises LeaseBusy."""
+    manifest = Manifest(ledger.store, ledger.dataset, {}, ledger.owner)
+    with manifest.hold(UPKEEP, PLACE, ledger.owner, duration) as lease:
+        yield lease
+
+
+def find(ledger: MergeLedger, output: str, now: datetime, grace: timedelta = GRACE) -> list[Garbage]:
+    """What nothing needs any more, by table; changes nothing. `output`: the URI under which merged objects lie.
+
+    A listing of each table, and some queries. Raises PassingFailure if the storage cannot be listed.
+    """
+    found = (_of_table(ledger, names.table_uri(output, table), table, now - grace) for table in ledger.tables())
+    return [garbage for garbage in found if garbage]
+
+
+def remove(ledger: MergeLedger, output: str, now: datetime, grace: timedelta = GRACE) -> Iterator[Garbage]:
+    """Removes what nothing needs any more, table by table; each is given once it is removed.
+
+    Ended early, it is repeated. Raises LeaseBusy while another removes or rebuilds, PassingFailure.
+    """
+    with upkeep(ledger) as lease:
+        for garbage in find(ledger, output, now, grace):
+            lease.check()
+            _forget(ledger, garbage.versions)
+            delete(garbage.location, [found.name for found in (*garbage.objects, *garbage.manifests)])
+            yield garbage
+
+
+# Finding
+
+
+def _of_table(ledger: MergeLedger, location: str, table: Table, before: datetime) -> Garbage:
+    files = [*stored_files(location, "merged"), *stored_files(location, "live")]
+    running = {job.id for job in ledger.running()}
+    partitions = {found.date: found for found in ledger.partitions(table.key)}
+    ranges = _by_date(ledger.ranges(table.key))
+    stale, kept = _versions(partitions, _by_date(ledger.versions(table.key)), before)
+    look = _Look(location, before, running, partitions, ranges, kept)
+    old = [file for file in files if file.written <= before]
+    return Garbage(
+        table.key,
+        location,
+        tuple(file for file in old if look.needs_no_part(file)),
+        tuple(file for file in old if look.needs_no_manifest(file)),
+        tuple(stale),
+    )
+
+
+def _by_date(found: Iterable[Dated]) -> dict[date, list[Dated]]:
+    by_date: dict[date, list[Dated]] = {}
+    for one in found:
+        by_date.setdefault(one.date, []).append(one)
+    return by_date
+
+
+def _versions(
+    partitions: dict[date, Partition], versions: dict[date, list[Version]], before: datetime
+) -> tuple[list[Version], dict[date, list[Version]]]:
+    """The versions that nobody reads any more, and those that are kept: a version ends when the next one is made."""
+    stale: list[Version] = []
+    kept: dict[date, list[Version]] = {}
+    for day, found in versions.items():
+        partition = partitions.get(day)
+        shown = (partition.published_newest, partition.published) if partition else None
+        ended = {id(one): after.created <= before for one, after in pairwise(found)}
+        for one in found:
+            over = ended.get(id(one), False) and (one.version, one.generation) != shown
+            (stale if over else kept.setdefault(day, [])).append(one)
+    return stale, kept
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What the manifest says of a table's files."""
+
+    location: str
+    before: datetime
+    running: set[str]
+    partitions: dict[date, Partition]
+    ranges: dict[date, list[Range]]
+    versions: dict[date, list[Version]]
+
+    def needs_no_part(self, file: StoredFile) -> bool:
+        """Whether it is a merged object that nothing names, nor ever will."""
+        match = _PART.fullmatch(file.name)
+        if not match:
+            return False
+        day, attempt, lower = date.fromisoformat(match[1]), match[2], int(match[3])
+        if attempt in self.running or not self._is_settled(day):
+            return False
+        ranges = self.ranges.get(day, ())
+        uris = {one.uri for one in ranges} | {one.uri for version in self.versions.get(day, ()) for one in version.files}
+        if _path(f"{self.location}/{file.name}") in map(_path, uris):
+            return False
+        return all(one.update_time <= self.before for one in ranges if one.lower <= lower < one.upper)
+
+    def needs_no_manifest(self, file: StoredFile) -> bool:
+        """Whether it is a manifest file of what readers do not see any more, and did not within the grace time."""
+        if match := _MANIFEST.fullmatch(file.name):
+            day, told = date.fromisoformat(match[1]), (int(match[3]), int(match[2]))
+        elif match := _LIVE_MANIFEST.fullmatch(file.name):
+            day, told = date.fromisoformat(match[1]), (0, int(match[2]))
+        else:
+            return False
+        partition, kept = self.partitions.get(day), self.versions.get(day, ())
+        if partition is None:
+            return True
+        shown = (partition.published if partition.current > LIVE else 0, partition.published_newest)
+        if told >= shown:  # a publication may be about to name it
+            return False
+        if not told[0]:  # live objects were shown until there was a merged version, long ago
+            return any(one.created <= self.before for one in kept)
+        return told not in [(one.generation, one.version) for one in kept]
+
+    def _is_settled(self, day: date) -> bool:
+        """Whether readers of a partition get merged objects; one that is gone has left what nobody reads."""
+        partition = self.partitions.get(day)
+        return partition is None or partition.switched
+
+
+def _path(uri: str) -> str:
+    return storage.filesystem(uri)[1]
+
+
+def stored_files(location: str, folder: str = "") -> Iterator[StoredFile]:
+    """The files under a location, or a folder of it; none where it does not exist. Raises PassingFailure."""
+    from pyarrow.fs import FileSelector, FileType
+
+    system, path = storage.filesystem(location)
+    try:
+        found = system.get_file_info(FileSelector(f"{path}/{folder}".rstrip("/"), recursive=True, allow_not_found=True))
+    except OSError as error:
+        raise PassingFailure(f"{location}/{folder} cannot be listed: {error}") from error
+    for one in found:
+        if one.type == FileType.File and one.mtime:
+            yield StoredFile(one.path[len(path) + 1 :], one.size or 0, one.mtime)
+
+
+# Removing
+
+
+def _forget(ledger: MergeLedger, versions: Sequence[Version]) -> None:
+    """Removes versions from the manifest; they were written once. One that is gone already went with its table."""
+    for start in range(0, len(versions), MAX_WRITES):
+        deletes = [Delete(version_key(one), 1) for one in versions[start : start + MAX_WRITES]]
+        try:
+            ledger.store.transact(ledger.dataset, deletes, str(uuid4()))
+        except ConditionFailed:
+            continue
+
+
+def delete(location: str, names_: Sequence[str]) -> None:
+    """Removes files of a location by name; those that are gone are no error. Raises PassingFailure.
+
+    Of directories nothing is left: neither empty local ones, nor objects in S3 that stand for some.
+    """
+    if storage.is_local(location):
+        _delete_local(storage.local_path(location), names_)
+    else:
+        _delete_in_s3(location, names_)
+
+
+def _delete_local(root: Path, names_: Sequence[str]) -> None:
+    try:
+        for name in names_:
+            (root / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise PassingFailure(f"{error.filename} cannot be removed: {error}") from error
+    folders = {parent for name in names_ for parent in (root / name).parents if parent.is_relative_to(root)}
+    for folder in sorted(folders, reverse=True):
+        with suppress(OSError):  # it holds what is needed
+            folder.rmdir()
+
+
+def _delete_in_s3(location: str, names_: Sequence[str]) -> None:
+    """By batches: Arrow would ask once for each object, and write one for each directory that is empty then."""
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    bucket, _, prefix = location.removeprefix("s3://").partition("/")
+    client = boto3.Session().client("s3")
+    for start in range(0, len(names_), _DELETES_AT_ONCE):
+        keys = [{"Key": f"{prefix}/{name}" if prefix else name} for name in names_[start : start + _DELETES_AT_ONCE]]
+        try:
+            answer = client.delete_objects(Bucket=bucket, Delete={"Objects": keys, "Quiet": True})
+        except (BotoCoreError, ClientError) as error:
+            raise PassingFailure(f"{location}: {len(keys):,} objects cannot be removed: {error}") from error
+        for failed in answer.get("Errors", []):
+            raise PassingFailure(f"s3://{bucket}/{failed['Key']} cannot be removed: {failed['Code']}: {failed['Message']}")

@@ -1,0 +1,568 @@
+"""Many Parquet files to one, in the order of time, checked before anybody can use it.
+
+Belongs here: the merge of one range from its objects to its object. What is merged with what was planned before; what becomes
+of the result is decided by who asked.
+
+The rows are read, ordered and written once. Row groups that are large, in order and apart in time from all others are copied
+byte for byte instead. Memory is bounded by a few row groups, whatever the inputs are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
+
+from manifest_platform import storage
+from manifest_platform.merging import names
+from manifest_platform.merging.errors import ChangedInput, PassingFailure, SchemaConflict, WrongResult
+from manifest_platform.merging.inputs import File, Input, opened
+from manifest_platform.merging.plan import PlannedRange
+from manifest_platform.merging.rowgroups import Assembly, Footer, NotParquet, read_footer
+from manifest_platform.merging.schemas import fitted, unified
+from manifest_platform.merging.sorting import LAST, Array, Bounds, Group, Piece, Sorter
+from manifest_platform.merging.state import Table
+
+pc: Any = pyarrow.compute  # its functions come into being at run time, unknown to type checkers
+
+FIRST = int(np.iinfo(np.int64).min)
+
+_MIB = 1 << 20
+_UPLOAD = 32 * _MIB  # bytes of a part of an upload
+_SAMPLES = 8  # inputs whose footers are asked how much values repeat
+_TELLING_ROWS = 2_000  # of an input, from which on that says something
+_REPEATED = 0.9  # the size of texts, by what they would be without a dictionary, up to which they repeat much
+_WRAP = 1 << 64  # sums are compared in 64 bits
+_MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_UNITS = {"ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+_INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+_EPOCH = datetime(1970, 1, 1)  # naive, as the UTC times of our files are
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to merge.
+
+    `group_bytes`, `group_rows`: how large a row group gets, in Arrow data and in rows. `held_bytes`: how much Arrow data may
+    wait for its order in memory, before it is put on the local disk. `copied_bytes`: row groups that have this size at least,
+    encoded but not compressed, are copied where they can be. `threads`: cores to use. `spool`: a local directory for what
+    does not fit into memory; None: the system's own.
+    """
+
+    group_bytes: int = 64 * _MIB
+    group_rows: int = 1 << 20
+    held_bytes: int = 256 * _MIB
+    copied_bytes: int = 8 * _MIB
+    threads: int = 2
+    spool: str | None = None
+
+
+@dataclass(frozen=True)
+class MergeTask:
+    """The range (lower, upper] of a table's partition: the objects to merge, by id, and the object to write.
+
+    Where a range is extended, its object is the first of the inputs. `time_column`: what rows are ordered by, a timestamp or a
+    date; without one they keep the order of the inputs.
+    """
+
+    table: str
+    date: date
+    lower: int
+    upper: int
+    inputs: tuple[Input, ...]
+    output: str
+    time_column: str | None = None
+
+    @classmethod
+    def of(cls, planned: PlannedRange, table: Table, day: date, output: str, attempt: str) -> MergeTask:
+        """What writes a planned range under the location `output`, as this attempt."""
+        objects = [*((planned.extends,) if planned.extends else ()), *planned.objects]
+        return cls(
+            table.name,
+            day,
+            planned.lower,
+            planned.upper,
+            tuple(Input(found.uri, found.rows, found.bytes, found.min_time, found.max_time) for found in objects),
+            names.part_uri(output, table, day, attempt, planned.lower, planned.upper),
+            table.time_column,
+        )
+
+    @property
+    def bytes(self) -> int:
+        """What is read."""
+        return sum(found.bytes for found in self.inputs)
+
+    def __str__(self) -> str:
+        return f"{self.table} of {self.date}, range ({self.lower}, {self.upper}]"
+
+
+@dataclass(frozen=True)
+class Merged:
+    """A range's object as it was written and checked.
+
+    Times are ISO 8601 in UTC, None where no row has one. `copied_rows` are those of row groups that were copied as they were;
+    `spilled_bytes` what had to go through the local disk.
+    """
+
+    table: str
+    date: date
+    lower: int
+    upper: int
+    uri: str
+    rows: int
+    bytes: int
+    min_time: str | None
+    max_time: str | None
+    sha256: str
+    bytes_in: int
+    copied_rows: int
+    spilled_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """A row group of an input. `least`, `most`: bounds of its keys; `place`: its own among all, in the inputs' order."""
+
+    place: int
+    file: File
+    group: int
+    least: int
+    most: int
+
+    @property
+    def bytes(self) -> int:
+        """Its size, encoded but not compressed."""
+        return self.file.metadata.row_group(self.group).total_byte_size
+
+
+@dataclass
+class _Tally:
+    """What no order changes: how many rows; of each column the nulls and a sum; the first and the last key of any."""
+
+    nulls: Array
+    sums: Array
+    rows: int = 0
+    least: int = LAST
+    most: int = FIRST
+
+    def add(self, other: _Tally) -> None:
+        self.rows += other.rows
+        self.nulls = self.nulls + other.nulls
+        self.sums = self.sums + other.sums
+        self.least, self.most = min(self.least, other.least), max(self.most, other.most)
+
+
+def merge(task: MergeTask, options: Options | None = None) -> Merged:
+    """Writes the rows of a range's objects as one Parquet file, in the order of time, and checks it.
+
+    Rows of one time keep the order of the inputs; those without a time come last. Columns are those of all inputs, by name:
+    types are widened where nothing is lost, and what a file lacks is null. Before the file is finished its rows, times, nulls
+    and sums are compared with the inputs', and these with what the ledger says of them.
+
+    Raises MissingInput, ChangedInput, SchemaConflict, WrongResult and PermanentFailure, where trying again cannot help, and
+    PassingFailure. What was written then is named by nobody.
+    """
+    options = options or Options()
+    began = time.perf_counter()
+    with (
+        tempfile.TemporaryDirectory(prefix="merge-", dir=options.spool) as spool,
+        ThreadPoolExecutor(options.threads) as pool,
+    ):
+        merging = _Merge(task, options, Path(spool), pool)
+        size, sha256 = merging.write()
+        return merging.merged(size, sha256, time.perf_counter() - began)
+
+
+class _Merge:
+    """One merge: its inputs at hand, their common schema, and the tallies of what was read and what was written."""
+
+    def __init__(self, task: MergeTask, options: Options, spool: Path, pool: Executor):
+        self._task, self._options, self._spool, self._pool = task, options, spool, pool
+        self._files = opened(task.inputs, spool, pool)
+        self._schema = unified(task.table, ((file.input.uri, file.schema) for file in self._files))
+        self._time = _time_type(task, self._schema)
+        self._like = read_footer(_encoded(self._schema.empty_table(), task.time_column))
+        self._footers: dict[int, Footer] = {}
+        self._few, self._many = self._repeated()
+        self._inner = pa.schema([_with_dictionary(column) if column.name in self._few else column for column in self._schema])
+        self._read, self._written = self._no_tally(), self._no_tally()
+        self._copied = self._spilled = 0
+
+    def write(self) -> tuple[int, str]:
+        """Writes the file, and returns its size and SHA-256."""
+        steps = _steps(self._units(), self._may_be_copied)
+        digest = hashlib.sha256()
+        try:
+            with _stream(self._task.output) as stream:
+
+                def write(data: Any) -> None:
+                    stream.write(data)
+                    digest.update(data)
+
+                assembly = Assembly(write, self._like)
+                for step in steps:
+                    if isinstance(step, _Unit):
+                        self._copy(step, assembly)
+                    else:
+                        self._rewrite(step, assembly)
+                self._hold(assembly.footer)
+                return assembly.finish(), digest.hexdigest()
+        except OSError as error:
+            raise PassingFailure(f"{self._task}: {self._task.output} could not be written: {error}") from error
+
+    def merged(self, size: int, sha256: str, seconds: float) -> Merged:
+        """The result in words."""
+        task, written = self._task, self._written
+        first, last = (_iso(key, self._time) for key in (written.least, written.most))
+        return Merged(
+            task.table,
+            task.date,
+            task.lower,
+            task.upper,
+            task.output,
+            written.rows,
+            size,
+            first,
+            last,
+            sha256,
+            task.bytes,
+            self._copied,
+            self._spilled,
+            seconds,
+        )
+
+    def _units(self) -> list[_Unit]:
+        """All row groups with rows, by what their first row can be."""
+        units: list[_Unit] = []
+        for file in self._files:
+            column = self._time_place(file)
+            for number in range(file.metadata.num_row_groups):
+                group = file.metadata.row_group(number)
+                if group.num_rows:
+                    place = len(units)
+                    least, most = (place, place) if self._time is None else _key_bounds(group, column)
+                    units.append(_Unit(place, file, number, least, most))
+        return sorted(units, key=lambda unit: (unit.least, unit.place))
+
+    def _time_place(self, file: File) -> int | None:
+        """The place of the time column among a file's columns; None where it has none, -1 where its statistics are no keys."""
+        name = self._task.time_column
+        place = file.schema.get_field_index(name) if name else -1
+        if place < 0:
+            return None
+        leaf = next(leaf for leaf in range(file.metadata.num_columns) if file.metadata.schema.column(leaf).path == name)
+        kind, unit = file.schema.field(place).type, json.loads(file.metadata.schema.column(leaf).logical_type.to_json())
+        same = unit.get("timeUnit") == _UNITS.get(kind.unit) if pa.types.is_timestamp(kind) else unit.get("Type") == "Date"
+        return leaf if same and kind == self._time else -1
+
+    def _repeated(self) -> tuple[list[str], set[str]]:
+        """Columns of texts that repeat much, and columns whose values do not repeat at all, by the footers of some inputs.
+
+        The former keep the dictionaries that they have, which spares most of the work on texts; for the latter none is tried.
+        """
+        large = [file for file in self._files if file.metadata.num_row_groups and file.metadata.num_rows >= _TELLING_ROWS]
+        shares: dict[str, list[tuple[float, bool]]] = {}
+        for file in large[:: max(1, len(large) // _SAMPLES)][:_SAMPLES]:
+            try:
+                found = self._footer(file).shares(0)
+            except NotParquet:
+                continue
+            for name, share in found.items():
+                shares.setdefault(name, []).append(share)
+        texts = {column.name for column in self._schema if pa.types.is_string(column.type)}
+        few = [name for name, found in shares.items() if name in texts and max(found)[0] <= _REPEATED and min(found)[1]]
+        return few, {name for name, found in shares.items() if min(found)[0] > 1}
+
+    def _may_be_copied(self, unit: _Unit) -> bool:
+        """Whether a row group can be taken over as it is: large, of the same form, and in order."""
+        if unit.bytes < self._options.copied_bytes:
+            return False
+        try:
+            footer = self._footer(unit.file)
+            footer.extents(unit.group, len(unit.file.data))
+        except NotParquet:  # others could read it, so that its rows can be had; it is only not as simple as it must be
+            return False
+        if footer.form != self._like.form or footer.nulls(unit.group) is None:
+            return False
+        if self._time is None:
+            return True
+        keys = self._keys(self._decoded(unit, [str(self._task.time_column)]), unit)
+        return _in_order(keys)
+
+    def _footer(self, file: File) -> Footer:
+        if file.place not in self._footers:
+            self._footers[file.place] = read_footer(file.data)
+        return self._footers[file.place]
+
+    def _copy(self, unit: _Unit, assembly: Assembly) -> None:
+        footer = self._footer(unit.file)
+        assembly.add(unit.file.data, footer, unit.group)
+        tally = self._no_tally()
+        tally.rows = unit.file.metadata.row_group(unit.group).num_rows
+        tally.nulls = np.array(footer.nulls(unit.group))
+        if self._time is not None:
+            tally.least, tally.most = _ends(self._keys(self._decoded(unit, [str(self._task.time_column)]), unit))
+        self._read.add(tally)
+        self._written.add(tally)
+        self._copied += tally.rows
+
+    def _rewrite(self, units: Sequence[_Unit], assembly: Assembly) -> None:
+        options = self._options
+        for encoded, tally in _ahead(self._pool, self._encode, self._groups(units), options.threads):
+            footer = read_footer(encoded)
+            for number in range(len(footer.groups)):
+                assembly.add(encoded, footer, number)
+            self._written.add(tally)
+
+    def _groups(self, units: Sequence[_Unit]) -> Iterator[Group]:
+        """The rows of units in order, in row groups."""
+        options = self._options
+        sorter = Sorter(
+            Bounds(options.group_bytes, options.group_rows, options.held_bytes),
+            Path(tempfile.mkdtemp(dir=self._spool)),
+        )
+        most = max(1, min(4 * options.threads, options.group_bytes // max(1, *(unit.bytes for unit in units))))
+        following = [*(unit.least for unit in units[1:]), LAST]
+        for (piece, tally), least in zip(_ahead(self._pool, self._piece, units, most), following, strict=True):
+            self._read.add(tally)
+            yield from sorter.add(piece, least)
+        yield from sorter.finish()
+        self._spilled += sorter.spilled
+
+    def _piece(self, unit: _Unit) -> tuple[Piece, _Tally]:
+        """The rows of a unit in order, and their tally."""
+        rows = fitted(self._decoded(unit, encoded=self._few), self._inner)
+        keys = self._keys(rows, unit)
+        tally = self._tally(rows, keys)
+        if not _in_order(keys):
+            order = np.argsort(keys, kind="stable")
+            rows, keys = rows.take(pa.array(order)), keys[order]
+        return Piece(unit.place, rows, keys, rows.nbytes), tally
+
+    def _encode(self, group: Group) -> tuple[pa.Buffer, _Tally]:
+        rows = group.rows()
+        tried = [column.name for column in self._schema if column.name not in self._many]
+        return _encoded(rows, self._task.time_column, tried), self._tally(rows, group.keys)
+
+    def _decoded(self, unit: _Unit, columns: list[str] | None = None, encoded: Sequence[str] = ()) -> pa.Table:
+        try:
+            return unit.file.reader(encoded).read_row_group(unit.group, columns=columns, use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            uri = unit.file.input.uri
+            raise ChangedInput(f"row group {unit.group} of {uri} cannot be read: {error}; bring it back as it was") from error
+
+    def _keys(self, rows: pa.Table, unit: _Unit) -> Array:
+        """What rows of a unit are ordered by: their times, or where there are none the place of the unit."""
+        if self._time is None:
+            return np.full(rows.num_rows, unit.place, np.int64)
+        place = rows.schema.get_field_index(str(self._task.time_column))
+        if place < 0:
+            return np.full(rows.num_rows, LAST, np.int64)
+        column = rows.column(place)
+        number = pa.int32() if pa.types.is_date32(self._time) else pa.int64()
+        keys = column.cast(number).cast(pa.int64()).fill_null(LAST).to_numpy()
+        self._hold_times(keys, unit)
+        return keys
+
+    def _hold_times(self, keys: Array, unit: _Unit) -> None:
+        """Raises ChangedInput where the keys are not those that the file's footer, or the ledger, promises."""
+        input_ = unit.file.input
+        if len(keys) and not unit.least <= int(keys.min()) <= int(keys.max()) <= unit.most:
+            raise ChangedInput(f"{input_.uri}: row group {unit.group} has other times than its footer says; write it anew")
+        known = input_.times()
+        least, most = _ends(keys)
+        if known and least <= most:
+            first, last = (_to_microseconds(key, self._time) for key in (least, most))
+            if not known[0] <= first <= last <= known[1]:
+                raise ChangedInput(
+                    f"{input_.uri} has times from {_iso(least, self._time)} to {_iso(most, self._time)}, and "
+                    f"{input_.min_time} to {input_.max_time} are known of it; bring it back as it was"
+                )
+
+    def _no_tally(self) -> _Tally:
+        return _Tally(np.zeros(len(self._schema), np.int64), np.zeros(len(self._schema), np.uint64))
+
+    def _tally(self, rows: pa.Table, keys: Array) -> _Tally:
+        nulls = np.array([column.null_count for column in rows.columns], np.int64)
+        sums = np.array([_sum(column) for column in rows.columns], np.uint64)
+        least, most = _ends(keys) if self._time is not None else (LAST, FIRST)
+        return _Tally(nulls, sums, rows.num_rows, least, most)
+
+    def _hold(self, footer: Footer) -> None:
+        """Raises WrongResult where what is to be finished is not what was read."""
+        read, written = self._read, self._written
+        expected = sum(found.rows for found in self._task.inputs)
+        if not expected == read.rows == written.rows == footer.rows:
+            raise self._wrong(f"{expected} rows are known, {read.rows} were read, {written.rows} written, {footer.rows} noted")
+        if (read.least, read.most) != (written.least, written.most):
+            raise self._wrong("the first or the last time differs")
+        for place, column in enumerate(self._schema):
+            if read.nulls[place] != written.nulls[place] or read.sums[place] != written.sums[place]:
+                raise self._wrong(f"the nulls or the sum of column {column.name} differ")
+        if not any(pa.types.is_nested(column.type) for column in self._schema) and self._noted_nulls(footer) != list(
+            read.nulls
+        ):
+            raise self._wrong("the nulls of a column are not those that its footer notes")
+
+    def _noted_nulls(self, footer: Footer) -> list[int] | None:
+        noted = [0] * len(self._schema)
+        for number in range(len(footer.groups)):
+            nulls = footer.nulls(number)
+            if nulls is None:
+                return None
+            noted = [one + more for one, more in zip(noted, nulls, strict=True)]
+        return noted
+
+    def _wrong(self, what: str) -> WrongResult:
+        return WrongResult(f"{self._task}: {what}; nothing of it is used. Keep the inputs and report it: this is a defect")
+
+
+def _steps(units: Sequence[_Unit], may_be_copied: Callable[[_Unit], bool]) -> list[_Unit | list[_Unit]]:
+    """Units in the order in which they are written: one that is copied, or several whose rows are put in order together.
+
+    A unit can be copied if all rows of those before it come before its own, and its own before those of all that follow.
+    """
+    steps: list[_Unit | list[_Unit]] = []
+    before = (FIRST, -1)  # the last key so far, and the place of its unit
+    for number, unit in enumerate(units):
+        after = units[number + 1] if number + 1 < len(units) else None
+        apart = before < (unit.least, unit.place) and (after is None or (unit.most, unit.place) < (after.least, after.place))
+        before = max(before, (unit.most, unit.place))
+        if apart and may_be_copied(unit):
+            steps.append(unit)
+        elif steps and isinstance(steps[-1], list):
+            steps[-1].append(unit)
+        else:
+            steps.append([unit])
+    return steps
+
+
+def _ahead(pool: Executor, work: Callable[[Item], Result], items: Iterable[Item], most: int) -> Iterator[Result]:
+    """The results of work on items, in their order; so many at once, at most."""
+    waiting: deque[Future[Result]] = deque()
+    for item in items:
+        waiting.append(pool.submit(work, item))
+        if len(waiting) >= most:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def _with_dictionary(column: pa.Field) -> pa.Field:
+    return pa.field(column.name, pa.dictionary(pa.int32(), column.type), column.nullable)
+
+
+def _encoded(rows: pa.Table, time_column: str | None, tried: list[str] | None = None) -> pa.Buffer:
+    """Rows as a Parquet file of one row group (zstd). `tried`: columns for which dictionaries are tried; None: all."""
+    order = [pq.SortingColumn(rows.schema.get_field_index(time_column))] if time_column else None
+    sink = pa.BufferOutputStream()
+    dictionaries: Any = True if tried is None else tried
+    size = max(1, rows.num_rows)
+    pq.write_table(rows, sink, compression="zstd", row_group_size=size, sorting_columns=order, use_dictionary=dictionaries)
+    return sink.getvalue()
+
+
+def _stream(uri: str) -> Any:
+    """A new file, written from its beginning to its end; in S3 in parts of equal size."""
+    system, path = storage.filesystem(uri)
+    if storage.is_local(uri):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return system.open_output_stream(path, compression=None)
+    return system.open_output_stream(path, compression=None, buffer_size=_UPLOAD)
+
+
+def _time_type(task: MergeTask, schema: pa.Schema) -> pa.DataType | None:
+    """The type of the time column; None where there is none to order by."""
+    if task.time_column is None:
+        return None
+    place = schema.get_field_index(task.time_column)
+    if place < 0:
+        raise SchemaConflict(f"table {task.table}: no object has the time column {task.time_column}; correct its configuration")
+    kind = schema.field(place).type
+    if not (pa.types.is_timestamp(kind) or pa.types.is_date32(kind)):
+        raise SchemaConflict(
+            f"table {task.table}, column {task.time_column}: rows are ordered by a timestamp or a date, and it is {kind} in "
+            f"{task.inputs[0].uri}; correct the table's configuration"
+        )
+    return kind
+
+
+def _key_bounds(group: pq.RowGroupMetaData, column: int | None) -> tuple[int, int]:
+    """Bounds of the keys of a row group by its statistics: the widest where these say nothing."""
+    if column is None:
+        return LAST, LAST
+    statistics = group.column(column).statistics if column >= 0 else None
+    if statistics is None:
+        return FIRST, LAST
+    if statistics.has_null_count and statistics.null_count == group.num_rows:
+        return LAST, LAST
+    if not statistics.has_min_max:
+        return FIRST, LAST
+    full = statistics.has_null_count and not statistics.null_count
+    return statistics.min_raw, statistics.max_raw if full else LAST
+
+
+def _in_order(keys: Array) -> bool:
+    return bool(np.all(keys[1:] >= keys[:-1]))
+
+
+def _ends(keys: Array) -> tuple[int, int]:
+    """The first and the last key of rows that have a time; the first is behind the last where none has."""
+    timed = keys[keys != LAST]
+    return (int(timed.min()), int(timed.max())) if len(timed) else (LAST, FIRST)
+
+
+def _sum(column: pa.ChunkedArray) -> int:
+    """A number that depends on a column's values, and not on their order: a sum, of texts that of their lengths."""
+    if column.null_count == len(column):
+        return 0
+    kind = column.type
+    if isinstance(kind, pa.DictionaryType):
+        lengths = [pc.sum(pc.binary_length(chunk.dictionary).take(chunk.indices)).as_py() for chunk in column.chunks]
+        return sum(length for length in lengths if length is not None) % _WRAP
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        total = pc.sum(pc.binary_length(column))
+    elif pa.types.is_boolean(kind):
+        total = pc.sum(column)
+    elif pa.types.is_decimal(kind):
+        total = pc.sum(column)
+        return int(total.as_py().scaleb(kind.scale)) % _WRAP
+    elif pa.types.is_primitive(kind) and kind.bit_width in (8, 16, 32, 64):
+        # The bits as an integer: sums of these do not depend on the order, those of floating-point numbers do.
+        parts = [pc.sum(chunk.view(_INTEGERS[kind.bit_width])).as_py() for chunk in column.chunks]
+        return sum(part for part in parts if part is not None) % _WRAP
+    else:
+        return 0
+    return total.as_py() % _WRAP
+
+
+def _to_microseconds(key: int, kind: pa.DataType | None) -> int:
+    if kind is None or pa.types.is_date32(kind):
+        return key * 86_400_000_000
+    return key // 1000 if kind.unit == "ns" else key * _MICROSECONDS[kind.unit]
+
+
+def _iso(key: int, kind: pa.DataType | None) -> str | None:
+    """A key as ISO 8601; None for the key of none."""
+    if kind is None or key in (LAST, FIRST):
+        return None
+    moment = _EPOCH + timedelta(microseconds=_to_microseconds(key, kind))
+    return f"{moment.isoformat(timespec='microseconds')}Z"

@@ -1,0 +1,717 @@
+"""The ledger of merging: what there is to merge, who merges it, what it was merged to, and what readers are shown of it.
+
+Belongs here: the operations, each a read of what it needs, a pure transition and one transaction. The rules are in
+`transitions`, the rows in `state`.
+
+Every operation may be called at any time by any number of workers, and again after a crash: it rests on the versions of the
+rows that it read, looks anew when they changed, and finds what it wrote itself when an answer was lost.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import TypeVar
+from uuid import uuid4
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from manifest_platform.manifest.dataset import LeaseState
+from manifest_platform.manifest.item import check_key_text
+from manifest_platform.manifest.lease import Lease
+from manifest_platform.manifest.store import (
+    ABSENT,
+    MAX_WRITES,
+    Check,
+    ConditionFailed,
+    Delete,
+    OutcomeUnknown,
+    Put,
+    Row,
+    Store,
+    Write,
+    transact_once,
+)
+from manifest_platform.manifest.transitions import Refused, lease_key
+from manifest_platform.merging import transitions
+from manifest_platform.merging.state import (
+    BATCH,
+    CURSOR,
+    DUE,
+    LOG,
+    OPEN,
+    PARTITIONS,
+    RANGES,
+    RUNNING,
+    SMALL,
+    TABLES,
+    VERSIONS,
+    Batch,
+    Due,
+    FinishedJob,
+    Partition,
+    Range,
+    RunningJob,
+    SmallObject,
+    Table,
+    TableSettings,
+    Version,
+    from_row,
+    log_key,
+    partition_key,
+    range_key,
+    rows_prefix,
+    running_key,
+    small_key,
+    table_key,
+)
+from manifest_platform.merging.transitions import (
+    MAX_RANGES,
+    MERGE,
+    PARTITION_WRITES,
+    ChainChanged,
+    Commit,
+    JobLost,
+    Leftover,
+    OutOfOrder,
+    Rules,
+    name,
+)
+
+PAGE, FIRST_PAGE = 500, 50
+RETRIES = 30
+LONGEST_PAUSE_S = 0.2
+OBJECTS_AT_ONCE = 5_000
+"""Small objects in one transaction, at most: some 2 MB."""
+MARK = "write"
+"""What every row has beside its fact: the id of the transaction that wrote it, by which it is recognised."""
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What became of a commit: `objects` registered, in how many partitions.
+
+    `outside`: objects left for their date is not accepted. `passed_over`: objects of tables that are not merged. `known`: the
+    commit was registered before, so nothing was done.
+    """
+
+    commit: int
+    objects: int = 0
+    partitions: int = 0
+    outside: int = 0
+    passed_over: int = 0
+    known: bool = False
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A job that is this worker's to do, and its partition as of the claim."""
+
+    job: RunningJob
+    partition: Partition
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Small objects that one commit adds to a partition, as many as go into one transaction."""
+
+    table: str
+    date: date
+    objects: tuple[SmallObject, ...]
+
+    @property
+    def writes(self) -> int:
+        """How many writes it takes, at most."""
+        return PARTITION_WRITES + 1 + -(-len(self.objects) // BATCH)
+
+
+class MergeLedger:
+    """The ledger of one dataset over a store. Safe to share between threads.
+
+    `owner` names the program in the jobs that it claims. A job that died or failed `max_attempts` times is set aside.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        dataset: str,
+        owner: str,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        max_attempts: int = 5,
+    ):
+        self.store, self.dataset, self.owner, self.max_attempts = store, dataset, owner, max_attempts
+        self.clock = clock
+
+    # Looking
+
+    def cursor(self) -> int:
+        """The last commit that is registered whole; 0 if none is."""
+        row = self.store.get(self.dataset, CURSOR)
+        return row.data["commit"] if row else 0
+
+    def table(self, key: str) -> Table | None:
+        """A table by what shredding calls it; None for one that is not known, or was dropped."""
+        table = self._table(key)
+        return None if table is None or table.dropped else table
+
+    def tables(self) -> list[Table]:
+        """All tables, disabled ones among them, dropped ones not."""
+        found = (from_row(Table, row) for row in self._pages(TABLES))
+        return [table for table in found if not table.dropped]
+
+    def partition(self, table: str, day: date) -> Partition | None:
+        """A table's partition of a date; None as long as it has no object."""
+        row = self.store.get(self.dataset, partition_key(table, day))
+        return from_row(Partition, row) if row else None
+
+    def partitions(self, table: str | None = None) -> Iterator[Partition]:
+        """The partitions of a table by date, or of all tables; read page by page."""
+        for row in self._pages(f"{PARTITIONS}{table}#" if table else PARTITIONS):
+            yield from_row(Partition, row)
+
+    def open_partitions(self) -> Iterator[Partition]:
+        """The partitions that are not at rest, by table and date: a query, and a read of each."""
+        for row in self._pages(OPEN):
+            found = self.partition(row.data["table"], date.fromisoformat(row.data["date"]))
+            if found:
+                yield found
+
+    def ranges(self, table: str, day: date | None = None) -> list[Range]:
+        """The merged objects of a partition: its chain, from 0 on. Without a date those of all the table's partitions."""
+        return [from_row(Range, row) for row in self._pages(rows_prefix(RANGES, table, day))]
+
+    def chain(self, table: str, day: date) -> tuple[Partition | None, list[Range]]:
+        """A partition and its merged objects, both of one generation."""
+
+        for _ in range(RETRIES):
+            before = self.partition(table, day)
+            found = self.ranges(table, day)
+            after = self.partition(table, day)
+            if (before and before.generation) == (after and after.generation):
+                return after, found
+        raise Refused(f"{table} of {day}: its merged objects changed {RETRIES} times while they were read; try again")
+
+    def tail(self, partition: Partition) -> Range | None:
+        """The last merged object of a partition's chain; None if it has none."""
+        if partition.tail is None:
+            return None
+        row = self.store.get(self.dataset, range_key(partition.table, partition.date, partition.tail))
+        return from_row(Range, row) if row else None
+
+    def small_objects(self, table: str, day: date, after: int = 0, limit: int | None = None) -> list[SmallObject]:
+        """The small objects of a partition with ids above `after`, ascending, at most `limit`; no query for those before."""
+        found: list[SmallObject] = []
+        for batch in self.batches(table, day, after, limit):
+            found += [one for one in batch.objects if one.id > after]
+            if limit is not None and len(found) >= limit:
+                return found[:limit]
+        return found
+
+    def batches(self, table: str, day: date, after: int = 0, limit: int | None = None) -> Iterator[Batch]:
+        """The batches of a partition that have an object with an id above `after`, in order; read page by page.
+
+        `limit`: how many objects are wanted, so that no more than these are read, mostly.
+        """
+        page = PAGE if limit is None else min(limit, FIRST_PAGE)
+        for row in self._pages(rows_prefix(SMALL, table, day), small_key(table, day, after) if after else None, page):
+            yield from_row(Batch, row)
+
+    def due(self, now: datetime) -> Iterator[Due]:
+        """The jobs that may be claimed now, the one that was scheduled earliest first."""
+        for row in self._pages(DUE, page=FIRST_PAGE):
+            found = from_row(Due, row)
+            if found.schedule_time > now:
+                return
+            yield found
+
+    def running(self) -> list[RunningJob]:
+        """The jobs that are being done, by table and date."""
+        return [from_row(RunningJob, row) for row in self._pages(RUNNING)]
+
+    def log(self, limit: int) -> list[FinishedJob]:
+        """The jobs that ended last, the latest first."""
+        return [from_row(FinishedJob, row) for row in self.store.query(self.dataset, LOG, limit=limit, reverse=True)]
+
+    def lease(self, slot: str) -> LeaseState | None:
+        """The stored lease of a worker's slot."""
+        row = self.store.get(self.dataset, lease_key(MERGE, slot))
+        return LeaseState.from_dict(row.data, row.version) if row else None
+
+    def versions(self, table: str, day: date | None = None) -> list[Version]:
+        """The published versions of a partition, oldest first. Without a date those of all the table's partitions."""
+        return [from_row(Version, row) for row in self._pages(rows_prefix(VERSIONS, table, day))]
+
+    def _table(self, key: str) -> Table | None:
+        row = self.store.get(self.dataset, table_key(key))
+        return from_row(Table, row) if row else None
+
+    def _pages(self, prefix: str, after: str | None = None, page: int = PAGE) -> Iterator[Row]:
+        while True:
+            rows = self.store.query(self.dataset, prefix, after=after, limit=page)
+            yield from rows
+            if len(rows) < page:
+                return
+            after, page = rows[-1].sort, PAGE
+
+    # Tables
+
+    def sync_table(self, settings: TableSettings) -> Table:
+        """Makes a table's row, or brings it up to what is configured; what was learnt of it stays. Nothing new: no write.
+
+        A table that was dropped begins anew. Raises InvalidKey and ValueError for settings that no table can have.
+        """
+        _check(settings)
+
+        def sync() -> Table:
+            found = self._table(settings.key)
+            if found and found.dropped:
+                self._sweep(found)
+            table = transitions.synced(found, settings, self.clock())
+            if table == found:
+                return found
+            self._transact([transitions.put_table(table)])
+            return dataclasses.replace(table, version=table.version + 1)
+
+        return self._retrying(f"table {settings.name}", sync)
+
+    def catalogued(self, table: str, catalog_name: str) -> Table:
+        """Notes under which name the catalog has a table. Raises Refused for a table that is not known."""
+
+        def save() -> Table:
+            found = self._require_table(table)
+            named = dataclasses.replace(found, catalog_name=catalog_name)
+            if named == found:
+                return found
+            self._transact([transitions.put_table(named)])
+            return dataclasses.replace(named, version=named.version + 1)
+
+        return self._retrying(f"table {table}", save)
+
+    def drop(self, table: str) -> None:
+        """Removes every row of a table but the table's own, which says that it was dropped, and the log of its jobs.
+
+        Bounded transactions; ended early, it is repeated. From the first on nothing of the table is registered or published,
+        and once a partition is gone a job of it can no longer commit. Its files are not touched. Raises Refused for a table
+        that is not known.
+        """
+
+        def mark() -> Table:
+            found = self._table(table)
+            if found is None:
+                raise Refused(f"dataset {self.dataset} has no table {table!r}")
+            if found.dropped:
+                return found
+            dropped = dataclasses.replace(found, dropped=True, enabled=False)
+            self._transact([transitions.put_table(dropped)])
+            return dataclasses.replace(dropped, version=dropped.version + 1)
+
+        self._retrying(f"table {table}", lambda: self._sweep(mark()))
+
+    def _sweep(self, dropped: Table) -> None:
+        """Removes what a dropped table left: partitions first, for nothing else can come to a partition that is gone.
+
+        Every transaction rests on the table's being dropped still: one that came to life again loses nothing.
+        """
+        check = transitions.check_table(dropped)
+        for partition in self.partitions(dropped.key):
+            gone = list(transitions.writes(partition, None))
+            running = self._pages(f"{RUNNING}{partition.table}#{partition.date}#")
+            self._forget([*gone, *(Delete(row.sort, row.version) for row in running), check])
+        for kind in (SMALL, RANGES, VERSIONS):
+            deletes: list[Write] = [Delete(row.sort, row.version) for row in self._pages(rows_prefix(kind, dropped.key))]
+            for at in range(0, len(deletes), MAX_WRITES - 1):
+                self._forget([*deletes[at : at + MAX_WRITES - 1], check])
+
+    def _forget(self, writes: Sequence[Write]) -> None:
+        """Deletes: an answer that is lost is told by their repeat, which finds less to delete."""
+        self.store.transact(self.dataset, writes, str(uuid4()))
+
+    def _require_table(self, key: str) -> Table:
+        table = self.table(key)
+        if table is None:
+            raise Refused(f"dataset {self.dataset} has no table {key!r}: it was dropped, or never synchronised")
+        return table
+
+    # Registration
+
+    def register(self, commit: Commit, rules: Rules) -> Registration:
+        """Registers the objects of the next commit: partitions, totals and jobs with them; the cursor last.
+
+        Repeated after a crash, or done by several at once, every object is there once. Raises OutOfOrder for a commit that is
+        not the next one.
+        """
+        at = self.cursor()
+        if commit.number <= at:
+            return Registration(commit.number, known=True)
+        if commit.number != at + 1:
+            raise OutOfOrder(f"commit {commit.number}: the last that is registered is {at}, register {at + 1} first")
+        now = self.clock()
+        tables = {table: self.table(table) for table in {table for table, _ in commit.objects}}
+        merged = {table for table, found in tables.items() if found and found.enabled}
+        passed_over = outside = 0
+        accepted: dict[tuple[str, date], tuple[SmallObject, ...]] = {}
+        for (table, day), objects in commit.objects.items():
+            if table not in merged:
+                passed_over += len(objects)
+            elif rules.accepted and not rules.accepted.holds(day, now):
+                outside += len(objects)
+            else:
+                accepted[table, day] = objects
+        *chunks, last = _chunks(accepted)
+        for chunk in chunks:
+            self._retrying(f"commit {commit.number}", lambda chunk=chunk: self._register(commit, chunk, rules, now, last=False))
+        self._retrying(f"commit {commit.number}", lambda: self._register(commit, last, rules, now, last=True))
+        count = sum(map(len, accepted.values()))
+        return Registration(commit.number, count, len(accepted), outside, passed_over)
+
+    def _register(self, commit: Commit, chunk: Sequence[_Piece], rules: Rules, now: datetime, last: bool) -> None:
+        row = self.store.get(self.dataset, CURSOR)
+        version = row.version if row else ABSENT
+        if row and row.data["commit"] >= commit.number:
+            return
+        batches: list[Write] = []
+        others: list[Write] = []
+        for key, pieces in _by_table(chunk).items():
+            table = self.table(key)
+            if table is None:
+                continue  # dropped meanwhile
+            others.append(self._widened(table, commit, rules))
+            for piece in pieces:
+                stored = self.partition(key, piece.date)
+                before = stored or Partition(key, piece.date, now)
+                new = [one for one in piece.objects if one.id > before.newest]
+                if new:
+                    after, added = transitions.register(before, table, commit, new, rules, now)
+                    batches += map(transitions.put_batch, added)
+                    others += transitions.writes(stored, after)
+        if last:
+            self._transact([transitions.put_cursor(commit.number, version), *batches, *others])
+        elif batches:
+            self._transact([*batches, *others, Check(CURSOR, version)])
+
+    def _widened(self, table: Table, commit: Commit, rules: Rules) -> Write:
+        columns = tuple(rules.widen(table.columns, commit.columns.get(table.key, ())))
+        if columns == table.columns:
+            return transitions.check_table(table)
+        return transitions.put_table(dataclasses.replace(table, columns=columns))
+
+    # The queue
+
+    def claim(
+        self, lease: Lease, now: datetime, limit: int, places: Collection[tuple[str, date]] | None = None
+    ) -> list[Claimed]:
+        """Claims due jobs under a worker's lease, the earliest scheduled first, at most `limit`; `places`: only theirs.
+
+        A job goes to one worker, and a partition has one running at most. Raises LeaseLost, and OutcomeUnknown if an answer
+        was lost and the store could not be read then: give the lease back, and the job is found again.
+        """
+        if lease.dataset != self.dataset or lease.application != MERGE:
+            raise Refused(
+                f"that is a lease of {lease.application.key} of dataset {lease.dataset}: take one of {MERGE.key} here"
+            )
+        claimed: list[Claimed] = []
+        for due in self.due(now):
+            if places is None or (due.table, due.date) in places:
+                found = self._retrying(f"{due.table} of {due.date}", lambda due=due: self._claim(lease, due, now))
+                claimed += [found] if found else []
+            if len(claimed) >= limit:
+                break
+        return claimed
+
+    def _claim(self, lease: Lease, due: Due, now: datetime) -> Claimed | None:
+        partition = self.partition(due.table, due.date)
+        if partition is None or partition.due != due:
+            return None
+        job, after = transitions.claimed(partition, self.owner, lease.feed, lease.token, now)
+        own = transitions.put_running(job)
+        mark = str(uuid4())
+        try:
+            self._transact([own, *transitions.writes(partition, after)], mark, lease)
+        except (ConditionFailed, OutcomeUnknown):
+            row = self.store.get(self.dataset, own.sort)
+            if row is None or row.data[MARK] != mark:
+                raise
+        return Claimed(job, dataclasses.replace(after, version=partition.version + 1))
+
+    def requeue(self, now: datetime) -> list[FinishedJob]:
+        """Takes back the jobs whose worker is dead: its lease is another's by now, or has run out. Returns what the log says.
+
+        Each is pending again as of when it was scheduled, or of when the pending one is; or set aside after `max_attempts`.
+        """
+        leases: dict[str, LeaseState | None] = {}
+        taken: list[FinishedJob] = []
+        for job in self.running():
+            if job.slot not in leases:
+                leases[job.slot] = self.lease(job.slot)
+            if _is_dead(job, leases[job.slot], now):
+                log = self._retrying(name(job), lambda job=job: self._requeue(job, now))
+                taken += [log] if log else []
+        return taken
+
+    def _requeue(self, job: RunningJob, now: datetime) -> FinishedJob | None:
+        partition, lease = self.partition(job.table, job.date), self.lease(job.slot)
+        if partition is None or partition.running != job.id or not _is_dead(job, lease, now):
+            return None
+        error = f"{job.owner} did not finish: its lease of slot {job.slot} (token {job.token}) ended"
+        log = transitions.finished(job, "died", now, error=error)
+        after = transitions.died(partition, job, error, self.max_attempts, now)
+        check = Check(lease_key(MERGE, job.slot), lease.version if lease else ABSENT)
+        self._transact([*transitions.ended(job, log, partition, after), check])
+        return log
+
+    # The end of a job
+
+    def commit(
+        self, job: RunningJob, merged: Sequence[Range], leftover: Leftover | None = None, *, bytes_in: int
+    ) -> FinishedJob:
+        """Ends a job well: its merged objects are in the chain, the version to publish is the last of them; one transaction.
+
+        `merged`: ranges that go on from the chain as it was claimed, in order, at most MAX_RANGES; the first may take the
+        place of the chain's last one. When they were made and changed is set here. `bytes_in`: of the small objects in them.
+        `leftover`: more is to be merged. Raises JobLost, ChainChanged and CountsDiffer; nothing is written then.
+        """
+        if not 0 < len(merged) <= MAX_RANGES:
+            raise ValueError(f"{name(job)}: a commit has 1 to {MAX_RANGES} ranges, not {len(merged)}: leave the others over")
+        now = self.clock()
+        bytes_out = sum(one.bytes for one in merged)
+        replaced: list[Range] = []
+
+        def go_on(partition: Partition) -> tuple[Partition, list[Write]]:
+            if partition.generation != job.generation:
+                raise ChainChanged(f"{name(job)}: its merged objects were written anew since the job was claimed; plan anew")
+            tail = self.tail(partition) if transitions.extends(partition, merged) else None
+            replaced[:] = [tail] if tail else []
+            after = transitions.merged(partition, tail, merged, bytes_in)
+            after = transitions.pending_by(after, leftover.schedule_time) if leftover else after
+            return after, list(transitions.put_ranges(merged, tail, now))
+
+        ranges = tuple((one.lower, one.upper) for one in merged)
+        log = transitions.finished(
+            job, "merged", now, ranges=ranges, rows=sum(one.rows for one in merged), bytes_in=bytes_in, bytes_out=bytes_out
+        )
+        ended = self._end(job, log, go_on)
+        self._learn(job.table, bytes_in, bytes_out - sum(one.bytes for one in replaced))
+        return ended
+
+    def finish(self, job: RunningJob, outcome: str = "nothing", leftover: Leftover | None = None) -> FinishedJob:
+        """Ends a job that had nothing to merge; ranges and versions stay as they are. Raises JobLost."""
+
+        def end(partition: Partition) -> tuple[Partition, list[Write]]:
+            return (transitions.pending_by(partition, leftover.schedule_time) if leftover else partition), []
+
+        return self._end(job, transitions.finished(job, outcome, self.clock()), end)
+
+    def fail(self, job: RunningJob, error: str, permanent: bool) -> FinishedJob:
+        """Ends a job that failed: it is tried again after a pause that grows; set aside if `permanent`, or tried often.
+
+        Raises JobLost.
+        """
+        now = self.clock()
+
+        def end(partition: Partition) -> tuple[Partition, list[Write]]:
+            return transitions.failed(partition, job, error, permanent, self.max_attempts, now), []
+
+        return self._end(job, transitions.finished(job, "failed", now, error=error), end)
+
+    def _end(
+        self, job: RunningJob, log: FinishedJob, change: Callable[[Partition], tuple[Partition, list[Write]]]
+    ) -> FinishedJob:
+        """Ends a job as long as it is the worker's. The log's row is never written again: by it an own end is recognised."""
+        mark = str(uuid4())
+
+        def end() -> FinishedJob:
+            partition = self.partition(job.table, job.date)
+            row = self.store.get(self.dataset, running_key(job.table, job.date, job.id))
+            if partition is None or row is None:
+                told = self.store.get(self.dataset, log_key(log))
+                if told and told.data[MARK] == mark:
+                    return log
+                raise JobLost(
+                    f"{name(job)}: job {job.id} is not {job.owner}'s any more: it was taken back, or the table dropped"
+                )
+            after, more = change(partition)
+            held = dataclasses.replace(job, version=row.version)
+            self._transact([*transitions.ended(held, log, partition, after), *more], mark)
+            return log
+
+        return self._retrying(name(job), end)
+
+    def _learn(self, key: str, bytes_in: int, bytes_out: int) -> None:
+        """Notes how a merge changed the size, if nobody else writes the table just now: it is an estimate."""
+        table = self.table(key)
+        if table is None or bytes_in <= 0 or bytes_out <= 0:
+            return
+        wiser = transitions.learnt(table, bytes_in, bytes_out)
+        if abs(wiser.ratio - table.ratio) < 0.005:
+            return
+        try:
+            self._transact([transitions.put_table(wiser)])
+        except (ConditionFailed, OutcomeUnknown):
+            return
+
+    # Operators
+
+    def retry(self, table: str, day: date) -> Partition:
+        """Lets a partition that was set aside be merged again, now. Raises Refused for one that is not set aside."""
+        partition = self._require_partition(table, day)
+        if partition.set_aside is None:
+            raise Refused(f"{name(partition)} is not set aside: there is nothing to retry")
+        now = self.clock()
+        return self._change(partition, lambda found: transitions.retried(found, now) if found.set_aside else found)
+
+    def hasten(self, table: str, day: date, now: datetime) -> Partition:
+        """Makes what is not merged of a partition due now; nothing is written if nothing waits. Raises Refused for none."""
+
+        def hasten(partition: Partition) -> Partition:
+            waits = partition.job or partition.upper < partition.newest
+            return transitions.pending_by(partition, now) if waits else partition
+
+        return self._change(self._require_partition(table, day), hasten)
+
+    def rebuild(self, partition: Partition, ranges: Sequence[Range], lease: Lease | None = None) -> Partition:
+        """Puts merged objects that were written anew in the place of those with the same bounds; the versions stay.
+
+        On condition that the partition's merged objects are those that it had when it was read, and that the `lease` is held,
+        if one is given. A job that is running is refused with what it made. Raises ChainChanged, CountsDiffer, LeaseLost, and
+        ValueError for more than MAX_RANGES.
+        """
+        if not 0 < len(ranges) <= MAX_RANGES:
+            raise ValueError(f"{name(partition)}: 1 to {MAX_RANGES} ranges are replaced at once, not {len(ranges)}")
+        now = self.clock()
+
+        def replace() -> Partition:
+            found = self._require_partition(partition.table, partition.date)
+            stored = {one.lower: one for one in self.ranges(partition.table, partition.date)}
+            if all(stored.get(one.lower) and stored[one.lower].uri == one.uri for one in ranges):
+                return found
+            if found.generation != partition.generation:
+                raise ChainChanged(f"{name(partition)}: its merged objects changed since they were read; read and rebuild anew")
+            after = transitions.rebuilt(found, list(stored.values()), ranges)
+            puts = [put for one in ranges for put in transitions.put_ranges([one], stored[one.lower], now)]
+            check = transitions.check_table(self._require_table(found.table))
+            self._transact([*transitions.writes(found, after), *puts, check], lease=lease)
+            return dataclasses.replace(after, version=found.version + 1)
+
+        return self._retrying(name(partition), replace)
+
+    # Close, switch, publication
+
+    def close(self, partition: Partition, now: datetime, grace: timedelta = timedelta(), hasten: bool = True) -> Partition:
+        """Closes a partition whose day is over in its table's zone, `grace` long: what comes then is delayed. Returns it.
+
+        One without an object, or of a disabled table, stays open. `hasten`: what is not merged of it is due now.
+        """
+        table = self._require_table(partition.table)
+        return self._change(partition, lambda found: transitions.closed(found, table, now, grace, hasten))
+
+    def switch(self, partition: Partition) -> Partition:
+        """Has a closed partition served from merged objects, if all that came in time is merged. Returns the partition."""
+        return self._change(partition, transitions.switched)
+
+    def published(self, partition: Partition, generation: int, newest: int, version: Version | None = None) -> Partition:
+        """Records what readers see of a partition: the generation of its merged objects (0: live ones), the newest object.
+
+        `version`: what is published of merged objects, with its files; written in the same transaction. On condition that what
+        is recorded is what it was when the partition was read: raises Overtaken, with the partition, if another publisher was
+        at work; so what is recorded only grows. Raises Refused for what is not there to publish.
+        """
+
+        def record(found: Partition) -> Partition:
+            return transitions.published(found, partition, generation, newest, version)
+
+        more = [transitions.put_version(version)] if version else []
+        return self._change(self._require_partition(partition.table, partition.date), record, more)
+
+    def _require_partition(self, table: str, day: date) -> Partition:
+        found = self.partition(table, day)
+        if found is None:
+            raise Refused(f"{table} of {day}: there is no such partition; its table was dropped, or no object has come")
+        return found
+
+    # Writing
+
+    def _change(self, partition: Partition, change: Callable[[Partition], Partition], more: Sequence[Write] = ()) -> Partition:
+        """Changes a partition of a table that is not dropped, first as it was given: mostly it still is so."""
+        latest: list[Partition] = [partition]
+
+        def attempt() -> Partition:
+            before = latest.pop() if latest else self._require_partition(partition.table, partition.date)
+            after = change(before)
+            if after == before:
+                return before
+            check = transitions.check_table(self._require_table(partition.table))
+            self._transact([*transitions.writes(before, after), *more, check])
+            return dataclasses.replace(after, version=before.version + 1)
+
+        return self._retrying(name(partition), attempt)
+
+    def _transact(self, writes: Sequence[Write], mark: str | None = None, lease: Lease | None = None) -> None:
+        """Transacts writes that begin with a Put, by which they are recognised where the answer was unclear.
+
+        Under a lease, where one is given; then it is the lease's row by which they are recognised.
+        """
+        marked = _marked(writes, mark or str(uuid4()))
+        if lease:
+            lease.transact(marked)
+        else:
+            transact_once(self.store, self.dataset, marked, MARK)
+
+    def _retrying(self, what: str, attempt: Callable[[], Result]) -> Result:
+        """Does it anew while others write the same rows, and after an unclear answer: what it reads then tells."""
+        for done in range(RETRIES):
+            if done:
+                time.sleep(random.uniform(0, min(LONGEST_PAUSE_S, 0.002 * 2**done)))  # noqa: S311
+            try:
+                return attempt()
+            except (ConditionFailed, OutcomeUnknown) as error:
+                last = error
+        raise Refused(f"{what}: others changed it {RETRIES} times meanwhile, or a row beside it is wrong; try again") from last
+
+
+def _marked(writes: Sequence[Write], mark: str) -> list[Write]:
+    return [
+        dataclasses.replace(write, data={**write.data, MARK: mark}) if isinstance(write, Put) else write for write in writes
+    ]
+
+
+def _is_dead(job: RunningJob, lease: LeaseState | None, now: datetime) -> bool:
+    """Whether the worker of a job has lost its lease: another has it, or its time is over. Only a check of the row is safe."""
+    return lease is None or lease.token != job.token or now > lease.expires_at
+
+
+def _by_table(chunk: Iterable[_Piece]) -> dict[str, list[_Piece]]:
+    found: dict[str, list[_Piece]] = {}
+    for piece in chunk:
+        found.setdefault(piece.table, []).append(piece)
+    return found
+
+
+def _chunks(objects: dict[tuple[str, date], tuple[SmallObject, ...]]) -> list[list[_Piece]]:
+    """The objects in transactions: at least one, each with a partition at most once, and no larger than a store takes."""
+    chunks: list[list[_Piece]] = [[]]
+    for (table, day), found in objects.items():
+        for at in range(0, len(found), OBJECTS_AT_ONCE):
+            piece = _Piece(table, day, found[at : at + OBJECTS_AT_ONCE])
+            chunk = [*chunks[-1], piece]
+            full = sum(one.writes for one in chunk) + 1 > MAX_WRITES or sum(len(one.objects) for one in chunk) > OBJECTS_AT_ONCE
+            if full:
+                chunks.append([piece])
+            else:
+                chunks[-1] = chunk
+    return chunks
+
+
+def _check(settings: TableSettings) -> None:
+    """Raises InvalidKey and ValueError for settings that no table can have."""
+    check_key_text("table", settings.key)
+    if settings.interval < 0 or settings.target_bytes <= 0:
+        raise ValueError(f"table {settings.name}: interval must be 0 s or more, target_bytes more than 0")
+    try:
+        ZoneInfo(settings.zone)
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise ValueError(f"table {settings.name}: {settings.zone!r} is no time zone; give one as Europe/Berlin") from error

@@ -1,0 +1,98 @@
+"""The Spark job that merges many ranges of many tables.
+
+Spark only distributes: each task runs the kernel for one range and returns what it wrote. Nothing is shuffled, and a range
+that fails leaves the others alone.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from typing import TYPE_CHECKING, Any, Literal
+
+import orjson
+
+from manifest_platform.merging.errors import MergeError, PassingFailure
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from manifest_platform.merging.kernel import Merged, MergeTask, Options
+
+
+@dataclass(frozen=True)
+class MergeFailure:
+    """Why a range could not be merged, and whether trying again may help. What was written of it is named by nobody."""
+
+    table: str
+    date: date
+    lower: int
+    upper: int
+    kind: Literal["permanent", "transient"]
+    message: str
+
+
+def merge_all(spark: SparkSession, tasks: Sequence[MergeTask], options: Options | None = None) -> list[Merged | MergeFailure]:
+    """Merges ranges in one Spark job, the largest first; the results come in the order of the tasks.
+
+    A range that fails is a MergeFailure, never an exception; where the job itself fails, all are.
+    """
+    try:
+        return _run(spark, tasks, options) if tasks else []
+    except Exception as error:
+        message = f"the Spark job failed: {type(error).__name__}: {str(error)[:2000]}; see Spark's log, then retry"
+        return [_failure(task, "transient", message) for task in tasks]
+
+
+def _run(spark: SparkSession, tasks: Sequence[MergeTask], options: Options | None) -> list[Merged | MergeFailure]:
+    from manifest_platform.merging.kernel import Merged
+
+    order = ordered(tasks)
+    queue = [tasks[number] for number in order]
+
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow
+
+        for ids in batches:
+            for place in ids.column(0).to_pylist():
+                result = orjson.dumps(_merge_task(queue[place], options)).decode()
+                yield pyarrow.RecordBatch.from_arrays([pyarrow.array([place]), pyarrow.array([result])], ["place", "result"])
+
+    places = spark.range(0, len(queue), 1, len(queue))
+    results: dict[int, Merged | MergeFailure] = {}
+    for place, result in places.mapInArrow(work, "place bigint, result string").collect():
+        task, found = queue[place], orjson.loads(result)
+        merged = found.get("merged")
+        results[order[place]] = (
+            Merged(**{**merged, "date": task.date}) if merged else _failure(task, found["kind"], found["message"])
+        )
+    return [results[number] for number in range(len(tasks))]
+
+
+def ordered(tasks: Sequence[MergeTask]) -> list[int]:
+    """The places of tasks, the largest first: Spark begins them so, and one that began last would be waited for alone."""
+    return sorted(range(len(tasks)), key=lambda number: -tasks[number].bytes)
+
+
+def _merge_task(task: MergeTask, options: Options | None) -> dict[str, Any]:
+    """What the kernel gives for a range, or why it failed, as plain data."""
+    from manifest_platform.merging.kernel import merge
+
+    try:
+        return {"merged": asdict(merge(task, options))}
+    except MergeError as error:
+        kind = "transient" if isinstance(error, PassingFailure) else "permanent"
+        return {"kind": kind, "message": f"{type(error).__name__}: {error}"}
+    except (OSError, MemoryError) as error:  # pyarrow's ArrowMemoryError is a MemoryError
+        return {"kind": "transient", "message": f"{type(error).__name__} while merging {task}: {error}"}
+    except Exception as error:  # a defect must not take the other ranges of the job with it
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"(at {last.name}, line {last.lineno} of {last.filename})"
+        return {"kind": "permanent", "message": f"{type(error).__name__} while merging {task}: {error} {where}"}
+
+
+def _failure(task: MergeTask, kind: Literal["permanent", "transient"], message: str) -> MergeFailure:
+    return MergeFailure(task.table, task.date, task.lower, task.upper, kind, message)

@@ -1,0 +1,135 @@
+"""The ledger as tables for people who know Prism's metadata: the same columns, where the ledger has them.
+
+Belongs here: rows for showing, each a dict by column name. Nothing decides by them. An id that is a number there and none here
+is a text that stays: a table's name, `table/date` for a partition, `table/date/upper` for a range, a job's own id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from manifest_platform.manifest.dataset import LeaseState
+from manifest_platform.merging.ledger import MergeLedger
+from manifest_platform.merging.state import Partition, Range, RunningJob
+
+
+def prism_tables(ledger: MergeLedger) -> Iterator[dict[str, Any]]:
+    """The tables. `create_time` is that of the first synchronisation, `merge_interval` is in seconds."""
+    for table in ledger.tables():
+        yield {
+            "prism_table_id": table.key,
+            "schema_name": table.schema,
+            "table_name": table.name,
+            "create_time": table.create_time,
+            "merge_interval": table.interval,
+            "physical_schema_name": table.physical_schema,
+            "physical_table_name": table.physical_name,
+        }
+
+
+def prism_small_objects(ledger: MergeLedger, table: str, day: date) -> Iterator[dict[str, Any]]:
+    """The small objects of a partition. The staging object is the item; `upload_start_time` is that of the registration."""
+    for batch in ledger.batches(table, day):
+        for small in batch.objects:
+            yield {
+                "prism_small_object_id": small.id,
+                "prism_staging_object_id": batch.item,
+                "prism_partition_id": _partition_id(table, day),
+                "delayed": small.delayed,
+                "content_length": small.bytes,
+                "upload_start_time": batch.registered,
+            }
+
+
+def prism_partitions(ledger: MergeLedger, table: str | None = None) -> Iterator[dict[str, Any]]:
+    """The partitions. `ongoing_manifest_version` is of no use there and not kept here: always -1."""
+    for partition in ledger.partitions(table):
+        yield {
+            "prism_partition_id": _partition_id(partition.table, partition.date),
+            "prism_table_id": partition.table,
+            "partition_date": partition.date,
+            "current_manifest_version": partition.current,
+            "ongoing_manifest_version": -1,
+            "desired_manifest_version": partition.desired,
+            "last_live_object_id": partition.last_live,
+            "switched": partition.switched,
+        }
+
+
+def prism_merge_jobs(ledger: MergeLedger, lease: timedelta) -> Iterator[dict[str, Any]]:
+    """The pending jobs, whose `ongoing_mark` is 0, then the running ones, where it is the job's id.
+
+    `lease`: how long a worker's lease lasts without a heartbeat, so that the last heartbeat was so long before its end. None
+    for a worker whose lease has gone to another.
+    """
+    for partition in ledger.open_partitions():
+        if partition.job:
+            yield _job(partition, partition.job.id, partition.job.schedule_time, 0, None)
+    leases: dict[str, LeaseState | None] = {}
+    for job in ledger.running():
+        if job.slot not in leases:
+            leases[job.slot] = ledger.lease(job.slot)
+        held = leases[job.slot]
+        heartbeat = held.expires_at - lease if held and held.token == job.token else None
+        yield _job(job, job.id, job.schedule_time, job.id, heartbeat)
+
+
+def prism_merge_ranges(ledger: MergeLedger, table: str, day: date) -> Iterator[dict[str, Any]]:
+    """The ranges of a partition; if it has any, the sentinel (null, 0] before them, which is not stored here."""
+    ranges = ledger.ranges(table, day)
+    if ranges:
+        first = ranges[0]
+        yield _range(first, None, 0, 0) | {"update_time": first.create_time}
+    for one in ranges:
+        yield _range(one, one.lower, one.upper, one.bytes)
+
+
+def finished_jobs(ledger: MergeLedger, limit: int) -> Iterator[dict[str, Any]]:
+    """The jobs that ended last, the latest first: what Prism keeps no trace of."""
+    for job in ledger.log(limit):
+        yield {
+            "prism_merge_job_id": job.id,
+            "prism_partition_id": _partition_id(job.table, job.date),
+            "schedule_time": job.schedule_time,
+            "start_time": job.started,
+            "finish_time": job.finished,
+            "seconds": (job.finished - job.started).total_seconds(),
+            "outcome": job.outcome,
+            "attempt": job.attempts + 1,
+            "ranges": len(job.ranges),
+            "rows": job.rows,
+            "bytes_in": job.bytes_in,
+            "bytes_out": job.bytes_out,
+            "owner": job.owner,
+            "error": job.error,
+        }
+
+
+def _partition_id(table: str, day: date) -> str:
+    return f"{table}/{day}"
+
+
+def _job(
+    of: Partition | RunningJob, id_: str, schedule_time: datetime, mark: int | str, heartbeat: datetime | None
+) -> dict[str, Any]:
+    return {
+        "prism_merge_job_id": id_,
+        "prism_partition_id": _partition_id(of.table, of.date),
+        "schedule_time": schedule_time,
+        "ongoing_mark": mark,
+        "heartbeat_time": heartbeat,
+    }
+
+
+def _range(one: Range, lower: int | None, upper: int, size: int) -> dict[str, Any]:
+    return {
+        "prism_merge_range_id": f"{_partition_id(one.table, one.date)}/{upper}",
+        "prism_partition_id": _partition_id(one.table, one.date),
+        "lower_bound": lower,
+        "upper_bound": upper,
+        "content_length": size,
+        "create_time": one.create_time,
+        "update_time": one.update_time,
+    }
