@@ -11,9 +11,11 @@ import os
 import re
 import typing
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
 from pydantic import (
@@ -46,6 +48,8 @@ _PASSWORD_IN_URL = re.compile(r"://[^/@:\s]+:[^/@\s]+@")
 _USER_INFO = re.compile(r"://.*@", re.DOTALL)  # greedy: a password may hold any character
 _PASSWORD_OPTION = re.compile(r"((?:\?|&)[^=&]*password=)[^&'\"]*", re.IGNORECASE)
 _BUCKET = re.compile(r"[A-Za-z0-9._-]+")
+_TABLE = r"^[a-z][a-z0-9_]{0,126}$"
+_YEAR = 366 * 86_400
 _RESERVED = (CONTROL_SCHEMA, "information_schema", "pg_catalog")
 
 
@@ -110,6 +114,15 @@ def _registry_location(location: str, info: ValidationInfo) -> str:
     if "://" in location and parts.scheme not in ("file", "s3"):
         raise ValueError("allowed: a local path, file:///path, s3://bucket/prefix, http://host/path or https://host/path")
     return _storage_location(location, info)
+
+
+def _zone(name: str) -> str:
+    """The name of a time zone that the system knows."""
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError("allowed: a time zone's name, as UTC or Asia/Tokyo") from error
+    return name
 
 
 class _Part(BaseModel):
@@ -220,6 +233,89 @@ class LoadConfig(_Part):
     late: Literal["append", "quarantine"] = "append"
 
 
+class MergeTableConfig(_Part):
+    """What is different about one table, under the name that shredding gives it; what is left out is as for all of them.
+
+    `name`, `schema_name`: what readers call it, if that is not shredding's name and the dataset's. `enabled: false`:
+    it takes no new objects. `comments`: what a catalog says of its columns.
+    """
+
+    name: str | None = Field(None, pattern=_TABLE)
+    schema_name: str | None = Field(None, pattern=_TABLE)
+    enabled: bool = True
+    interval_seconds: int | None = Field(None, ge=0, le=_YEAR)
+    target_mib: int | None = Field(None, ge=1, le=4096)
+    zone: str | None = None
+    comments: dict[str, str] = {}
+
+    @field_validator("zone")
+    @classmethod
+    def _is_a_zone(cls, zone: str | None) -> str | None:
+        return zone if zone is None else _zone(zone)
+
+
+class EmbeddedCatalogConfig(_Part):
+    """The catalog within the manifest: readers are DuckDB views, Spark, and the IO manager."""
+
+    kind: Literal["embedded"] = "embedded"
+
+
+class GlueCatalogConfig(_Part):
+    """AWS Glue's Data Catalog; a dataset's database is `prefix` and the dataset's name and `suffix`.
+
+    `region`: where the environment does not say it. Credentials, and another endpoint, come from the environment alone.
+    """
+
+    kind: Literal["glue"]
+    prefix: str = Field("", pattern=r"^[a-z0-9_]*$")
+    suffix: str = Field("", pattern=r"^[a-z0-9_]*$")
+    region: str | None = None
+
+
+class MergeConfig(_Part):
+    """How small objects of a dataset become well-sized ones.
+
+    `output`: where merged objects lie, a path or s3://. `first_day`: Dagster's first partition; what is older is merged all the
+    same. `profile`: `default`, or `strict` with Prism's limits; it gives what is
+    left out here. `interval_seconds`: from a partition's first unmerged object to its merge. `target_mib`: the size that merged
+    objects are to have. `zone`: the time zone in which a day ends; `close_after_seconds`: how long after that it is closed.
+    `max_attempts`: merges of a partition that die or fail before it is set aside. `workers`: merge runs that work at once.
+    `delayed`: whether readers see what comes after the close once it is merged, or `at_once` beside what is merged.
+    """
+
+    output: str
+    first_day: date = date(2024, 1, 1)
+    profile: Literal["default", "strict"] = "default"
+    interval_seconds: int | None = Field(None, ge=0, le=_YEAR)
+    target_mib: int | None = Field(None, ge=1, le=4096)
+    zone: str = "UTC"
+    close_after_seconds: int | None = Field(None, ge=0, le=_YEAR)
+    max_attempts: int = Field(5, ge=1, le=20)
+    workers: int = Field(2, ge=1, le=64)
+    delayed: Literal["merged", "at_once"] = "merged"
+    tables: dict[Annotated[str, Field(pattern=_TABLE)], MergeTableConfig] = {}
+    catalog: EmbeddedCatalogConfig | GlueCatalogConfig = Field(EmbeddedCatalogConfig(), discriminator="kind")
+
+    _locate = field_validator("output")(_storage_location)
+
+    @field_validator("zone")
+    @classmethod
+    def _is_a_zone(cls, zone: str) -> str:
+        return _zone(zone)
+
+    @field_validator("tables")
+    @classmethod
+    def _have_names_of_their_own(cls, tables: dict[str, MergeTableConfig]) -> dict[str, MergeTableConfig]:
+        """No two tables are one to readers."""
+        named: dict[tuple[str | None, str], str] = {}
+        for key, table in tables.items():
+            own = (table.schema_name, table.name or key)
+            if own in named:
+                raise ValueError(f"{named[own]} and {key} are both called {own[1]!r}; allowed: names of their own")
+            named[own] = key
+        return tables
+
+
 class StepConfig(_Part):
     """A step of one's own, done by programs that claim items from a shell (`manifest-platform run`).
 
@@ -241,6 +337,7 @@ class DatasetConfig(_Part):
     landing: LandingConfig
     shred: ShredConfig
     load: LoadConfig = LoadConfig()
+    merge: MergeConfig | None = None
     steps: tuple[StepConfig, ...] = ()
 
     @field_validator("steps")
@@ -303,10 +400,12 @@ class Config(_Part):
 
     @model_validator(mode="after")
     def _keep_apart(self) -> Config:
-        for field in ("landing.root", "shred.output"):
+        for field in ("landing.root", "shred.output", "merge.output"):
             part, name = field.split(".")
             places: dict[str, str] = {}
             for dataset, config in self.datasets.items():
+                if getattr(config, part) is None:
+                    continue
                 place = storage.as_uri(getattr(getattr(config, part), name))
                 if place in places:
                     raise ValueError(f"datasets {places[place]} and {dataset} share {field} {place!r}: give each its own")
@@ -401,6 +500,18 @@ def _fields_at(location: list[Any]) -> list[str]:
     """The keys that the configuration has at a place."""
     annotation: Any = Config
     for part in location:
-        is_mapping = typing.get_origin(annotation) is dict
-        annotation = typing.get_args(annotation)[1] if is_mapping else annotation.model_fields[part].annotation
+        annotation = _annotation_at(annotation, part)
     return list(annotation.model_fields)
+
+
+def _annotation_at(annotation: Any, part: Any) -> Any:
+    """What a key of a mapping or of a part of the configuration is to be; of several kinds, the one that the key names."""
+    if typing.get_origin(annotation) is dict:
+        return typing.get_args(annotation)[1]
+    kinds = typing.get_args(annotation)
+    if kinds:
+        return next(kind for kind in kinds if part in typing.get_args(kind.model_fields["kind"].annotation))
+    found = annotation.model_fields[part].annotation
+    if type(None) in typing.get_args(found):  # a part that may be left out
+        return next(kind for kind in typing.get_args(found) if kind is not type(None))
+    return found

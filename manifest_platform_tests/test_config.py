@@ -307,3 +307,48 @@ def test_a_password_in_the_query_of_a_url_is_refused_and_not_shown(write, option
     with pytest.raises(ConfigError) as error:
         load(write(WHOLE.replace("datasets:", f"manifest: {{store: 'postgresql://u@h/db?x=1&{option}=s3cret'}}\ndatasets:", 1)))
     assert f"{option}=***" in str(error.value) and "s3cret" not in str(error.value)
+
+
+MERGED = (
+    WHOLE.rstrip()
+    + """
+    merge:
+      output: merged
+      tables:
+        events: {name: web_events, target_mib: 64, zone: Asia/Tokyo}
+      catalog: {kind: glue, prefix: lake_}
+"""
+)
+
+
+def test_merging_is_configured_by_dataset_and_table(write, tmp_path):
+    assert load(write(WHOLE)).datasets["acme"].merge is None
+    merge = load(write(MERGED)).datasets["acme"].merge
+    assert merge and (merge.output, merge.profile, merge.zone) == (str(tmp_path / "merged"), "default", "UTC")
+    assert (merge.tables["events"].name, merge.tables["events"].target_mib) == ("web_events", 64)
+    assert (merge.catalog.kind, merge.workers) == ("glue", 2)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "told"),
+    [
+        ("zone: Asia/Tokyo", "zone: Tokyo", "merge.tables.events.zone: 'Tokyo': allowed: a time zone's name"),
+        ("output: merged", "output: ftp://x", "merge.output: 'ftp://x': allowed: a local path"),
+        ("output: merged", "output: merged\n      profle: strict", "merge.profle: unknown key; allowed here: catalog,"),
+        ("target_mib: 64", "target_mb: 64", "merge.tables.events.target_mb: unknown key; allowed here: comments, enabled"),
+        ("kind: glue", "kind: hive", "merge.catalog: "),
+        ("prefix: lake_", "prefx: lake_", "merge.catalog.glue.prefx: unknown key; allowed here: kind, prefix"),
+        ("output: merged", "profile: strict", "merge.output: is required"),
+        ("events: {name: web_events", "page: {name: web}\n        events: {name: web", "are both called 'web'"),
+    ],
+)
+def test_a_wrong_value_of_merging_is_told_with_what_is_allowed(write, right, wrong, told):
+    with pytest.raises(ConfigError) as error:
+        load(write(MERGED.replace(right, wrong)))
+    assert told in str(error.value)
+
+
+def test_datasets_merge_into_places_of_their_own(write):
+    second = "\n  beta:\n    landing: {root: b}\n    shred: {output: c, schemas: [schemas]}\n    merge: {output: merged}\n"
+    with pytest.raises(ConfigError, match=r"acme and beta share merge.output"):
+        load(write(MERGED.rstrip() + second))

@@ -32,6 +32,7 @@ from manifest_platform.pipeline import (
     drain,
     shred_chosen,
 )
+from manifest_platform.pipeline.merge import MergeReport, Merging, merge
 from manifest_platform.spark import session
 from manifest_platform.warehouse.duckdb import DuckDB
 
@@ -79,6 +80,8 @@ class Shop:
             "shred": {"output": str(home / "shredded"), "schemas": [str(SCHEMAS)], **settings.pop("shred", {})},
             "load": settings.pop("load", {}),
         }
+        if "merge" in settings:
+            dataset["merge"] = {"output": str(home / "merged"), **settings.pop("merge")}
         whole = {
             "datasets": {NAME: dataset},
             "manifest": {"store": "sqlite:///manifest.db"},
@@ -141,7 +144,7 @@ class Shop:
     def process(
         self, failpoint: str | None = None, *arguments: str, wait: bool = False, environment: dict[str, str] | None = None
     ) -> subprocess.Popen[str]:
-        """A process that drains the shop, and reaches a failpoint on its way. With `wait`, it begins at a line on stdin."""
+        """A process that drains the shop (`--merge`: merges it), up to a failpoint. With `wait`, a line on stdin begins it."""
         process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(self.config_file), *arguments],
             env={**os.environ, **(environment or {}), **({failpoints.VARIABLE: failpoint} if failpoint else {})},
@@ -202,6 +205,7 @@ def main() -> None:
     parser.add_argument("config")
     parser.add_argument("--without-heartbeat", action="store_true")
     parser.add_argument("--discover", action="store_true")
+    parser.add_argument("--merge", action="store_true")
     arguments = parser.parse_args()
     if arguments.without_heartbeat:
         setattr(lease, "HEARTBEATS_PER_DURATION", 1e-6)  # noqa: B010
@@ -211,8 +215,9 @@ def main() -> None:
             pipeline.discover()
         print("ready", flush=True)  # noqa: T201
         sys.stdin.readline()
-        *_, report = drain(pipeline, lambda: session(settings.spark.conf))
-        assert isinstance(report, DrainReport)
+        work = merge(Merging(pipeline), lambda: session(settings.spark.conf)) if arguments.merge else None
+        *_, report = work or drain(pipeline, lambda: session(settings.spark.conf))
+        assert isinstance(report, DrainReport | MergeReport)
         print(json.dumps(dataclasses.asdict(report), default=str))  # noqa: T201
 
 

@@ -1,0 +1,172 @@
+"""Rebuilding and dropping: what an operator does to a merged partition, or a whole table, and no worker does by itself.
+
+Belongs here: both, from the question to the catalog. Small objects are only read: a partition can be rebuilt as long as they
+are there, and a table that was dropped comes again with the next objects that shredding writes of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from manifest_platform import failpoints
+from manifest_platform.manifest import Lease, Manifest, Refused
+from manifest_platform.merging import names
+from manifest_platform.merging.errors import PassingFailure, PermanentFailure
+from manifest_platform.merging.garbage import delete, stored_files, upkeep
+from manifest_platform.merging.plan import PlannedRange
+from manifest_platform.merging.publish import PLACE, PUBLISH, PublishReport
+from manifest_platform.merging.state import Partition, Range, SmallObject, Table, from_row, table_key
+from manifest_platform.merging.transitions import MAX_RANGES
+from manifest_platform.pipeline.merge import Merging
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from manifest_platform.merging.kernel import Merged
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """A partition that was written anew: its generation now, what was read and written, and what readers were told."""
+
+    partition: Partition
+    ranges: int
+    objects: int
+    rows: int
+    bytes_in: int
+    bytes_out: int
+    published: PublishReport
+
+
+def rebuild(merging: Merging, spark: Callable[[], SparkSession], table: str, day: date) -> Rebuilt:
+    """Writes all merged objects of a partition anew from its small objects, and publishes what readers see of it.
+
+    New files with the same bounds take the place of the old ones in one step, or in one step for every MAX_RANGES of them. A
+    partition that is not switched is rebuilt as well, and not published: nobody reads its merged objects yet. What fails
+    leaves all as it was. Raises Refused, LeaseBusy, LeaseLost, PermanentFailure and PassingFailure.
+    """
+    ledger = merging.ledger
+    settings = ledger.table(table)
+    if settings is None:
+        raise Refused(f"dataset {ledger.dataset} has no table {table!r}")
+    duration = timedelta(seconds=merging.pipeline.config.lease.seconds)
+    with upkeep(ledger, duration) as lease:
+        partition, ranges = ledger.chain(table, day)
+        if partition is None or not ranges:
+            raise Refused(f"{table} of {day} has no merged object that could be rebuilt: merge it first")
+        objects = ledger.small_objects(table, day)
+        planned = [_planned(one, objects) for one in ranges]
+        results = _written(merging, lease, spark, settings, day, planned)
+        failpoints.reach("rebuild.written")
+        lease.check()
+        made = [_anew(old, result) for old, result in zip(ranges, results, strict=True)]
+        for start in range(0, len(made), MAX_RANGES):
+            partition = ledger.rebuild(partition, made[start : start + MAX_RANGES], lease)
+        failpoints.reach("rebuild.committed")
+    return Rebuilt(
+        partition,
+        len(made),
+        sum(len(one.objects) for one in planned),
+        sum(one.rows for one in made),
+        sum(small.bytes for one in planned for small in one.objects),
+        sum(one.bytes for one in made),
+        merging.publish(),
+    )
+
+
+def _planned(of: Range, objects: Sequence[SmallObject]) -> PlannedRange:
+    """A range as if it were new: from all small objects that it stands for."""
+    mine = tuple(one for one in objects if of.lower < one.id <= of.upper)
+    return PlannedRange(of.lower, of.upper, mine, None, of.bytes)
+
+
+def _written(
+    merging: Merging,
+    lease: Lease,
+    spark: Callable[[], SparkSession],
+    table: Table,
+    day: date,
+    planned: Sequence[PlannedRange],
+) -> list[Merged]:
+    """The ranges, written under an attempt of their own. Raises the first failure."""
+    from manifest_platform.merging.kernel import Merged, MergeTask
+    from manifest_platform.merging.spark_job import merge_all
+    from manifest_platform.spark import cancellable
+
+    attempt, session = str(uuid4()), spark()
+    tasks = [MergeTask.of(one, table, day, merging.output, attempt) for one in planned]
+    with cancellable(session) as cancel, lease.cancelling(cancel):
+        results = merge_all(session, tasks)
+    written: list[Merged] = []
+    for result in results:
+        if not isinstance(result, Merged):
+            kind = PermanentFailure if result.kind == "permanent" else PassingFailure
+            raise kind(f"nothing was changed: {result.message}")
+        written.append(result)
+    return written
+
+
+def _anew(old: Range, made: Merged) -> Range:
+    attempt = made.uri.rsplit("/", 2)[1]
+    return dataclasses.replace(
+        old, uri=made.uri, rows=made.rows, bytes=made.bytes, attempt=attempt, min_time=made.min_time, max_time=made.max_time
+    )
+
+
+# Dropping
+
+
+@dataclass(frozen=True)
+class Stock:
+    """What there is of a table. `files`: under its location, whether needed or not, with `bytes` in all."""
+
+    table: Table
+    location: str
+    partitions: int
+    small_objects: int
+    rows: int
+    files: int
+    bytes: int
+
+
+def stock(merging: Merging, table: str) -> Stock:
+    """What a drop of a table would remove; changes nothing. Also of one whose drop was ended early. Raises Refused."""
+    ledger = merging.ledger
+    row = ledger.store.get(ledger.dataset, table_key(table))
+    if row is None:
+        raise Refused(f"dataset {ledger.dataset} has no table {table!r}")
+    found = from_row(Table, row)
+    location = names.table_uri(merging.output, found)
+    partitions = list(ledger.partitions(table))
+    files = list(stored_files(location))
+    if found.dropped and not files and not partitions:
+        raise Refused(f"table {table} was dropped already, and nothing is left of it")
+    registered = [one.live + one.delayed for one in partitions]
+    small, rows = sum(one.objects for one in registered), sum(one.rows for one in registered)
+    return Stock(found, location, len(partitions), small, rows, len(files), sum(file.bytes for file in files))
+
+
+def drop(merging: Merging, table: str) -> Stock:
+    """Removes a table with everything: its entry in the catalog, its rows, its merged objects; not its small objects.
+
+    Readers lose it first and its files last. Ended early, it is repeated. Raises Refused, LeaseBusy while somebody publishes
+    or rebuilds, CatalogError, PassingFailure.
+    """
+    ledger = merging.ledger
+    before = stock(merging, table)
+    duration = timedelta(seconds=merging.pipeline.config.lease.seconds)
+    manifest = Manifest(ledger.store, ledger.dataset, {}, ledger.owner)
+    with upkeep(ledger, duration), manifest.hold(PUBLISH, PLACE, ledger.owner, duration) as publisher:
+        ledger.drop(table)
+        failpoints.reach("drop.dropped")
+        publisher.check()
+        if before.table.catalog_name:
+            merging.catalog().remove_table(before.table.catalog_name, before.location)
+        failpoints.reach("drop.uncatalogued")
+        delete(before.location, [file.name for file in stored_files(before.location)])
+    return before
