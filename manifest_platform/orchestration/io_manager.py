@@ -6,6 +6,7 @@ completed record names does not exist, so a crash in the middle leaves nothing t
 """
 
 from collections.abc import Sequence
+from datetime import date
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DEFAULT_TABLE = "events"
+MERGED = "merged"
 
 
 class ManifestIOManager(dg.ConfigurableIOManager):
@@ -53,10 +55,13 @@ class ManifestIOManager(dg.ConfigurableIOManager):
     def load_input(self, context: dg.InputContext) -> "DataFrame":
         """The rows of an upstream asset for the run's partitions.
 
-        From `shredded` and `warehouse`: those of one table, named by the input's metadata `table` (default `events`).
+        From `shredded` and `warehouse`: those of one table, named by the input's metadata `table` (default `events`). From a
+        merged table: exactly what readers are shown of the days.
         Raises dagster.Failure for a partition that is not done, and for a table that none of the partitions has.
         """
         dataset, asset = context.asset_key.path[0], "/".join(context.asset_key.path[1:])
+        if context.asset_key.path[1] == MERGED:
+            return self._merged(dataset, context.asset_key.path[-1], context.asset_partition_keys)
         table = str((context.definition_metadata or {}).get("table", DEFAULT_TABLE))
         with self.manifest.pipeline(dataset) as pipeline:
             try:
@@ -74,6 +79,17 @@ class ManifestIOManager(dg.ConfigurableIOManager):
             )
         # Without merging, Spark takes the columns of one file, and those that came later would be missing without a word.
         return self.spark.spark_session.read.option("mergeSchema", "true").parquet(*map(_spark_path, uris))
+
+    def _merged(self, dataset: str, table: str, days: Sequence[str]) -> "DataFrame":
+        """The rows that readers are shown of a merged table's days; those of which they are shown nothing are an error."""
+        from manifest_platform.merging.readers import FilesUnknown, NotPublished
+        from manifest_platform.pipeline.merge import Merging
+
+        with self.manifest.pipeline(dataset) as pipeline:
+            try:
+                return Merging(pipeline).reader.read(self.spark.spark_session, table, [date.fromisoformat(day) for day in days])
+            except (Refused, NotPublished, FilesUnknown) as error:
+                raise dg.Failure(str(error), allow_retries=False) from error
 
     @staticmethod
     def _one_partition(names: Sequence[str]) -> Sequence[str]:

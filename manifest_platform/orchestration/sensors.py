@@ -62,6 +62,17 @@ class Asked:
         return dataclasses.replace(self, work=work, times=times, at=now.isoformat())
 
 
+def asked(instance: dg.DagsterInstance, job: str, work: str | None, cursor: Asked, now: datetime) -> tuple[str | None, Asked]:
+    """Why no run of a job is asked for, None if one is; and the cursor from then on."""
+    if not work:
+        return "nothing to do", cursor
+    if instance.get_runs_count(dg.RunsFilter(job_name=job, statuses=UNFINISHED)):
+        return f"a run of {job} is on its way", cursor
+    if not cursor.wants(work, now):
+        return f"asked {cursor.times} times for the same work, which did not change: {work}; asking again later", cursor
+    return None, cursor.after(work, now)
+
+
 def work_waiting(pipeline: Pipeline, now: datetime) -> str | None:
     """What a drain could do now, as text that changes whenever something new may be done; None for nothing.
 
@@ -183,19 +194,10 @@ def _tick(
     if str(evaluation.description) != cursor.blocked:
         events.append(evaluation)
         cursor = dataclasses.replace(cursor, blocked=str(evaluation.description))
-    requests, reason = [], "nothing to do"
-    work = work_waiting(pipeline, now)
-    unfinished = instance.get_runs_count(dg.RunsFilter(job_name=drain_job_name(dataset), statuses=UNFINISHED))
-    if work and unfinished:
-        reason = "a drain is on its way"
-    elif work and not cursor.wants(work, now):
-        reason = f"asked {cursor.times} times for the same work, which did not change: {work}; asking again later"
-    elif work:
-        requests = [dg.RunRequest()]
-        cursor = cursor.after(work, now)
+    reason, cursor = asked(instance, drain_job_name(dataset), work_waiting(pipeline, now), cursor, now)
     return dg.SensorResult(
-        run_requests=requests,
-        skip_reason=None if requests else reason,
+        run_requests=[] if reason else [dg.RunRequest()],
+        skip_reason=reason,
         cursor=json.dumps(dataclasses.asdict(cursor)),
         dynamic_partitions_requests=[partitions.build_add_request([landed.key.name for landed in missing])],
         asset_events=events,

@@ -1,0 +1,247 @@
+"""Merged tables in Dagster: materialised, backfilled, merged by the sensor's job, checked, read by assets of one's own."""
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Collection, Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame
+
+from manifest_platform import config
+from manifest_platform.orchestration.build import build_defs
+from manifest_platform.orchestration.merged import day_partitions, merge_waiting, partition_metadata
+from manifest_platform.orchestration.resources import ManifestResource
+from manifest_platform.pipeline.merge import Merging, register
+from manifest_platform_tests.orchestration.dagster_shop import QUIET, DagsterShop, Result, failure, key
+from manifest_platform_tests.pipeline.shop import EVENTS, FIRST, NAME, Shop
+
+DAY = FIRST.date()
+RUNS = 3
+MERGE = {"first_day": "2024-05-10"}
+TABLES = ["com_acme_page_1", "events"]
+
+
+@pytest.fixture(scope="module")
+def merged_shop(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """Three shredded runs, registered. Nobody writes to it: tests copy its manifest."""
+    shop = Shop(tmp_path_factory.mktemp("merged"), merge=MERGE)
+    shop.shredded(spark, RUNS)
+    with shop.open() as pipeline:
+        list(register(Merging(pipeline)))
+    return shop
+
+
+@pytest.fixture
+def shop(merged_shop: Shop, tmp_path: Path) -> Shop:
+    shred = {"output": str(merged_shop.home / "shredded")}
+    shop = Shop(tmp_path, landing={"root": str(merged_shop.home / "landing")}, shred=shred, merge=MERGE)
+    shutil.copy(merged_shop.home / "manifest.db", tmp_path)
+    return shop
+
+
+@pytest.fixture
+def dagster(shop: Shop, instance: dg.DagsterInstance) -> DagsterShop:
+    return DagsterShop(shop, instance)
+
+
+@pytest.fixture
+def merging(shop: Shop) -> Iterator[Merging]:
+    with shop.open() as pipeline:
+        yield Merging(pipeline)
+
+
+def materialize(dagster: DagsterShop, assets: Collection[str], first: str, last: str | None = None) -> Result:
+    if last is None:
+        return dagster._run([key(asset) for asset in assets], partition_key=first)
+    tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+    return dagster._run([key(asset) for asset in assets], tags=tags)
+
+
+def shown(dagster: DagsterShop, asset: str, day: str) -> dict[str, Any]:
+    found = dagster.instance.fetch_materializations(
+        dg.AssetRecordsFilter(asset_key=key(asset), asset_partitions=[day]), limit=1
+    )
+    assert found.records[0].asset_materialization is not None
+    return {name: value.value for name, value in found.records[0].asset_materialization.metadata.items()}
+
+
+def spark_jobs(spark: Any) -> int:
+    return spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs()
+
+
+def tick(dagster: DagsterShop, cursor: str | None = None) -> dg.SensorResult:
+    resources = {"manifest": ManifestResource(config_file=str(dagster.shop.config_file))}
+    with dg.build_sensor_context(instance=dagster.instance, cursor=cursor, resources=resources) as context:
+        result = dagster.defs.resolve_sensor_def(f"{NAME}_merge_sensor")(context)
+    assert isinstance(result, dg.SensorResult)
+    return result
+
+
+def test_every_merged_table_is_an_asset_by_day_downstream_of_shredded(shop: Shop) -> None:
+    defs = build_defs(shop.config_file)
+    specs = {"/".join(spec.key.path): spec for spec in defs.resolve_all_asset_specs()}
+    for table in TABLES:
+        spec = specs[f"shop/merged/{table}"]
+        assert [dep.asset_key for dep in spec.deps] == [key("shredded")]
+        assert spec.partitions_def == day_partitions(config.load(shop.config_file), NAME)
+        assert spec.kinds and spec.description and spec.owners and spec.group_name == NAME
+        assert spec.metadata["dagster/table_name"] == f"shop.{table}"
+    merged = {name for name in specs if name.startswith("shop/merged/")}
+    assert "shop/merged/bad" not in merged
+    assert {"/".join(dep.asset_key.path) for dep in specs["shop/published"].deps} == merged
+
+
+def test_a_shop_without_the_part_has_none_of_it(tmp_path: Path) -> None:
+    defs = build_defs(Shop(tmp_path).config_file)
+    names = {spec.key.path[1] for spec in defs.resolve_all_asset_specs()}
+    assert not names & {"merged", "published"}
+    assert not [job.name for job in defs.resolve_all_job_defs() if job.name.endswith("_merge")]
+
+
+def test_materialising_a_day_merges_what_is_there_and_shows_it(dagster: DagsterShop, merging: Merging, spark: Any) -> None:
+    result = materialize(dagster, ["merged/events"], str(DAY))
+    assert result.success
+    found = shown(dagster, "merged/events", str(DAY))
+    assert (found["rows"], found["files_before"], found["files_after"], found["waiting"]) == (EVENTS * RUNS, RUNS, 1, 0)
+    assert found["dagster/partition_row_count"] == EVENTS * RUNS
+    assert found["amplification"] == 1.0
+    assert found["version"] == found["version_desired"] > 0 and found["switched"] and found["bytes_written"] > 0
+    other = merging.ledger.partition("com_acme_page_1", DAY)
+    assert other and not other.switched, "it was not asked for"
+    again = materialize(dagster, ["merged/events"], str(DAY))
+    assert again.success and shown(dagster, "merged/events", str(DAY))["version"] == found["version"]
+
+
+def test_a_backfill_of_a_month_is_one_run_and_one_spark_job(dagster: DagsterShop, spark: Any) -> None:
+    before = spark_jobs(spark)
+    result = materialize(dagster, [f"merged/{table}" for table in TABLES], "2024-05-10", "2024-06-09")
+    assert result.success
+    assert spark_jobs(spark) - before == 1
+    for table in TABLES:
+        assert len(dagster.materialized(f"merged/{table}")) == 31
+        assert shown(dagster, f"merged/{table}", str(DAY))["files_after"] == 1
+    assert shown(dagster, "merged/events", "2024-05-20")["empty"]
+
+
+def test_a_merge_that_fails_says_why(dagster: DagsterShop, shop: Shop) -> None:
+    _spoil(shop, "MSMALL#events")
+    told = failure(materialize(dagster, ["merged/events"], str(DAY)))
+    assert f"events of {DAY}" in told and "nowhere.parquet" in told
+
+
+def _spoil(shop: Shop, prefix: str) -> None:
+    """Names a file that is not there in the first row of a prefix, behind the manifest's back."""
+    with closing(sqlite3.connect(shop.home / "manifest.db")) as store, store:
+        [(sort, text), *_] = store.execute("SELECT sort, data FROM manifest WHERE sort LIKE ?", (f"{prefix}%",)).fetchall()
+        data = json.loads(text)
+        data["objects"][0]["uri"] = f"file://{shop.home}/nowhere.parquet"
+        store.execute("UPDATE manifest SET data = ? WHERE sort = ?", (json.dumps(data), sort))
+
+
+def test_the_job_merges_what_is_due_and_publishes(dagster: DagsterShop, merging: Merging) -> None:
+    job = dagster.defs.resolve_job_def(f"{NAME}_merge")
+    result = job.execute_in_process(instance=dagster.instance, raise_on_error=False, run_config=QUIET)
+    assert result.success
+    [output] = [event for event in result.all_events if event.is_successful_output]
+    told = {name: value.value for name, value in output.step_output_data.metadata.items()}
+    tables = [table.key for table in merging.ledger.tables()]
+    assert (told["stop"], told["merged"], told["failed"]) == ("idle", len(tables), 0)
+    for table in tables:
+        assert dagster.materialized(f"merged/{table}") == {str(DAY)}
+    [published] = [
+        event.step_materialization_data.materialization.metadata
+        for event in result.all_events
+        if event.is_step_materialization and event.asset_key == key("published")
+    ]
+    assert published["published"].value == len(tables)
+
+
+def test_published_is_an_asset_of_its_own(dagster: DagsterShop) -> None:
+    result = dagster._run([key("published")])
+    assert result.success
+    [event] = [event for event in result.all_events if event.is_step_materialization]
+    found = event.step_materialization_data.materialization.metadata
+    assert found["closed"].value and "not merged yet" in str(found["waiting"].value)
+
+
+def test_the_sensor_registers_and_asks_for_one_run_when_one_is_due(
+    dagster: DagsterShop, shop: Shop, spark: Any, merging: Merging
+) -> None:
+    first = tick(dagster)
+    assert first.run_requests and len(first.run_requests) == 1
+    again = tick(dagster, first.cursor)
+    assert not again.run_requests and "asked 1 times" in str(again.skip_reason)
+    dagster.defs.resolve_job_def(f"{NAME}_merge").execute_in_process(instance=dagster.instance, run_config=QUIET)
+    after = tick(dagster, again.cursor)
+    assert not after.run_requests and after.skip_reason and "nothing to do" in str(after.skip_reason)
+
+
+def test_an_open_day_below_its_size_is_not_work_before_its_time(merging: Merging) -> None:
+    now = merging.ledger.clock()
+    merging.clock = lambda: FIRST + timedelta(hours=1)
+    assert str(merge_waiting(merging)).startswith("show ")
+    merging.publish()
+    assert merge_waiting(merging) is None
+    merging.clock = lambda: now + timedelta(days=1)
+    assert f"merge events {DAY}" in str(merge_waiting(merging))
+
+
+def checks(dagster: DagsterShop) -> dict[str, dg.AssetCheckEvaluation]:
+    job = dg.define_asset_job("merge_checks", selection=dg.AssetSelection.checks_for_assets(key("merged/events")))
+    defs = dg.Definitions.merge(dagster.defs, dg.Definitions(jobs=[job]))
+    result = defs.resolve_job_def("merge_checks").execute_in_process(instance=dagster.instance, run_config=QUIET)
+    return {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
+
+
+def test_checks_pass_where_all_is_well_and_name_the_day_where_not(dagster: DagsterShop, shop: Shop) -> None:
+    assert materialize(dagster, ["merged/events"], str(DAY)).success
+    found = checks(dagster)
+    assert {name: one.passed for name, one in found.items()} == dict.fromkeys(
+        ["rows_kept", "chain_whole", "nothing_invisible_for_long"], True
+    )
+    assert found["rows_kept"].metadata["rows"].value == EVENTS * RUNS
+    with closing(sqlite3.connect(shop.home / "manifest.db")) as store, store:
+        [(sort, text)] = store.execute("SELECT sort, data FROM manifest WHERE sort LIKE 'MRANGE#events#%'").fetchall()
+        wrong = json.dumps({**json.loads(text), "rows": 1, "lower": 1})
+        store.execute("UPDATE manifest SET data = ? WHERE sort = ?", (wrong, sort))
+    found = checks(dagster)
+    assert not found["rows_kept"].passed and found["rows_kept"].metadata["wrong"].value == str(DAY)
+    assert not found["chain_whole"].passed and found["chain_whole"].metadata["wrong"].value == str(DAY)
+
+
+def test_what_readers_do_not_see_for_long_fails_a_check(dagster: DagsterShop, shop: Shop) -> None:
+    with closing(sqlite3.connect(shop.home / "manifest.db")) as store, store:
+        [(sort, text)] = store.execute("SELECT sort, data FROM manifest WHERE sort LIKE 'MPART#events#%'").fetchall()
+        old = json.dumps({**json.loads(text), "create_time": "2024-05-15T00:00:00Z"})
+        store.execute("UPDATE manifest SET data = ? WHERE sort = ?", (old, sort))
+    found = checks(dagster)["nothing_invisible_for_long"]
+    assert not found.passed and found.metadata["late"].value == str(DAY)
+
+
+@dg.asset(
+    key=key("report"),
+    ins={"events": dg.AssetIn(key("merged/events"))},
+    partitions_def=dg.DailyPartitionsDefinition("2024-05-10", end_offset=1),
+)
+def report(context: dg.AssetExecutionContext, events: DataFrame) -> None:
+    context.log.info(f"{events.count()} events of {sorted(str(row.dt) for row in events.select('dt').distinct().collect())}")
+    context.add_output_metadata({"events": events.count(), "files": len(events.inputFiles())})
+
+
+def test_an_asset_of_ones_own_reads_exactly_what_is_published(shop: Shop, instance: dg.DagsterInstance) -> None:
+    dagster = DagsterShop(shop, instance, [report])
+    assert "not published yet" in failure(materialize(dagster, ["report"], str(DAY)))
+    assert materialize(dagster, ["merged/events"], str(DAY)).success
+    assert materialize(dagster, ["report"], str(DAY)).success
+    found = shown(dagster, "report", str(DAY))
+    assert (found["events"], found["files"]) == (EVENTS * RUNS, 1)
+
+
+def test_metadata_of_a_day_without_objects_says_so() -> None:
+    assert partition_metadata(None) == {"dagster/partition_row_count": 0, "rows": 0, "empty": True}
