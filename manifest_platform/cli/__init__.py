@@ -23,6 +23,7 @@ from manifest_platform.cli import (  # noqa: F401 - modules of commands register
     doctor,
     dump,
     explain,
+    merge,
     migrate,
     query,
     run,

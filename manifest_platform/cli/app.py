@@ -24,6 +24,8 @@ from manifest_platform.landing.errors import LandingError
 from manifest_platform.manifest import InvalidKey, ItemKey, Refused, Store, StoreError, UnknownItem
 from manifest_platform.manifest.payloads import InvalidPayload, InvalidSchema
 from manifest_platform.manifest.records import InvalidRecord
+from manifest_platform.merging.catalog import CatalogError
+from manifest_platform.merging.errors import MergeError
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.pipeline.pipeline import __version__
 from manifest_platform.storage import UnsupportedLocation
@@ -55,6 +57,8 @@ EXPECTED = (
     InvalidRecord,
     InvalidSchema,
     LandingError,
+    CatalogError,
+    MergeError,
     StoreError,
     WarehouseError,
     spark.SparkUnavailable,

@@ -173,7 +173,7 @@ def drain(
     """
     documents = as_json(context)
     report = DrainReport()
-    with open_pipeline(context) as pipeline, _ending_well():
+    with open_pipeline(context) as pipeline, ending_well("the next drain settles what was in work"):
         conf = pipeline.config.spark.conf
         with closing(draining(pipeline, lambda: spark.session(conf), Budget(items, seconds))) as events:
             for event in events:
@@ -196,13 +196,13 @@ def drain(
 
 
 @contextmanager
-def _ending_well() -> Generator[None]:
-    """Lets a terminated drain give its leases back like an interrupted one. Raises Interrupted for either."""
+def ending_well(then: str) -> Generator[None]:
+    """Lets a terminated run give its leases back like an interrupted one. Raises Interrupted; `then`: what comes next."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     except KeyboardInterrupt as error:
-        raise Interrupted("interrupted; the leases are given back, and the next drain settles what was in work") from error
+        raise Interrupted(f"interrupted; the leases are given back, and {then}") from error
     finally:
         signal.signal(signal.SIGTERM, before)
 

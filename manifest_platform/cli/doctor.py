@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 def doctor(
     context: typer.Context,
     repair: Annotated[bool, typer.Option("--repair", help="Mend what is safe to mend, and say what was done.")] = False,
-    clean: Annotated[bool, typer.Option("--clean", help="Remove shredded objects that no record names.")] = False,
-    grace: Annotated[float, typer.Option(min=0, metavar="HOURS", help="Leave objects alone that are newer than this.")] = 24,
+    clean: Annotated[bool, typer.Option("--clean", help="Remove shredded and merged objects that nothing names.")] = False,
+    grace: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="HOURS", help="Leave objects alone that are newer; else 24, merged ones a week."),
+    ] = None,
     warehouse: Annotated[bool, typer.Option(help="Compare with the warehouse's ledger.")] = True,
-    objects: Annotated[bool, typer.Option(help="Look for shredded objects that nothing names.")] = True,
+    objects: Annotated[bool, typer.Option(help="Look for objects that nothing names, and at the catalog.")] = True,
 ) -> int:
     """Examines a dataset: its log, warehouse and objects.
 
@@ -33,7 +36,7 @@ def doctor(
     from manifest_platform.doctor import Doctor
 
     with open_pipeline(context, author=operator()) as pipeline:
-        examiner = Doctor(pipeline, warehouse, objects, timedelta(hours=grace))
+        examiner = Doctor(pipeline, warehouse, objects, None if grace is None else timedelta(hours=grace))
         try:
             diagnosis = examiner.repair() if repair else examiner.examine()
             if clean:

@@ -1,4 +1,4 @@
-"""The demo: ten runs of the web shop from landing to warehouse, one of them broken, one of them late.
+"""The demo: ten runs of the web shop from landing to warehouse and catalog, one of them broken, one of them late.
 
 Belongs here: the story and its stage. What is typed in it (`$ manifest-platform …`) is run as the command line runs it,
 within this process, so that one Spark session serves all. The manifest is kept in SQLite, or in DynamoDB Local, which runs as
@@ -49,6 +49,7 @@ NEW_SCHEMAS = ("com.acme/user/jsonschema/1-1-0", "com.acme/link_click/jsonschema
 STRAY = "run=2024-05-14-copy-of-yesterday"
 
 LEDGER = "SELECT regexp_extract(item, 'run=.*') AS run, late, applied_at FROM manifest_platform.ledger ORDER BY applied_at"
+MERGED = "SELECT dt, count(*) AS events, count(DISTINCT event_id) AS different FROM events GROUP BY ALL ORDER BY ALL"
 QUESTION = "SELECT event_name, count(*) AS events FROM events GROUP BY ALL ORDER BY ALL"
 
 
@@ -91,6 +92,7 @@ def _home() -> Path:
     places += [place for place in (manifest.overflow, manifest.archive) if place]
     for dataset in settings.datasets.values():
         places += [dataset.landing.root, dataset.shred.output, *dataset.shred.schemas]
+        places += [dataset.merge.output] if dataset.merge else []
     outside = [place for place in places if not Path(place).is_relative_to(home)]
     if outside or list(settings.datasets) != [DATASET]:
         raise DemoFailed(
@@ -117,6 +119,7 @@ def _tell(home: Path) -> None:
     typer.echo("  make ui                          the same in Dagster")
     typer.echo(f'  .venv/bin/manifest-platform sql "{QUESTION}"')
     typer.echo("  .venv/bin/manifest-platform status")
+    typer.echo("  .venv/bin/manifest-platform merge explain events 2024-05-14")
 
 
 def _tell_on_dynamodb(home: Path) -> None:
@@ -187,6 +190,20 @@ def _tell_story(home: Path) -> None:
             typer.echo(f"  {DATASET}.{table:<44}{rows:>8,} rows")
     _say("and its ledger these runs, in the order in which they were applied, each once:")
     _type(f'manifest-platform sql "{LEDGER}"')
+    _tell_of_merging()
+
+
+def _tell_of_merging() -> None:
+    _say(
+        "Shredding wrote a small file for each table and run. Their day is long over, so one merge run does all there is to do:"
+        " it registers them, closes the day, merges its files in one Spark job, and shows readers the merged ones."
+    )
+    _type("manifest-platform merge run")
+    _type("manifest-platform merge status")
+    _say("Each merged file stands for the small ones with ids in a range; the ranges of a partition form one chain from 0.")
+    _type("manifest-platform merge show ranges --table events")
+    _say("Whoever reads the table gets exactly these files.")
+    _type(f'manifest-platform merge query "{MERGED}"')
 
 
 def _set_up(registry: Path, landing: Path) -> None:

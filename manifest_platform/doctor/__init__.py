@@ -1,7 +1,7 @@
 """The doctor: what is wrong with a dataset, by its log, its warehouse and its objects; and mending what is safe.
 
 Of its parts, `findings` is the vocabulary, `fold` what the log adds up to (pure); `log`, `sink` and `objects` look, and
-`repair` mends by the manifest's own operations.
+`merged` is about what merging wrote, `repair` mends by the manifest's own operations.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 
-from manifest_platform.doctor import log, repair
+from manifest_platform.doctor import log, merged, repair
 from manifest_platform.doctor.findings import Diagnosis, Finding, Kind
 from manifest_platform.doctor.log import States, Watcher
 from manifest_platform.doctor.objects import GRACE, ObjectsWatcher, clean
@@ -30,26 +31,33 @@ __all__ = ["GRACE", "Diagnosis", "Doctor", "Finding", "Kind"]
 class Doctor:
     """Examines and mends one pipeline.
 
-    `warehouse`, `objects`: whether to look there. `grace`: how old objects must be that nothing names. `patience`:
-    for how many seconds a locked warehouse is waited for. `done`: what was mended.
+    `warehouse`, `objects`: whether to look there. `grace`: how old objects must be that nothing names; None: GRACE for shredded
+    ones, `merging.garbage.GRACE` for merged ones. `patience`: for how many seconds a locked warehouse is waited for. `done`:
+    what was mended.
     """
 
     pipeline: Pipeline
     warehouse: bool = True
     objects: bool = True
-    grace: timedelta = GRACE
+    grace: timedelta | None = None
     patience: float = 5.0
     done: list[str] = field(default_factory=list)
 
     def examine(self) -> Diagnosis:
         """All that is wrong; changes nothing. What cannot be reached is a finding. Raises StoreError."""
-        return self._examine()[0]
+        diagnosis, _ = self._examine()
+        return self._with_merged(diagnosis)
+
+    def _with_merged(self, diagnosis: Diagnosis) -> Diagnosis:
+        found = merged.examine(self.pipeline, datetime.now(UTC), self.grace) if self.objects else ()
+        return Diagnosis(diagnosis.items, [*diagnosis.findings, *found])
 
     def _examine(self) -> tuple[Diagnosis, States]:
         now = datetime.now(UTC)
         pipeline, manifest = self.pipeline, self.pipeline.manifest
         own = timedelta(seconds=pipeline.config.lease.seconds)
-        watchers: list[Watcher] = [ObjectsWatcher(pipeline, now, self.grace)] if self.objects else []
+        grace = GRACE if self.grace is None else self.grace
+        watchers: list[Watcher] = [ObjectsWatcher(pipeline, now, grace)] if self.objects else []
         if not self.warehouse:
             return log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers))
         try:
@@ -67,7 +75,7 @@ class Doctor:
         for pass_ in (self._settle, self._rewrite, self._adopt):
             diagnosis, states = self._examine()
             if diagnosis.healthy:
-                return diagnosis
+                return self._with_merged(diagnosis)
             self.done += pass_(diagnosis, states)
         return self.examine()
 
@@ -103,11 +111,13 @@ class Doctor:
 
         Removes none where the examination does not show the whole manifest, and none of runs that it does not know.
         """
-        orphans = [finding for finding in diagnosis.findings if finding.kind is Kind.ORPHAN]
+        orphans = [finding for finding in diagnosis.findings if finding.kind in (Kind.ORPHAN, Kind.SUPERSEDED)]
         if orphans and (kept := _kept(diagnosis)):
             return Diagnosis(diagnosis.items, [*diagnosis.findings, kept])
         left = [one for one in diagnosis.findings if one not in orphans]
-        for result in clean(self.pipeline, orphans):
+        shredded = [finding for finding in orphans if finding.kind is Kind.ORPHAN]
+        superseded = [finding for finding in orphans if finding.kind is Kind.SUPERSEDED]
+        for result in chain(clean(self.pipeline, shredded), merged.clean(self.pipeline, self.grace, superseded)):
             if isinstance(result, Finding):
                 left.append(result)
             else:

@@ -29,6 +29,8 @@ class Kind(StrEnum):
     UNLEDGERED = "recorded but not loaded"
     UNKNOWN = "loaded but not known"
     ORPHAN = "objects that nothing names"
+    SUPERSEDED = "merged objects that nothing needs"
+    CATALOG = "catalog differs from the manifest"
     KEPT = "nothing was removed"
     UNCHECKED = "not checked"
 

@@ -131,6 +131,20 @@ def check_story(told: str) -> None:
     then = re.findall(r"✓ (run=\S+).*?(late)?$", after, re.MULTILINE)
     assert then == [*((name, "") for name in IN_TIME[IN_TIME.index(bad) :]), (run.run_name(run.LATE), "late")]
     assert "0 shredded, 0 loaded (0 rows), 0 failed" in after
+    [loaded] = re.findall(r"acme\.events +([\d,]+) rows", after)
+    check_merging(after.partition("$ manifest-platform merge run\n")[2], loaded.replace(",", ""))
+
+
+def check_merging(told: str, loaded: str) -> None:
+    """Every table has one merged file of the day, which stands for those of all runs; readers get what the warehouse has."""
+    assert len(re.findall(r"^· commit \d+  registered  ", told, re.MULTILINE)) == run.RUNS
+    assert len(re.findall(r"^✓ \w+ 2024-05-14  merged  1 range  ", told, re.MULTILINE)) == 7
+    assert len(re.findall(r"^✓ \w+ 2024-05-14  published as version 10\d+$", told, re.MULTILINE)) == 7
+    assert "7 of 7 tables at rest" in told
+    _, sentinel, merged = told.split("lower_bound", 1)[1].splitlines()[:3]
+    assert sentinel.split()[:3] == ["null", "0", "0"]
+    assert (merged.split()[0], merged.split()[1][:3]) == ("0", "100")
+    assert re.findall(r"│ 2024-05-14 │ +(\d+) │ +(\d+) │", told) == [(loaded, loaded)]
 
 
 def check_tables(home: Path) -> None:
