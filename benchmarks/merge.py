@@ -4,8 +4,8 @@
 
 The same 200 files of typed events (180 MB at scale 1), by turns, to one object, all with zstd:
 
-    ours        the kernel: one sorted pass, rows, nulls and sums compared, a digest of the object
-    job         the same as a task of a Spark job, as merge runs have it
+    ours        claimed, planned, one sorted pass, rows, nulls and sums compared, committed, closed, switched and published
+    job         the same with the pass as a task of a Spark job, as merge runs have it
     duckdb      COPY (SELECT * FROM read_parquet([…])) TO one file, not sorted
     deltalake   optimize.compact of a Delta table of these files, not sorted
     spark       spark.read.parquet(…).coalesce(1).write.parquet(…), not sorted
@@ -24,7 +24,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,9 +37,18 @@ from pairs import arguments, interleaved, print_goal, print_medians, ratio
 from prepared import REPOSITORY
 
 from manifest_platform import storage
+from manifest_platform.manifest import Manifest
+from manifest_platform.manifest.sql import SqlStore
+from manifest_platform.merging.embedded import EmbeddedCatalog
 from manifest_platform.merging.inputs import Input
 from manifest_platform.merging.kernel import Merged, MergeTask, merge
+from manifest_platform.merging.ledger import MergeLedger
+from manifest_platform.merging.names import object_id
+from manifest_platform.merging.plan import DEFAULT, plan
+from manifest_platform.merging.publish import PublishSettings, publish
 from manifest_platform.merging.spark_job import merge_all
+from manifest_platform.merging.state import Range, SmallObject, TableSettings
+from manifest_platform.merging.transitions import MERGE, Commit, Rules
 from manifest_platform.spark import session
 
 if TYPE_CHECKING:
@@ -52,8 +61,8 @@ REQUESTED = 200  # objects of the range that is merged in S3
 DAY = date(2024, 5, 1)
 START = 1_714_521_600_000_000  # that day, in microseconds
 
-Finish = Callable[[Merged], object]
-"""What follows the kernel: nothing, or the commit and the switch."""
+Pass = Callable[[MergeTask], Merged]
+"""The kernel, in this process or in a Spark job."""
 
 
 # Events
@@ -132,17 +141,44 @@ def task_of(files: Sequence[Path], output: Path, lower: int = 0) -> MergeTask:
 # The ways; each gives the size of what it wrote
 
 
-def merge_ours(files: Sequence[Path], output: Path, finish: Finish) -> int:
-    merged = merge(task_of(files, output / "part.parquet"))
-    finish(merged)
+def registered(files: Sequence[Path], output: Path) -> None:
+    """Makes a manifest in which the files are the small objects of a partition, due to be merged."""
+    ledger = MergeLedger(SqlStore(f"sqlite:///{output}/manifest.db"), "bench", "benchmark")
+    ledger.sync_table(TableSettings("events", "bench", 0, 1 << 30, time_column="collector_tstamp"))
+    objects = tuple(
+        SmallObject(object_id(1, place), storage.as_uri(file), pq.read_metadata(file).num_rows, file.stat().st_size)
+        for place, file in enumerate(files, 1)
+    )
+    ledger.register(Commit(1, "bench", {("events", DAY): objects}, {}), Rules())
+    ledger.store.close()
+
+
+def merge_ours(run: Pass, output: Path) -> int:
+    """All of a partition's life from the claim on, by the manifest on the disk."""
+    ledger = MergeLedger(SqlStore(f"sqlite:///{output}/manifest.db"), "bench", "benchmark")
+    now, uri = datetime.now(UTC), storage.as_uri(output)
+    table = ledger.table("events")
+    assert table
+    for partition in ledger.open_partitions():
+        ledger.close(partition, now)
+    with Manifest(ledger.store, "bench", {}, "benchmark").hold(MERGE, "0", "benchmark", timedelta(minutes=1)) as lease:
+        [claimed] = ledger.claim(lease, now, 1)
+        job, partition = claimed.job, claimed.partition
+        [planned] = plan(partition, table, None, ledger.small_objects("events", DAY), DEFAULT).ranges
+        merged = run(MergeTask.of(planned, table, DAY, uri, job.id))
+        fields = {name: getattr(merged, name) for name in ("lower", "upper", "uri", "rows", "bytes", "min_time", "max_time")}
+        made = Range("events", DAY, **fields, objects=len(planned.objects), attempt=job.id, create_time=now, update_time=now)
+        ledger.commit(job, [made], bytes_in=sum(found.bytes for found in planned.objects))
+    report = publish(ledger, EmbeddedCatalog(ledger), PublishSettings(uri), now)
+    assert len(report.published) == 1, report
+    ledger.store.close()
     return merged.bytes
 
 
-def merge_by_job(spark: SparkSession, files: Sequence[Path], output: Path, finish: Finish) -> int:
-    [merged] = merge_all(spark, [task_of(files, output / "part.parquet")])
+def by_job(spark: SparkSession, task: MergeTask) -> Merged:
+    [merged] = merge_all(spark, [task])
     assert isinstance(merged, Merged), merged
-    finish(merged)
-    return merged.bytes
+    return merged
 
 
 def copy_by_duckdb(files: Sequence[Path], output: Path) -> int:
@@ -259,18 +295,18 @@ def main() -> None:
         megabytes = sum(file.stat().st_size for file in files) / 1e6
         spark = session(REPOSITORY / "spark_conf" / "local.conf")
         print(f"{len(files)} files, {megabytes:.0f} MB, {spark.sparkContext.defaultParallelism} cores")
-
-        def nothing(_merged: Merged) -> None:
-            """The kernel alone."""
-
         ways: dict[str, Callable[[Path], int]] = {
-            "ours": lambda output: merge_ours(files, output, nothing),
-            "job": lambda output: merge_by_job(spark, files, output, nothing),
+            "ours": partial(merge_ours, merge),
+            "job": partial(merge_ours, partial(by_job, spark)),
             "duckdb": partial(copy_by_duckdb, files),
             "deltalake": partial(compact_by_delta, files),
             "spark": partial(coalesce_by_spark, spark, files),
         }
-        prepare = {"deltalake": partial(a_delta_table, files)}
+        prepare = {
+            "ours": partial(registered, files),
+            "job": partial(registered, files),
+            "deltalake": partial(a_delta_table, files),
+        }
         seconds = interleaved(
             {name: partial(timed, way, root, sizes, name, prepare.get(name)) for name, way in ways.items()}, options.repeats
         )

@@ -281,6 +281,7 @@ class MergeConfig(_Part):
     objects are to have. `zone`: the time zone in which a day ends; `close_after_seconds`: how long after that it is closed.
     `max_attempts`: merges of a partition that die or fail before it is set aside. `workers`: merge runs that work at once.
     `delayed`: whether readers see what comes after the close once it is merged, or `at_once` beside what is merged.
+    `invisible_seconds`: how long readers may not see an object before a check fails.
     """
 
     output: str
@@ -293,6 +294,7 @@ class MergeConfig(_Part):
     max_attempts: int = Field(5, ge=1, le=20)
     workers: int = Field(2, ge=1, le=64)
     delayed: Literal["merged", "at_once"] = "merged"
+    invisible_seconds: int | None = Field(None, ge=1, le=_YEAR)
     tables: dict[Annotated[str, Field(pattern=_TABLE)], MergeTableConfig] = {}
     catalog: EmbeddedCatalogConfig | GlueCatalogConfig = Field(EmbeddedCatalogConfig(), discriminator="kind")
 

@@ -443,15 +443,17 @@ class MergeLedger:
 
         Each is pending again as of when it was scheduled, or of when the pending one is; or set aside after `max_attempts`.
         """
-        leases: dict[str, LeaseState | None] = {}
         taken: list[FinishedJob] = []
-        for job in self.running():
-            if job.slot not in leases:
-                leases[job.slot] = self.lease(job.slot)
-            if _is_dead(job, leases[job.slot], now):
-                log = self._retrying(name(job), lambda job=job: self._requeue(job, now))
-                taken += [log] if log else []
+        for job in self.abandoned(now):
+            log = self._retrying(name(job), lambda job=job: self._requeue(job, now))
+            taken += [log] if log else []
         return taken
+
+    def abandoned(self, now: datetime) -> list[RunningJob]:
+        """The jobs whose worker is dead."""
+        running = self.running()
+        leases = {slot: self.lease(slot) for slot in {job.slot for job in running}}
+        return [job for job in running if _is_dead(job, leases[job.slot], now)]
 
     def _requeue(self, job: RunningJob, now: datetime) -> FinishedJob | None:
         partition, lease = self.partition(job.table, job.date), self.lease(job.slot)
@@ -502,9 +504,14 @@ class MergeLedger:
         """Ends a job that had nothing to merge; ranges and versions stay as they are. Raises JobLost."""
 
         def end(partition: Partition) -> tuple[Partition, list[Write]]:
-            return (transitions.pending_by(partition, leftover.schedule_time) if leftover else partition), []
+            after = transitions.pending_by(partition, leftover.schedule_time, leftover.attempts) if leftover else partition
+            return after, []
 
         return self._end(job, transitions.finished(job, outcome, self.clock()), end)
+
+    def give_back(self, job: RunningJob) -> FinishedJob:
+        """Ends a job that was not tried: it is pending again as it was, and no attempt is counted. Raises JobLost."""
+        return self.finish(job, "given back", Leftover(job.schedule_time, job.attempts))
 
     def fail(self, job: RunningJob, error: str, permanent: bool) -> FinishedJob:
         """Ends a job that failed: it is tried again after a pause that grows; set aside if `permanent`, or tried often.

@@ -24,6 +24,7 @@ from manifest_platform.orchestration.resources import ManifestResource, SparkRes
 from manifest_platform.orchestration.sensors import INTERVAL_S, Asked, asked
 from manifest_platform.pipeline import Pipeline, Stop
 from manifest_platform.pipeline.merge import MergeBudget, MergeReport, MergeStarted, Merging, merge, register
+from manifest_platform.pipeline.pipeline import OutputGone
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import WarehouseError
 
@@ -150,6 +151,7 @@ def _merge_asked(
     """Merges the wanted partitions that there are to their last object, and gives each of them its metadata."""
     dataset, ledger = merging.pipeline.name, merging.ledger
     try:
+        merging.sync()
         for _ in register(merging):
             pass
         there = [place for place in itertools.product(names, days) if ledger.partition(*place)]
@@ -165,16 +167,28 @@ def _merge_asked(
                 report = event
     except (Refused, StoreError, WarehouseError, SparkUnavailable) as error:
         raise dg.Failure(str(error), metadata={"error": type(error).__name__}, allow_retries=False) from error
+    partitions = {place: ledger.partition(*place) for place in there}
+    reasons = [
+        f"{found.table} of {found.date} is set aside: {found.set_aside.error}."
+        f" Do: {merging.pipeline.command(f'manifest-platform merge retry {found.table} {found.date}')}"
+        for found in partitions.values()
+        if found and found.set_aside
+    ]
     failed = [job for job in outcomes.values() if job.outcome in ("failed", "died")]
-    if failed or report.stop is not Stop.IDLE:
-        reasons = [f"{job.table} of {job.date}: {job.error}" for job in failed] or [f"{report.stop}: {report.reason}"]
+    reasons += [f"{job.table} of {job.date}: {job.error}" for job in failed]
+    if report.stop is not Stop.IDLE:
+        reasons.append(f"{report.stop}: {report.reason}")
+    if reasons:
+        for (name, day), job in outcomes.items():
+            if job.outcome == "merged":
+                shown = partition_metadata(partitions.get((name, day)), job)
+                yield dg.AssetMaterialization(merged_key(dataset, name), partition=str(day), metadata=shown)
         raise dg.Failure("\n".join(reasons), allow_retries=False)
     if report.published and (report.published.shown or report.published.published):
         yield dg.AssetMaterialization(published_key(dataset), metadata=published_metadata(report.published))
     for name in names:
         for day in days:
-            partition = ledger.partition(name, day) if (name, day) in there else None
-            shown = partition_metadata(partition, outcomes.get((name, day)))
+            shown = partition_metadata(partitions.get((name, day)), outcomes.get((name, day)))
             context.add_asset_metadata(shown, asset_key=merged_key(dataset, name), partition_key=str(day))
         yield dg.MaterializeResult(asset_key=merged_key(dataset, name))
 
@@ -325,6 +339,7 @@ def merge_waiting(merging: Merging) -> str | None:
     """
     now, ledger = merging.clock(), merging.ledger
     found = [f"merge {due.table} {due.date} {due.id}" for due in itertools.islice(ledger.due(now), SHOWN)]
+    found += [f"take back {job.table} {job.date} {job.id}" for job in ledger.abandoned(datetime.now(UTC))]
     tables = {table.key: table for table in ledger.tables() if table.enabled and not table.dropped}
     for partition in ledger.open_partitions():
         table = tables.get(partition.table)
@@ -332,6 +347,8 @@ def merge_waiting(merging: Merging) -> str | None:
             continue
         if merging.is_over(table, partition) and partition.newest_live and not partition.closed:
             found.append(f"close {partition.table} {partition.date}")
+        elif partition.last_live is not None and not partition.switched and partition.upper >= partition.last_live:
+            found.append(f"switch {partition.table} {partition.date}")
         elif partition.current == NEW and partition.live.objects:
             found.append(f"show {partition.table} {partition.date}")
         elif partition.switched and partition.published < partition.generation:
@@ -355,8 +372,11 @@ def build_merge_sensor(dataset: str, merge_job: dg.JobDefinition) -> dg.SensorDe
         now = datetime.now(UTC)
         cursor = Asked(**json.loads(context.cursor)) if context.cursor else Asked()
         with _merging(manifest, dataset) as merging:
-            for registered in itertools.islice(register(merging), COMMITS_A_TICK):
-                context.log.info(f"commit {registered.commit}: {registered.objects} objects")
+            try:
+                for registered in itertools.islice(register(merging), COMMITS_A_TICK):
+                    context.log.info(f"commit {registered.commit}: {registered.objects} objects")
+            except OutputGone as gone:  # what is registered is worth a run all the same
+                context.log.error(f"nothing more is registered: {gone}")
             work = merge_waiting(merging)
         reason, cursor = asked(context.instance, merge_job_name(dataset), work, cursor, now)
         return dg.SensorResult(
@@ -404,10 +424,10 @@ def _table_checks(dataset: str, table: str) -> list[dg.AssetChecksDefinition]:
                     wrong.append(str(partition.date))
         return dg.AssetCheckResult(passed=not wrong, metadata={"ranges": count, "wrong": ", ".join(wrong)})
 
-    @dg.asset_check(asset=key, description="What came after the close is seen by readers within twice the merge interval.")
+    @dg.asset_check(asset=key, description="Readers see what came within merge.invisible_seconds.")
     def nothing_invisible_for_long(manifest: ManifestResource) -> dg.AssetCheckResult:
         with _merging(manifest, dataset) as merging:
-            limit = 2 * timedelta(seconds=merging.table(table).interval) + timedelta(minutes=5)
+            limit = merging.longest_invisible(table)
             late, oldest = [], timedelta()
             for partition in merging.ledger.open_partitions():
                 if partition.table != table:

@@ -8,6 +8,7 @@ A run is one process with at most one Spark session, and one Spark job for all p
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import time
@@ -21,7 +22,7 @@ from manifest_platform import failpoints, storage
 from manifest_platform.column_types import widened
 from manifest_platform.config import GlueCatalogConfig, MergeConfig, MergeTableConfig
 from manifest_platform.listing import BAD_TABLE, Column
-from manifest_platform.manifest import ClaimLost, Lease, LeaseBusy, OutcomeUnknown, Refused, StoreUnavailable
+from manifest_platform.manifest import ClaimLost, Lease, LeaseBusy, OutcomeUnknown, Refused, StoreError, StoreUnavailable
 from manifest_platform.merging.catalog import Catalog
 from manifest_platform.merging.embedded import EmbeddedCatalog
 from manifest_platform.merging.ledger import Claimed, MergeLedger, Registration
@@ -43,7 +44,8 @@ from manifest_platform.merging.transitions import (
     synced,
 )
 from manifest_platform.pipeline.events import Stop
-from manifest_platform.pipeline.pipeline import Pipeline
+from manifest_platform.pipeline.pipeline import OutputGone, Pipeline
+from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -151,6 +153,13 @@ class Merging:
         """What is configured of a table, by the name that shredding gives it."""
         return table_settings(key, self.pipeline.name, self.config, self.profile)
 
+    def sync(self) -> None:
+        """Has the tables that the ledger knows be as they are configured now; writes nothing if they are."""
+        for table in self.ledger.tables():
+            settings = self.table(table.key)
+            if not table.dropped and synced(table, settings, self.clock()) != table:
+                self.ledger.sync_table(settings)
+
     def catalog(self) -> Catalog:
         """The configured catalog."""
         config = self.config.catalog
@@ -184,8 +193,15 @@ class Merging:
         unseen = next(self.ledger.batches(partition.table, partition.date, after=seen, limit=1), None)
         return unseen.registered if unseen else None
 
+    def longest_invisible(self, table: str) -> timedelta:
+        """How long readers may not see an object: as configured, else twice the table's interval and some minutes."""
+        if self.config.invisible_seconds is not None:
+            return timedelta(seconds=self.config.invisible_seconds)
+        return timedelta(seconds=2 * self.table(table).interval, minutes=5)
+
     def publish(self, verify: bool = False) -> PublishReport:
-        """Closes, switches and publishes what is due."""
+        """Closes, switches and publishes what is due, of tables as they are configured now."""
+        self.sync()
         settings = PublishSettings(
             output=self.output,
             grace=self.grace,
@@ -246,15 +262,18 @@ def merge(
         for event in _merge(merging, spark, budget, report, asked):
             report.count(event)
             yield event
-        report.published = merging.publish()
-        if not report.published.succeeded and report.stop is Stop.IDLE:
-            report.stop, report.reason = Stop.UNAVAILABLE, report.published.failed[0].error
     except LeaseBusy as busy:
         report.stop, report.reason = Stop.BUSY, str(busy)
     except ClaimLost as error:
         report.stop, report.reason = Stop.FENCED, str(error)
-    except (StoreUnavailable, OutcomeUnknown, Unavailable) as error:
+    except (SparkUnavailable, StoreUnavailable, OutcomeUnknown, Unavailable) as error:
         report.stop, report.reason = Stop.UNAVAILABLE, str(error)
+    try:
+        report.published = merging.publish()
+    except (StoreUnavailable, OutcomeUnknown) as error:
+        report.stop, report.reason = Stop.UNAVAILABLE, str(error)
+    if report.published and not report.published.succeeded and report.stop is Stop.IDLE:
+        report.stop, report.reason = Stop.UNAVAILABLE, report.published.failed[0].error
     report.seconds = time.monotonic() - begun
     report.requests = store.requests - requests
     yield report
@@ -264,7 +283,11 @@ def _merge(
     merging: Merging, spark: Callable[[], SparkSession], budget: MergeBudget, report: MergeReport, asked: Collection[Place]
 ) -> Iterator[MergeEvent]:
     begun = time.monotonic()
-    yield from register(merging)
+    merging.sync()
+    try:
+        yield from register(merging)
+    except OutputGone as error:  # what is registered is merged and shown all the same
+        report.stop, report.reason = Stop.BLOCKED, f"nothing more is registered: {error}"
     yield from merging.ledger.requeue(datetime.now(UTC))  # whether a worker is alive is no matter of a pretended time
     if not merging.profile.two_runs:
         report.closed = _close(merging)
@@ -287,31 +310,23 @@ def _merge(
                 return
             failpoints.reach("merge.claimed")
             done.update(f"{one.job.table} {one.job.date}" for one in claimed)
-            yield from _do(merging, lease, spark, claimed, early=bool(asked))
+            yield from _do_each(merging, lease, spark, claimed, early=bool(asked))
 
 
 def register(merging: Merging) -> Iterator[Registration]:
     """Registers the objects of the commits that are not registered yet, in their order. Raises Unavailable, Refused."""
     ledger, pipeline = merging.ledger, merging.pipeline
-    known: dict[str, Table] | None = None
+    known: set[str] | None = None
     for commit in pipeline.manifest.commits(after=ledger.cursor()):
         listing = pipeline.listing(pipeline.manifest.item(commit.key))
         if known is None:
-            known = {table.key: table for table in ledger.tables()}
-            for table in known.values():
-                _sync(merging, table.key, table)
+            known = {table.key for table in ledger.tables()}
         for table in listing.tables:
             if table.name != BAD_TABLE and table.mode == "append" and table.name not in known:
-                known[table.name] = _sync(merging, table.name, None)
+                ledger.sync_table(merging.table(table.name))
+                known.add(table.name)
         yield ledger.register(Commit.of(commit.number, listing), merging.rules)
         failpoints.reach("merge.registered")
-
-
-def _sync(merging: Merging, key: str, table: Table | None) -> Table:
-    settings = merging.table(key)
-    if table and (table.dropped or synced(table, settings, merging.clock()) == table):
-        return table
-    return merging.ledger.sync_table(settings)
 
 
 def _close(merging: Merging) -> int:
@@ -368,10 +383,32 @@ def plan_of(merging: Merging, partition: Partition, table: Table, early: bool = 
     return plan(partition, table, tail, objects, dataclasses.replace(profile, early=True) if early else profile)
 
 
-def _do(
+def _do_each(
     merging: Merging, lease: Lease, spark: Callable[[], SparkSession], claimed: Sequence[Claimed], early: bool
 ) -> Iterator[MergeEvent]:
-    """Does claimed jobs in one Spark job, and ends each of them by itself."""
+    """Does claimed jobs in one Spark job; each that died or failed before in its own, so that it takes no other along."""
+    fresh = [one for one in claimed if not one.job.attempts]
+    groups = [fresh, *([one] for one in claimed if one.job.attempts)]
+    left = {one.job.id: one for one in claimed}
+    try:
+        for group in filter(None, groups):
+            yield from _do(merging, lease, spark, group, early, left)
+    except BaseException:  # whoever interrupts, and a Spark that does not start, is no fault of the jobs
+        for one in left.values():
+            with contextlib.suppress(Refused, StoreError):
+                merging.ledger.give_back(one.job)
+        raise
+
+
+def _do(
+    merging: Merging,
+    lease: Lease,
+    spark: Callable[[], SparkSession],
+    claimed: Sequence[Claimed],
+    early: bool,
+    left: dict[str, Claimed],
+) -> Iterator[MergeEvent]:
+    """Does claimed jobs in one Spark job, and ends each of them by itself; `left` are those that are not ended."""
     from manifest_platform.merging.kernel import MergeTask
     from manifest_platform.merging.spark_job import merge_all
     from manifest_platform.spark import cancellable
@@ -379,8 +416,11 @@ def _do(
     work: list[_Work] = []
     for one in claimed:
         table = merging.ledger.table(one.job.table)
-        if table is not None:  # else it was dropped, and its job with it
-            work.append(_Work(one, table, plan_of(merging, one.partition, table, early)))
+        if table is None or table.dropped:
+            del left[one.job.id]  # its job went with it
+            continue
+        planned = plan_of(merging, one.partition, table, early) if table.enabled else Plan((), False, "it is disabled")
+        work.append(_Work(one, table, planned))
     tasks = [
         MergeTask.of(planned, one.table, one.claimed.job.date, merging.output, one.claimed.job.id)
         for one in work
@@ -397,6 +437,7 @@ def _do(
     lease.check()
     for one in work:
         mine, results = results[: len(one.ranges)], results[len(one.ranges) :]
+        del left[one.claimed.job.id]
         try:
             yield _end(merging, one, mine)
             failpoints.reach("merge.committed")

@@ -14,6 +14,8 @@ import pytest
 from pyspark.sql import DataFrame
 
 from manifest_platform import config
+from manifest_platform.merging.state import Range
+from manifest_platform.merging.transitions import MERGE
 from manifest_platform.orchestration.build import build_defs
 from manifest_platform.orchestration.merged import day_partitions, merge_waiting, partition_metadata
 from manifest_platform.orchestration.resources import ManifestResource
@@ -23,14 +25,14 @@ from manifest_platform_tests.pipeline.shop import EVENTS, FIRST, NAME, Shop
 
 DAY = FIRST.date()
 RUNS = 3
-MERGE = {"first_day": "2024-05-10"}
+SETTINGS = {"first_day": "2024-05-10"}
 TABLES = ["com_acme_page_1", "events"]
 
 
 @pytest.fixture(scope="module")
 def merged_shop(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Shop:
     """Three shredded runs, registered. Nobody writes to it: tests copy its manifest."""
-    shop = Shop(tmp_path_factory.mktemp("merged"), merge=MERGE)
+    shop = Shop(tmp_path_factory.mktemp("merged"), merge=SETTINGS)
     shop.shredded(spark, RUNS)
     with shop.open() as pipeline:
         list(register(Merging(pipeline)))
@@ -40,7 +42,7 @@ def merged_shop(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Shop:
 @pytest.fixture
 def shop(merged_shop: Shop, tmp_path: Path) -> Shop:
     shred = {"output": str(merged_shop.home / "shredded")}
-    shop = Shop(tmp_path, landing={"root": str(merged_shop.home / "landing")}, shred=shred, merge=MERGE)
+    shop = Shop(tmp_path, landing={"root": str(merged_shop.home / "landing")}, shred=shred, merge=SETTINGS)
     shutil.copy(merged_shop.home / "manifest.db", tmp_path)
     return shop
 
@@ -190,6 +192,37 @@ def test_an_open_day_below_its_size_is_not_work_before_its_time(merging: Merging
     assert merge_waiting(merging) is None
     merging.clock = lambda: now + timedelta(days=1)
     assert f"merge events {DAY}" in str(merge_waiting(merging))
+
+
+def test_what_is_merged_and_not_switched_is_work_and_so_are_the_jobs_of_the_dead(
+    merging: Merging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = merging.ledger
+    merging.publish()
+    now = merging.clock()
+    hour = timedelta(hours=1)
+    lease = merging.pipeline.manifest.hold(MERGE, "0", "dead", hour)
+    [claimed] = ledger.claim(lease, now, 1, places=[("events", DAY)])
+    lease.leave()
+    assert "take back" not in str(merge_waiting(merging))
+    abandoned = ledger.abandoned
+    monkeypatch.setattr(ledger, "abandoned", lambda now: abandoned(now + 2 * hour))
+    assert f"take back events {DAY} {claimed.job.id}" in str(merge_waiting(merging))
+    small = ledger.small_objects("events", DAY)
+    whole = Range("events", DAY, 0, small[-1].id, "file:///x", sum(one.rows for one in small), 1, len(small), "x", now, now)
+    ledger.commit(claimed.job, [whole], bytes_in=sum(one.bytes for one in small))
+    assert f"switch events {DAY}" in str(merge_waiting(merging))
+    merging.publish()
+    assert f"switch events {DAY}" not in str(merge_waiting(merging))
+
+
+def test_a_partition_that_is_set_aside_fails_with_the_command_that_helps(dagster: DagsterShop, shop: Shop) -> None:
+    _spoil(shop, "MSMALL#events")
+    materialize(dagster, ["merged/events"], str(DAY))
+    result = materialize(dagster, ["merged/events", "merged/com_acme_page_1"], str(DAY))
+    assert f"merge retry events {DAY}" in failure(result)
+    assert dagster.materialized("merged/com_acme_page_1") == {str(DAY)}, "what was merged is told"
+    assert dagster.materialized("merged/events") == set()
 
 
 def checks(dagster: DagsterShop) -> dict[str, dg.AssetCheckEvaluation]:

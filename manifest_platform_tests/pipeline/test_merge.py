@@ -15,11 +15,13 @@ import pytest
 
 from manifest_platform import storage
 from manifest_platform.listing import BAD_TABLE
-from manifest_platform.manifest import Refused
+from manifest_platform.manifest import Application, Refused
 from manifest_platform.merging.ledger import Registration
+from manifest_platform.merging.spark_job import MergeFailure, merge_all
 from manifest_platform.merging.state import FinishedJob, Version
 from manifest_platform.pipeline import Pipeline, Stop
 from manifest_platform.pipeline.merge import MergeBudget, MergeEvent, MergeReport, MergeStarted, Merging, merge, register
+from manifest_platform.spark import SparkUnavailable
 from manifest_platform_tests.pipeline.shop import FIRST, Shop, ended, keys, no_spark
 from manifest_platform_tests.servers.glue import glue, glue_server
 from manifest_platform_tests.servers.s3 import s3_bucket, s3_environment, s3_server
@@ -201,6 +203,88 @@ def test_a_missing_small_object_sets_its_partition_aside_and_others_go_on(pipeli
 
 def read_files(merging: Merging) -> dict[str, Version]:
     return {table.key: merging.reader.files(table.key, DAY) for table in merging.ledger.tables()}
+
+
+def attempts(merging: Merging) -> dict[str, int]:
+    found = {table.key: merging.ledger.partition(table.key, DAY) for table in merging.ledger.tables()}
+    return {name: one.job.attempts for name, one in found.items() if one and one.job}
+
+
+def test_a_spark_that_does_not_start_costs_no_attempt_and_what_is_there_is_shown(pipeline: Pipeline) -> None:
+    def broken() -> Any:
+        raise SparkUnavailable("no java")
+
+    merging = Merging(pipeline)
+    _, report = merged(merging, broken)
+    assert (report.stop, report.reason, report.merged) == (Stop.UNAVAILABLE, "no java", 0)
+    assert merging.ledger.running() == []
+    assert set(attempts(merging).values()) == {0} and set(attempts(merging)) == set(rows_of(pipeline, 0))
+    assert read(merging) == rows_of(pipeline, *range(RUNS))
+
+
+def test_an_interrupted_run_gives_back_what_it_had_not_ended(pipeline: Pipeline, spark: Any) -> None:
+    merging = Merging(pipeline)
+    run = merge(merging, lambda: spark)
+    for event in run:
+        if isinstance(event, FinishedJob):
+            break
+    run.close()
+    assert merging.ledger.running() == []
+    assert set(attempts(merging).values()) == {0} and len(attempts(merging)) == len(rows_of(pipeline, 0)) - 1
+    assert merged(merging, spark)[1].merged == len(rows_of(pipeline, 0)) - 1
+
+
+def test_what_failed_before_is_merged_in_a_job_of_its_own(
+    pipeline: Pipeline, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merging = Merging(pipeline, Clock(datetime(2024, 5, 16, tzinfo=UTC)))
+    jobs: list[set[str]] = []
+
+    def poisoned(session: Any, tasks: Any) -> Any:
+        jobs.append({task.table for task in tasks})
+        if "events" in jobs[-1]:
+            return [MergeFailure(task.table, task.date, task.lower, task.upper, "transient", "lost") for task in tasks]
+        return merge_all(session, tasks)
+
+    monkeypatch.setattr("manifest_platform.merging.spark_job.merge_all", poisoned)
+    tables = set(rows_of(pipeline, 0))
+    merged(merging, spark)
+    merging.clock.now += timedelta(minutes=2)  # ty: ignore[missing-attribute]
+    _, report = merged(merging, spark)
+    assert jobs[0] == tables and sorted(map(len, jobs[1:])) == [1] * len(tables)
+    assert (report.merged, report.failed) == (len(tables) - 1, 1)
+
+
+def test_a_change_of_configuration_needs_no_new_object(shop: Shop, pipeline: Pipeline, spark: Any) -> None:
+    merged(Merging(pipeline), spark)
+    changed = Shop(shop.home, merge={"tables": {"events": {"name": "web_events", "enabled": False}}})
+    with changed.open() as opened:
+        merging = Merging(opened)
+        merged(merging)
+        table = merging.ledger.table("events")
+        assert table and (table.name, table.physical_name, table.enabled) == ("web_events", "events", False)
+        assert merging.reader.files("events", DAY).version > 0
+
+
+def test_a_listing_that_is_gone_stops_registering_and_nothing_else(shop: Shop, pipeline: Pipeline, spark: Any) -> None:
+    merging = Merging(pipeline)
+    listing = pipeline.manifest.item(keys(pipeline, 2)[0]).processed_by(Application("shred"))
+    assert listing
+    storage.local_path(listing.data["listing"]).unlink()
+    _, report = merged(merging, spark)
+    assert (report.stop, report.commits) == (Stop.BLOCKED, 2) and "put it back from a backup" in report.reason
+    assert read(merging) == rows_of(pipeline, 0, 1)
+
+
+def test_a_disabled_table_is_merged_no_more(shop: Shop, pipeline: Pipeline, spark: Any) -> None:
+    list(register(Merging(pipeline)))
+    disabled = Shop(shop.home, merge={"tables": {"events": {"enabled": False}}})
+    with disabled.open() as opened:
+        merging = Merging(opened)
+        _, report = merged(merging, spark)
+        partition = merging.ledger.partition("events", DAY)
+        assert partition and partition.merged.objects == 0 and not partition.closed
+        assert report.merged == len(rows_of(pipeline, 0)) - 1
 
 
 def test_a_dataset_without_the_part_is_not_merged(spark: Any, tmp_path: Path) -> None:
