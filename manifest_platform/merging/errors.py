@@ -30,4 +30,4 @@ class WrongResult(PermanentFailure):
 
 
 class PassingFailure(MergeError):
-    """A storage did not answer, or there was no room; a later try may succeed."""
+    """A storage did not answer or did not let us in, or there was no room; a later try may succeed."""

@@ -15,7 +15,7 @@ from typing import Any
 import boto3
 import pyarrow as pa
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+from botocore.exceptions import BotoCoreError, ClientError
 from urllib3.exceptions import HTTPError
 
 from manifest_platform.merging.errors import ChangedInput, PassingFailure, PermanentFailure
@@ -29,7 +29,8 @@ MOST_REQUESTS = 32
 """What is under way at once, at most."""
 
 _ATTEMPTS, _TIMEOUT_S = 4, 20
-_PASSING = ("SlowDown", "RequestTimeout", "RequestTimeTooSkewed", "Throttling", "ThrottlingException", "ExpiredToken")
+_PASSING = ("SlowDown", "RequestTimeout", "Throttling", "ThrottlingException", "ExpiredToken", "InvalidToken")
+_DENIED = (401, 403)
 
 
 def fetched(inputs: Sequence[Input], spool: Path) -> list[pa.Buffer]:
@@ -69,8 +70,6 @@ def _fetcher(target: int) -> Callable[[Input, int, int, int], None]:
             data, whole = _got(client, input_, offset, size)
         except ClientError as error:
             raise _refused(input_, error) from error
-        except NoCredentialsError as error:
-            raise PermanentFailure(f"{input_.uri} may not be read: {error}; set the AWS variables") from error
         except (BotoCoreError, HTTPError, OSError) as error:
             raise PassingFailure(f"{input_.uri} could not be read: {type(error).__name__}: {error}") from error
         hold_size(input_, whole)
@@ -88,7 +87,7 @@ def _client() -> Any:
     try:
         return boto3.client("s3", config=config)
     except (BotoCoreError, ValueError) as error:
-        raise PermanentFailure(f"no S3 client: {error}; check the AWS variables of the environment") from error
+        raise PassingFailure(f"no S3 client: {error}; check the AWS variables of the environment") from error
 
 
 def _got(client: Any, input_: Input, offset: int, size: int) -> tuple[bytes, int]:
@@ -110,6 +109,8 @@ def _refused(input_: Input, error: ClientError) -> Exception:
         return missing(input_)
     if code == "InvalidRange":
         return ChangedInput(f"{input_.uri} has less than the {input_.bytes} bytes known of it; bring it back as it was")
+    if status in _DENIED:  # of no object in particular: rights and credentials can come again
+        return PassingFailure(f"{input_.uri} may not be read: {error}; allow it, or check the AWS variables of the environment")
     if status < 500 and code not in _PASSING:
-        return PermanentFailure(f"{input_.uri} may not be read: {error}; allow it, or correct the location")
+        return PermanentFailure(f"{input_.uri} cannot be read: {error}; correct the location")
     return PassingFailure(f"{input_.uri} could not be read: {error}")

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from manifest_platform import storage
-from manifest_platform.merging.errors import ChangedInput, MissingInput, PassingFailure, PermanentFailure
+from manifest_platform.merging.errors import ChangedInput, MissingInput, PassingFailure
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -90,7 +90,7 @@ def _mapped(input_: Input) -> pa.Buffer:
     except FileNotFoundError as error:
         raise missing(input_) from error
     except PermissionError as error:
-        raise PermanentFailure(f"{input_.uri} may not be read: {error}; allow it") from error
+        raise PassingFailure(f"{input_.uri} may not be read: {error}; allow it") from error
     except OSError as error:
         raise PassingFailure(f"{input_.uri} could not be read: {error}") from error
 

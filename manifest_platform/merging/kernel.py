@@ -15,8 +15,9 @@ import os
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -178,7 +179,7 @@ def merge(task: MergeTask, options: Options | None = None) -> Merged:
     and sums are compared with the inputs', and these with what the ledger says of them.
 
     Raises MissingInput, ChangedInput, SchemaConflict, WrongResult and PermanentFailure, where trying again cannot help, and
-    PassingFailure. What was written then is named by nobody.
+    PassingFailure. What was written then is removed, or where that fails too named by nobody.
     """
     options = options or Options()
     began = time.perf_counter()
@@ -211,7 +212,7 @@ class _Merge:
         steps = _steps(self._units(), self._may_be_copied)
         digest = hashlib.sha256()
         try:
-            with _stream(self._task.output) as stream:
+            with _created(self._task.output) as stream:
 
                 def write(data: Any) -> None:
                     stream.write(data)
@@ -480,6 +481,29 @@ def _encoded(rows: pa.Table, time_column: str | None, tried: list[str] | None = 
     return sink.getvalue()
 
 
+@contextmanager
+def _created(uri: str) -> Generator[Any]:
+    """A new file to write; where that ends by an error, nothing of it is left.
+
+    Arrow's streams cannot be given up: they are closed in any case, which makes an object of what S3 has got so far.
+    """
+    stream = _stream(uri)
+    try:
+        with stream:
+            yield stream
+    except BaseException:
+        with suppress(Exception):  # what went wrong first is told; nobody names what is left, so that it is garbage
+            _remove(uri)
+        raise
+
+
+def _remove(uri: str) -> None:
+    from manifest_platform.merging.garbage import delete  # loads the ledger, which merging itself does not need
+
+    folder, _, name = uri.rpartition("/")
+    delete(folder, [name])
+
+
 def _stream(uri: str) -> Any:
     """A new file, written from its beginning to its end; in S3 in parts of equal size."""
     system, path = storage.filesystem(uri)
@@ -543,8 +567,7 @@ def _sum(column: pa.ChunkedArray) -> int:
     elif pa.types.is_boolean(kind):
         total = pc.sum(column)
     elif pa.types.is_decimal(kind):
-        total = pc.sum(column)
-        return int(total.as_py().scaleb(kind.scale)) % _WRAP
+        return sum(_decimal_sum(chunk) for chunk in column.chunks) % _WRAP
     elif pa.types.is_primitive(kind) and kind.bit_width in (8, 16, 32, 64):
         # The bits as an integer: sums of these do not depend on the order, those of floating-point numbers do.
         parts = [pc.sum(chunk.view(_INTEGERS[kind.bit_width])).as_py() for chunk in column.chunks]
@@ -552,6 +575,17 @@ def _sum(column: pa.ChunkedArray) -> int:
     else:
         return 0
     return total.as_py() % _WRAP
+
+
+def _decimal_sum(values: pa.Array) -> int:
+    """The sum of decimals without their point, by the low 64 bits of each: exact in 64 bits, whatever their width."""
+    given = values.drop_null()
+    if not len(given):
+        return 0
+    width = given.type.bit_width // 8
+    end = given.offset + len(given)
+    words = np.frombuffer(given.buffers()[1], np.int32 if width == 4 else np.int64, end * max(1, width // 8))
+    return int(words.reshape(end, -1)[given.offset :, 0].sum(dtype=np.int64))
 
 
 def _to_microseconds(key: int, kind: pa.DataType | None) -> int:

@@ -1,13 +1,14 @@
 """How small objects are numbered, and how the objects that merging writes are named.
 
-Belongs here: ids and object names, and nothing that reads or writes. No object is ever renamed or overwritten: the name of a
-merged object has the attempt that wrote it, that of a manifest the generation that it lists.
+Belongs here: ids and object names. Nothing here reads or writes, and no object is ever renamed or overwritten: the name of a
+merged object has the attempt that wrote it and the try of that, that of a manifest the generation that it lists.
 """
 
 from __future__ import annotations
 
 import hashlib
 from datetime import date
+from uuid import uuid4
 
 from manifest_platform.merging.state import Table
 
@@ -61,6 +62,20 @@ def merged_uri(output: str, table: Table, day: date) -> str:
 def part_uri(output: str, table: Table, day: date, attempt: str, lower: int, upper: int) -> str:
     """The merged object of a range (lower, upper], as an attempt writes it."""
     return f"{merged_uri(output, table, day)}/{attempt}/part-{digits(lower)}-{digits(upper)}.parquet"
+
+
+def try_uri(part: str) -> str:
+    """The merged object of a range, as one try of its attempt writes it: in a directory that no other try has.
+
+    Spark may run a task again while a lost worker still goes on with the first try.
+    """
+    folder, _, name = part.rpartition("/")
+    return f"{folder}.{uuid4().hex[:8]}/{name}"
+
+
+def attempt_of(folder: str) -> str:
+    """The attempt of a directory that `try_uri` or `part_uri` names."""
+    return folder.partition(".")[0]
 
 
 def manifest_uri(output: str, table: Table, day: date, upper: int, generation: int) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
+from manifest_platform.merging import names
 from manifest_platform.merging.errors import MergeError, PassingFailure
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ class MergeFailure:
 def merge_all(spark: SparkSession, tasks: Sequence[MergeTask], options: Options | None = None) -> list[Merged | MergeFailure]:
     """Merges ranges in one Spark job, the largest first; the results come in the order of the tasks.
 
-    A range that fails is a MergeFailure, never an exception; where the job itself fails, all are.
+    A range that fails is a MergeFailure, never an exception; where the job itself fails, all are. A range's object lies beside
+    the directory that its task names, in one of its own for each time that Spark runs the task: `Merged.uri` says where.
     """
     try:
         return _run(spark, tasks, options) if tasks else []
@@ -78,9 +80,10 @@ def ordered(tasks: Sequence[MergeTask]) -> list[int]:
 
 
 def _merge_task(task: MergeTask, options: Options | None) -> dict[str, Any]:
-    """What the kernel gives for a range, or why it failed, as plain data."""
+    """What the kernel gives for a range, or why it failed, as plain data. Each call writes an object of its own."""
     from manifest_platform.merging.kernel import merge
 
+    task = replace(task, output=names.try_uri(task.output))
     try:
         return {"merged": asdict(merge(task, options))}
     except MergeError as error:

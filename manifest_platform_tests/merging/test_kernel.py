@@ -5,7 +5,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from botocore.exceptions import ClientError, CredentialRetrievalError, NoCredentialsError, PartialCredentialsError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyarrow.fs import FileSelector
 
 from manifest_platform import storage
 from manifest_platform.merging import fetching, inputs, kernel, sorting
@@ -492,14 +494,65 @@ class TestInputs:
         with pytest.raises(ChangedInput, match="row group 0 has other times than its footer says"):
             merge(task_of(tmp_path, [replace(one, min_time=None, max_time=None)]))
 
-    def test_an_input_that_may_not_be_read_is_permanent(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_input_that_may_not_be_read_is_passing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(_path: str) -> None:
             raise PermissionError("no")
 
         one = put(tmp_path, "a", events([1]))
         monkeypatch.setattr(inputs.pa, "memory_map", refuse)
-        with pytest.raises(PermanentFailure, match="may not be read"):
+        with pytest.raises(PassingFailure, match="may not be read: no; allow it"):
             merge(task_of(tmp_path, [one]))
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            NoCredentialsError(),
+            CredentialRetrievalError(provider="metadata", error_msg="no answer"),
+            *(
+                ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}, "GetObject")
+                for code, status in [
+                    ("AccessDenied", 403),
+                    ("InvalidAccessKeyId", 403),
+                    ("ExpiredToken", 400),
+                    ("InvalidToken", 400),
+                    ("?", 401),
+                ]
+            ),
+        ],
+        ids=str,
+    )
+    def test_rights_and_credentials_that_lack_are_passing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+    ) -> None:
+        """They concern all objects alike: a service that gives no credentials for a while must not set everything aside."""
+
+        def refuse(*_: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(fetching, "_client", lambda: None)
+        monkeypatch.setattr(fetching, "_got", refuse)
+        with pytest.raises(PassingFailure, match=r"s3://bucket/a (could|may) not be read"):
+            merge(task_of(tmp_path, [Input("s3://bucket/a", 1, 10)]))
+
+    def test_a_client_that_cannot_be_made_is_passing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(*_: Any, **__: Any) -> None:
+            raise PartialCredentialsError(provider="env", cred_var="AWS_SECRET_ACCESS_KEY")
+
+        monkeypatch.setattr(fetching.boto3, "client", refuse)
+        with pytest.raises(PassingFailure, match="check the AWS variables"):
+            merge(task_of(tmp_path, [Input("s3://bucket/a", 1, 10)]))
+
+    def test_what_was_begun_is_removed_and_the_first_error_told(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def end(_assembly: Any) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(kernel.Assembly, "finish", end)
+        with pytest.raises(KeyboardInterrupt):
+            merge(task_of(tmp_path, [put(tmp_path, "a", events([1]))]))
+        assert not (tmp_path / "merged").exists()
+        monkeypatch.setattr(kernel, "_remove", lambda _uri: 1 / 0)
+        with pytest.raises(KeyboardInterrupt):
+            merge(task_of(tmp_path, [put(tmp_path, "a", events([1]))]))
 
     def test_an_output_that_cannot_be_written_is_passing(self, tmp_path: Path) -> None:
         (tmp_path / "merged").write_text("a file where a directory should be")
@@ -521,13 +574,12 @@ class TestChecks:
         return task_of(tmp_path, [put(tmp_path, f"{place}", part) for place, part in enumerate(parts)])
 
     def broken(self, monkeypatch: pytest.MonkeyPatch, task: MergeTask, change: Any, match: str) -> None:
-        """Merges with rows that were changed on their way into the file, which must not become a readable one."""
+        """Merges with rows that were changed on their way into the file, of which nothing must be left."""
         rows = sorting.Group.rows
         monkeypatch.setattr(sorting.Group, "rows", lambda group: change(rows(group)))
         with pytest.raises(WrongResult, match=match):
             merge(task)
-        with pytest.raises(pa.ArrowInvalid):
-            pq.read_metadata(storage.local_path(task.output))
+        assert not storage.local_path(task.output).exists()
 
     def test_a_lost_row(self, monkeypatch: pytest.MonkeyPatch, task: MergeTask) -> None:
         self.broken(monkeypatch, task, lambda rows: rows.slice(1), "6 rows are known, 6 were read, 5 written, 5 noted")
@@ -578,6 +630,45 @@ class TestChecks:
         with pytest.raises(WrongResult, match="the nulls of a column are not those that its footer notes"):
             merge(task)
 
+    @pytest.mark.parametrize(
+        "kind", [pa.decimal32(9, 2), pa.decimal64(18, 2), pa.decimal128(20, 2), pa.decimal256(60, 2)], ids=str
+    )
+    def test_a_changed_decimal(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: pa.DataType) -> None:
+        values = [Decimal("-7.25"), None, Decimal("3.50")]
+        rows = events([T0, T0 + 1, T0 + 2]).append_column("price", pa.array(values, kind))
+        found = [put(tmp_path, name, rows) for name in ("a", "b")]
+        assert read(merge(task_of(tmp_path, found)))["price"].to_pylist() == [value for value in values for _ in range(2)]
+
+        def change(rows: pa.Table) -> pa.Table:
+            [least, *others] = rows["price"].to_pylist()
+            return rows.set_column(2, "price", pa.array([least + Decimal("0.01"), *others], kind))
+
+        self.broken(monkeypatch, task_of(tmp_path, found, name="wrong"), change, "the nulls or the sum of column price differ")
+
+    def test_decimals_of_any_size_are_summed_exactly(self, tmp_path: Path) -> None:
+        """Neither the digits of Python's decimals nor the width of Arrow's bound what is compared."""
+        kind = pa.decimal128(38, 9)
+        found = []
+        for place in range(20):  # each file's sum has more than 28 digits, that of all more than 38
+            values = [Decimal(f"{'9' * 29}.{place:09d}"), Decimal(f"0.{place:09d}"), None, Decimal(-place)]
+            rows = events(range(place, 80 + place, 20), place * 4).append_column("price", pa.array(values, kind))
+            found.append(put(tmp_path, f"{place}", rows))
+        merged = merge(task_of(tmp_path, found))
+        assert (merged.rows, read(merged)["price"].null_count) == (80, 20)
+
+    @pytest.mark.parametrize(
+        "kind", [pa.decimal32(9, 3), pa.decimal64(18, 3), pa.decimal128(38, 3), pa.decimal256(76, 3)], ids=str
+    )
+    def test_the_sum_of_decimals_is_that_of_their_whole_numbers(self, kind: pa.DataType) -> None:
+        most = 10**kind.precision - 1
+        numbers = [7, 3, most, -(most // 3), 9, -most, 11, most, -1]
+        nulls = (1, 4, 6)  # which have a value too, that must not count
+        values = pa.array([Decimal(one).scaleb(-3, Context(prec=80)) for one in numbers], kind)
+        valid = pa.array([place not in nulls for place in range(len(numbers))])
+        masked = pa.Array.from_buffers(kind, len(numbers), [valid.buffers()[1], values.buffers()[1]])
+        cut = pa.chunked_array([masked.slice(1, 1), masked.slice(2, 2), masked.slice(4), masked.slice(0, 0)], kind)
+        assert kernel._sum(cut) == (sum(numbers) - 7 - 3 - 9 - 11) % 2**64
+
     def test_nothing_is_wrong_without_a_defect(self, task: MergeTask) -> None:
         assert merge(task).rows == 6
 
@@ -618,6 +709,17 @@ class TestS3:
         one = put(bucket, "a", events([1]))
         with pytest.raises(ChangedInput, match=rf"has {one.bytes} bytes, and {one.bytes + more} are known of it"):
             merge(task_of(bucket, [replace(one, bytes=one.bytes + more)]))
+
+    def test_a_merge_that_fails_leaves_no_object(self, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(merging: Any, _footer: Any) -> None:
+            raise merging._wrong("a defect")
+
+        task = task_of(bucket, [put(bucket, "a", events([1]))])
+        monkeypatch.setattr(kernel._Merge, "_hold", refuse)
+        with pytest.raises(WrongResult):
+            merge(task)
+        system, path = storage.filesystem(bucket)
+        assert [found.base_name for found in system.get_file_info(FileSelector(path, recursive=True))] == ["a.parquet"]
 
     def test_a_bucket_that_is_not_there_is_permanent(self, bucket: str) -> None:
         one = put(bucket, "a", events([1]))

@@ -1,5 +1,6 @@
 """Ids and the names of what merging writes."""
 
+import re
 from datetime import UTC, date, datetime
 
 import pytest
@@ -47,6 +48,15 @@ def test_what_no_id_has_room_for_is_refused(commit: int, ordinal: int) -> None:
 def test_E18_a_table_lies_under_the_hash_of_its_physical_name() -> None:
     assert names.table_uri("s3://b/out", TABLE) == "s3://b/out/b601.test_schema.nanika_log"
     assert names.table_uri("s3://b/out", RENAMED) == "s3://b/out/342b.phy_test_schema.phy_nanika_log"
+
+
+def test_each_try_of_an_attempt_has_a_directory_of_its_own() -> None:
+    part = names.part_uri("s3://b/out", TABLE, DAY, "a1", 0, 7)
+    tries = [names.try_uri(part).rsplit("/", 2) for _ in range(2)]
+    assert [(above, name) for above, _, name in tries] == [(part.rsplit("/", 2)[0], part.rsplit("/", 2)[2])] * 2
+    first, second = (folder for _, folder, _ in tries)
+    assert re.fullmatch(r"a1\.[0-9a-f]{8}", first) and re.fullmatch(r"a1\.[0-9a-f]{8}", second) and first != second
+    assert [names.attempt_of(folder) for folder in (first, second, "a1")] == ["a1"] * 3
 
 
 def test_E18_names_have_19_digits() -> None:

@@ -84,7 +84,7 @@ def test_a_range_that_fails_leaves_the_others_alone(spark: SparkSession, tmp_pat
     storage.local_path(bad.inputs[0].uri).unlink()
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where a directory should be")
-    refused = replace(refused, output=storage.as_uri(blocked / "part.parquet"))
+    refused = replace(refused, output=storage.as_uri(blocked / "attempt" / "part.parquet"))
     results = merge_all(spark, [bad, good, refused])
     assert times(results[1]) == [1, 3]
     missing, failed = results[0], results[2]
@@ -109,6 +109,18 @@ def test_what_nobody_foresaw_is_a_failure_of_its_range(
     result = spark_job._merge_task(task(tmp_path, "log", 1, [1]), None)
     assert result["kind"] == kind
     assert result["message"].startswith(f"{type(error).__name__} while merging log of 2024-05-01, range (1, 2]: ")
+
+
+def test_a_task_that_spark_runs_again_does_not_touch_what_the_first_wrote(tmp_path: Path) -> None:
+    """A worker that is thought lost may go on, also after the commit: neither of the two may write over the other's object."""
+    one = task(tmp_path, "log", 1, [3, 1])
+    first, again = (Path(storage.local_path(spark_job._merge_task(one, None)["merged"]["uri"])) for _ in range(2))
+    assert first != again
+    assert first.read_bytes() == again.read_bytes()
+    named = storage.local_path(one.output)
+    assert first.name == again.name == named.name
+    assert {path.parent.name.partition(".")[0] for path in (first, again)} == {named.parent.name}
+    assert not named.exists()
 
 
 def test_options_reach_the_tasks(spark: SparkSession, tmp_path: Path) -> None:
