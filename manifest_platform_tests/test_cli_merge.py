@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -21,13 +22,16 @@ from manifest_platform.cli.merge_standing import BUSY_JOBS
 from manifest_platform.cli.output import WIDTH
 from manifest_platform.demo.events import write_run
 from manifest_platform.manifest import Store
+from manifest_platform.merging import names
 from manifest_platform.merging.garbage import upkeep
 from manifest_platform.merging.ledger import MergeLedger
 from manifest_platform.merging.names import object_id
 from manifest_platform.merging.plan import STRICT
 from manifest_platform.merging.publish import PLACE, PUBLISH
 from manifest_platform.merging.state import version_key
-from manifest_platform.pipeline import shred_chosen
+from manifest_platform.merging.transitions import Rules, Window
+from manifest_platform.pipeline import Pipeline, shred_chosen
+from manifest_platform.pipeline import rebuild as rebuilding
 from manifest_platform.pipeline.merge import Merging
 from manifest_platform_tests.merging import given
 from manifest_platform_tests.pipeline.shop import EVENTS, NAME, REPOSITORY, Shop
@@ -122,7 +126,9 @@ def test_one_run_registers_merges_closes_switches_and_publishes(shop: Shop, ask:
     assert "  merging 7 ranges of 7 partitions, 21 objects, " in told
     assert told.count("merged  1 range  ") == told.count("published as version 30000") == TABLES
     assert re.search(rf"✓ events {DAY}  merged  1 range  {EVENT_ROWS} rows  [\d.]+ kB in, [\d.]+ kB out", told)
-    assert re.search(r"3 commits registered, 7 partitions merged, 7 switched, 7 published in .*stopped: idle", words(told))
+    assert re.search(
+        r"3 commits registered, 7 closed, 7 partitions merged, 7 switched, 7 published in .*stopped: idle", words(told)
+    )
     code, report = ask("run")
     assert code == 4
     assert (report["commits"], report["merged"], report["published"]["published"]) == (0, 0, [])
@@ -448,12 +454,98 @@ def test_a_dropped_table_is_gone_from_glue_as_well(
     code, out, _ = run("publish")
     assert (code, "2 shown" in out) == (0, True)
     assert len(files_of(shop.home / "merged")) == 2
-    assert [one["Name"] for one in glue.get_tables(DatabaseName="lake_app")["TableList"]] == ["kept", given.TABLE]
+    assert [one["Name"] for one in glue.get_tables(DatabaseName="lake_shop")["TableList"]] == ["kept", given.TABLE]
     code, out, _ = run("drop", given.TABLE, "--yes")
-    assert (code, "lake_app.log" in out) == (0, True)
-    assert [one["Name"] for one in glue.get_tables(DatabaseName="lake_app")["TableList"]] == ["kept"]
+    assert (code, "lake_shop.log" in out) == (0, True)
+    assert [one["Name"] for one in glue.get_tables(DatabaseName="lake_shop")["TableList"]] == ["kept"]
     assert len(files_of(shop.home / "merged")) == 1
     assert run("publish")[0] == 4
+
+
+@pytest.mark.parametrize("theirs", [False, True])
+def test_an_entry_in_glue_is_dropped_though_its_name_was_never_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run, glue: Any, theirs: bool
+) -> None:
+    shop = Shop(tmp_path / "shop", merge={"catalog": {"kind": "glue", "prefix": "lake_"}})
+    monkeypatch.setenv(config.VARIABLE, str(shop.config_file))
+    with shop.open() as pipeline:
+        ledger = Merging(pipeline).ledger
+        ledger.sync_table(given.settings())
+        given.arrive(ledger, 1, day=datetime.now(UTC).date())
+    monkeypatch.setenv(failpoints.VARIABLE, "publish.entered:raise")
+    with pytest.raises(failpoints.FailpointReached):
+        main(["merge", "publish"])
+    monkeypatch.delenv(failpoints.VARIABLE)
+    [entry] = glue.get_tables(DatabaseName="lake_shop")["TableList"]
+    if theirs:
+        descriptor = {**entry["StorageDescriptor"], "Location": "s3://theirs/log"}
+        glue.update_table(DatabaseName="lake_shop", TableInput={"Name": given.TABLE, "StorageDescriptor": descriptor})
+    assert run("drop", given.TABLE, "--yes")[0] == 0
+    left = [one["StorageDescriptor"]["Location"] for one in glue.get_tables(DatabaseName="lake_shop")["TableList"]]
+    assert left == (["s3://theirs/log"] if theirs else [])
+
+
+def test_a_drop_removes_no_file_of_the_table_that_came_again(bare: MergeLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes again while it is dropped: what it writes then is kept, and what it names, whenever that was written."""
+    drop = MergeLedger.drop
+    with Pipeline(config.load(), NAME) as pipeline:
+        merging = Merging(pipeline)
+
+        def write(attempt: str, upper: int) -> Path:
+            table = bare.table(given.TABLE)
+            assert table
+            uri = names.part_uri(merging.output, table, given.DAY, attempt, 0, upper)
+            storage.write_bytes(uri, b"rows")
+            return storage.local_path(uri)
+
+        old, named = write("old", 10), write("named", 20)
+
+        def drop_and_come_again(ledger: MergeLedger, table: str) -> None:
+            drop(ledger, table)
+            bare.sync_table(given.settings())
+            given.arrive(bare, 20)
+            bare.hasten(given.TABLE, given.DAY, bare.clock())
+            with given.slot(bare) as held:
+                made = given.make(bare, given.claim_one(bare, held))
+                dataclasses.replace(made, ranges=(dataclasses.replace(made.ranges[0], uri=storage.as_uri(named)),)).commit(bare)
+            write("new", 20)
+
+        given.arrive(bare, 10)
+        monkeypatch.setattr(MergeLedger, "drop", drop_and_come_again)
+        assert rebuilding.drop(merging, given.TABLE).files == 2
+        assert [path.parent.name for path in files_of(storage.local_path(merging.output))] == ["named", "new"]
+        assert not old.exists()
+
+
+def test_a_drop_means_the_table_that_shredding_calls_so(bare: MergeLedger, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare.sync_table(given.settings("events", physical_name="a"))
+    bare.sync_table(given.settings("raw", physical_name="events"))
+    given.arrive(bare, 1, table="a")
+    given.arrive(bare, 2, table="events")
+    with Pipeline(config.load(), NAME) as pipeline:
+        table = bare.table("events")
+        assert table
+        storage.write_bytes(names.part_uri(Merging(pipeline).output, table, given.DAY, "x", 0, 2), b"rows")
+    monkeypatch.setenv(failpoints.VARIABLE, "drop.dropped:raise")
+    with pytest.raises(failpoints.FailpointReached):
+        main(["merge", "drop", "events", "--yes"])
+    monkeypatch.delenv(failpoints.VARIABLE)
+    assert [one.key for one in bare.tables()] == ["a", given.TABLE]
+    assert run("drop", "events", "--yes")[0] == 0
+    code, _, err = run("drop", "events", "--yes")
+    assert (code, "was dropped already" in err) == (1, True)
+    assert [one.key for one in bare.tables()] == ["a", given.TABLE]
+
+
+def test_a_name_of_several_tables_is_refused(bare: MergeLedger, run: Run) -> None:
+    for key, schema in (("a", "app"), ("b", "web")):
+        bare.sync_table(given.settings("visits", schema=schema, physical_name=key))
+    for arguments in (("drop", "visits", "--yes"), ("explain", "visits", DAY)):
+        code, _, err = run(*arguments)
+        assert (code, "name one as shredding does, a and b" in words(err)) == (1, True)
+    assert run("drop", "b", "--yes")[0] == 0
+    assert run("drop", "visits", "--yes")[0] == 0
+    assert [one.key for one in bare.tables()] == [given.TABLE]
 
 
 @pytest.fixture
@@ -560,6 +652,16 @@ def test_the_range_table_of_the_documentation_is_what_comes_of_such_a_day(bare: 
     assert [one[0] for one in ranges] == ["0", *(one[1] for one in ranges[:-1])], "no gaps"
     changed = [one[3:5] < one[5:7] for one in ranges]
     assert changed == [True, False, True], "extended, new, extended"
+
+
+def test_a_partition_of_the_calendars_last_day_stops_nothing(bare: MergeLedger, run: Run, ask: Ask) -> None:
+    assert run("run", "--month", "9999-12")[0] == 4
+    given.arrive(bare, 1, day=date.max, rules=Rules(merged=Window(timedelta(), timedelta())))
+    assert run("publish")[0] == 0
+    code, status = ask("status")
+    assert code == 0
+    assert "it is never closed" in status["tables"][0]["partitions"][0]["waits_for"]
+    assert "It is open, and stays so: its day is the calendar's last." in words(run("explain", *place(date.max))[1])
 
 
 @pytest.mark.parametrize(

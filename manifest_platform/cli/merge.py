@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from calendar import monthrange
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -205,7 +206,7 @@ def _dates(day: str | None, month: str | None) -> tuple[date | None, date | None
         first = datetime.strptime(month, "%Y-%m").date()
     except ValueError as error:
         raise WrongUse(f"--month {month}: a month as 2026-01") from error
-    return first, (first + timedelta(days=31)).replace(day=1) - timedelta(days=1)
+    return first, first.replace(day=monthrange(first.year, first.month)[1])
 
 
 def _date(text: str) -> date:
@@ -224,6 +225,9 @@ def _table(merging: Merging, name: str) -> Table:
     named = [table for table in tables if table.name == name]
     if len(named) == 1:
         return named[0]
+    if named:
+        keys = " and ".join(table.key for table in named)
+        raise Refused(f"dataset {merging.ledger.dataset} has several tables called {name}: name one as shredding does, {keys}")
     known = ", ".join(table.key for table in tables) or "none: nothing was registered yet"
     raise Refused(f"dataset {merging.ledger.dataset} has no table {name!r}; it has {known}")
 
@@ -343,7 +347,8 @@ def drop(context: typer.Context, table: TableName, yes: Sure = False) -> int:
     if as_json(context) and not yes:
         raise WrongUse("drop asks before it removes anything; with --json give it --yes")
     with _open(context, author=operator()) as merging:
-        known = next((one.key for one in merging.ledger.tables() if table in (one.key, one.name)), table)
+        # Of a drop that ended early the rest goes, and not another table that readers call so.
+        known = table if upkeep.was_known(merging, table) else _table(merging, table).key
         there = upkeep.stock(merging, known)
         what = {
             "partitions": f"{there.partitions:,}, with {there.small_objects:,} small objects of {there.rows:,} rows",

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from manifest_platform.cli.output import duration, moment, size_of
 from manifest_platform.manifest import LeaseState
 from manifest_platform.merging.ledger import MergeLedger
 from manifest_platform.merging.plan import Plan
 from manifest_platform.merging.state import LIVE, NEW, FinishedJob, Partition, RunningJob, Table, Totals
+from manifest_platform.merging.transitions import over_at
 from manifest_platform.pipeline.merge import Merging, plan_of
 
 LOOKED_AT = 1_000
@@ -138,10 +138,9 @@ def state_of(partition: Partition) -> str:
     return "switched" if partition.switched else "closed" if partition.closed else "open"
 
 
-def closes_at(merging: Merging, partition: Partition, table: Table) -> datetime:
-    """From when on a partition may be closed."""
-    midnight = datetime.combine(partition.date + DAY, time(), ZoneInfo(table.zone)).astimezone(UTC)
-    return midnight + timedelta(seconds=merging.profile.close_grace)
+def closes_at(merging: Merging, partition: Partition, table: Table) -> datetime | None:
+    """From when on a partition may be closed; None for one that never is, for the calendar ends with its day."""
+    return over_at(partition.date, table.zone, merging.grace)
 
 
 class _Words:
@@ -198,6 +197,8 @@ class _Words:
 
     def _open_words(self, partition: Partition, table: Table) -> tuple[str, str]:
         closes = closes_at(self._merging, partition, table)
+        if closes is None:
+            return "its day is the calendar's last: it is never closed, and readers get its small objects", ""
         if closes <= self.now:
             return f"its day is over since {moment(closes)}; the next run closes it", "manifest-platform merge run"
         return f"its day is not over; it may be closed from {moment(closes)} on", ""
@@ -286,6 +287,8 @@ def _openness(merging: Merging, of: Partition, table: Table, now: datetime) -> s
     closes = closes_at(merging, of, table)
     if not table.enabled:
         return "It is open, and stays so: its table is not enabled."
+    if closes is None:
+        return "It is open, and stays so: its day is the calendar's last."
     if closes <= now:
         return f"It is open, though its day in {table.zone} is over; it may be closed since {moment(closes)}."
     return f"It is open: its day ends in {table.zone}, and it is closed by the first run after {moment(closes)}."

@@ -32,6 +32,10 @@ class CatalogRejected(CatalogError):
     """The catalog will not do it as things stand. Permanent: the message says what a person has to mend."""
 
 
+class NotOurs(CatalogRejected):
+    """An entry of the name is there, and lies elsewhere: it is another's, and left alone."""
+
+
 @dataclass(frozen=True)
 class CatalogColumn:
     """A column as readers know it: name, logical type (see `listing.Column`), and what a person wrote about it."""
@@ -127,7 +131,10 @@ class Catalog(Protocol):
         ...
 
     def remove_table(self, known_as: str, location: str) -> None:
-        """Removes the entry of a table that was renamed, if it still is this table's; not its files. May be repeated."""
+        """Removes the entry of a table that was renamed or dropped, not its files. May be repeated.
+
+        Raises NotOurs if the entry does not lie at the location.
+        """
         ...
 
     def write(self, table: CatalogTable, day: date, served: Served, files: Sequence[ServedFile]) -> None:

@@ -17,7 +17,7 @@ import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
@@ -107,11 +107,7 @@ def remove(ledger: MergeLedger, output: str, now: datetime, grace: timedelta = G
 
 def _of_table(ledger: MergeLedger, location: str, table: Table, before: datetime) -> Garbage:
     files = [*stored_files(location, "merged"), *stored_files(location, "live")]
-    running = {job.id for job in ledger.running()}
-    partitions = {found.date: found for found in ledger.partitions(table.key)}
-    ranges = _by_date(ledger.ranges(table.key))
-    stale, kept = _versions(partitions, _by_date(ledger.versions(table.key)), before)
-    look = _Look(location, before, running, partitions, ranges, kept)
+    look, stale = _look(ledger, location, table, before)
     old = [file for file in files if file.written <= before]
     return Garbage(
         table.key,
@@ -120,6 +116,24 @@ def _of_table(ledger: MergeLedger, location: str, table: Table, before: datetime
         tuple(file for file in old if look.needs_no_manifest(file)),
         tuple(stale),
     )
+
+
+def unnamed(ledger: MergeLedger, location: str, table: Table, files: Iterable[StoredFile]) -> list[StoredFile]:
+    """Those of a table's files that no range, no version and no job that runs names, whatever else may need them.
+
+    The files are listed before: what is named by none now was left by what is gone.
+    """
+    look, _ = _look(ledger, location, table, datetime.min.replace(tzinfo=UTC))
+    return [file for file in files if not look.is_named(file)]
+
+
+def _look(ledger: MergeLedger, location: str, table: Table, before: datetime) -> tuple[_Look, list[Version]]:
+    """What the manifest says of a table's files, and the versions that ended before. First of all, which jobs run."""
+    running = {job.id for job in ledger.running()}
+    partitions = {found.date: found for found in ledger.partitions(table.key)}
+    ranges = _by_date(ledger.ranges(table.key))
+    stale, kept = _versions(partitions, _by_date(ledger.versions(table.key)), before)
+    return _Look(location, before, running, partitions, ranges, kept), stale
 
 
 def _by_date(found: Iterable[Dated]) -> dict[date, list[Dated]]:
@@ -161,37 +175,60 @@ class _Look:
         match = _PART.fullmatch(file.name)
         if not match:
             return False
-        day, attempt, lower = date.fromisoformat(match[1]), match[2], int(match[3])
-        if attempt in self.running or not self._is_settled(day):
+        day, lower = date.fromisoformat(match[1]), int(match[3])
+        if self.is_named(file) or not self._is_settled(day):
             return False
-        ranges = self.ranges.get(day, ())
-        uris = {one.uri for one in ranges} | {one.uri for version in self.versions.get(day, ()) for one in version.files}
-        if _path(f"{self.location}/{file.name}") in map(_path, uris):
-            return False
-        return all(one.update_time <= self.before for one in ranges if one.lower <= lower < one.upper)
+        return all(one.update_time <= self.before for one in self.ranges.get(day, ()) if one.lower <= lower < one.upper)
+
+    def is_named(self, file: StoredFile) -> bool:
+        """Whether a range or a kept version names a file, or a running job may; of a manifest file, what readers see too."""
+        if match := _PART.fullmatch(file.name):
+            if names.attempt_of(match[2]) in self.running:
+                return True
+            day = date.fromisoformat(match[1])
+            kept = (one.uri for version in self.versions.get(day, ()) for one in version.files)
+            uris = {*(one.uri for one in self.ranges.get(day, ())), *kept}
+            return _path(f"{self.location}/{file.name}") in map(_path, uris)
+        if found := _told(file):
+            day, told = found
+            return told == self._shown(day) or told in [(one.generation, one.version) for one in self.versions.get(day, ())]
+        return False
 
     def needs_no_manifest(self, file: StoredFile) -> bool:
         """Whether it is a manifest file of what readers do not see any more, and did not within the grace time."""
-        if match := _MANIFEST.fullmatch(file.name):
-            day, told = date.fromisoformat(match[1]), (int(match[3]), int(match[2]))
-        elif match := _LIVE_MANIFEST.fullmatch(file.name):
-            day, told = date.fromisoformat(match[1]), (0, int(match[2]))
-        else:
+        found = _told(file)
+        if found is None:
             return False
-        partition, kept = self.partitions.get(day), self.versions.get(day, ())
-        if partition is None:
+        day, told = found
+        shown = self._shown(day)
+        if shown is None:
             return True
-        shown = (partition.published if partition.current > LIVE else 0, partition.published_newest)
         if told >= shown:  # a publication may be about to name it
             return False
         if not told[0]:  # live objects were shown until there was a merged version, long ago
-            return any(one.created <= self.before for one in kept)
-        return told not in [(one.generation, one.version) for one in kept]
+            return any(one.created <= self.before for one in self.versions.get(day, ()))
+        return not self.is_named(file)
+
+    def _shown(self, day: date) -> tuple[int, int] | None:
+        """What readers see of a partition, as `_told` has it; None if it is gone."""
+        partition = self.partitions.get(day)
+        if partition is None:
+            return None
+        return (partition.published if partition.current > LIVE else 0, partition.published_newest)
 
     def _is_settled(self, day: date) -> bool:
         """Whether readers of a partition get merged objects; one that is gone has left what nobody reads."""
         partition = self.partitions.get(day)
         return partition is None or partition.switched
+
+
+def _told(file: StoredFile) -> tuple[date, tuple[int, int]] | None:
+    """Of which partition a manifest file tells what: the generation, 0 for live objects, and the newest id. None: of none."""
+    if match := _MANIFEST.fullmatch(file.name):
+        return date.fromisoformat(match[1]), (int(match[3]), int(match[2]))
+    if match := _LIVE_MANIFEST.fullmatch(file.name):
+        return date.fromisoformat(match[1]), (0, int(match[2]))
+    return None
 
 
 def _path(uri: str) -> str:

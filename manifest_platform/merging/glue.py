@@ -27,6 +27,7 @@ from manifest_platform.merging.catalog import (
     CatalogTable,
     CatalogUnavailable,
     Entry,
+    NotOurs,
     Served,
 )
 from manifest_platform.merging.state import ServedFile
@@ -118,12 +119,12 @@ class GlueCatalog:
         self._call("update_table", DatabaseName=database, TableInput={**kept, **wanted, "Parameters": parameters})
 
     def remove_table(self, known_as: str, location: str) -> None:
-        """Removes a table, if it lies where ours does; Glue removes its partitions with it. Raises CatalogRejected if not."""
+        """Removes a table, if it lies where ours does; Glue removes its partitions with it. Raises NotOurs if not."""
         database, _, name = known_as.partition(".")
         try:
             found = self._call("get_table", DatabaseName=database, Name=name)["Table"]
             if _location(found) != location:
-                raise CatalogRejected(
+                raise NotOurs(
                     f"Glue table {known_as} was renamed, but its old name now stands for {_location(found)}: it is left alone"
                 )
             self._call("delete_table", DatabaseName=database, Name=name)

@@ -371,7 +371,7 @@ class _Publication:
                     return False
             except Refused as refused:
                 self._failed.append(Failed(place, str(refused), passing=True))
-                return True
+                return partition is target.partition
             else:
                 failpoints.reach("publish.recorded")
                 if target.version:
@@ -388,7 +388,7 @@ class _Publication:
             wrong = {}
             for day, last in told.items():
                 partition = self._ledger.partition(entry.table.key, day)
-                if partition and Served.recorded(partition) != last:
+                if partition and partition.current != NEW and Served.recorded(partition) != last:
                     wrong[day] = Served.recorded(partition)
             if not wrong:
                 return

@@ -160,9 +160,13 @@ STRICT_RULES = Rules(
 
 @dataclass(frozen=True)
 class Leftover:
-    """That a job leaves objects over, and when they are due: now, to be fair to what is due already, or when it itself was."""
+    """That a job leaves objects over, and when they are due: now, to be fair to what is due already, or when it itself was.
+
+    `attempts`: those that died or failed before, where the job is given back untried.
+    """
 
     schedule_time: datetime
+    attempts: int = 0
 
 
 def name(of: Partition | RunningJob | Range) -> str:
@@ -433,8 +437,16 @@ def rebuilt(partition: Partition, old: Sequence[Range], new: Sequence[Range]) ->
 
 def is_over(day: date, zone: str, grace: timedelta, now: datetime) -> bool:
     """Whether a date has ended in a time zone, and the grace after it too."""
-    midnight = datetime.combine(day + timedelta(days=1), time(), ZoneInfo(zone))
-    return now >= midnight.astimezone(UTC) + grace
+    end = over_at(day, zone, grace)
+    return end is not None and now >= end
+
+
+def over_at(day: date, zone: str, grace: timedelta) -> datetime | None:
+    """When a date has ended in a time zone, and the grace after it too; None where the calendar ends before that."""
+    try:
+        return datetime.combine(day + timedelta(days=1), time(), ZoneInfo(zone)).astimezone(UTC) + grace
+    except OverflowError:  # people write 9999-12-31 for never
+        return None
 
 
 def closed(partition: Partition, table: Table, now: datetime, grace: timedelta, hasten: bool) -> Partition:

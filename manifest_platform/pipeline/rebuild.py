@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING
@@ -16,8 +17,9 @@ from uuid import uuid4
 from manifest_platform import failpoints
 from manifest_platform.manifest import Lease, Manifest, Refused
 from manifest_platform.merging import names
+from manifest_platform.merging.catalog import CatalogTable, NotOurs
 from manifest_platform.merging.errors import PassingFailure, PermanentFailure
-from manifest_platform.merging.garbage import delete, stored_files, upkeep
+from manifest_platform.merging.garbage import StoredFile, delete, stored_files, unnamed, upkeep
 from manifest_platform.merging.plan import PlannedRange
 from manifest_platform.merging.publish import PLACE, PUBLISH, PublishReport
 from manifest_platform.merging.state import Partition, Range, SmallObject, Table, from_row, table_key
@@ -112,7 +114,7 @@ def _written(
 
 
 def _anew(old: Range, made: Merged) -> Range:
-    attempt = made.uri.rsplit("/", 2)[1]
+    attempt = names.attempt_of(made.uri.rsplit("/", 2)[1])
     return dataclasses.replace(
         old, uri=made.uri, rows=made.rows, bytes=made.bytes, attempt=attempt, min_time=made.min_time, max_time=made.max_time
     )
@@ -123,15 +125,30 @@ def _anew(old: Range, made: Merged) -> Range:
 
 @dataclass(frozen=True)
 class Stock:
-    """What there is of a table. `files`: under its location, whether needed or not, with `bytes` in all."""
+    """What there is of a table. `stored`: the files under its location, whether needed or not."""
 
     table: Table
     location: str
     partitions: int
     small_objects: int
     rows: int
-    files: int
-    bytes: int
+    stored: tuple[StoredFile, ...]
+
+    @property
+    def files(self) -> int:
+        """How many."""
+        return len(self.stored)
+
+    @property
+    def bytes(self) -> int:
+        """Of the files."""
+        return sum(file.bytes for file in self.stored)
+
+
+def was_known(merging: Merging, table: str) -> bool:
+    """Whether shredding calls a table so, or called one so that was dropped."""
+    ledger = merging.ledger
+    return ledger.store.get(ledger.dataset, table_key(table)) is not None
 
 
 def stock(merging: Merging, table: str) -> Stock:
@@ -143,30 +160,41 @@ def stock(merging: Merging, table: str) -> Stock:
     found = from_row(Table, row)
     location = names.table_uri(merging.output, found)
     partitions = list(ledger.partitions(table))
-    files = list(stored_files(location))
+    files = tuple(stored_files(location))
     if found.dropped and not files and not partitions:
         raise Refused(f"table {table} was dropped already, and nothing is left of it")
     registered = [one.live + one.delayed for one in partitions]
     small, rows = sum(one.objects for one in registered), sum(one.rows for one in registered)
-    return Stock(found, location, len(partitions), small, rows, len(files), sum(file.bytes for file in files))
+    return Stock(found, location, len(partitions), small, rows, files)
 
 
 def drop(merging: Merging, table: str) -> Stock:
     """Removes a table with everything: its entry in the catalog, its rows, its merged objects; not its small objects.
 
-    Readers lose it first and its files last. Ended early, it is repeated. Raises Refused, LeaseBusy while somebody publishes
-    or rebuilds, CatalogError, PassingFailure.
+    Readers lose it first and its files last: those that were there before, for once its rows are gone the table may come again,
+    and write others. What a merge writes that is at work just then is left, and goes when the drop is repeated. Ended early, it
+    is repeated. Raises Refused, LeaseBusy while somebody publishes or rebuilds, CatalogError, PassingFailure.
     """
     ledger = merging.ledger
-    before = stock(merging, table)
     duration = timedelta(seconds=merging.pipeline.config.lease.seconds)
     manifest = Manifest(ledger.store, ledger.dataset, {}, ledger.owner)
     with upkeep(ledger, duration), manifest.hold(PUBLISH, PLACE, ledger.owner, duration) as publisher:
+        before = stock(merging, table)
         ledger.drop(table)
         failpoints.reach("drop.dropped")
         publisher.check()
-        if before.table.catalog_name:
-            merging.catalog().remove_table(before.table.catalog_name, before.location)
+        _uncatalogue(merging, before)
         failpoints.reach("drop.uncatalogued")
-        delete(before.location, [file.name for file in stored_files(before.location)])
+        delete(before.location, [file.name for file in unnamed(ledger, before.location, before.table, before.stored)])
     return before
+
+
+def _uncatalogue(merging: Merging, of: Stock) -> None:
+    """Removes a table's entry, be its name noted or not: a publication that ended early makes an entry, and notes no name."""
+    catalog, noted = merging.catalog(), of.table.catalog_name
+    if noted:
+        catalog.remove_table(noted, of.location)
+    name = catalog.known_as(CatalogTable(of.table, merging.output, ()))
+    if name not in (None, noted):
+        with suppress(NotOurs):
+            catalog.remove_table(name, of.location)

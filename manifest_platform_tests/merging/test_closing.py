@@ -102,6 +102,21 @@ def test_a_day_on_which_the_clocks_change_has_its_own_length(store: Store) -> No
     assert of.close(partition(of, date(2026, 3, 29)), datetime(2026, 3, 29, 22, tzinfo=UTC)).closed
 
 
+@pytest.mark.parametrize(
+    ("day", "zone", "grace"),
+    [
+        (date.max, "UTC", timedelta()),
+        (date.max, "Asia/Tokyo", timedelta()),
+        (date.max - timedelta(days=1), "America/New_York", timedelta(hours=20)),
+    ],
+)
+def test_a_day_that_the_calendar_ends_with_is_never_over(store: Store, day: date, zone: str, grace: timedelta) -> None:
+    of = ledger(store)
+    of.sync_table(settings(zone=zone))
+    arrive(of, 1, day=day)
+    assert not of.close(partition(of, day), datetime.max.replace(tzinfo=UTC), grace).closed
+
+
 def test_D03_the_last_live_object_is_that_before_the_close(store: Store) -> None:
     of = ledger(store)
     arrive(of, 3, 5)

@@ -17,7 +17,7 @@ from manifest_platform.manifest import LeaseBusy, LeaseLost, Store
 from manifest_platform.merging import names
 from manifest_platform.merging.catalog import Served
 from manifest_platform.merging.embedded import EmbeddedCatalog
-from manifest_platform.merging.garbage import GRACE, find, remove, upkeep
+from manifest_platform.merging.garbage import GRACE, find, remove, stored_files, unnamed, upkeep
 from manifest_platform.merging.ledger import MergeLedger
 from manifest_platform.merging.readers import Reader
 from manifest_platform.merging.state import FinishedJob, RunningJob, Table
@@ -54,7 +54,7 @@ class Yard:
         return path
 
     def part(self, attempt: str, lower: int, upper: int) -> Path:
-        return self.write(names.part_uri(self.output, self.table, DAY, attempt, lower, upper))
+        return self.write(names.try_uri(names.part_uri(self.output, self.table, DAY, attempt, lower, upper)))
 
     def merge(self) -> FinishedJob:
         """Whatever waits is merged, into a file."""
@@ -67,7 +67,7 @@ class Yard:
         made = given.make(self.ledger, claimed)
         ranges = []
         for one in made.ranges:
-            uri = names.part_uri(self.output, self.table, DAY, made.job.id, one.lower, one.upper)
+            uri = names.try_uri(names.part_uri(self.output, self.table, DAY, made.job.id, one.lower, one.upper))
             self.write(uri)
             ranges.append(dataclasses.replace(one, uri=uri))
         return dataclasses.replace(made, ranges=tuple(ranges))
@@ -311,6 +311,34 @@ def test_what_a_table_left_that_was_dropped_goes_once_it_is_there_again(yard: Ya
     assert yard.clean() == [], "a table that is not there is not looked for"
     yard.ledger.sync_table(given.settings())
     assert yard.clean(NO_TIME) == [part(0, 10)]
+
+
+def test_what_is_named_is_told_from_what_is_not(yard: Yard) -> None:
+    """Of the jobs, ranges and versions of the table as it is now, whatever stands for it."""
+    arrive(yard.ledger, 10)
+    pass_the_day(yard.ledger)
+    yard.merge()
+    arrive(yard.ledger, 15, day=DAY + timedelta(days=1))
+    yard.publish()  # a version names (0, 10]
+    seen = yard.write(names.manifest_uri(yard.output, yard.table, DAY, 10, 1))
+    gone = yard.write(names.manifest_uri(yard.output, yard.table, DAY, 5, 1))
+    arrive(yard.ledger, 20)
+    yard.merge()  # a range names (0, 20], and no version
+    arrive(yard.ledger, 30)
+    yard.ledger.hasten(TABLE, DAY, yard.ledger.clock())
+    shown = yard.write(names.live_manifest_uri(yard.output, yard.table, DAY + timedelta(days=1), 15))
+    yard.part("died", 0, 25)
+    notes = yard.write(f"{names.table_uri(yard.output, yard.table)}/notes.txt")
+    location = names.table_uri(yard.output, yard.table)
+    with given.slot(yard.ledger) as held:
+        made = yard.made(given.claim_one(yard.ledger, held))
+        yard.part(f"{made.job.id}.0123abcd", 20, 25)
+        files = list(stored_files(location))
+        found = unnamed(yard.ledger, location, yard.table, files)
+        named = {file.name.rpartition("/")[2] for file in files} - {file.name.rpartition("/")[2] for file in found}
+        work = made.ranges[0].uri.rpartition("/")[2]
+        assert named == {part(0, 10), part(0, 20), work, part(20, 25), seen.name, shown.name}
+        assert {file.name.rpartition("/")[2] for file in found} == {gone.name, notes.name, part(0, 25)}
 
 
 def test_who_lost_the_lease_of_a_rebuild_commits_nothing(yard: Yard) -> None:

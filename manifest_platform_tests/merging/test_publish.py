@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, timedelta
@@ -175,6 +176,56 @@ def test_E13_a_version_is_told_again_after_another_publisher_told_an_older_one(
     assert (report.published, report.put_back) == (((HERE, 200),), (HERE,))
     assert catalog.seen() == [200]
     assert version_of(ledger) == (200, 200, 100, True)
+
+
+@BOTH
+def test_E13_a_lower_generation_with_later_objects_is_put_back(
+    ledger: MergeLedger, catalog: MemoryCatalog, reopen: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The older publisher lists what came late beside what is merged; the newer one has a rebuild, without that."""
+    arrive(ledger, 100)
+    pass_the_day(ledger)
+    merge(ledger)
+    crashed(ledger, catalog, monkeypatch, "written")
+    arrive(ledger, 200)
+    older, [first] = ledger.chain(TABLE, DAY)
+    table, other = ledger.table(TABLE), interfering(ledger, reopen)
+    assert table is not None and older is not None
+    ledger.rebuild(older, [dataclasses.replace(first, uri="file:///anew")])
+    late = given.small(200)
+    merged = ServedFile(first.uri, first.rows, first.bytes, first.lower, first.upper)
+    version = Version(TABLE, DAY, 200, 1, other.clock(), (merged, ServedFile(late.uri, late.rows, late.bytes, None, 200)))
+
+    def the_older_one_wakes_up() -> None:
+        entry = catalog_table(table, settings().output, {})
+        catalog.write(entry, DAY, Served(1, 200), version.files)
+        catalog.point(entry, {DAY: Served(1, 200)}, [])
+        other.published(older, 1, 200, version)
+
+    catalog.before_point.append(the_older_one_wakes_up)
+    report = publish(ledger, catalog, settings(clock=ledger.clock), ledger.clock())
+    assert (report.published, report.put_back) == ((), (HERE,))
+    assert catalog.seen() == [100, 200]
+    assert differences(ledger, catalog, settings()) == []
+
+
+def test_what_is_put_back_is_nothing_where_the_partition_is_another(ledger: MergeLedger, catalog: MemoryCatalog) -> None:
+    """Its table was dropped and came again: there is no list yet that readers could be told."""
+    arrive(ledger, 100)
+    run(ledger, catalog)
+    pass_the_day(ledger)
+    merge(ledger)
+
+    def the_table_comes_again() -> None:
+        ledger.drop(TABLE)
+        ledger.sync_table(given.settings())
+        arrive(ledger, 200)
+
+    catalog.before_point.append(the_table_comes_again)
+    report = publish(ledger, catalog, settings(clock=ledger.clock), ledger.clock())
+    assert (report.published, report.put_back) == ((), ())
+    run(ledger, catalog)
+    assert catalog.seen() == [200]
 
 
 def test_E13_what_is_put_back_is_looked_at_until_nobody_changes_it(
