@@ -206,6 +206,7 @@ def main() -> None:
     parser.add_argument("--without-heartbeat", action="store_true")
     parser.add_argument("--discover", action="store_true")
     parser.add_argument("--merge", action="store_true")
+    parser.add_argument("--then-merge", action="store_true")
     arguments = parser.parse_args()
     if arguments.without_heartbeat:
         setattr(lease, "HEARTBEATS_PER_DURATION", 1e-6)  # noqa: B010
@@ -215,8 +216,12 @@ def main() -> None:
             pipeline.discover()
         print("ready", flush=True)  # noqa: T201
         sys.stdin.readline()
-        work = merge(Merging(pipeline), lambda: session(settings.spark.conf)) if arguments.merge else None
-        *_, report = work or drain(pipeline, lambda: session(settings.spark.conf))
+        events: list[object] = []
+        if not arguments.merge:
+            events += drain(pipeline, lambda: session(settings.spark.conf))
+        if arguments.merge or arguments.then_merge:
+            events += merge(Merging(pipeline), lambda: session(settings.spark.conf))
+        report = events[-1]
         assert isinstance(report, DrainReport | MergeReport)
         print(json.dumps(dataclasses.asdict(report), default=str))  # noqa: T201
 
