@@ -32,7 +32,7 @@ from manifest_platform_tests.manifest.given import (
     twin,
 )
 
-pytestmark = pytest.mark.stores("sqlite", "postgresql")
+pytestmark = pytest.mark.stores("sqlite")
 
 
 class CountingStore(LossyStore):

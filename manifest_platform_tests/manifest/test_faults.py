@@ -176,7 +176,7 @@ def test_a_write_that_happened_is_never_said_not_to_have(store: Store, far: Stor
     assert unknown, "the write was carried out in none of the cases"
 
 
-STRIDE = {"postgresql": 4, "dynamodb": 1}
+STRIDE = {"postgresql": 8, "dynamodb": 2}
 """Of the points at which the network breaks, each how manyeth: to PostgreSQL, every statement of a transaction is one."""
 
 

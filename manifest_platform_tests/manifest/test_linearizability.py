@@ -308,7 +308,7 @@ def test_queries_that_promise_no_more_than_single_rows_may_read_row_by_row(sqlit
 
 # Real stores
 
-SHARE = 1 if IS_WHOLE else 10
+SHARE = 1 if IS_WHOLE else 25
 OPERATIONS = {"sqlite": 100_000, "postgresql": 100_000, "dynamodb": 20_000}
 """Of a whole run; a run of the tests takes a part of it."""
 

@@ -50,7 +50,7 @@ from manifest_platform_tests.manifest.given import (
     twin,
 )
 
-pytestmark = pytest.mark.stores("sqlite", "postgresql")
+pytestmark = pytest.mark.stores("sqlite")
 
 PERMANENT = Failure("permanent", "no such column")
 

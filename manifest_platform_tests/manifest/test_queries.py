@@ -31,7 +31,7 @@ from manifest_platform_tests.manifest.given import (
 )
 from manifest_platform_tests.manifest.test_snowplow_cases import uid
 
-pytestmark = pytest.mark.stores("sqlite", "postgresql")
+pytestmark = pytest.mark.stores("sqlite")
 
 
 def numbers(items: Iterable[Item]) -> list[int]:

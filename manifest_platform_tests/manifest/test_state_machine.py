@@ -487,7 +487,7 @@ class ManifestMachine(RuleBasedStateMachine):
         return verdict == Idle() or (isinstance(verdict, Blocked) and verdict.standing in (Standing.CUT_OFF, Standing.MODE))
 
 
-EXAMPLES = {"sqlite": 40, "postgresql": 10, "dynamodb": 3}
+EXAMPLES = {"sqlite": 25, "postgresql": 5, "dynamodb": 2}
 
 
 @pytest.mark.slow

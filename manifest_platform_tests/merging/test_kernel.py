@@ -130,7 +130,7 @@ class TestOrder:
         assert (merged.rows, merged.min_time, merged.max_time) == (0, None, None)
         assert read(merged).equals(events([]))
 
-    @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
         st.lists(st.lists(st.none() | st.integers(0, 30), max_size=25), min_size=1, max_size=8),
         st.booleans(),

@@ -18,7 +18,7 @@ from manifest_platform_tests.pipeline.test_crashes import drained_after_lease
 
 __all__ = ["dynamodb", "dynamodb_server", "postgres", "postgres_server", "store_url"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.parametrize("store_url", ["postgresql", "dynamodb"], indirect=True)]
+pytestmark = pytest.mark.slow
 
 LOADING = ["load.claimed", "load.before_transaction", "load.in_transaction", "load.committed", "load.completed"]
 LEASE = {"seconds": 1, "max_attempts": len(LOADING) + 1}
@@ -58,6 +58,7 @@ def is_as_if_nobody_had_died(shop: Shop, clean: Seen) -> None:
             assert [records.count(f"{application} Processed") for application in ("shred", "load")] == [1, 1]
 
 
+@pytest.mark.parametrize("store_url", ["postgresql", "dynamodb"], indirect=True)
 def test_killed_at_every_point_of_loading(tmp_path: Path, store_url: str, spark: Any, clean: Seen) -> None:
     shop = Shop(tmp_path, lease=LEASE, manifest={"store": store_url})
     shop.shredded(spark, len(LOADING))
@@ -69,6 +70,7 @@ def test_killed_at_every_point_of_loading(tmp_path: Path, store_url: str, spark:
     is_as_if_nobody_had_died(shop, clean)
 
 
+@pytest.mark.parametrize("store_url", ["dynamodb"], indirect=True)
 def test_killed_at_every_point_of_shredding(tmp_path: Path, store_url: str, spark: Any, clean: Seen) -> None:
     shop = Shop(tmp_path, lease=LEASE, manifest={"store": store_url})
     shop.write(*range(len(LOADING)))

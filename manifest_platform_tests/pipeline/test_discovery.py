@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from datetime import UTC, datetime, timedelta
@@ -14,22 +13,15 @@ import pytest
 from manifest_platform.demo.events import write_run
 from manifest_platform.landing.errors import LandingMisconfigured
 from manifest_platform.manifest import Refused, UnknownItem
-from manifest_platform.pipeline import Stop
 from manifest_platform_tests.pipeline.shop import (
     EVENTS,
-    NAME,
     Shop,
     drained,
-    ended,
     history,
     keys,
-    loaded_record,
     run_name,
     run_names,
 )
-from manifest_platform_tests.servers.s3 import s3_bucket, s3_environment, s3_server
-
-__all__ = ["s3_bucket", "s3_environment", "s3_server"]
 
 
 @pytest.fixture
@@ -144,28 +136,6 @@ def test_items_are_named_by_run_or_uri(shop: Shop) -> None:
         assert pipeline.key(str(shop.directory(0))) == key
         with pytest.raises(Refused, match="'yesterday' is neither a run name"):
             pipeline.key("yesterday")
-
-
-@pytest.mark.slow
-def test_a_whole_drain_in_s3(tmp_path: Path, s3_bucket: str) -> None:
-    """The process that drains has a Spark of its own, whose workers find the server by their environment."""
-    root, output = f"{s3_bucket}/landing", f"{s3_bucket}/shredded"
-    shop = Shop(tmp_path, landing={"root": root}, shred={"output": output})
-    shop.write(1, 0, bad_lines=2)
-    with shop.open() as pipeline:
-        report = pipeline.discover()
-        assert (report.new, report.requests) == (tuple(run_names(0, 1)), 1)
-    drain = ended(shop.process(environment=dict(os.environ)))
-    assert (drain["stop"], drain["shredded"], drain["loaded"]) == (Stop.IDLE, 2, 2)
-    with shop.open() as pipeline:
-        assert keys(pipeline, 0)[0].id == f"{root}/{run_name(0)}"
-        listing = pipeline.listing(pipeline.manifest.item(keys(pipeline, 0)[0]))
-        assert all(found.uri.startswith(f"{output}/{NAME}/{run_name(0)}/") for found in listing.objects)
-        assert loaded_record(pipeline, 1).data["rows"]["bad"] == 2
-        assert drained(pipeline)[1].stop is Stop.IDLE
-    seen = shop.seen
-    assert seen.runs == run_names(0, 1)
-    assert (seen.rows["events"], seen.rows["bad"]) == (2 * EVENTS, 4)
 
 
 def test_a_run_that_is_dated_ahead_is_reported_and_left_alone(shop: Shop) -> None:

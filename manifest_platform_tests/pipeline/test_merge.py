@@ -22,7 +22,19 @@ from manifest_platform.merging.state import FinishedJob, Version
 from manifest_platform.pipeline import Pipeline, Stop
 from manifest_platform.pipeline.merge import MergeBudget, MergeEvent, MergeReport, MergeStarted, Merging, merge, register
 from manifest_platform.spark import SparkUnavailable
-from manifest_platform_tests.pipeline.shop import FIRST, Shop, ended, keys, no_spark
+from manifest_platform_tests.pipeline.shop import (
+    EVENTS,
+    FIRST,
+    NAME,
+    Shop,
+    drained,
+    ended,
+    keys,
+    loaded_record,
+    no_spark,
+    run_name,
+    run_names,
+)
 from manifest_platform_tests.servers.glue import glue, glue_server
 from manifest_platform_tests.servers.s3 import s3_bucket, s3_environment, s3_server
 
@@ -357,23 +369,30 @@ def rows_of_shop(shop: Shop) -> dict[str, int]:
 
 
 @pytest.mark.slow
-def test_a_merge_in_s3(tmp_path: Path, s3_bucket: str) -> None:
-    """The process that shreds and merges has a Spark of its own, whose workers find the server by their environment."""
-    shop = Shop(
-        tmp_path,
-        landing={"root": f"{s3_bucket}/landing"},
-        shred={"output": f"{s3_bucket}/shredded"},
-        merge={"output": f"{s3_bucket}/merged"},
-    )
-    shop.write(0, 1)
-    report = ended(shop.process(None, "--discover", "--then-merge", environment=dict(os.environ)))
+def test_a_whole_drain_and_merge_in_s3(tmp_path: Path, s3_bucket: str) -> None:
+    """The process that works has a Spark of its own, whose workers find the server by their environment."""
+    root, output = f"{s3_bucket}/landing", f"{s3_bucket}/shredded"
+    shop = Shop(tmp_path, landing={"root": root}, shred={"output": output}, merge={"output": f"{s3_bucket}/merged"})
+    shop.write(1, 0, bad_lines=2)
     with shop.open() as pipeline:
+        report = pipeline.discover()
+        assert (report.new, report.requests) == (tuple(run_names(0, 1)), 1)
+    done = ended(shop.process(None, "--then-merge", environment=dict(os.environ)))
+    with shop.open() as pipeline:
+        assert keys(pipeline, 0)[0].id == f"{root}/{run_name(0)}"
+        listing = pipeline.listing(pipeline.manifest.item(keys(pipeline, 0)[0]))
+        assert all(found.uri.startswith(f"{output}/{NAME}/{run_name(0)}/") for found in listing.objects)
+        assert loaded_record(pipeline, 1).data["rows"]["bad"] == 2
+        assert drained(pipeline)[1].stop is Stop.IDLE
         merging = Merging(pipeline)
         tables = rows_of(pipeline, 0, 1)
-        assert (report["stop"], report["merged"]) == (Stop.IDLE, len(tables))
+        assert (done["stop"], done["merged"]) == (Stop.IDLE, len(tables))
         assert read(merging) == tables
         [file] = merging.reader.files("events", DAY).files
         assert file.uri.startswith(f"{s3_bucket}/merged/") and len(storage.read_bytes(file.uri)) == file.bytes
+    seen = shop.seen
+    assert seen.runs == run_names(0, 1)
+    assert (seen.rows["events"], seen.rows["bad"]) == (2 * EVENTS, 4)
 
 
 @pytest.mark.slow

@@ -472,7 +472,7 @@ _LINE = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(_LINE, max_size=8))
 def test_any_lines_are_good_or_bad(resolver: Resolver, lines: list[bytes]):
     result = shredded(resolver, *lines)
