@@ -150,6 +150,8 @@ def test_an_open_day_is_read_live_and_merged_when_it_is_over(shop: Shop, pipelin
     _, report = merged(merging, spark)
     assert report.merged == len(rows_of(pipeline, 0))
     assert read(merging) == rows_of(pipeline, *range(RUNS))
+    partition = merging.ledger.partition("events", DAY)
+    assert partition and partition.amplification == 1.0, "each byte of the day is written once"
     assert len(merging.reader.files("events", DAY).files) == 1
 
 
