@@ -99,7 +99,7 @@ def main() -> None:
         store.close()
     counts = list(each)
     print_goal("seconds for 10,000 objects", each[counts[2]] * counts[2], 1)
-    print_goal("an object's time, last / first", each[counts[-1]] / each[counts[0]], 2)
+    print_goal("an object's time, last / first", each[counts[-1]] / each[counts[0]], 1.5)
 
 
 if __name__ == "__main__":

@@ -246,7 +246,7 @@ def widest(known: Sequence[Column], found: Sequence[Column]) -> tuple[Column, ..
 def merge(
     merging: Merging,
     spark: Callable[[], SparkSession],
-    budget: MergeBudget = MergeBudget(),  # frozen
+    budget: MergeBudget = MergeBudget(),
     asked: Collection[Place] = (),
 ) -> Generator[MergeEvent | MergeReport]:
     """Registers what was shredded, merges what is due, and closes, switches and publishes, until nothing is due.
