@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 if TYPE_CHECKING:
+    from pyarrow import NativeFile
     from pyarrow.fs import FileSystem
 
 
@@ -86,11 +87,22 @@ def read_bytes(uri: str) -> bytes:
 
 def write_bytes(uri: str, data: bytes) -> None:
     """Writes a whole file, with its parent directories where the storage has such."""
+    with open_output(uri) as stream:
+        stream.write(data)
+
+
+def open_output(uri: str) -> NativeFile:
+    """A file to be written piece by piece, with its parent directories where the storage has such. Close it after use."""
     system, path = filesystem(uri)
     if is_local(uri):
         os.makedirs(os.path.dirname(path), exist_ok=True)
-    with system.open_output_stream(path, compression=None) as stream:
-        stream.write(data)
+    return system.open_output_stream(path, compression=None)
+
+
+def delete_folder(uri: str) -> None:
+    """Removes all that lies under a location. Raises FileNotFoundError where there is nothing, OSError."""
+    system, path = filesystem(uri)
+    system.delete_dir(path)
 
 
 class ObjectFolder:

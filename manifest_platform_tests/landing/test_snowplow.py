@@ -18,18 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifest_platform import storage
-from manifest_platform.landing import snowplow
+from manifest_platform.landing import sweep
 from manifest_platform.landing.errors import LandingMisconfigured, LandingUnavailable
-from manifest_platform.landing.snowplow import (
-    Look,
-    Marker,
-    RunDirectory,
-    Settle,
-    complete_runs,
-    list_runs,
-    parse_run_name,
-    read_run,
-)
+from manifest_platform.landing.snowplow import list_runs, parse_run_name, read_run
+from manifest_platform.landing.sweep import Look, Marker, RunDirectory, Settle, complete_runs
 from manifest_platform_tests.landing.conftest import Place
 
 RUN = "run=2024-05-01-10-00-00"
@@ -448,8 +440,8 @@ def test_a_sweep_of_s3_costs_a_request_for_a_thousand_keys(s3_place: Place) -> N
 def test_a_run_that_is_finished_between_two_pages_is_listed_again(
     s3_place: Place, monkeypatch: pytest.MonkeyPatch, writes_between_pages: Callable[[Any, Callable[[], None]], None]
 ) -> None:
-    monkeypatch.setattr(snowplow, "_PAGE", 2)
-    monkeypatch.setattr(snowplow, "_s3_client", lambda root_uri: s3_place.client)
+    monkeypatch.setattr(sweep, "_PAGE", 2)
+    monkeypatch.setattr(sweep, "_s3_client", lambda root_uri: s3_place.client)
     for name in ("1.tsv", "2.tsv", "3.tsv"):
         s3_place.put(f"{RUN}/{name}")
 
@@ -557,7 +549,7 @@ def test_no_credentials(s3_bucket: str, monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_server_that_does_not_answer(s3_bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     impatient = boto3.client("s3", config=Config(retries={"total_max_attempts": 1}))
-    monkeypatch.setattr(snowplow, "_s3_client", lambda root_uri: impatient)
+    monkeypatch.setattr(sweep, "_s3_client", lambda root_uri: impatient)
     with pytest.raises(LandingUnavailable, match="try again"):
         list_runs(s3_bucket)
 
@@ -582,7 +574,7 @@ def test_answers_of_s3_are_transient_or_permanent(
             answer = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
             raise ClientError(answer, "ListObjectsV2")
 
-    monkeypatch.setattr(snowplow, "_s3_client", lambda root_uri: Refusing())
+    monkeypatch.setattr(sweep, "_s3_client", lambda root_uri: Refusing())
     with pytest.raises(expected, match=code):
         list_runs(s3_bucket)
 
