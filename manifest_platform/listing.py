@@ -42,12 +42,33 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of shredded data. Mode: `append` (events), `merge` (upsert and delete by key), `replace` (FULL)."""
+    """A table of shredded data, and what loading does with its rows.
+
+    Mode: `append` (events, logs); `merge`: rows replace those with their key; `delete`: of the table `target`, the rows with
+    these keys go; `replace`: they are all that the table holds from now on (a snapshot). `key`: the names of the columns that
+    identify a row, for `merge`, `delete` and `replace`.
+    """
 
     name: str
     columns: tuple[Column, ...]
-    mode: Literal["append", "merge", "replace"] = "append"
+    mode: Literal["append", "merge", "delete", "replace"] = "append"
     key: tuple[str, ...] = ()
+    target: str | None = None
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Table:
+        """The table of its JSON form."""
+        columns = tuple(Column(**column) for column in data["columns"])
+        fields: dict[str, Any] = {**data, "columns": columns, "key": tuple(data["key"])}
+        return cls(**fields)
+
+
+@dataclass(frozen=True)
+class Retired:
+    """A table, or a column of one, that the source has dropped. The warehouse keeps it, and says so."""
+
+    table: str
+    column: str | None = None
 
 
 @dataclass(frozen=True)
@@ -67,8 +88,8 @@ class ShreddedObject:
 class Listing:
     """All that one attempt at shredding one directory wrote.
 
-    `lines` counts the lines read; `good` and `bad` the events among them, so lines = good + bad. `tables` has every
-    table that occurs in `objects`, the `bad` table included.
+    `lines` counts the lines (of CSV: the records) read; `good` and `bad` the events among them, so lines = good + bad.
+    `tables` has every table that occurs in `objects`, the `bad` table included, and those whose columns alone are news.
     """
 
     item: str
@@ -78,6 +99,7 @@ class Listing:
     bad: int
     tables: tuple[Table, ...]
     objects: tuple[ShreddedObject, ...]
+    retired: tuple[Retired, ...] = ()
 
     def rows(self, table: str) -> int:
         """How many rows the objects of a table hold."""
@@ -105,13 +127,10 @@ class Listing:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Listing:
         """The listing of its JSON form."""
-        tables = tuple(
-            Table(table["name"], tuple(Column(**column) for column in table["columns"]), table["mode"], tuple(table["key"]))
-            for table in data["tables"]
-        )
         fields: dict[str, Any] = {
             **data,
-            "tables": tables,
+            "tables": tuple(Table.from_dict(table) for table in data["tables"]),
             "objects": tuple(ShreddedObject(**found) for found in data["objects"]),
+            "retired": tuple(Retired(**found) for found in data.get("retired", ())),
         }
         return cls(**fields)

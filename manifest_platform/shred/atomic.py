@@ -16,16 +16,14 @@ import pyarrow as pa
 import pyarrow.compute
 
 from manifest_platform.column_types import arrow_type
+from manifest_platform.shred.bad import LONGEST_QUOTE, Reason
+from manifest_platform.shred.casts import cast_each, check_years, refuse_unless
 from manifest_platform.shred.enriched import EVENTS, FIELDS, Field
 from manifest_platform.shred.parquet import max_length
 
 pc: Any = pyarrow.compute  # its functions come into being at run time, unknown to type checkers
 
-Reason = dict[str, Any]
-
 _TAB, _NEWLINE = 9, 10
-_LONGEST_QUOTE = 1000  # characters of a value quoted in a reason; the raw line has it whole
-_FIRST_INSTANT = pa.scalar(-62135596800000000, pa.int64())  # 0001-01-01, in microseconds
 _TIMESTAMP = r"^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?$"
 _TO_MICROSECONDS = len("2021-06-01 00:00:00.123456")
 _UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
@@ -110,7 +108,7 @@ def event_columns(lines: Lines) -> pa.Table:
         column_type = arrow_type(wanted.column.type)
         if longest[position]:
             values = text.take(pa.array(stride + position, mask=lengths[:, position] == 0))
-            typed, misfits = _cast_each(values, _cast_of(wanted, int(longest[position])), column_type)
+            typed, misfits = cast_each(values, _cast_of(wanted, int(longest[position])), column_type)
             for row in misfits:
                 if (int(lines.line[row]), wanted.name) not in flagged:
                     lines.add(row, _misfit(wanted, values[row].as_py()))
@@ -165,7 +163,7 @@ def _readable(data: bytes, reasons: dict[int, list[Reason]]) -> bytes:
                     {
                         "type": "field",
                         "field": FIELDS[position].name,
-                        "value": _replaced(value)[:_LONGEST_QUOTE],
+                        "value": _replaced(value)[:LONGEST_QUOTE],
                         "message": " and ".join(problems),
                     }
                 )
@@ -196,22 +194,9 @@ def _misfit(wanted: Field, value: str) -> Reason:
     return {
         "type": "field",
         "field": wanted.name,
-        "value": value[:_LONGEST_QUOTE],
+        "value": value[:LONGEST_QUOTE],
         "message": _MESSAGES[wanted.type],
     }
-
-
-def _cast_each(values: pa.Array, cast: Callable[[pa.Array], pa.Array], type_: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """The cast values, null where the cast refuses, and the places of the refused ones."""
-    try:
-        return cast(values), []
-    except pa.ArrowInvalid:
-        if len(values) == 1:
-            return pa.nulls(1, type_), [0]
-    half = len(values) // 2
-    left, left_misfits = _cast_each(values[:half], cast, type_)
-    right, right_misfits = _cast_each(values[half:], cast, type_)
-    return pa.concat_arrays([left, right]), left_misfits + [half + place for place in right_misfits]
 
 
 def _cast_of(wanted: Field, longest: int) -> Callable[[pa.Array], pa.Array]:
@@ -222,38 +207,32 @@ def _cast_of(wanted: Field, longest: int) -> Callable[[pa.Array], pa.Array]:
     return {"timestamp": _timestamp, "integer": _integer, "double": _double, "boolean": _boolean, "uuid": _uuid}[wanted.type]
 
 
-def _refuse_unless(condition: pa.BooleanScalar) -> None:
-    if condition.as_py() is False:  # None: there is no value at all
-        raise pa.ArrowInvalid("misfit")
-
-
 def _string(values: pa.Array) -> pa.Array:
     return values.cast(pa.string())
 
 
 def _timestamp(values: pa.Array) -> pa.Array:
-    _refuse_unless(pc.all(pc.match_substring_regex(values, _TIMESTAMP)))
+    refuse_unless(pc.all(pc.match_substring_regex(values, _TIMESTAMP)))
     typed = pc.utf8_slice_codeunits(values, 0, _TO_MICROSECONDS).cast(pa.timestamp("us"))
-    _refuse_unless(pc.all(pc.greater_equal(typed.cast(pa.int64()), _FIRST_INSTANT)))
-    return typed
+    return check_years(typed)
 
 
 def _integer(values: pa.Array) -> pa.Array:
-    _refuse_unless(pc.invert(pc.any(pc.match_substring(values, "x", ignore_case=True))))  # Arrow would read hexadecimals
+    refuse_unless(pc.invert(pc.any(pc.match_substring(values, "x", ignore_case=True))))  # Arrow would read hexadecimals
     return values.cast(pa.int32())
 
 
 def _double(values: pa.Array) -> pa.Array:
     typed = values.cast(pa.float64())
-    _refuse_unless(pc.all(pc.is_finite(typed)))
+    refuse_unless(pc.all(pc.is_finite(typed)))
     return typed
 
 
 def _boolean(values: pa.Array) -> pa.Array:
-    _refuse_unless(pc.all(pc.or_(pc.equal(values, "0"), pc.equal(values, "1"))))
+    refuse_unless(pc.all(pc.or_(pc.equal(values, "0"), pc.equal(values, "1"))))
     return pc.equal(values, "1")
 
 
 def _uuid(values: pa.Array) -> pa.Array:
-    _refuse_unless(pc.all(pc.match_substring_regex(values, _UUID)))
+    refuse_unless(pc.all(pc.match_substring_regex(values, _UUID)))
     return pc.ascii_lower(values).cast(pa.string())

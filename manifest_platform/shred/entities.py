@@ -24,7 +24,8 @@ import pyarrow as pa
 import pyarrow.compute
 
 from manifest_platform.column_types import arrow_type
-from manifest_platform.shred.atomic import Lines, Reason
+from manifest_platform.shred.atomic import Lines
+from manifest_platform.shred.bad import LONGEST_QUOTE, Reason
 from manifest_platform.shred.columns import HIERARCHY, SchemaError
 from manifest_platform.shred.enriched import EVENTS_TABLE, FIELDS, POSITION
 from manifest_platform.shred.iglu import EntityTable, Resolver, SchemaKey, UnknownSchema
@@ -41,7 +42,6 @@ _SHOULD_BE = {
     "contexts": "iglu:com.snowplowanalytics.snowplow/contexts/jsonschema/1-*-* with an array",
     "self-describing": "iglu:com.snowplowanalytics.snowplow/unstruct_event/jsonschema/1-*-* with one entity",
 }
-_LONGEST_QUOTE = 1000
 _RFC3339 = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]+)?([Zz]|[+-][0-9]{2}:?[0-9]{2})?")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
@@ -153,7 +153,7 @@ def _find(schema: Any, resolver: Resolver, buckets: dict[str, _Bucket]) -> tuple
     except SchemaError as error:
         return {"type": "entity", "schema": schema, "message": str(error)}
     except (ValueError, TypeError):
-        text = str(schema)[:_LONGEST_QUOTE]
+        text = str(schema)[:LONGEST_QUOTE]
         return {"type": "unknown_schema", "schema": text, "message": "is no schema key iglu:vendor/name/jsonschema/1-0-0"}
     bucket = buckets.get(key.family)
     if bucket is None:
@@ -312,7 +312,7 @@ def _timestamp(text: str) -> datetime:
 
 
 def _of_field(type_: str, name: str, text: bytes, message: str) -> Reason:
-    return {"type": type_, "field": name, "value": text.decode()[:_LONGEST_QUOTE], "message": message}
+    return {"type": type_, "field": name, "value": text.decode()[:LONGEST_QUOTE], "message": message}
 
 
 def _of_entity(name: str, entity: Any, message: str) -> Reason:
@@ -324,4 +324,4 @@ def _quote(value: Any) -> str:
         text = orjson.dumps(value).decode()
     except TypeError:
         text = "nested too deeply"
-    return text[:_LONGEST_QUOTE]
+    return text[:LONGEST_QUOTE]

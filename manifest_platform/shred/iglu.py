@@ -21,6 +21,7 @@ import orjson
 
 from manifest_platform import storage
 from manifest_platform.listing import Column, Table
+from manifest_platform.shred.batch import Unreachable
 from manifest_platform.shred.columns import HIERARCHY, EntityColumn, SchemaError, entity_columns, snake_case
 
 _KEY = re.compile(
@@ -38,7 +39,7 @@ class UnknownSchema(LookupError):
     """No registry has the schema; permanent until somebody publishes it."""
 
 
-class RegistryUnavailable(RuntimeError):
+class RegistryUnavailable(Unreachable):
     """A registry did not answer, or answered with a server error; transient: the same lookup may succeed later."""
 
 

@@ -8,25 +8,15 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
-from manifest_platform.listing import BAD_TABLE, Column, Table
+from manifest_platform.listing import Table
 from manifest_platform.shred.atomic import Lines, cut, event_columns
+from manifest_platform.shred.bad import BadRow, bad_table
 from manifest_platform.shred.enriched import EVENTS, EVENTS_TABLE
 from manifest_platform.shred.entities import entity_tables
 from manifest_platform.shred.iglu import Resolver
 from manifest_platform.shred.parquet import arrow_schema
-
-BAD = Table(
-    BAD_TABLE,
-    (
-        Column("file", "string", nullable=False),
-        Column("line", "bigint", nullable=False),
-        Column("reasons", "json", nullable=False),
-        Column("raw", "string", nullable=False),
-    ),
-)
 
 
 @dataclass(frozen=True)
@@ -66,17 +56,8 @@ def shred_lines(data: bytes, resolver: Resolver, file: str = "", first_line: int
 
 
 def _bad(lines: Lines, file: str, first_line: int) -> pa.Table:
-    numbers = sorted(lines.reasons)
-    columns = [
-        [file] * len(numbers),
-        [first_line + number for number in numbers],
-        [orjson.dumps(lines.reasons[number]).decode() for number in numbers],
-        [lines.raw(number) for number in numbers],
-    ]
-    return pa.Table.from_arrays(
-        [pa.array(values, field.type) for values, field in zip(columns, arrow_schema(BAD.columns), strict=True)],
-        schema=arrow_schema(BAD.columns),
-    )
+    rows = (BadRow(first_line + number, reasons, lines.raw(number)) for number, reasons in sorted(lines.reasons.items()))
+    return bad_table(file, rows)
 
 
 @contextlib.contextmanager

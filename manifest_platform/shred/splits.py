@@ -11,13 +11,9 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from manifest_platform import storage
+from manifest_platform.shred.batch import CHUNK, open_landed
 
-CHUNK = 4 << 20
 _TAIL = 64 << 10
-
-
-class FileChanged(ValueError):
-    """A file has another size than its directory was registered with; permanent: landed files do not change."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +57,7 @@ def chunks(piece: Piece, chunk: int = CHUNK) -> Iterator[tuple[int, bytes]]:
     Every chunk is of whole lines; the last line of a file may lack its newline. Raises FileChanged, OSError, and for
     a gzip file EOFError or zlib.error.
     """
-    system, path = storage.filesystem(piece.uri)
-    with system.open_input_file(path) as file:
-        if file.size() != piece.size:
-            raise FileChanged(
-                f"{piece.uri} has {file.size()} bytes but was registered with {piece.size}; "
-                "land changed data as a new directory"
-            )
+    with open_landed(piece.uri, piece.size) as file:
         if piece.is_gzip:
             with gzip.GzipFile(fileobj=file) as plain:
                 yield from _whole_lines(plain, 0, None, chunk)

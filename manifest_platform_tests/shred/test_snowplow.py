@@ -10,8 +10,9 @@ from pyspark.sql import SparkSession
 
 from manifest_platform import failpoints, storage
 from manifest_platform.listing import Listing
+from manifest_platform.shred.batch import Directory, Options, ShredFailure
 from manifest_platform.shred.iglu import Resolver
-from manifest_platform.shred.snowplow import BAD_DATE, Directory, Options, ShredFailure, shred
+from manifest_platform.shred.snowplow import BAD_DATE, shred
 from manifest_platform_tests.shred.events import CLICK, PAGE, acme_registry, contexts, enriched, entity
 
 CLICKS = "com_acme_link_click_1"

@@ -1,0 +1,349 @@
+"""What every shredder shares: a batch of directories in one Spark job, and the listing or the failure of each.
+
+Spark only distributes: each task reads its own part of a directory, writes its own Parquet files and returns what it wrote.
+A directory that fails leaves the others alone. What the bytes mean is the shredders' own.
+"""
+
+from __future__ import annotations
+
+import gzip
+import traceback
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+import orjson
+
+from manifest_platform import failpoints, storage
+from manifest_platform.listing import BAD_TABLE, LISTING_FILE, Column, Listing, Retired, ShreddedObject, Table
+from manifest_platform.shred.bad import example
+from manifest_platform.shred.columns import SchemaError, widest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+CHUNK = 4 << 20
+"""How many bytes of a file are shredded at a time."""
+
+_WRITERS = 8  # files of one task that are written at the same time: in an object store each costs round trips
+
+Part = TypeVar("Part")
+
+
+class Unusable(ValueError):
+    """What a directory holds cannot be shredded; permanent. The message says what, where and what to do."""
+
+
+class FileChanged(Unusable):
+    """A file has another size than its directory was registered with; permanent: landed files do not change."""
+
+
+class Unreachable(RuntimeError):
+    """What shredding needs from elsewhere cannot be had; transient: trying again may help. The message says what."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to cut the work, and how many bad lines a directory may have.
+
+    A directory fails when it has more than `max_bad_count` bad lines and they are more than the share `max_bad_share`
+    of its lines: a few bad lines in a small directory pass, and so does a small share of a large one. `split_size` is
+    the bytes of a task.
+    """
+
+    split_size: int = 32 << 20
+    max_bad_share: float = 0.05
+    max_bad_count: int = 10
+
+
+@dataclass(frozen=True)
+class Directory:
+    """A directory to shred: its URI, its files as (URI, size in bytes), and where this attempt may write."""
+
+    item: str
+    files: tuple[tuple[str, int], ...]
+    output: str
+    attempt: str
+
+
+@dataclass(frozen=True)
+class ShredFailure:
+    """Why a directory could not be shredded, and whether trying again may help.
+
+    Where there were too many bad lines, the message has an example and the Parquet file of all their reasons. What the
+    attempt wrote stays under its prefix, unreferenced.
+    """
+
+    item: str
+    attempt: str
+    kind: Literal["permanent", "transient"]
+    message: str
+
+
+@dataclass(frozen=True)
+class Task(Generic[Part]):
+    """A part of a directory, which one Spark task shreds.
+
+    `directory` is the directory's place in the batch, `number` the task's within the directory; `files`: the URIs of what it
+    reads, for messages.
+    """
+
+    directory: int
+    number: int
+    output: str
+    files: tuple[str, ...]
+    part: Part
+
+
+@dataclass
+class Written:
+    """What tasks wrote and counted; of one task, or of all of a directory."""
+
+    lines: int = 0
+    good: int = 0
+    bad: int = 0
+    tables: dict[str, Table] = field(default_factory=dict)
+    objects: list[ShreddedObject] = field(default_factory=list)
+    retired: list[Retired] = field(default_factory=list)
+    example: str = ""  # the first bad line and its first reason
+
+    def define(self, table: Table) -> None:
+        """Adds a table. Raises SchemaError where it cannot be one with what is known of it."""
+        self.tables[table.name] = _merged(self.tables.get(table.name, table), table)
+
+
+@dataclass(frozen=True)
+class Dated:
+    """Rows of one date, with the first and the last time among them (ISO 8601, UTC), where they have times."""
+
+    date: str
+    rows: pa.Table
+    min_time: str | None = None
+    max_time: str | None = None
+
+
+class Writer:
+    """Writes what a task shreds: rows are held until they are many, then they become a file a table and date.
+
+    `dated` puts a table's rows under dates. The same rows in the same chunks give the same files.
+    """
+
+    def __init__(self, task: Task, most: int, dated: Callable[[str, pa.Table], Iterable[Dated]]):
+        """`most`: how many bytes of input are held."""
+        self.written = Written()
+        self._prefix = task.output
+        self._number = task.number
+        self._most = most
+        self._dated = dated
+        self._held: dict[str, list[pa.Table]] = defaultdict(list)
+        self._bytes = self._files = 0
+
+    def add(self, table: Table, rows: pa.Table | None = None) -> None:
+        """Adds a table, with rows or as columns alone, which make no file."""
+        self.written.define(table)
+        if rows is not None and rows.num_rows:
+            self._held[table.name].append(rows)
+
+    def chunk_done(self, size: int, good: int, bad_table: Table, bad: pa.Table) -> None:
+        """Counts a chunk of so many bytes, adds its bad rows, and writes what is held where that is much."""
+        self.written.lines += good + bad.num_rows
+        self.written.good += good
+        self.written.bad += bad.num_rows
+        if bad.num_rows:
+            self.add(bad_table, bad)
+            self.written.example = self.written.example or example(bad)
+        self._bytes += size
+        if self._bytes > self._most:
+            self._flush()
+
+    def close(self) -> Written:
+        """Writes what is still held; all that was written."""
+        self._flush()
+        return self.written
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        from manifest_platform.shred import parquet
+
+        def write(table: tuple[str, Dated]) -> ShreddedObject:
+            name, dated = table
+            uri = f"{self._prefix}/{name}/date={dated.date}/{self._number:05d}-{self._files:03d}.parquet"
+            size = parquet.write(uri, dated.rows)
+            return ShreddedObject(name, dated.date, uri, dated.rows.num_rows, size, dated.min_time, dated.max_time)
+
+        parts = [
+            (name, dated)
+            for name, tables in sorted(self._held.items())
+            for dated in self._dated(name, pa.concat_tables(tables, promote_options="permissive"))
+        ]
+        with ThreadPoolExecutor(_WRITERS) as pool:
+            self.written.objects += pool.map(write, parts)
+        self._held.clear()
+        self._files, self._bytes = self._files + 1, 0
+
+
+def open_landed(uri: str, size: int) -> pa.NativeFile:
+    """Opens a file of a directory for reading. Raises FileChanged where it has another size, OSError."""
+    system, path = storage.filesystem(uri)
+    file = system.open_input_file(path)
+    if file.size() == size:
+        return file
+    with file:
+        raise FileChanged(f"{uri} has {file.size()} bytes but was registered with {size}; land changed data as a new directory")
+
+
+def shred_batch(
+    spark: SparkSession,
+    directories: Sequence[Directory],
+    tasks: Sequence[Task[Part]],
+    work: Callable[[Task[Part]], Written],
+    options: Options,
+) -> list[Listing | ShredFailure]:
+    """Does the tasks of all directories in one Spark job; the results come in the order of the directories.
+
+    `work` runs in Spark's workers, so it must be picklable. What it raises fails the task's directory: Unusable,
+    SchemaError, FileNotFoundError and the like for good, Unreachable and other OSErrors until the next attempt. Each listing is
+    written as `output/listing.json`, after the job. Without tasks there is no job.
+    """
+    try:
+        results = _run(spark, tasks, work)
+    except Exception as error:
+        message = f"the Spark job failed: {type(error).__name__}: {str(error)[:2000]}; see Spark's log, then retry"
+        return [ShredFailure(directory.item, directory.attempt, "transient", message) for directory in directories]
+    failpoints.reach("shred.job_done")
+    return [_conclude(directory, results[index], options) for index, directory in enumerate(directories)]
+
+
+def _run(
+    spark: SparkSession, tasks: Sequence[Task[Part]], work: Callable[[Task[Part]], Written]
+) -> dict[int, list[dict[str, Any]]]:
+    """The results of all tasks by directory, in one Spark job; none without tasks."""
+    results: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    if not tasks:
+        return results
+
+    def distributed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow
+
+        for ids in batches:
+            for number in ids.column(0).to_pylist():
+                result = orjson.dumps(_result(tasks[number], work))
+                yield pyarrow.RecordBatch.from_arrays(
+                    [pyarrow.array([number]), pyarrow.array([result.decode()])], ["task", "result"]
+                )
+
+    numbers = spark.range(0, len(tasks), 1, len(tasks))
+    for row in sorted(numbers.mapInArrow(distributed, "task bigint, result string").collect()):
+        results[tasks[row[0]].directory].append(orjson.loads(row[1]))
+    return results
+
+
+def _result(task: Task[Part], work: Callable[[Task[Part]], Written]) -> dict[str, Any]:
+    """What a task wrote, or why it failed, as plain data."""
+    try:
+        return {"written": asdict(work(task))}
+    except Unreachable as error:
+        return _failed("transient", str(error))
+    except Unusable as error:
+        return _failed("permanent", str(error))
+    except (FileNotFoundError, PermissionError, EOFError, zlib.error) as error:
+        return _failed("permanent", _where(task, error))
+    except OSError as error:
+        return _failed("permanent" if _is_refusal(error) else "transient", _where(task, error))
+    except Exception as error:  # a defect must not take the other directories of the batch with it
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        return _failed("permanent", f"{_where(task, error)} (at {last.name}, line {last.lineno} of {last.filename})")
+
+
+def _failed(kind: str, message: str) -> dict[str, Any]:
+    return {"failure": kind, "message": message}
+
+
+def _where(task: Task, error: Exception) -> str:
+    files = sorted(set(task.files))
+    named = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+    return f"{type(error).__name__} while shredding {named}: {error}"
+
+
+def _is_refusal(error: OSError) -> bool:
+    return isinstance(error, gzip.BadGzipFile) or any(word in str(error) for word in ("ACCESS_DENIED", "NO_SUCH_BUCKET"))
+
+
+def _merged(left: Table, right: Table) -> Table:
+    """One definition of two of the same table, which differ where a schema was published meanwhile."""
+    if left == right:
+        return left
+    columns = {column.name: column for column in left.columns}
+    for column in right.columns:
+        known = columns.setdefault(column.name, column)
+        type_ = widest(known.type, column.type)
+        if type_ is None:
+            raise SchemaError(
+                f"table {left.name}: column {column.name} was {known.type} and became {column.type} while shredding; "
+                "publish the newer schema as a new model"
+            )
+        columns[column.name] = Column(known.name, type_, known.nullable)
+    return replace(left, columns=tuple(columns.values()))
+
+
+def _conclude(directory: Directory, results: list[dict[str, Any]], options: Options) -> Listing | ShredFailure:
+    failures = [result for result in results if "failure" in result]
+    if failures:
+        worst = next((failure for failure in failures if failure["failure"] == "permanent"), failures[0])
+        return ShredFailure(directory.item, directory.attempt, worst["failure"], worst["message"])
+    try:
+        total = _sum(results)
+    except SchemaError as error:
+        return ShredFailure(directory.item, directory.attempt, "permanent", str(error))
+    if total.bad > options.max_bad_count and total.bad > options.max_bad_share * total.lines:
+        return _too_many_bad(directory, total, options)
+    listing = Listing(
+        directory.item,
+        directory.attempt,
+        total.lines,
+        total.good,
+        total.bad,
+        tuple(total.tables[name] for name in sorted(total.tables)),
+        tuple(sorted(total.objects, key=lambda found: (found.table, found.date, found.uri))),
+        tuple(total.retired),
+    )
+    try:
+        listing.write(f"{directory.output}/{LISTING_FILE}")
+    except OSError as error:
+        message = f"{directory.output}/{LISTING_FILE} cannot be written: {error}"
+        return ShredFailure(directory.item, directory.attempt, "transient", message)
+    return listing
+
+
+def _sum(results: list[dict[str, Any]]) -> Written:
+    total = Written()
+    for result in results:
+        written = result["written"]
+        total.lines += written["lines"]
+        total.good += written["good"]
+        total.bad += written["bad"]
+        total.example = total.example or written["example"]
+        total.objects += [ShreddedObject(**found) for found in written["objects"]]
+        total.retired += [Retired(**found) for found in written["retired"]]
+        for data in written["tables"].values():
+            total.define(Table.from_dict(data))
+    return total
+
+
+def _too_many_bad(directory: Directory, total: Written, options: Options) -> ShredFailure:
+    bad_objects = [found.uri for found in total.objects if found.table == BAD_TABLE]
+    share = total.bad / total.lines
+    return ShredFailure(
+        directory.item,
+        directory.attempt,
+        "permanent",
+        f"{total.bad} of {total.lines} lines of {directory.item} are bad ({share:.1%}); allowed are {options.max_bad_count} "
+        f"lines or {options.max_bad_share:.1%}; for example {total.example}. All reasons are in {bad_objects[0]}"
+        f"{f' and {len(bad_objects) - 1} more' if len(bad_objects) > 1 else ''}; "
+        "mend the cause and retry, or raise the threshold",
+    )
