@@ -72,9 +72,13 @@ class Dialect(ABC):
     def widen(self, table: str, column: str, sql_type: str) -> str:
         """The statement that gives a column a wider type; table and column come quoted."""
 
+    def rename(self, table: str, name: str) -> str:
+        """The statement that gives a table another name in its schema; both come quoted. It must not commit."""
+        return f"ALTER TABLE {table} RENAME TO {name}"
+
     @abstractmethod
     def stage(self, table: Table, uris: list[str]) -> Source:
-        """Makes the rows of exactly these Parquet objects readable by an INSERT of this connection."""
+        """Makes the rows of exactly these Parquet objects readable, more than once, by statements of this connection."""
 
     @abstractmethod
     def unstage(self, source: Source) -> None:

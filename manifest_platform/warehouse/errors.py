@@ -46,12 +46,28 @@ class CountMismatch(PermanentFailure):
     """A table received another number of rows than its listing promises."""
 
 
+class DuplicateKey(PermanentFailure):
+    """Two rows of a directory's table have the same key and other content."""
+
+
+class KeyMissing(PermanentFailure):
+    """A row, or a whole table, has no key to find it by."""
+
+
+class EmptySnapshot(PermanentFailure):
+    """A snapshot has no tables at all: what the source sent by mistake would empty the warehouse."""
+
+
+class EpochInUse(PermanentFailure):
+    """A snapshot's epoch is not a new one: the warehouse has loaded something else in it."""
+
+
 class IncompatibleChange(PermanentFailure):
     """A column's type differs from the warehouse's and is no lossless widening; found before any data or DDL."""
 
 
 class UnsupportedMode(PermanentFailure):
-    """A table asks for a mode that loading does not know."""
+    """A table asks for a mode that this kind of load does not know."""
 
 
 class LoadFailed(PermanentFailure):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ import pyarrow.parquet
 
 from manifest_platform import failpoints, storage
 from manifest_platform.listing import Column, Listing, ShreddedObject, Table
-from manifest_platform.warehouse.apply import Load, Warehouse
+from manifest_platform.warehouse.apply import Full, Load, Warehouse
 from manifest_platform.warehouse.duckdb import DuckDB
 
 FEED = "enriched"
+Rows = list[dict[str, Any]]
 EVENTS = Table("events", (Column("event_id", "string"), Column("amount", "integer"), Column("at", "timestamp")))
 ARROW = {
     "boolean": pa.bool_(),
@@ -30,12 +32,16 @@ ARROW = {
 
 
 def written(
-    directory: Path, item: str, tables: list[tuple[Table, list[dict[str, Any]]]], *, files: int = 1, reverse: bool = False
+    directory: Path, item: str, tables: Sequence[tuple[Table, Rows | None]], *, files: int = 1, reverse: bool = False
 ) -> Listing:
-    """Writes each table's rows to that many objects, if asked with the columns in reverse order; returns the listing."""
+    """Writes each table's rows to that many objects, if asked with the columns in reverse order; returns the listing.
+
+    None for rows: the table's columns alone, without an object.
+    """
     objects = []
     for table, rows in tables:
-        for number in range(files):
+        for number in range(files if rows is not None else 0):
+            assert rows is not None
             some = rows[number::files]
             columns = table.columns[::-1] if reverse else table.columns
             schema = pa.schema([(column.name, arrow_type(column.type)) for column in columns])
@@ -43,7 +49,7 @@ def written(
             path.parent.mkdir(parents=True, exist_ok=True)
             pa.parquet.write_table(pa.Table.from_pylist(some, schema=schema), path)
             objects.append(ShreddedObject(table.name, "2024-05-01", storage.as_uri(path), len(some), path.stat().st_size))
-    lines = len(tables[0][1])
+    lines = len(tables[0][1] or []) if tables else 0
     return Listing(item, "1", lines, lines, 0, tuple(table for table, _ in tables), tuple(objects))
 
 
@@ -120,6 +126,8 @@ def process(directory: Path, path: Path, wanted: Load, failpoint: str) -> subpro
 def main(path: str, text: str) -> None:
     given: dict[str, Any] = json.loads(text)
     given["listing"] = Listing.read(given["listing"])
+    if full := given["full"]:
+        given["full"] = Full(full["boundary"], tuple(full["covers"]), tuple(full["feeds"]), tuple(full["keeps"]))
     warehouse = Warehouse(DuckDB(path, patience=5), "shop")
     print(type(warehouse.apply(Load(**given))).__name__)  # noqa: T201
     warehouse.close()

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,8 +11,8 @@ from typing import Any
 import pytest
 
 from manifest_platform import storage
-from manifest_platform.listing import BAD_TABLE, Column, Listing, ShreddedObject, Table
-from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Warehouse, refuse_in_transaction
+from manifest_platform.listing import BAD_TABLE, Column, ShreddedObject, Table
+from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Warehouse
 from manifest_platform.warehouse.dialect import Source
 from manifest_platform.warehouse.duckdb import DuckDB
 from manifest_platform.warehouse.errors import (
@@ -26,24 +25,9 @@ from manifest_platform.warehouse.errors import (
     Unclear,
     UnsupportedMode,
 )
+from manifest_platform.warehouse.transaction import refuse_but_rename, refuse_in_transaction
 from manifest_platform_tests.warehouse.shop import EVENTS, FEED, Recording, events, load, seen, written
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "warehouse.duckdb"
-
-
-@pytest.fixture
-def dialect(path: Path) -> Iterator[Recording]:
-    opened = Recording(path)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def shop(dialect: Recording) -> Warehouse:
-    return Warehouse(dialect, "shop")
+from manifest_platform_tests.warehouse.workers import Pausing, Snapshotting, Worker
 
 
 def set_fence(dialect: DuckDB, **columns: Any) -> None:
@@ -325,10 +309,9 @@ class TestColumns:
         with pytest.raises(IncompatibleChange, match="load_tstamp, which the load itself sets"):
             shop.apply(load(written(tmp_path, "a", [(own, [{}])])))
 
-    @pytest.mark.parametrize("mode", ["merge", "replace"])
-    def test_modes_other_than_append_are_refused(self, shop: Warehouse, tmp_path: Path, mode: Any) -> None:
-        with pytest.raises(UnsupportedMode, match=mode):
-            shop.apply(load(written(tmp_path, "a", [(replace(EVENTS, mode=mode), [{}])])))
+    def test_only_a_snapshot_replaces_tables(self, shop: Warehouse, tmp_path: Path) -> None:
+        with pytest.raises(UnsupportedMode, match="mode 'replace'; an item can only append, merge, delete"):
+            shop.apply(load(written(tmp_path, "a", [(replace(EVENTS, mode="replace"), [{}])])))
 
     def test_what_another_program_did_to_the_tables_is_noticed(
         self, shop: Warehouse, dialect: Recording, path: Path, tmp_path: Path
@@ -388,6 +371,29 @@ class TestStatementsInATransaction:
     def test_what_only_moves_rows_passes(self, sql: str) -> None:
         refuse_in_transaction(sql)
 
+    @pytest.mark.parametrize(
+        "sql",
+        [
+            'ALTER TABLE "t" RENAME TO "u"; TRUNCATE "u"',
+            'ALTER TABLE "t" RENAME TO u',
+            'ALTER TABLE t RENAME TO "u"',
+            'ALTER TABLE "t" RENAME "a" TO "b"',
+            'ALTER TABLE "t" APPEND FROM "s"',
+            'ALTER TABLE "t" ALTER "c" TYPE VARCHAR(9)',
+            'DROP TABLE "t"',
+            'DELETE FROM "t"',
+            ' ALTER TABLE "t" RENAME TO "u"',
+        ],
+    )
+    def test_the_gate_of_renames_lets_nothing_else_pass(self, sql: str) -> None:
+        with pytest.raises(LoadFailed, match="only a table's new name"):
+            refuse_but_rename(sql)
+
+    def test_the_gate_of_renames_lets_any_quoted_name_pass(self) -> None:
+        refuse_but_rename('ALTER TABLE "w"."my ""shop"""."a;b" RENAME TO "a""; DROP"')
+        with pytest.raises(LoadFailed):
+            refuse_in_transaction('ALTER TABLE "t" RENAME TO "u"')
+
     def test_a_dialect_that_sneaks_one_in_loads_nothing(self, path: Path, tmp_path: Path) -> None:
         class Sneaky(DuckDB):
             def stage(self, table: Table, uris: list[str]) -> Source:
@@ -441,58 +447,13 @@ class TestUnclearCommit:
         assert seen(path) == {"events": 0, "fence": (0, 0, ""), "ledger": []}
 
 
-class Pausing(DuckDB):
-    """DuckDB that waits at a statement until it is let go on, once."""
-
-    def __init__(self, path: Path, at: str, patience: float = 5.0) -> None:
-        super().__init__(path, patience)
-        self.at, self.reached, self.go_on = at, threading.Event(), threading.Event()
-
-    def execute(self, sql: str, parameters: Any = ()) -> list[tuple[Any, ...]]:
-        if sql.startswith(self.at) and not self.reached.is_set():
-            self.reached.set()
-            assert self.go_on.wait(20)
-        return super().execute(sql, parameters)
-
-
-class Snapshotting(Pausing):
-    """Has read the fence in its transaction before it pauses, so that its snapshot is an old one."""
-
-    def begin(self) -> None:
-        super().begin()
-        super().execute(f"SELECT * FROM {self.qualified('manifest_platform', 'fence')}")
-
-
-class Worker(threading.Thread):
-    """Applies a load beside the test; `outcome` is its result or error."""
-
-    def __init__(self, dialect: Pausing, listing: Listing) -> None:
-        super().__init__(daemon=True)
-        self.dialect, self.listing = dialect, listing
-        self.outcome: object = None
-        self.start()
-        assert dialect.reached.wait(20)
-
-    def run(self) -> None:
-        try:
-            self.outcome = Warehouse(self.dialect, "shop").apply(load(self.listing, token=1))
-        except Exception as error:
-            self.outcome = error
-        self.dialect.close()
-
-    def finish(self) -> object:
-        self.dialect.go_on.set()
-        self.join(20)
-        return self.outcome
-
-
 class TestConcurrentTransactions:
     @pytest.mark.parametrize("kind", [Pausing, Snapshotting])
     def test_a_fence_raised_during_a_transaction_refuses_it(
         self, shop: Warehouse, path: Path, tmp_path: Path, kind: type[Pausing]
     ) -> None:
         shop.apply(load(events(tmp_path, "a")))
-        old = Worker(kind(path, "UPDATE"), events(tmp_path, "b"))
+        old = Worker(kind(path, "UPDATE"), load(events(tmp_path, "b")))
         shop.raise_fence(FEED, token=2, epoch=1)
         assert shop.ledger_entry(FEED, "b", 1) is None
         assert isinstance(old.finish(), Fenced)
@@ -502,7 +463,7 @@ class TestConcurrentTransactions:
         self, shop: Warehouse, path: Path, tmp_path: Path
     ) -> None:
         shop.apply(load(events(tmp_path, "a")))
-        old = Worker(Pausing(path, "COMMIT"), events(tmp_path, "b"))
+        old = Worker(Pausing(path, "COMMIT"), load(events(tmp_path, "b")))
         threading.Timer(0.2, old.dialect.go_on.set).start()
         shop.raise_fence(FEED, token=2, epoch=1)
         assert shop.ledger_entry(FEED, "b", 1) is not None
@@ -511,7 +472,7 @@ class TestConcurrentTransactions:
     def test_a_transaction_that_never_ends_makes_the_fence_unavailable(self, path: Path, tmp_path: Path) -> None:
         impatient = Warehouse(Recording(path, patience=0.2), "shop")
         impatient.apply(load(events(tmp_path, "a")))
-        old = Worker(Pausing(path, "COMMIT"), events(tmp_path, "b"))
+        old = Worker(Pausing(path, "COMMIT"), load(events(tmp_path, "b")))
         with pytest.raises(Unavailable, match="another transaction kept in the way"):
             impatient.raise_fence(FEED, token=2, epoch=1)
         old.finish()
@@ -520,7 +481,7 @@ class TestConcurrentTransactions:
     def test_two_workers_with_the_same_item_apply_it_once(self, shop: Warehouse, path: Path, tmp_path: Path) -> None:
         shop.apply(load(events(tmp_path, "a")))
         listing = events(tmp_path, "b")
-        first = Worker(Pausing(path, 'INSERT INTO "warehouse"."shop"'), listing)
+        first = Worker(Pausing(path, 'INSERT INTO "warehouse"."shop"'), load(listing))
         threading.Timer(0.2, first.dialect.go_on.set).start()
         assert isinstance(shop.apply(load(listing, token=1)), AlreadyApplied)
         assert isinstance(first.finish(), Applied)
@@ -528,7 +489,7 @@ class TestConcurrentTransactions:
 
     def test_a_table_that_another_load_altered_meanwhile_only_delays(self, shop: Warehouse, path: Path, tmp_path: Path) -> None:
         shop.apply(load(events(tmp_path, "a")))
-        old = Worker(Pausing(path, "COMMIT"), events(tmp_path, "b"))
+        old = Worker(Pausing(path, "COMMIT"), load(events(tmp_path, "b")))
         wider = Table("events", (*EVENTS.columns, Column("more", "string")))
         other = DuckDB(path)
         Warehouse(other, "shop").apply(load(written(tmp_path, "z", [(wider, [{}])]), feed="other"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Warehouse
 from manifest_platform.warehouse.duckdb import DuckDB
 from manifest_platform.warehouse.errors import Unavailable
 from manifest_platform_tests.warehouse.shop import FEED, events, load, process, seen
+from manifest_platform_tests.warehouse.vault import PRODUCT, SITE, content, gone, products, snapshot, window
 
 
 @pytest.mark.parametrize(
@@ -32,6 +34,50 @@ def test_after_a_kill_the_ledger_tells_and_the_item_is_there_once(tmp_path: Path
     successor.close()
     assert isinstance(result, AlreadyApplied if applied else Applied)
     assert seen(path) == {"events": 3, "fence": (2, 1, "a"), "ledger": [("a", 1, False)]}
+
+
+@pytest.mark.parametrize(
+    ("point", "applied"),
+    [
+        ("load.before_transaction", False),
+        ("load.in_transaction", False),
+        ("load.committed", True),
+        ("full.shadows_built", False),
+        ("full.in_transaction", False),
+        ("full.committed", True),
+    ],
+)
+def test_A5_A6_F15_after_a_kill_deletes_upserts_and_snapshots_are_there_once(
+    tmp_path: Path, path: Path, point: str, applied: bool
+) -> None:
+    dialect = DuckDB(path)
+    warehouse = Warehouse(dialect, "shop")
+    warehouse.apply(window(tmp_path, "0015", products(a="1", b="1"), (SITE, [{"id": "s"}])))
+    before = content(dialect)
+    warehouse.close()
+    if point.startswith("full"):
+        wanted, after = snapshot(tmp_path, "0015", products(a="1")), {PRODUCT.name: [("a", "1")], SITE.name: []}
+    else:
+        wanted = window(tmp_path, "0030", gone(PRODUCT, "a"), products(b="2", c="2"))
+        after = {**before, PRODUCT.name: [("b", "2"), ("c", "2")]}
+    killed = process(tmp_path, path, wanted, f"{point}:kill")
+    output, _ = killed.communicate(timeout=60)
+    assert killed.returncode == -signal.SIGKILL, output
+
+    def data() -> dict[str, list[tuple[object, ...]]]:
+        return {table: rows for table, rows in content(dialect).items() if "__mp_" not in table}
+
+    assert data() == (after if applied else before)
+    warehouse.raise_fence(wanted.feed, token=2, epoch=wanted.epoch)
+    assert (warehouse.ledger_entry(wanted.feed, wanted.item, wanted.serving_epoch) is not None) == applied
+    again = warehouse.apply(replace(wanted, token=2))
+    assert isinstance(again, AlreadyApplied if applied else Applied)
+    assert data() == after
+    # What a dead worker left is dropped by the next full load, and nobody counts it until then.
+    assert sorted(warehouse.row_counts()) == sorted(after)
+    warehouse.apply(snapshot(tmp_path, "0030", products(a="2"), epoch=3, token=2))
+    assert sorted(dialect.columns("shop")) == sorted(after)
+    warehouse.close()
 
 
 def test_a_stopped_process_keeps_the_file_locked_and_goes_on_when_resumed(tmp_path: Path) -> None:

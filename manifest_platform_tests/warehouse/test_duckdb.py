@@ -19,6 +19,7 @@ from manifest_platform.warehouse.duckdb import DuckDB
 from manifest_platform.warehouse.errors import LoadFailed, Unavailable, WarehouseError
 from manifest_platform_tests.servers.s3 import s3_bucket, s3_environment, s3_server
 from manifest_platform_tests.warehouse.shop import EVENTS, events, load, written
+from manifest_platform_tests.warehouse.vault import PRODUCT, gone, names_of, products, window
 
 __all__ = ["s3_bucket", "s3_environment", "s3_server"]
 
@@ -111,6 +112,17 @@ def test_objects_in_s3_are_loaded_alike(dialect: DuckDB, tmp_path: Path, s3_buck
     assert warehouse.apply(load(replace(local, objects=remote))).entry.rows == {"events": 5}
     assert dialect.execute(f"SELECT sum(amount) FROM {dialect.qualified('shop', EVENTS.name)}") == [(10,)]
     assert dialect.execute("SELECT count(*) FROM duckdb_views() WHERE view_name LIKE 'staged%'") == [(0,)]
+
+
+def test_windows_in_s3_are_merged_alike(dialect: DuckDB, tmp_path: Path, s3_bucket: str) -> None:
+    warehouse = Warehouse(dialect, "shop")
+    for stop, tables in (("0015", (products(a="1", b="1"),)), ("0030", (products(b="2", c="2"), gone(PRODUCT, "a")))):
+        local = window(tmp_path, stop, *tables)
+        remote = [replace(found, uri=f"{s3_bucket}/{stop}/{found.table}.parquet") for found in local.listing.objects]
+        for here, there in zip(local.listing.objects, remote, strict=True):
+            storage.write_bytes(there.uri, storage.read_bytes(here.uri))
+        warehouse.apply(replace(local, listing=replace(local.listing, objects=tuple(remote))))
+    assert names_of(dialect) == {"b": "2", "c": "2"}
 
 
 def test_an_object_that_s3_lacks_fails_the_load(dialect: DuckDB, tmp_path: Path, s3_bucket: str) -> None:

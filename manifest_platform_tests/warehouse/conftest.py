@@ -1,0 +1,29 @@
+"""Fixtures of the warehouse's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from manifest_platform.warehouse.apply import Warehouse
+from manifest_platform_tests.warehouse.shop import Recording
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "warehouse.duckdb"
+
+
+@pytest.fixture
+def dialect(path: Path) -> Iterator[Recording]:
+    """The dialect beneath `shop`, which tests also look through."""
+    opened = Recording(path)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def shop(dialect: Recording) -> Warehouse:
+    return Warehouse(dialect, "shop")

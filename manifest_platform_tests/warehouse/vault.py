@@ -1,0 +1,101 @@
+"""A small vault as the warehouse meets it: windows that merge and delete by key, days of logs, snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from manifest_platform.listing import Column, Listing, Retired, Table
+from manifest_platform.warehouse.apply import Full, Load
+from manifest_platform.warehouse.dialect import Dialect
+from manifest_platform_tests.warehouse.shop import Rows, load, written
+
+INCR, LOG, FULL = "incr", "log", "full"
+FEEDS = (INCR, LOG, FULL)
+PRODUCT = Table("product__v", (Column("id", "string"), Column("name__v", "string")), "merge", ("id",))
+SITE = Table("site__v", (Column("id", "string"), Column("city__c", "string")), "merge", ("id",))
+PICKLIST = Table(
+    "picklist__sys",
+    (Column("object", "string"), Column("object_field", "string"), Column("label", "string")),
+    "merge",
+    ("object", "object_field"),
+)
+AUDIT = Table("system_audit_trail__sys", (Column("id", "string"), Column("action", "string")))
+
+
+def deletes(of: Table) -> Table:
+    """The table of a table's deletes: its key, and when."""
+    columns = tuple(column for column in of.columns if column.name in of.key)
+    return Table(f"{of.name}_deletes", (*columns, Column("deleted_date", "timestamp")), "delete", of.key, of.name)
+
+
+def more(of: Table, *columns: str) -> Table:
+    """A table with further text columns."""
+    return replace(of, columns=(*of.columns, *(Column(name, "string") for name in columns)))
+
+
+def products(**names: str | None) -> tuple[Table, Rows]:
+    return PRODUCT, [{"id": id_, "name__v": name} for id_, name in names.items()]
+
+
+def gone(of: Table, *keys: str | tuple[object, ...]) -> tuple[Table, Rows]:
+    """What deletes these keys."""
+    parts = [(key,) if isinstance(key, str) else key for key in keys]
+    return deletes(of), [dict(zip(of.key, part, strict=True)) for part in parts]
+
+
+def window(
+    directory: Path, stop: str, *tables: tuple[Table, Rows | None], retired: Sequence[Retired] = (), **changes: Any
+) -> Load:
+    """A window of changes up to a stop time."""
+    listing = replace(written(directory, f"incr-{stop}", tables), retired=tuple(retired))
+    return load(listing, position=stop, **{"feed": INCR, **changes})
+
+
+def day(directory: Path, stop: str, *ids: str, **changes: Any) -> Load:
+    """A day of logs."""
+    listing = written(directory, f"log-{stop}", [(AUDIT, [{"id": id_, "action": "login"} for id_ in ids])])
+    return load(listing, position=stop, **{"feed": LOG, **changes})
+
+
+def snapshot(
+    directory: Path, stop: str, *tables: tuple[Table, Rows | None], epoch: int = 2, keeps: tuple[str, ...] = (), **changes: Any
+) -> Load:
+    """A snapshot as of a stop time, of all tables that are not said to be held in part."""
+    whole = [(table if table.name in keeps else replace(table, mode="replace"), rows) for table, rows in tables]
+    listing = written(directory, f"full-{stop}", whole)
+    return full_load(listing, stop, epoch, keeps, **changes)
+
+
+def full_load(listing: Listing, stop: str, epoch: int = 2, keeps: tuple[str, ...] = (), **changes: Any) -> Load:
+    wanted = {"feed": FULL, "epoch": epoch, "serving_epoch": epoch, "full": Full(stop, (INCR,), FEEDS, keeps)}
+    return load(listing, position=stop, **{**wanted, **changes})
+
+
+def rows_of(dialect: Dialect, table: Table | str, columns: str = "*") -> list[tuple[Any, ...]]:
+    name = table if isinstance(table, str) else table.name
+    return dialect.execute(f"SELECT {columns} FROM {dialect.qualified('shop', name)} ORDER BY ALL")
+
+
+def names_of(dialect: Dialect) -> Mapping[str, str | None]:
+    """The products' names by id."""
+    return dict(rows_of(dialect, PRODUCT, "id, name__v"))
+
+
+def fences(dialect: Dialect) -> dict[str, tuple[int, int, str]]:
+    """Each feed's token, epoch and applied position."""
+    found = dialect.execute(f"SELECT feed, token, epoch, applied FROM {dialect.qualified('manifest_platform', 'fence')}")
+    return {feed: (token, epoch, applied) for feed, token, epoch, applied in found}
+
+
+def ledger(dialect: Dialect) -> list[tuple[str, int]]:
+    """The items applied, with their epochs, in the order in which they were."""
+    table = dialect.qualified("manifest_platform", "ledger")
+    return dialect.execute(f"SELECT item, epoch FROM {table} ORDER BY applied_at")
+
+
+def content(dialect: Dialect) -> dict[str, list[tuple[Any, ...]]]:
+    """All rows of all tables in the data's schema."""
+    return {table: rows_of(dialect, table) for table in sorted(dialect.columns("shop"))}

@@ -1,0 +1,55 @@
+"""Workers that pause where a test wants them to, beside the test."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from manifest_platform.warehouse.apply import Load, Warehouse
+from manifest_platform.warehouse.duckdb import DuckDB
+
+
+class Pausing(DuckDB):
+    """DuckDB that waits at a statement until it is let go on, once."""
+
+    def __init__(self, path: Path, at: str, patience: float = 5.0) -> None:
+        super().__init__(path, patience)
+        self.at, self.reached, self.go_on = at, threading.Event(), threading.Event()
+
+    def execute(self, sql: str, parameters: Any = ()) -> list[tuple[Any, ...]]:
+        if sql.startswith(self.at) and not self.reached.is_set():
+            self.reached.set()
+            assert self.go_on.wait(20)
+        return super().execute(sql, parameters)
+
+
+class Snapshotting(Pausing):
+    """Has read the fence in its transaction before it pauses, so that its snapshot is an old one."""
+
+    def begin(self) -> None:
+        super().begin()
+        super().execute(f"SELECT * FROM {self.qualified('manifest_platform', 'fence')}")
+
+
+class Worker(threading.Thread):
+    """Applies a load beside the test; `outcome` is its result or error."""
+
+    def __init__(self, dialect: Pausing, wanted: Load) -> None:
+        super().__init__(daemon=True)
+        self.dialect, self.wanted = dialect, wanted
+        self.outcome: object = None
+        self.start()
+        assert dialect.reached.wait(20)
+
+    def run(self) -> None:
+        try:
+            self.outcome = Warehouse(self.dialect, "shop").apply(self.wanted)
+        except Exception as error:
+            self.outcome = error
+        self.dialect.close()
+
+    def finish(self) -> object:
+        self.dialect.go_on.set()
+        self.join(20)
+        return self.outcome
