@@ -11,7 +11,7 @@ import pytest
 
 from manifest_platform.cli import main
 from manifest_platform.cli.explain import explained
-from manifest_platform.manifest import Failure, Item, ItemKey, Manifest, Standing, Store
+from manifest_platform.manifest import Failure, Item, ItemKey, Landed, Manifest, Standing, Store
 from manifest_platform.manifest.records import State
 from manifest_platform.manifest.sql import SqlStore
 from manifest_platform.manifest.store import Put
@@ -245,8 +245,36 @@ def test_gap(store: Store) -> None:
     assert standing(of, window, "load") is Standing.GAP
     assert paragraph(of, window).partition("00 UTC. ")[2] == (
         "load stops before it (gap: it starts at 0002, and the item before it stopped at 0001): what lies"
-        " between has not landed"
-        " or was not seen. `manifest-platform discover --all` looks for it; if it never comes, only a full load closes the gap."
+        " between has not landed. `manifest-platform capture` asks for it; where others land the windows, they must. If it"
+        " never comes, only a full load closes the gap: `manifest-platform full begin latest`."
+    )
+
+
+def test_an_overlap(store: Store) -> None:
+    of = vault.vault(store, gap="contiguous")
+    vault.land(of, vault.INCR, 1, 2)
+    vault.load(of, vault.INCR, 1, 2)
+    window = vault.key(vault.INCR, 4)
+    of.discover(vault.INCR, [Landed(window, 1, 10, "as-landed", "0001", "0004")])
+    assert standing(of, window, "load") is Standing.WAITING
+    vault.shred(of, vault.INCR, 4)
+    assert standing(of, window, "load") is Standing.OVERLAP
+    assert paragraph(of, window).partition("00 UTC. ")[2] == (
+        "load stops before it (overlap: it starts at 0001, and the item before it stopped at 0002 only): part of what it says"
+        " is loaded already. See at the source which of the two windows is right; then"
+        " `manifest-platform skip stoptime=0004 --reason TEXT` passes over it, or `manifest-platform full begin latest`"
+        " begins anew with a snapshot."
+    )
+
+
+def test_the_first_load_needs_a_snapshot(store: Store) -> None:
+    of = vault.vault(store, gap="contiguous", needs_full=True)
+    vault.land(of, vault.INCR, 1)
+    window = vault.key(vault.INCR, 1)
+    assert standing(of, window, "load") is Standing.NEEDS_FULL
+    assert paragraph(of, window).partition("00 UTC. ")[2] == (
+        "load waits, for no snapshot was loaded yet that it could follow: `manifest-platform full begin latest` begins with the"
+        " newest."
     )
 
 
@@ -260,8 +288,7 @@ def test_held_by_a_full_load_and_superseded_by_it(store: Store) -> None:
     for number in (1, 2):
         assert standing(of, vault.key(vault.INCR, number), "load") is Standing.MODE
     assert paragraph(of, window).partition("00 UTC. ")[2] == (
-        "load is held: load is loading a snapshot in full (0002#s3://vault/full/stoptime=0002/): other feeds wait. It goes on"
-        " once that is loaded or cancelled."
+        "load is held: load is loading stoptime=0002 in full: other feeds wait. It goes on once that is loaded or cancelled."
     )
     assert paragraph(of, snapshot).endswith("load may take it now: `manifest-platform drain` does so.")
     vault.load(of, vault.FULL, 2)

@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal
 
-from manifest_platform.manifest.item import Item
+from manifest_platform.manifest.item import Item, ItemKey
 from manifest_platform.manifest.records import Application, Record, State, format_time, parse_time
 
 INCREMENTAL = "INCREMENTAL"
@@ -21,6 +21,12 @@ FULL_LOAD = "FULL_LOAD"
 
 BEYOND_IDS = "\x7f"
 """Sorts behind every item id: `<sort>#<this>` is the position behind all items of a sort key."""
+
+
+def position_name(feed: str, position: str) -> str:
+    """What people call a position: the name of its item; where a snapshot put it, the snapshot's stop time."""
+    sort, _, id_ = position.partition("#")
+    return sort if id_ in ("", BEYOND_IDS) else ItemKey(feed, sort, id_).name
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,7 @@ class Step:
     until it is unskipped, one that waits is loaded. `gap`: `contiguous` demands that an item starts where the item before it
     stopped. `max_attempts` bounds how often an attempt that died or hit a passing fault is repeated without a person.
     `numbered`: its completions get numbers in the order in which they are committed, over all of the dataset's feeds.
+    `needs_full`, for strict steps: nothing is done before a snapshot that covers the feed was loaded.
     """
 
     application: Application
@@ -45,6 +52,7 @@ class Step:
     max_attempts: int = 3
     covers: tuple[str, ...] = ()
     numbered: bool = False
+    needs_full: bool = False
 
     @property
     def ordered(self) -> bool:
@@ -170,6 +178,8 @@ class Standing(StrEnum):
     PROCESSING = "processing"
     FAILED = "failed"
     GAP = "gap"
+    OVERLAP = "overlap"
+    NEEDS_FULL = "needs full"
     CUT_OFF = "cut off"
     MODE = "mode"
     INVALID = "invalid"
@@ -222,11 +232,27 @@ def judge(item: Item, step: Step, feed: FeedState) -> Judgement:
     for upstream in step.upstream:
         if not item.processed_by(Application.parse(upstream)):
             return Judgement(Standing.WAITING, f"{upstream} has not processed it yet", item.records[-1])
+    if step.needs_full and not feed.boundary:
+        return Judgement(Standing.NEEDS_FULL, "no snapshot was loaded yet that it could follow", item.records[-1])
+    return _judge_start(item, step, feed)
+
+
+def _judge_start(item: Item, step: Step, feed: FeedState) -> Judgement:
+    """Whether an item's window begins where the one before it stopped, for steps that demand it.
+
+    The first window after a snapshot may begin before the snapshot was taken: it says again what that contains.
+    """
     landed, ahead = item.landed, item.key.position > feed.watermark
-    if step.gap == "contiguous" and ahead and feed.stop is not None and landed and landed.start != feed.stop:
-        reason = f"gap: it starts at {landed.start}, and the item before it stopped at {feed.stop}"
+    if step.gap != "contiguous" or not ahead or feed.stop is None or landed is None or landed.start == feed.stop:
+        return Judgement(Standing.READY)
+    start = landed.start
+    if start is None or start > feed.stop:
+        reason = f"gap: it starts at {start}, and the item before it stopped at {feed.stop}"
         return Judgement(Standing.GAP, reason, item.records[-1])
-    return Judgement(Standing.READY)
+    if feed.watermark == feed.boundary:
+        return Judgement(Standing.READY)
+    reason = f"overlap: it starts at {start}, and the item before it stopped at {feed.stop} only"
+    return Judgement(Standing.OVERLAP, reason, item.records[-1])
 
 
 @dataclass(frozen=True)
@@ -283,7 +309,7 @@ def choose(
     if state.mode != INCREMENTAL:
         waiting = (one for one in items if one.key.position > standing.watermark)
         item = next(waiting, None)
-        reason = f"{step.application.key} is loading a snapshot in full ({state.full}): other feeds wait"
+        reason = f"{step.application.key} is loading {position_name(feed, state.full or '')} in full: other feeds wait"
         return blocked(item, Judgement(Standing.MODE, reason)) if item else Idle()
     overdue = _choose_late(step, state, feed, late, holding)
     for item in items:
@@ -334,6 +360,13 @@ def passed(feed: FeedState, item: Item, judged: Judgement) -> FeedState:
     return feed
 
 
+def supposing_done(feed: FeedState, item: Item) -> FeedState:
+    """The feed as the item after this one will meet it once this one is done: behind what waits, nothing is a gap."""
+    if item.landed and item.key.position > feed.watermark:
+        return dataclasses.replace(feed, watermark=item.key.position, stop=item.landed.stop)
+    return feed
+
+
 def blocked(item: Item, judged: Judgement) -> Blocked:
     """The verdict on an item that stops its feed."""
     record = judged.record or item.records[-1]
@@ -342,7 +375,8 @@ def blocked(item: Item, judged: Judgement) -> Blocked:
     commands = {
         Standing.FAILED: f"manifest-platform resolve {name}",
         Standing.CUT_OFF: f"manifest-platform unskip {name}",
-        Standing.GAP: "manifest-platform discover --all",
+        Standing.GAP: "manifest-platform capture",
+        Standing.NEEDS_FULL: "manifest-platform full begin latest",
         Standing.INVALID: f"manifest-platform history {name}",
         Standing.WAITING: drain,
         Standing.READY: drain,

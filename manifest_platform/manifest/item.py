@@ -23,6 +23,7 @@ from manifest_platform.manifest.records import (
 )
 
 _KEY_TEXT = re.compile(r"[\x24-\x7e]+")
+_BELOW_VAULT = re.compile(r"/vault=[^/]+/(.+)$")
 NO_EPOCHS: Mapping[str, int] = MappingProxyType({})
 
 
@@ -59,8 +60,10 @@ class ItemKey:
 
     @property
     def name(self) -> str:
-        """The short name for people: the last segment of the URI."""
-        return self.id.rstrip("/").rsplit("/", 1)[-1]
+        """The short name for people: the last segment of the URI, or all below a vault's folder, which holds several feeds."""
+        uri = self.id.rstrip("/")
+        below = _BELOW_VAULT.search(uri)
+        return below[1] if below else uri.rsplit("/", 1)[-1]
 
     @classmethod
     def at(cls, feed: str, position: str) -> ItemKey:
@@ -73,7 +76,8 @@ class ItemKey:
 class Landed:
     """A complete directory that discovery found: its key, number of files, size in bytes, checksum of names and contents.
 
-    `start` and `stop` bound the source's time window, for feeds that have windows.
+    `start` and `stop` bound the source's time window, for feeds that have windows. `content`: the folder with the files, where
+    that is one of several attempts below the item's own.
     """
 
     key: ItemKey
@@ -82,6 +86,12 @@ class Landed:
     checksum: str
     start: str | None = None
     stop: str | None = None
+    content: str | None = None
+
+    @property
+    def place(self) -> str:
+        """The URI of the folder that holds the files."""
+        return self.content or self.key.id
 
     def payload(self, late_for: Mapping[str, int] | None = None, set_aside_for: Sequence[str] = ()) -> Payload:
         """The payload of the item's New record: late for whom since which serving epoch, set aside for whom."""
@@ -92,6 +102,7 @@ class Landed:
             "checksum": self.checksum,
             "start": self.start,
             "stop": self.stop,
+            **({"content": self.content} if self.content else {}),
         }
         return Payload(LANDED, {**data, **lateness(late_for or {}, set_aside_for)})
 
@@ -120,7 +131,8 @@ class Item:
         for record in self.records:
             if record.state is State.NEW and record.payload and record.payload.schema == LANDED:
                 data = record.data
-                return Landed(self.key, data["files"], data["bytes"], data["checksum"], data["start"], data["stop"])
+                window = data["start"], data["stop"], data.get("content")
+                return Landed(self.key, data["files"], data["bytes"], data["checksum"], *window)
         return None
 
     @property

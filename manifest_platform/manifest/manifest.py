@@ -31,7 +31,7 @@ from manifest_platform.manifest.dataset import (
     choose,
     choose_full,
     judge,
-    passed,
+    supposing_done,
     verdict_on,
 )
 from manifest_platform.manifest.item import Item, ItemKey, Landed, check_key_text
@@ -327,7 +327,8 @@ class Manifest:
     def backlog(self, feed: str, application: str) -> Iterator[tuple[Item, Judgement]]:
         """The items that a step has not done, in the order in which it will: late ones to append first, then the feed's.
 
-        Quarantined items are among them, with their standing; skipped ones are not.
+        Each stands as if those before it were done. Quarantined items are among them, with their standing; skipped ones are
+        not.
         """
         step = self.step(feed, application)
         state = self.state(step.application)
@@ -347,7 +348,7 @@ class Manifest:
                 judged = judge(item, step, standing)
                 if judged.standing not in PASSED and item.key not in seen:
                     yield item, judged
-                standing = passed(standing, item, judged)
+                standing = supposing_done(standing, item)
 
     def survey(self, feed: str, application: str) -> Survey:
         """A feed's state for people, folded from its backlog."""
@@ -374,6 +375,11 @@ class Manifest:
         if unheard:
             self._learn(feed, min(unheard), max(unheard))
         return {key.id: self._confirmed[key] for key in keys if key in self._confirmed}
+
+    def registered(self, feed: str, keys: Sequence[ItemKey]) -> dict[str, str]:
+        """Which of the sort keys the manifest has, under whatever id: that id, by sort key. Asks as `known` does."""
+        self.known(feed, keys)
+        return {key.sort: self._uris[feed, key.sort] for key in keys if (feed, key.sort) in self._uris}
 
     def looks(self, feed: str) -> dict[str, dict[str, str]]:
         """What discovery noted of directories that are not complete yet, by name."""

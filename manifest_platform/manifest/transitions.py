@@ -534,11 +534,20 @@ def fail(item: Item, held: Claim, failure: Failure, stamp: Stamp) -> list[Write]
 
 
 def resolve(item: Item, reason: str, steps: Sequence[Step], states: Mapping[str, StepState], stamp: Stamp) -> list[Write]:
-    """Frees an item that failed, for another attempt. Raises Refused if it is not blocked or is being worked on."""
+    """Frees an item that failed, for another attempt.
+
+    Raises Refused if it is not blocked or is being worked on, and where a full load has ended what counts as failed.
+    """
     serving = item.blocker(serving_epochs(item.key.feed, steps, states))
     blocker = serving or item.blocker()  # what is superseded for its own step may still stop another
     if blocker is None:
         raise Refused(f"{item.key.name} is not blocked: there is nothing to resolve")
+    stopped = (Standing.FAILED, Standing.PROCESSING)
+    if serving is None and not any(_standing(item, step, states) in stopped for step in steps):
+        raise Refused(
+            f"{item.key.name} is not blocked: what {blocker.application.key} did of it in epoch {blocker.epoch} counts no more"
+            " since a full load: there is nothing to resolve"
+        )
     if serving and blocker.state is State.PROCESSING:
         raise Refused(
             f"{item.key.name} is being processed by {blocker.application.key} ({blocker.author}) since"

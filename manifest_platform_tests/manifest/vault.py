@@ -34,13 +34,14 @@ def vault(
     clock: Callable[[], datetime] | None = None,
     late: Late = "quarantine",
     gap: Gap = "none",
+    needs_full: bool = False,
     author: str = "test",
 ) -> Manifest:
     def steps(**options: Any) -> list[Step]:
         return [Step(SHRED), Step(LOAD, upstream=("shred",), **options)]
 
     feeds = {
-        INCR: steps(order="strict", late=late, gap=gap),
+        INCR: steps(order="strict", late=late, gap=gap, needs_full=needs_full),
         LOG: steps(order="strict"),
         FULL: steps(order="full", covers=(INCR,)),
     }
@@ -60,10 +61,14 @@ def land(of: Manifest, feed: str, *numbers: int, shredded: bool = True) -> Seque
     directories = [Landed(key(feed, one), 1, 10, "as-landed", sort(one - 1), sort(one)) for one in numbers]
     outcomes = [found.outcome for found in of.discover(feed, directories)]
     if shredded:
-        with of.acquire(feed, "shred", "shredder", HOUR) as held:
-            for claim in of.claim(held, [of.item(key(feed, number)) for number in numbers]):
-                of.complete(claim, DONE)
+        shred(of, feed, *numbers)
     return outcomes
+
+
+def shred(of: Manifest, feed: str, *numbers: int) -> None:
+    with of.acquire(feed, "shred", "shredder", HOUR) as held:
+        for claim in of.claim(held, [of.item(key(feed, number)) for number in numbers]):
+            of.complete(claim, DONE)
 
 
 def acquire(of: Manifest, feed: str, holder: str = "worker") -> Lease:
