@@ -13,7 +13,7 @@ SYNCED_BENCH := .venv/.synced-bench
 
 UI_HOST ?= 127.0.0.1
 UI_PORT ?= 3000
-BENCHMARKS := ordered_load shred drain_overhead manifest_stores manifest_scale takeover merge plan
+BENCHMARKS := ordered_load shred drain_overhead manifest_stores manifest_scale takeover merge plan cdc rewind archive
 # What pytest is to run: make test TESTS=manifest_platform_tests/manifest
 TESTS ?=
 
@@ -22,12 +22,13 @@ TESTS ?=
 help: ## Lists these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
 
-demo: $(SYNCED) ## Loads ten runs of a web shop, one broken, one late: about a minute (STORE=dynamodb: on DynamoDB Local)
-	@$(BIN)/python -m manifest_platform.demo $(if $(STORE),--store $(STORE))
+demo: $(SYNCED) ## Loads ten runs of a web shop, one broken, one late: about a minute (PIPELINE=veeva: a vault's day; STORE=dynamodb)
+	@$(BIN)/python -m manifest_platform.demo $(if $(PIPELINE),--pipeline $(PIPELINE)) $(if $(STORE),--store $(STORE))
 
-ui: $(SYNCED) ## Starts Dagster with the same data, on http://127.0.0.1:3000 (UI_HOST, UI_PORT)
+ui: $(SYNCED) ## Starts Dagster with the same data, on http://127.0.0.1:3000 (PIPELINE=veeva, UI_HOST, UI_PORT)
 	@mkdir -p .dagster_home
 	@cp dagster.yaml .dagster_home/
+	$(if $(filter veeva,$(PIPELINE)),MANIFEST_PLATFORM_CONFIG="$(CURDIR)/manifest_platform_veeva.yaml") \
 	DAGSTER_HOME="$(CURDIR)/.dagster_home" $(BIN)/dagster dev -w workspace.yaml -h $(UI_HOST) -p $(UI_PORT)
 
 test: $(SYNCED) ## Runs all tests, a process a core (TESTS=path for some)
@@ -49,10 +50,10 @@ bench: $(SYNCED_BENCH) ## Runs every benchmark, each against its peer
 	@for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "benchmarks/$$script.py" || exit 1; done
 
 demo-clean: $(SYNCED) ## Removes what the demo left
-	@$(BIN)/python -m manifest_platform.demo --clean
+	@$(BIN)/python -m manifest_platform.demo $(if $(PIPELINE),--pipeline $(PIPELINE)) --clean
 
 clean: ## Removes .venv, caches, Dagster's home and what the demo left
-	rm -rf .venv .demo .dagster_home .cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse dist
+	rm -rf .venv .demo .demo-veeva .dagster_home .cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse dist
 	find manifest_platform manifest_platform_tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Says what to install where Python or Java is missing, before anything else happens.

@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from itertools import chain, islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from manifest_platform.manifest import LANDED, OUTPUT, Application, ItemKey, Landed, Manifest, Record, State, Step, StepState
 from manifest_platform.manifest.sql import SqlStore
 from manifest_platform.manifest.transitions import record_key, state_key
+
+if TYPE_CHECKING:
+    from manifest_platform.demo.dynamodb import DynamoDbLocal
 
 FEED = "enriched"
 SHRED, LOAD = Application("shred"), Application("load")
@@ -27,6 +33,7 @@ EVENTS = (
     (State.PROCESSED, LOAD, OUTPUT),
 )
 Row = tuple[str, str, int, str]
+KeyOf = Callable[[int], ItemKey]
 
 
 def item_key(number: int) -> ItemKey:
@@ -38,14 +45,23 @@ def item_key(number: int) -> ItemKey:
 def rows(dataset: str, items: int) -> Iterator[Row]:
     """All rows of a dataset whose items are discovered, shredded and loaded: partition, sort key, version, data."""
     last = item_key(items - 1)
-    templates = [_template(sequence, *event) for sequence, event in enumerate(EVENTS, start=1)]
-    for number in range(items):
-        key = item_key(number)
-        prefix = record_key(key, 0)[:-1]
-        for sequence, text in enumerate(templates, start=1):
-            yield dataset, f"{prefix}{sequence}", 1, text.replace("@", key.id).replace("%", f"{number:012d}")
+    yield from records(dataset, items, item_key)
     done = StepState().with_feed(FEED, watermark=last.position, swept=item_key(max(0, items - 2)).position, applied=items)
     yield dataset, state_key(LOAD), items, json.dumps(done.to_dict())
+
+
+def records(dataset: str, items: int, key_of: KeyOf, starts: bool = False) -> Iterator[Row]:
+    """The rows of the records alone. With `starts` an item is a window: from the sort key of the one before it to its own."""
+    templates = [_template(sequence, *event) for sequence, event in enumerate(EVENTS, start=1)]
+    if starts:
+        templates = [text.replace('"start":null,"stop":null', '"start":"<","stop":">"') for text in templates]
+    for number in range(items):
+        key = key_of(number)
+        prefix = record_key(key, 0)[:-1]
+        for sequence, text in enumerate(templates, start=1):
+            if starts and sequence == 1:
+                text = text.replace("<", key_of(number - 1).sort).replace(">", key.sort)
+            yield dataset, f"{prefix}{sequence}", 1, text.replace("@", key.id).replace("%", f"{number:012d}")
 
 
 def _template(sequence: int, state: State, application: Application, schema: str | None) -> str:
@@ -74,17 +90,41 @@ def _template(sequence: int, state: State, application: Application, schema: str
 
 def fill_sqlite(file: Path, datasets: dict[str, int]) -> None:
     """A SQLite store with so many done items in each dataset."""
+    put_sqlite(file, chain.from_iterable(rows(dataset, items) for dataset, items in datasets.items()))
+
+
+def put_sqlite(file: Path, every: Iterable[Row]) -> None:
+    """A SQLite store with these rows."""
     SqlStore(f"sqlite:///{file}").close()
     connection = sqlite3.connect(file, isolation_level=None)
     connection.execute("PRAGMA synchronous = OFF")
     connection.execute("BEGIN")
-    for dataset, items in datasets.items():
-        connection.executemany(
-            "INSERT INTO manifest (partition, sort, version, data) VALUES (?, ?, ?, ?)", rows(dataset, items)
-        )
+    connection.executemany("INSERT INTO manifest (partition, sort, version, data) VALUES (?, ?, ?, ?)", every)
     connection.execute("COMMIT")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
+
+
+def put_dynamodb(server: DynamoDbLocal, table: str, every: Iterator[Row]) -> None:
+    """Puts these rows into a table of a DynamoDB Local, whose environment this process has."""
+    import boto3
+
+    from manifest_platform.demo.dynamodb import REGION
+
+    client = boto3.client("dynamodb", region_name=REGION, endpoint_url=server.endpoint)
+
+    def write(batch: list[Row]) -> None:
+        puts = [{"PutRequest": {"Item": _item(*row)}} for row in batch]
+        left = client.batch_write_item(RequestItems={table: puts})
+        assert not left["UnprocessedItems"]
+
+    with ThreadPoolExecutor(4) as pool:
+        while some := list(islice(every, 25_000)):
+            list(pool.map(write, [some[at : at + 25] for at in range(0, len(some), 25)]))
+
+
+def _item(partition: str, sort: str, version: int, data: str) -> dict:
+    return {"partition": {"S": partition}, "sort": {"S": sort}, "version": {"N": str(version)}, "data": {"S": data}}
 
 
 def check(manifest: Manifest, items: int) -> None:

@@ -17,13 +17,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import yaml
-from filled import FEED, LOAD, STEPS, Row, check, fill_sqlite, item_key, rows
+from filled import FEED, LOAD, STEPS, check, fill_sqlite, item_key, put_dynamodb, rows
 from pairs import arguments, interleaved, print_goal, print_medians, ratio
 
 from manifest_platform.manifest import Blocked, Idle, Landed, Manifest, Store
@@ -117,37 +115,21 @@ def main() -> None:
 
 def next_on_dynamodb(home: Path, items: int, repeats: int) -> float:
     """The same on DynamoDB Local."""
-    from manifest_platform.demo.dynamodb import REGION, dynamodb_local
+    from manifest_platform.demo.dynamodb import dynamodb_local
     from manifest_platform.manifest.dynamodb import DynamoDbStore
     from manifest_platform.manifest.dynamodb_table import create_table
 
     with dynamodb_local(home / "log") as server:
         os.environ.update(server.environment)
         create_table(server.store("manifest"))
-        import boto3
-
-        client = boto3.client("dynamodb", region_name=REGION, endpoint_url=server.endpoint)
-
-        def write(batch: list[Row]) -> None:
-            puts = [{"PutRequest": {"Item": _item(*row)}} for row in batch]
-            left = client.batch_write_item(RequestItems={"manifest": puts})
-            assert not left["UnprocessedItems"]
-
         sizes = {"small": SMALL, "large": items}
-        with ThreadPoolExecutor(4) as pool:
-            for dataset, count in sizes.items():
-                every = rows(dataset, count)
-                while some := list(islice(every, 25_000)):
-                    list(pool.map(write, [some[at : at + 25] for at in range(0, len(some), 25)]))
+        for dataset, count in sizes.items():
+            put_dynamodb(server, "manifest", rows(dataset, count))
         store = DynamoDbStore(server.store("manifest"))
         try:
             return next_of(store, sizes, repeats)
         finally:
             store.close()
-
-
-def _item(partition: str, sort: str, version: int, data: str) -> dict:
-    return {"partition": {"S": partition}, "sort": {"S": sort}, "version": {"N": str(version)}, "data": {"S": data}}
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def register(pipeline: Pipeline, listings: Sequence[Listing]) -> None:
     """Brings the manifest to where the listings' runs are discovered and shredded."""
     by_item = {listing.item: listing for listing in listings}
     pipeline.manifest.discover(FEED, [_landed(listing) for listing in listings])
-    with pipeline.lease(SHRED) as lease:
+    with pipeline.lease(FEED, SHRED) as lease:
         while ready := pipeline.manifest.waiting(FEED, SHRED, CLAIM_AT_ONCE)[0]:
             for claim in pipeline.manifest.claim(lease, ready):
                 listing = by_item[claim.item.key.id]

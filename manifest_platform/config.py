@@ -116,6 +116,16 @@ def _registry_location(location: str, info: ValidationInfo) -> str:
     return _storage_location(location, info)
 
 
+def _http_url(url: str) -> str:
+    """The URL of a server that secrets are sent to, without what follows the host."""
+    parts = urlsplit(url)
+    local = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    is_safe = parts.scheme == "https" or (parts.scheme == "http" and local)
+    if not is_safe or not parts.hostname or parts.path.strip("/") or parts.query or parts.username:
+        raise ValueError("allowed: https://host, or http://localhost:port for one of this machine")
+    return url.rstrip("/")
+
+
 def _zone(name: str) -> str:
     """The name of a time zone that the system knows."""
     try:
@@ -123,6 +133,20 @@ def _zone(name: str) -> str:
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise ValueError("allowed: a time zone's name, as UTC or Asia/Tokyo") from error
     return name
+
+
+VaultType = Literal[
+    "String",
+    "LongText",
+    "Number",
+    "Date",
+    "DateTime",
+    "Relationship",
+    "MultiRelationship",
+    "Picklist",
+    "MultiPicklist",
+    "Boolean",
+]
 
 
 class _Part(BaseModel):
@@ -211,12 +235,15 @@ class BadRowsConfig(_Part):
 class ShredConfig(_Part):
     """Where shredded Parquet goes, by which schemas, in which portions.
 
-    `schemas`: Iglu registries by priority, each a folder, s3:// or http(s):// URL. `batch`: directories one Spark job takes.
-    `split_mib`: the most that one Spark task reads, in MiB.
+    `schemas`: Iglu registries by priority, each a folder, s3:// or http(s):// URL, for Snowplow. `types`: of `extract.column`,
+    the type that is right where Vault's metadata is not. `partial_in_full`: patterns of tables of which Vault's snapshots hold
+    only a part. `batch`: directories one Spark job takes. `split_mib`: the most that one Spark task reads, in MiB.
     """
 
     output: str
-    schemas: list[Annotated[str, AfterValidator(_registry_location)]] = Field(min_length=1)
+    schemas: list[Annotated[str, AfterValidator(_registry_location)]] = []
+    types: dict[Annotated[str, Field(pattern=r"^[^.\s]+\.[^.\s]+$")], VaultType] = {}
+    partial_in_full: tuple[str, ...] = ("*legacy*",)
     batch: int = Field(40, ge=1, le=90)
     split_mib: int = Field(32, ge=1, le=1024)
     bad_rows: BadRowsConfig = BadRowsConfig()
@@ -227,10 +254,48 @@ class ShredConfig(_Part):
 class LoadConfig(_Part):
     """How a dataset is loaded. `late`: what becomes of a directory that arrives behind the watermark.
 
-    `append`: it is loaded next and marked late (tables that only append). `quarantine`: it is set aside for the operator.
+    `append`: it is loaded next and marked late (tables that only append). `quarantine`: it is set aside for the operator. Of
+    Vault it is said of logs alone: what changes rows is always set aside. `logs`: whether Vault's logs are drained `with`
+    the rest, or by a drain of their `own`. `max_lag_seconds`: how long a directory may wait, once it is discovered, before a
+    check warns.
     """
 
     late: Literal["append", "quarantine"] = "append"
+    logs: Literal["with", "own"] = "with"
+    max_lag_seconds: float = Field(3600, ge=1, le=_YEAR)
+
+
+class OAuthConfig(_Part):
+    """A Vault session by an identity provider's token: the profile, the client, the variable that holds the token."""
+
+    profile: str = Field(min_length=1, pattern=r"^[^/\s]+$")
+    client: str = Field(min_length=1)
+    token_variable: str = Field("VAULT_TOKEN", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    url: Annotated[str, AfterValidator(_http_url)] = "https://login.veevavault.com"
+
+
+class VaultConfig(_Part):
+    """The Vault whose Direct Data files are captured; without `url` none are, and directories are landed by others.
+
+    `id`: the vault's number, which every session is held against. `user`: who logs in; the password is in the environment, in
+    `password_variable`, and never here. `oauth`: a session by a token instead. `api`: the API's version. `feeds`: what is
+    captured. `read_seconds`: how long the server may be silent.
+    """
+
+    id: str = Field(pattern=r"^[0-9]{1,12}$", description="digits")
+    url: Annotated[str, AfterValidator(_http_url)] | None = None
+    user: str | None = Field(None, min_length=1)
+    password_variable: str = Field("VAULT_PASSWORD", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    oauth: OAuthConfig | None = None
+    api: str = Field("v25.2", pattern=r"^v[0-9]{2}\.[0-9]$")
+    feeds: tuple[Literal["incr", "log", "full"], ...] = Field(("log", "incr", "full"), min_length=1)
+    read_seconds: float = Field(60, ge=1, le=3600)
+
+    @model_validator(mode="after")
+    def _logs_in(self) -> VaultConfig:
+        if self.url and bool(self.user) == bool(self.oauth):
+            raise ValueError("with a url, allowed is either a user or oauth")
+        return self
 
 
 class MergeTableConfig(_Part):
@@ -321,26 +386,53 @@ class MergeConfig(_Part):
 class StepConfig(_Part):
     """A step of one's own, done by programs that claim items from a shell (`manifest-platform run`).
 
-    `upstream`: the steps that must have done an item before. `order`: `any` item that is ready, or `strict` order; `late`, for
-    `strict`: what becomes of a directory that arrives behind the step's watermark.
+    `feed`: whose items it is for, where the dataset has several. `upstream`: the steps that must have done an item before.
+    `order`: `any` item that is ready, or `strict` order; `late`, for `strict`: what becomes of a directory that arrives behind
+    the step's watermark.
     """
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$", description="lower case letters, digits, '_' and '-'")
+    feed: Literal["incr", "log", "full"] | None = None
     upstream: tuple[str, ...] = ()
     order: Literal["any", "strict"] = "any"
     late: Literal["append", "quarantine"] = "quarantine"
 
 
 class DatasetConfig(_Part):
-    """One dataset: Snowplow enriched runs from a landing root to the warehouse schema of the dataset's name."""
+    """One dataset, from a landing root to the warehouse schema of the dataset's name.
 
-    source: Literal["snowplow_enriched"] = "snowplow_enriched"
+    `source`: Snowplow's enriched runs, or the Direct Data of a Veeva vault, which `vault` describes.
+    """
+
+    source: Literal["snowplow_enriched", "veeva"] = "snowplow_enriched"
+    vault: VaultConfig | None = None
     owner: str = Field("team:data", pattern=r"^(team:[A-Za-z0-9_.-]+|[^@\s]+@[^@\s]+)$")
     landing: LandingConfig
     shred: ShredConfig
     load: LoadConfig = LoadConfig()
     merge: MergeConfig | None = None
     steps: tuple[StepConfig, ...] = ()
+
+    @model_validator(mode="after")
+    def _fits_its_source(self) -> DatasetConfig:
+        """Each source has parts of its own."""
+        if self.source == "veeva":
+            wrong = {
+                "vault is required of source veeva": self.vault is None,
+                "shred.schemas is allowed of source snowplow_enriched only": bool(self.shred.schemas),
+                "merge is allowed of source snowplow_enriched only": self.merge is not None,
+            }
+        else:
+            wrong = {
+                "vault is allowed of source veeva only": self.vault is not None,
+                "shred.schemas is required, with one registry at least": not self.shred.schemas,
+                "shred.types is allowed of source veeva only": bool(self.shred.types),
+                "load.logs is allowed of source veeva only": self.load.logs != "with",
+                "a step's feed is allowed of source veeva only": any(step.feed for step in self.steps),
+            }
+        if problems := [problem for problem, is_wrong in wrong.items() if is_wrong]:
+            raise ValueError("; ".join(problems))
+        return self
 
     @field_validator("steps")
     @classmethod
@@ -488,7 +580,7 @@ def _explain(error: ValidationError) -> Iterator[str]:
         elif problem["type"] == "missing":
             yield f"{key}: is required"
         elif isinstance(problem["input"], (dict, list)) and problem["type"] == "value_error":
-            yield message
+            yield f"{key}: {message}" if isinstance(problem["input"], dict) and location else message
         else:
             yield f"{key}: {_without_secrets(repr(problem['input']))}: {message}"
 

@@ -54,7 +54,7 @@ class Shop:
 
     def work(self, application: str, name: str, failure: str | None = None) -> None:
         """Does a step's work on the item that is next, as far as the manifest can tell."""
-        with self.pipeline() as pipeline, pipeline.lease(application) as lease:
+        with self.pipeline() as pipeline, pipeline.lease(FEED, application) as lease:
             verdict = pipeline.manifest.next(FEED, application, holding=True)
             assert isinstance(verdict, Ready)
             assert verdict.item.key.name == name
@@ -246,7 +246,7 @@ def test_status_shows_what_an_operator_must_know(shop, run):
 
 
 def test_status_says_who_holds_the_lease_until_when(shop, ask, run):
-    with shop.pipeline() as pipeline, pipeline.lease(LOAD):
+    with shop.pipeline() as pipeline, pipeline.lease(FEED, LOAD):
         _, answer = ask("status")
         lease = answer["steps"][1]["lease"]
         assert lease["holder"].endswith(f":{os.getpid()}")
@@ -341,7 +341,7 @@ def test_history_shows_rows_of_a_load_that_counts_them_in_one(shop, run):
     shop.land(RUNS[0])
     run("discover")
     shop.work(SHRED, RUNS[0])
-    with shop.pipeline() as pipeline, pipeline.lease(LOAD) as lease:
+    with shop.pipeline() as pipeline, pipeline.lease(FEED, LOAD) as lease:
         ready = pipeline.manifest.next(FEED, LOAD, holding=True)
         [claim] = pipeline.manifest.claim(lease, [ready.item], ready.state)
         pipeline.manifest.complete(claim, Payload(OUTPUT, {"rows": 1234}))
@@ -452,7 +452,7 @@ def test_a_drain_without_work_starts_no_spark(shop, ask, monkeypatch):
 def test_a_drain_that_finds_the_lease_taken_is_busy(shop, run):
     shop.land(RUNS[0])
     run("discover")
-    with shop.pipeline() as pipeline, pipeline.lease(SHRED):
+    with shop.pipeline() as pipeline, pipeline.lease(FEED, SHRED):
         code, out, _ = run("drain")
     assert code == 1
     assert re.search(r"stopped: busy\nshred on feed enriched is held by .* until \d{4}-", out)
@@ -495,7 +495,7 @@ def test_sql_reads_and_cannot_write(shop, run, ask):
     assert not list(shop.landing.iterdir())
 
 
-HEAVY = {"dagster", "pyspark", "pyarrow", "pandas", "numpy", "duckdb", "boto3", "botocore"}
+HEAVY = {"dagster", "pyspark", "pyarrow", "pandas", "numpy", "duckdb", "boto3", "botocore", "httpx"}
 
 
 @pytest.mark.parametrize(

@@ -316,7 +316,7 @@ def test_a_changed_directory_is_told_with_its_cause_and_command(shop: Shop, run:
 
 
 def test_an_expired_lease_is_told_with_item_cause_and_command(shop: Shop, ask: Any) -> None:
-    with shop.pipeline() as pipeline, pipeline.lease(SHRED) as lease:
+    with shop.pipeline() as pipeline, pipeline.lease(FEED, SHRED) as lease:
         pipeline.manifest.claim(lease, [pipeline.manifest.item(pipeline.key(MORE[4]))])
     told = ask("explain", MORE[4])[1]["text"]
     assert re.search(r"shred began to work on it at .* and that worker is gone \(its lease ended at .*\): `manifest-pl", told)
@@ -327,7 +327,7 @@ def test_an_expired_lease_is_told_with_item_cause_and_command(shop: Shop, ask: A
 
 
 def test_a_lease_that_is_held_is_told_with_what_to_do(shop: Shop, run: Any) -> None:
-    with shop.pipeline() as pipeline, pipeline.lease(SHRED):
+    with shop.pipeline() as pipeline, pipeline.lease(FEED, SHRED):
         out = run("drain")[1]
     assert "and longer while it lives: wait, and see manifest-platform status" in " ".join(out.split())
 

@@ -68,10 +68,15 @@ def test_the_repositorys_file_loads_and_keeps_all_that_the_demo_makes_in_one_pla
     assert Path(settings.manifest.overflow or "").is_relative_to(tmp_path)
 
 
-def test_the_repositorys_file_names_every_key():
-    data = yaml.safe_load((REPOSITORY / config.DEFAULT_FILE).read_text())
-    loaded = load(REPOSITORY / config.DEFAULT_FILE).model_dump()
-    assert keys(data) == keys(loaded)
+def test_the_repositorys_files_name_every_key_of_their_sources():
+    named, known = set(), set()
+    for file in (config.DEFAULT_FILE, "manifest_platform_veeva.yaml"):
+        data = yaml.safe_load((REPOSITORY / file).read_text())
+        loaded = load(REPOSITORY / file).model_dump()
+        assert keys(data) <= keys(loaded)
+        named |= {key.partition(".")[2].partition(".")[2] if key.startswith("datasets.") else key for key in keys(data)}
+        known |= {key.partition(".")[2].partition(".")[2] if key.startswith("datasets.") else key for key in keys(loaded)}
+    assert named == known
 
 
 def keys(data: dict, prefix: str = "") -> set[str]:
@@ -114,7 +119,7 @@ datasets:
   acme:
     source: kafka
     landing: {root: landing, look_back: 3}
-    shred: {output: shredded, schemas: [], batch: 0}
+    shred: {output: shredded, schemas: none, batch: 0}
     load: {late: ignore}
 lease: {seconds: soon}
 """
@@ -352,3 +357,60 @@ def test_datasets_merge_into_places_of_their_own(write):
     second = "\n  beta:\n    landing: {root: b}\n    shred: {output: c, schemas: [schemas]}\n    merge: {output: merged}\n"
     with pytest.raises(ConfigError, match=r"acme and beta share merge.output"):
         load(write(MERGED.rstrip() + second))
+
+
+# Veeva's own
+
+VAULT = """
+datasets:
+  vault:
+    source: veeva
+    vault: {id: "1001", url: "http://localhost:8787", user: me}
+    landing: {root: landing}
+    shred: {output: shredded}
+"""
+
+
+def test_a_vault_is_told_where_it_is_and_who_logs_in(write):
+    vault = load(write(VAULT)).datasets["vault"].vault
+    assert vault is not None
+    assert (vault.id, vault.url, vault.user, vault.password_variable) == (
+        "1001",
+        "http://localhost:8787",
+        "me",
+        "VAULT_PASSWORD",
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "then", "told"),
+    [
+        ('    vault: {id: "1001", url: "http://localhost:8787", user: me}\n', "", "vault is required of source veeva"),
+        ('"1001"', "abc", "datasets.vault.vault.id: 'abc': "),
+        (", user: me", "", "datasets.vault.vault: with a url, allowed is either a user or oauth"),
+        ("user: me", "user: me, oauth: {profile: a, client: b}", "allowed is either a user or oauth"),
+        ("http://localhost:8787", "ftp://localhost", "datasets.vault.vault.url: 'ftp://localhost': allowed: https://host, or"),
+        ("http://localhost:8787", "https://host/api", "vault.vault.url: 'https://host/api': allowed: https://host, or"),
+        (": shredded}", ": shredded, types: {a.b: Text}}", "vault.shred.types.a.b: 'Text': Input should be 'String'"),
+        ("{output: shredded}", "{output: shredded, schemas: [x]}", "shred.schemas is allowed of source snowplow_enriched only"),
+        (": shredded}", ": shredded}\n    merge: {output: merged}", "merge is allowed of source snowplow_enriched only"),
+    ],
+)  # fmt: skip
+def test_a_wrong_vault_is_told_of_with_what_is_allowed(write, now, then, told):
+    assert now in VAULT
+    assert told in problems(write(VAULT.replace(now, then)))
+
+
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [
+        ('vault: {id: "1"}', "vault is allowed of source veeva only"),
+        ("load: {logs: own}", "load.logs is allowed of source veeva only"),
+        ("steps: [{name: report, feed: incr}]", "a step's feed is allowed of source veeva only"),
+    ],
+)
+def test_what_is_veevas_is_refused_of_a_shop(write, part, told):
+    message = problems(
+        write(f"datasets:\n  shop:\n    landing: {{root: l}}\n    shred: {{output: s, schemas: [i]}}\n    {part}\n")
+    )
+    assert told in message

@@ -18,11 +18,14 @@ at once.
 
 from manifest_platform.cli import (  # noqa: F401 - modules of commands register them
     archive,
+    capture,
     commands,
     cost,
     doctor,
     dump,
     explain,
+    fake_vault,
+    full,
     merge,
     migrate,
     query,

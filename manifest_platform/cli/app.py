@@ -114,14 +114,14 @@ app = typer.Typer(
     cls=_Commands,
     help="Directories in object storage become ordered, exactly-once warehouse tables: the operator's commands.",
     epilog="\b\nExit codes: 0 done, 1 failed or busy, 2 used wrongly, 3 blocked, 4 nothing to do.\n"
-    "Items are named by run name (run=2024-05-14-12-40-00) or by URI.",
+    "Items are named by run name (run=2024-05-14-12-40-00), window (incr/stoptime=202405141245) or URI.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
-ItemName = Annotated[str, typer.Argument(metavar="ITEM", help="A run name (run=YYYY-MM-DD-HH-MM-SS) or a URI.")]
+ItemName = Annotated[str, typer.Argument(metavar="ITEM", help="Its name, as run=YYYY-MM-DD-HH-MM-SS, or its URI.")]
 Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why, for the records.")]
 
 

@@ -41,7 +41,7 @@ from manifest_platform.cli.output import (
 )
 from manifest_platform.cli.standing import Answer, StepStatus, as_typed, outlook, step_status
 from manifest_platform.manifest import EVERYONE, ItemKey, Record
-from manifest_platform.pipeline import FEED, LOAD, SHRED, Budget, DrainReport, Pipeline, Stop
+from manifest_platform.pipeline import LOAD, SHRED, Budget, DrainReport, Pipeline, Stop
 from manifest_platform.pipeline import drain as draining
 from manifest_platform.stores import open_store
 from manifest_platform.warehouse.errors import WarehouseError
@@ -60,23 +60,24 @@ def status(context: typer.Context) -> int:
     with closing(open_store(settings.manifest)) as store:
         for dataset in [settings.dataset(chosen)] if chosen else settings.datasets:
             with open_pipeline(context, dataset, store=store) as pipeline:
-                steps = [step_status(pipeline, application, options(context)) for application in _steps(pipeline)]
-                reports += steps
-                if not as_json(context):
-                    say(f"dataset {dataset}, feed {FEED}, landing at {pipeline.dataset.landing.root}")
-                    shred, load, *own = steps
-                    print_status(shred)
-                    print_status(load, same_reason=shred.outlook.reason == load.outlook.reason != "")
-                    for step in own:
-                        print_status(step)
+                for feed in pipeline.feeds:
+                    steps = [step_status(pipeline, feed, name, options(context)) for name in _steps(pipeline, feed)]
+                    reports += steps
+                    if not as_json(context):
+                        say(f"dataset {dataset}, feed {feed}, landing at {pipeline.dataset.landing.root}")
+                        shred, load, *own = steps
+                        print_status(shred)
+                        print_status(load, same_reason=shred.outlook.reason == load.outlook.reason != "")
+                        for step in own:
+                            print_status(step)
     if as_json(context):
         print_json({"steps": reports})
     return Exit.BLOCKED if any(report.outlook.answer is Answer.BLOCKED for report in reports) else Exit.DONE
 
 
-def _steps(pipeline: Pipeline) -> list[str]:
-    """The platform's steps, and those that the configuration declares beside."""
-    return [SHRED, LOAD, *(step.name for step in pipeline.dataset.steps)]
+def _steps(pipeline: Pipeline, feed: str) -> list[str]:
+    """A feed's steps: the platform's, and those that the configuration declares beside."""
+    return [step.application.key for step in pipeline.manifest.steps(feed)]
 
 
 @app.command("next", cls=Command)
@@ -86,7 +87,9 @@ def next_(context: typer.Context) -> int:
     Exit 0 something, 3 blocked, 4 nothing.
     """
     with open_pipeline(context) as pipeline:
-        outlooks = [outlook(pipeline, application, options(context)) for application in _steps(pipeline)]
+        outlooks = [
+            outlook(pipeline, feed, name, options(context)) for feed in pipeline.feeds for name in _steps(pipeline, feed)
+        ]
     if as_json(context):
         print_json({"next": outlooks})
     else:
@@ -123,7 +126,7 @@ def discover(
     """Registers the complete directories that have landed. Exit 4 if there is nothing new."""
     with open_pipeline(context) as pipeline:
         report = pipeline.discover(everything)
-        root = pipeline.dataset.landing.root
+        root, form = pipeline.dataset.landing.root, pipeline.source.form
         explain = as_typed(pipeline, "manifest-platform explain", options(context))
     if report.changed:
         warn(
@@ -138,7 +141,7 @@ def discover(
     if report.future:
         warn(f"warning: {some(report.future)} in {root}: dated more than a day ahead, not registered; check the writer's clock")
     if report.unparseable:
-        warn(f"warning: {some(report.unparseable)} in {root}: no run's name (run=YYYY-MM-DD-HH-MM-SS), left alone")
+        warn(f"warning: {some(report.unparseable)} in {root}: not {form}, left alone")
     if as_json(context):
         fields = {field.name: getattr(report, field.name) for field in dataclasses.fields(report) if field.name != "landed"}
         print_json(fields)
@@ -164,6 +167,7 @@ def discover(
 def drain(
     context: typer.Context,
     items: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after so many items.")] = None,
+    feed: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this feed; may be repeated.")] = None,
     seconds: Annotated[float | None, typer.Option(min=1, metavar="S", help="Begin nothing new after so many seconds.")] = None,
 ) -> int:
     """Shreds and loads in order what has landed.
@@ -175,7 +179,9 @@ def drain(
     report = DrainReport()
     with open_pipeline(context) as pipeline, ending_well("the next drain settles what was in work"):
         conf = pipeline.config.spark.conf
-        with closing(draining(pipeline, lambda: spark.session(conf), Budget(items, seconds))) as events:
+        for name in feed or ():
+            pipeline.manifest.steps(name)  # refuses a feed that is none before anything is done
+        with closing(draining(pipeline, lambda: spark.session(conf), Budget(items, seconds), feed)) as events:
             for event in events:
                 if isinstance(event, DrainReport):
                     report = event
@@ -187,7 +193,7 @@ def drain(
     if documents:
         print_json({"event": "ended", **dataclasses.asdict(report), "command": command})
     else:
-        print_summary(report, command)
+        print_summary(report, options(context))
     if report.stop is Stop.BLOCKED:
         return Exit.BLOCKED
     if report.failed or report.stop in (Stop.BUSY, Stop.UNAVAILABLE, Stop.FENCED):

@@ -14,14 +14,13 @@ from manifest_platform.manifest import Item, Manifest
 from manifest_platform.manifest.archive import Place
 from manifest_platform.manifest.cost import Cost, cost_of
 from manifest_platform.manifest.transitions import record_key
-from manifest_platform.pipeline import FEED
 
 
 @app.command(cls=Command)
 def cost(
     context: typer.Context,
     item: Annotated[str | None, typer.Argument(metavar="[ITEM]", help="A run name or a URI; else the newest.")] = None,
-    feed: Annotated[str, typer.Option(metavar="NAME", help="The newest items of which feed.")] = FEED,
+    feed: Annotated[str | None, typer.Option(metavar="NAME", help="The newest items of which feed.")] = None,
     last: Annotated[int, typer.Option(min=1, metavar="N", help="How many of the newest items.")] = 100,
 ) -> int:
     """Says what items cost the manifest's store.
@@ -30,7 +29,7 @@ def cost(
     each item had been worked on alone. Exit 4 without items.
     """
     with open_pipeline(context) as pipeline:
-        manifest = pipeline.manifest
+        manifest, feed = pipeline.manifest, feed or pipeline.source.main
         items = [manifest.item(item_key(pipeline, item))] if item else list(islice(manifest.items(feed, reverse=True), last))
         told = _costs(manifest, items, items[0].key.feed if items else feed)
     if as_json(context):

@@ -17,7 +17,7 @@ from manifest_platform.cli.app import Command, Exit, ItemName, app, as_json, ite
 from manifest_platform.cli.output import moment, print_json, say, size_of, wrapped
 from manifest_platform.cli.standing import as_typed, helping_command, work_command
 from manifest_platform.manifest import Blocked, Item, ItemKey, LeaseState, Manifest, Ready, Record, Standing, Step
-from manifest_platform.manifest.dataset import PASSED, Judgement, judge
+from manifest_platform.manifest.dataset import PASSED, Judgement, judge, position_name
 
 
 @dataclass(frozen=True)
@@ -185,11 +185,20 @@ class _Words:
                 skipping = judged.reason.partition(",")[0]
                 return f"{who} never gets it, for {skipping}: {lift} lets it in for all, {over} passes over it for all."
             case Standing.GAP:
-                look = self._run("discover --all")
+                capture, full = self._run("capture"), self._run("full begin latest")
                 return (
-                    f"{who} stops before it ({judged.reason}): what lies between has not landed or was not seen. {look} looks"
-                    " for it; if it never comes, only a full load closes the gap."
+                    f"{who} stops before it ({judged.reason}): what lies between has not landed. {capture} asks for it; where"
+                    f" others land the windows, they must. If it never comes, only a full load closes the gap: {full}."
                 )
+            case Standing.OVERLAP:
+                over, full = self._run(f"skip {self.name} --reason TEXT"), self._run("full begin latest")
+                return (
+                    f"{who} stops before it ({judged.reason}): part of what it says is loaded already. See at the source which"
+                    f" of the two windows is right; then {over} passes over it, or {full} begins anew with a snapshot."
+                )
+            case Standing.NEEDS_FULL:
+                full = self._run("full begin latest")
+                return f"{who} waits, for {judged.reason}: {full} begins with the newest."
             case Standing.MODE:
                 return f"{who} is held: {judged.reason}. It goes on once that is loaded or cancelled."
         raise ValueError(f"{self.name}: no words for {judged.standing} with {who}")
@@ -203,7 +212,7 @@ class _Words:
 
     def _set_aside(self, view: StepView) -> str:
         watermark = self.manifest.state(view.step.application).feed(self.item.key.feed).watermark
-        past = ItemKey.at(self.item.key.feed, watermark).name
+        past = position_name(self.item.key.feed, watermark)
         if view.step.late == "append":
             helps = f"{self._run(f'unskip {self.name}')} lets it in, marked late."
         else:

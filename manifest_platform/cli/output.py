@@ -149,7 +149,7 @@ def event_document(event: Event) -> dict[str, Any]:
 def progress(event: Event) -> str:
     """An event of a drain as a line."""
     if isinstance(event, ShredStarted):
-        return f"  shredding {event.items:,} runs, {size_of(event.bytes)}, in one Spark job"
+        return f"  shredding {event.items:,} directories, {size_of(event.bytes)}, in one Spark job"
     if isinstance(event, Shredded):
         listing = event.listing
         return f"· {event.key.name}  shredded  {listing.good:>7,} events  {listing.bad:>5,} bad  {size_of(listing.bytes):>9}"
@@ -161,17 +161,19 @@ def progress(event: Event) -> str:
     return f"✓ {event.key.name}  loaded    {counts}{marks}"
 
 
-def print_summary(report: DrainReport, command: str) -> None:
-    """What a drain did, and why it stopped."""
+def print_summary(report: DrainReport, options: str) -> None:
+    """What a drain did, and why it stopped; `options` are those that commands must be given here."""
     say(
         f"{report.shredded:,} shredded, {report.loaded:,} loaded ({report.rows:,} rows), {report.failed:,} failed"
         f" in {report.seconds:.1f} s; stopped: {report.stop}"
     )
-    item = f"blocked by {report.item}: " if report.item else ""
-    if report.reason:
-        say(wrapped(f"{item}{report.reason}"))
-    if command:
-        say(f"next: {command}")
+    for end in report.ends:
+        feed = f"{end.feed} " if len(report.ends) > 1 else ""
+        item = f"{feed}blocked by {end.item}: " if end.item else feed
+        if end.reason:
+            say(wrapped(f"{item}{end.reason}"))
+        if end.command:
+            say(f"next: {end.command}{options}")
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -16,7 +16,6 @@ from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json, ite
 from manifest_platform.cli.output import print_json, print_table, say, words_of
 from manifest_platform.manifest import Application, Item, Manifest, Record, State
 from manifest_platform.manifest.queries import failed_by, locked_by, processed_by, unprocessed
-from manifest_platform.pipeline import FEED
 
 _AGE = re.compile(r"([1-9][0-9]{0,4})([mhd])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
@@ -64,7 +63,7 @@ def query(
     context: typer.Context,
     state: Annotated[State | None, typer.Option(case_sensitive=False, help="How items stand now; New: not done yet.")] = None,
     application: Annotated[str | None, typer.Option(metavar="NAME", help="For whom; NAME:INSTANCE for one instance.")] = None,
-    feed: Annotated[str, typer.Option(metavar="NAME", help="Of which feed.")] = FEED,
+    feed: Annotated[str | None, typer.Option(metavar="NAME", help="Of which feed; else the dataset's main one.")] = None,
     since: Annotated[str | None, typer.Option(metavar="TIME", help="2026-01-31T12:00 (UTC), or 30m, 12h, 7d ago.")] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Before this time, written alike.")] = None,
     before: Annotated[str | None, typer.Option(metavar="ITEM", help="Go on behind this item.")] = None,
@@ -78,9 +77,10 @@ def query(
     now = datetime.now(UTC)
     name, _, instance = (application or "").partition(":")
     who = Application(name, instance=instance or None) if name else None
-    wanted = Wanted(feed, state, who, _time("since", since, now), _time("until", until, now))
     with open_pipeline(context) as pipeline:
+        feed = feed or pipeline.source.main
         pipeline.manifest.steps(feed)
+        wanted = Wanted(feed, state, who, _time("since", since, now), _time("until", until, now))
         bound = item_key(pipeline, before).position if before else None
         answer = ask(pipeline.manifest, wanted, limit, look, bound)
     _print(context, answer)

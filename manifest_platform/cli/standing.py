@@ -11,10 +11,9 @@ from enum import StrEnum
 from itertools import islice
 from typing import Any
 
-from manifest_platform.landing.snowplow import parse_run_name
-from manifest_platform.manifest import Application, Blocked, Idle, ItemKey, LeaseState, Ready, Standing, Step, Survey, Verdict
-from manifest_platform.manifest.dataset import judge
-from manifest_platform.pipeline import FEED, LOAD, SHRED, Pipeline
+from manifest_platform.manifest import Application, Blocked, Idle, LeaseState, Ready, Standing, Step, Survey, Verdict
+from manifest_platform.manifest.dataset import judge, position_name
+from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 
 WORDS = {
     Standing.READY: "READY",
@@ -25,6 +24,8 @@ WORDS = {
     Standing.SUPERSEDED: "SUPERSEDED",
     Standing.SKIPPED: "SKIPPED",
     Standing.GAP: "GAP",
+    Standing.OVERLAP: "OVERLAP",
+    Standing.NEEDS_FULL: "NEEDS FULL",
     Standing.CUT_OFF: "CUT OFF",
     Standing.MODE: "HELD",
     Standing.INVALID: "INVALID",
@@ -97,24 +98,27 @@ def helping_command(step: Step, verdict: Blocked) -> str:
     return verdict.command
 
 
-def outlook(pipeline: Pipeline, application: str, options: str = "", verdict: Verdict | None = None) -> Outlook:
+def outlook(pipeline: Pipeline, feed: str, application: str, options: str = "", verdict: Verdict | None = None) -> Outlook:
     """What a step may do next. `options` are those that commands must be given here; the verdict is asked for if not known."""
-    verdict = verdict or pipeline.manifest.next(FEED, application)
-    where = (pipeline.name, FEED, application)
+    verdict = verdict or pipeline.manifest.next(feed, application)
+    where = (pipeline.name, feed, application)
     if isinstance(verdict, Idle):
         return Outlook(*where, Answer.IDLE)
     command = as_typed(pipeline, work_command(application), options)
     name = verdict.item.key.name
+    if isinstance(verdict, Ready) and application == SHRED and feed in pipeline.source.on_demand:
+        begin = as_typed(pipeline, f"manifest-platform full begin {name}", options)
+        return Outlook(*where, Answer.IDLE, name, f"{name} is shredded when a full load begins with it", command=begin)
     if isinstance(verdict, Ready):
-        late = verdict.item.is_late_for(Application(application), verdict.state.feed(FEED).serving_epoch)
+        late = verdict.item.is_late_for(Application(application), verdict.state.feed(feed).serving_epoch)
         return Outlook(*where, Answer.READY, name, "late, to be appended" if late else "", command=command)
     assert isinstance(verdict, Blocked)  # Abandoned is told to the lease's holder alone
-    helps = as_typed(pipeline, helping_command(pipeline.manifest.step(FEED, application), verdict), options)
+    helps = as_typed(pipeline, helping_command(pipeline.manifest.step(feed, application), verdict), options)
     if verdict.standing is Standing.WAITING:
         return Outlook(*where, Answer.WAITING, name, verdict.reason, verdict.since, helps)
     if verdict.standing is Standing.PROCESSING:
-        worker = verdict.item.blocker(pipeline.manifest.serving_epochs(FEED))
-        lease = pipeline.manifest.lease(worker.application, FEED) if worker else None
+        worker = verdict.item.blocker(pipeline.manifest.serving_epochs(feed))
+        lease = pipeline.manifest.lease(worker.application, feed) if worker else None
         if lease and lease.is_live(datetime.now(UTC)):
             return Outlook(*where, Answer.PROCESSING, name, verdict.reason, verdict.since)
         settles = as_typed(pipeline, work_command(worker.application.key), options) if worker else command
@@ -122,27 +126,26 @@ def outlook(pipeline: Pipeline, application: str, options: str = "", verdict: Ve
     return Outlook(*where, Answer.BLOCKED, name, verdict.reason, verdict.since, helps)
 
 
-def step_status(pipeline: Pipeline, application: str, options: str = "") -> StepStatus:
-    """How a step stands on its feed."""
-    survey = pipeline.manifest.survey(FEED, application)
-    feed = survey.state.feed(FEED)
+def step_status(pipeline: Pipeline, feed: str, application: str, options: str = "") -> StepStatus:
+    """How a step stands on a feed."""
+    survey = pipeline.manifest.survey(feed, application)
+    standing = survey.state.feed(feed)
     now = datetime.now(UTC)
     named: dict[str, list[str]] = {"failed": [], "late": [], "quarantined": _quarantined(pipeline, survey)}
-    if feed.late or Standing.FAILED in survey.counts:
-        for item, judged in pipeline.manifest.backlog(FEED, application):
+    if standing.late or Standing.FAILED in survey.counts:
+        for item, judged in pipeline.manifest.backlog(feed, application):
             if judged.standing is Standing.FAILED:
                 named["failed"].append(item.key.name)
-            if judged.standing is not Standing.LATE and item.is_late_for(survey.step.application, feed.serving_epoch):
+            if judged.standing is not Standing.LATE and item.is_late_for(survey.step.application, standing.serving_epoch):
                 named["late"].append(item.key.name)
-    counts = {WORDS[standing]: count for standing, count in survey.counts.items()}
+    counts = {WORDS[one]: count for one, count in survey.counts.items()}
     if survey.step.order == "strict":
-        counts = {"APPLIED": feed.applied, **counts, "SKIPPED": feed.skipped, "QUARANTINED": feed.quarantined}
-    watermark = ItemKey.at(FEED, feed.watermark).name if feed.watermark else None
-    parsed = parse_run_name(watermark) if watermark else None
+        counts = {"APPLIED": standing.applied, **counts, "SKIPPED": standing.skipped, "QUARANTINED": standing.quarantined}
+    watermark = position_name(feed, standing.watermark) or None
     return StepStatus(
-        outlook=outlook(pipeline, application, options, survey.verdict),
+        outlook=outlook(pipeline, feed, application, options, survey.verdict),
         watermark=watermark,
-        watermark_time=parsed.time if parsed else None,
+        watermark_time=pipeline.source.time(watermark) if watermark else None,
         oldest_waiting=survey.oldest_waiting,
         lag_seconds=(now - survey.oldest_waiting).total_seconds() if survey.oldest_waiting else None,
         counts={word: count for word, count in counts.items() if count},
@@ -156,8 +159,8 @@ def step_status(pipeline: Pipeline, application: str, options: str = "") -> Step
 
 def _quarantined(pipeline: Pipeline, survey: Survey) -> list[str]:
     """The names of the items set aside. They lie behind the watermark, so they are looked for where there are any."""
-    feed = survey.state.feed(FEED)
-    items = pipeline.manifest.items(FEED, archived=False) if feed.quarantined else ()
+    feed = survey.state.feed(survey.feed)
+    items = pipeline.manifest.items(survey.feed, archived=False) if feed.quarantined else ()
     late = (item.key.name for item in items if judge(item, survey.step, feed).standing is Standing.LATE)
     return list(islice(late, feed.quarantined))
 

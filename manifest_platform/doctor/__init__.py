@@ -86,8 +86,8 @@ class Doctor:
         finally:
             self.pipeline.warehouse.close()
 
-    def _lease(self, _feed: str, application: str) -> AbstractContextManager[Lease]:
-        return self.pipeline.lease(application)
+    def _lease(self, feed: str, application: str) -> AbstractContextManager[Lease]:
+        return self.pipeline.lease(feed, application)
 
     def _rewrite(self, diagnosis: Diagnosis, states: States) -> Iterator[str]:
         yield from repair.restate(self.pipeline.manifest, states)
@@ -99,10 +99,13 @@ class Doctor:
             found = self.pipeline.discover(everything=True)
             yield f"discovered {len(found.registered)} directories that the manifest did not know"
         if kinds & {Kind.UNKNOWN, Kind.UNRECORDED}:
+            # A snapshot that nobody recorded is no matter of order: its full load is begun again.
+            in_order = [feed for feed in self.pipeline.feeds if self.pipeline.manifest.step(feed, LOAD).order == "strict"]
             with open_ledger(self.pipeline, self.patience) as ledger:
-                entries = repair.missing_entries(self.pipeline, ledger, diagnosis.findings)
+                missing = {feed: repair.missing_entries(self.pipeline, feed, ledger, diagnosis.findings) for feed in in_order}
             try:
-                yield from repair.adopt(self.pipeline, entries)
+                for feed, entries in missing.items():
+                    yield from repair.adopt(self.pipeline, feed, entries)
             finally:
                 self.pipeline.warehouse.close()
 

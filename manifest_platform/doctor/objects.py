@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from manifest_platform import storage
 from manifest_platform.doctor.findings import CLEAN, Finding, Kind
 from manifest_platform.doctor.log import Watcher, look_again
-from manifest_platform.landing.snowplow import parse_run_name
 from manifest_platform.manifest import Item, ItemKey, State
 from manifest_platform.manifest.transitions import records_prefix
-from manifest_platform.pipeline import FEED, Pipeline
+from manifest_platform.pipeline import Pipeline
+from manifest_platform.pipeline.pipeline import folder_name
 
 GRACE = timedelta(hours=24)
 
@@ -30,15 +30,18 @@ class ObjectsWatcher(Watcher):
         self._unnamed: dict[str, ItemKey | None] = {}
 
     def feed(self, feed: str) -> None:
-        """Begins with the feed of the runs."""
-        self._mine = feed == FEED
-        if self._mine:
-            self._runs = set(_folders(self.root))
+        """Begins with the folders of a feed's items."""
+        self._runs = {run for run in _folders(self.root) if self._may_be_of(run, feed)}
+
+    def _may_be_of(self, run: str, feed: str) -> bool:
+        """Whether a folder is of the feed, by its name; what no name fits is told of with the main one."""
+        feeds = {named.feed for named in self.pipeline.meant_by(run)} or {self.pipeline.source.main}
+        return feed in feeds
 
     def see(self, item: Item) -> None:
         """An item's attempts: those that its records do not name."""
-        run = item.key.name
-        if not self._mine or not (run in self._runs or any(uri.startswith(f"{self.root}/{run}/") for uri in self._unnamed)):
+        run = folder_name(item.key)
+        if not (run in self._runs or any(uri.startswith(f"{self.root}/{run}/") for uri in self._unnamed)):
             return
         first = run in self._runs  # or another item with the same name came before
         self._runs.discard(run)
@@ -52,8 +55,6 @@ class ObjectsWatcher(Watcher):
 
     def end(self, feed: str) -> Iterator[Finding]:
         """Attempts that nobody names, and that are older than the grace time."""
-        if not self._mine:
-            return
         for run in sorted(run for run in self._runs if not _is_known(self.pipeline, run)):
             self._unnamed |= {f"{self.root}/{run}/{attempt}": None for attempt in _folders(f"{self.root}/{run}")}
         for uri, key in sorted(self._unnamed.items()):
@@ -63,6 +64,7 @@ class ObjectsWatcher(Watcher):
                     f"{files:,} objects, {size:,} bytes, none newer than {newest:%Y-%m-%d %H:%M:%S %Z}" if newest else "empty"
                 )
                 yield _orphan(uri, key, cause)
+        self._unnamed.clear()
 
 
 def _orphan(uri: str, key: ItemKey | None, what: str) -> Finding:
@@ -77,9 +79,8 @@ def _orphan(uri: str, key: ItemKey | None, what: str) -> Finding:
 
 def _is_known(pipeline: Pipeline, run: str) -> bool:
     """Whether the manifest has rows of a run, be they readable or not."""
-    parsed = parse_run_name(run)
-    prefix = f"{records_prefix(FEED)}{parsed.sort}#" if parsed else ""
-    return bool(prefix and pipeline.manifest.store.query(pipeline.name, prefix, limit=1))
+    prefixes = [f"{records_prefix(named.feed)}{named.sort}#" for named in pipeline.meant_by(run)]
+    return any(pipeline.manifest.store.query(pipeline.name, prefix, limit=1) for prefix in prefixes)
 
 
 def named_attempts(item: Item) -> set[str]:

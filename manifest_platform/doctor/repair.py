@@ -30,7 +30,7 @@ from manifest_platform.manifest import (
 )
 from manifest_platform.manifest.store import ABSENT, Check, Delete, Put, Write
 from manifest_platform.manifest.transitions import is_waiting, pending_key, put_state, record_key
-from manifest_platform.pipeline import FEED, LOAD, Pipeline
+from manifest_platform.pipeline import LOAD, Pipeline
 from manifest_platform.pipeline.pipeline import loaded_payload
 from manifest_platform.warehouse.apply import LedgerEntry
 
@@ -113,17 +113,17 @@ def _rewrite(manifest: Manifest, key: ItemKey, step: Step) -> Iterator[str]:
     yield f"{key.name}: {said}"
 
 
-def adopt(pipeline: Pipeline, ledger: Mapping[str, LedgerEntry]) -> Iterator[str]:
-    """Records in order what the ledger has and the manifest lacks; stops at what is to be loaded or shredded first.
+def adopt(pipeline: Pipeline, feed: str, ledger: Mapping[str, LedgerEntry]) -> Iterator[str]:
+    """Records in a feed's order what the ledger has and the manifest lacks; stops at what is to be loaded or shredded first.
 
     What lies before the newest that was loaded, and was not loaded itself, is late: the warehouse would refuse it.
     """
     manifest = pipeline.manifest
     newest = max(ledger, default="")
-    with pipeline.lease(LOAD) as lease:
+    with pipeline.lease(feed, LOAD) as lease:
         unsettled = manifest.unsettled(lease)
         while True:
-            verdict = unsettled or manifest.next(FEED, LOAD, holding=True)
+            verdict = unsettled or manifest.next(feed, LOAD, holding=True)
             unsettled = None
             if isinstance(verdict, Abandoned):
                 pipeline.settle(lease, verdict)
@@ -152,7 +152,7 @@ def _stopped(verdict: Ready | Blocked) -> str:
 
 
 def _is_late(ready: Ready) -> bool:
-    return ready.item.is_late_for(Application(LOAD), ready.state.feed(FEED).serving_epoch)
+    return ready.item.is_late_for(Application(LOAD), ready.state.feed(ready.item.key.feed).serving_epoch)
 
 
 def _adopt(pipeline: Pipeline, lease: Lease, ready: Ready, entry: LedgerEntry) -> Iterator[str]:
@@ -166,13 +166,14 @@ def _adopt(pipeline: Pipeline, lease: Lease, ready: Ready, entry: LedgerEntry) -
 def _defer(manifest: Manifest, lease: Lease, ready: Ready, newest: str) -> Iterator[str]:
     with suppress(ConditionFailed):
         [claim] = manifest.claim(lease, [ready.item], ready.state)
-        manifest.defer(claim, f"the warehouse is at {ItemKey.at(FEED, newest).name} already, and lacks it")
+        manifest.defer(claim, f"the warehouse is at {ItemKey.at(ready.item.key.feed, newest).name} already, and lacks it")
         yield f"{ready.item.key.name}: marked late, for the warehouse is past it and lacks it"
 
 
-def missing_entries(pipeline: Pipeline, ledger: Ledger, findings: Sequence[Finding]) -> dict[str, LedgerEntry]:
-    """The ledger's entries, by position, beyond the watermark and of items that were found unrecorded."""
-    feed = pipeline.manifest.state(Application(LOAD)).feed(FEED)
-    unrecorded = {one.key.position for one in findings if one.kind is Kind.UNRECORDED and one.key}
-    entries = ledger.entries(FEED, feed.serving_epoch)
-    return {one.position: one for one in entries if one.position > feed.watermark or one.position in unrecorded}
+def missing_entries(pipeline: Pipeline, feed: str, ledger: Ledger, findings: Sequence[Finding]) -> dict[str, LedgerEntry]:
+    """A feed's entries in the ledger, by position, beyond the watermark and of items that were found unrecorded."""
+    standing = pipeline.manifest.state(Application(LOAD)).feed(feed)
+    mine = (one for one in findings if one.kind is Kind.UNRECORDED and one.key and one.key.feed == feed)
+    unrecorded = {one.key.position for one in mine if one.key}
+    entries = ledger.entries(feed, standing.serving_epoch)
+    return {one.position: one for one in entries if one.position > standing.watermark or one.position in unrecorded}

@@ -1,4 +1,4 @@
-"""One feed from landing to warehouse, as the manifest decides: the engine below the command line and Dagster alike."""
+"""Datasets from landing to warehouse, as the manifest decides: the engine below the command line and Dagster alike."""
 
 from manifest_platform.pipeline.chosen import OutOfOrder, check_order, load_chosen, shred_chosen
 from manifest_platform.pipeline.drain import drain
@@ -7,22 +7,27 @@ from manifest_platform.pipeline.events import (
     DiscoveryReport,
     DrainReport,
     Event,
+    FeedEnd,
     ItemFailed,
     Loaded,
     Shredded,
     ShredStarted,
     Stop,
 )
-from manifest_platform.pipeline.pipeline import FEED, LOAD, SHRED, Pipeline
+from manifest_platform.pipeline.pipeline import SOURCES, Pipeline
+from manifest_platform.pipeline.snowplow import FEED
+from manifest_platform.pipeline.source import LOAD, SHRED
 
 __all__ = [
     "FEED",
     "LOAD",
     "SHRED",
+    "SOURCES",
     "Budget",
     "DiscoveryReport",
     "DrainReport",
     "Event",
+    "FeedEnd",
     "ItemFailed",
     "Loaded",
     "OutOfOrder",

@@ -23,7 +23,8 @@ from manifest_platform.manifest import (
 )
 from manifest_platform.manifest.dataset import blocked, judge
 from manifest_platform.pipeline.events import Event, Loaded, Shredded
-from manifest_platform.pipeline.pipeline import FEED, LOAD, SHRED, Pipeline
+from manifest_platform.pipeline.pipeline import Pipeline
+from manifest_platform.pipeline.source import LOAD, SHRED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +34,14 @@ class OutOfOrder(Refused):
     """Work was asked for that is not next; the message names the next item, the reason and the command."""
 
 
+def _feed_of(pipeline: Pipeline, keys: Collection[ItemKey]) -> str:
+    """The feed that the chosen items are of. Raises Refused for items of several: each feed has an order of its own."""
+    feeds = sorted({key.feed for key in keys})
+    if len(feeds) > 1:
+        raise Refused(f"items of several feeds were chosen ({', '.join(feeds)}): choose those of one at a time")
+    return feeds[0] if feeds else pipeline.source.main
+
+
 def check_order(pipeline: Pipeline, keys: Collection[ItemKey]) -> list[ItemKey]:
     """The chosen items that are not loaded yet, in the order in which they must be.
 
@@ -40,7 +49,7 @@ def check_order(pipeline: Pipeline, keys: Collection[ItemKey]) -> list[ItemKey]:
     """
     ordered: list[ItemKey] = []
     hole: Blocked | None = None
-    for item, judged in pipeline.manifest.backlog(FEED, LOAD):
+    for item, judged in pipeline.manifest.backlog(_feed_of(pipeline, keys), LOAD):
         if judged.standing is Standing.LATE:
             if item.key in keys:
                 name, command = item.key.name, pipeline.command(f"manifest-platform explain {item.key.name}")
@@ -65,10 +74,11 @@ def shred_chosen(pipeline: Pipeline, spark: Callable[[], SparkSession], keys: Co
 
     Raises Refused for one that may not be shredded now, before any is shredded.
     """
-    step = pipeline.manifest.step(FEED, SHRED)
+    feed = _feed_of(pipeline, keys)
+    step = pipeline.manifest.step(feed, SHRED)
     ready: list[Item] = []
     done: list[Shredded] = []
-    with pipeline.lease(SHRED) as lease:
+    with pipeline.lease(feed, SHRED) as lease:
         for key in sorted(keys):
             item = pipeline.manifest.item(key)
             if pipeline.free_abandoned(lease, [item]):
@@ -101,21 +111,35 @@ def load_chosen(pipeline: Pipeline, keys: Collection[ItemKey]) -> Iterator[Event
 
     Raises OutOfOrder if anything that is not chosen comes before one of them, before anything is done.
     """
+    feed = _feed_of(pipeline, keys)
     ordered = check_order(pipeline, keys)
-    step = pipeline.manifest.step(FEED, LOAD)
-    state = pipeline.manifest.state(step.application).feed(FEED)
+    step = pipeline.manifest.step(feed, LOAD)
+    state = pipeline.manifest.state(step.application).seen_by(step, feed)
     for key in sorted(set(keys) - set(ordered)):
         item = pipeline.manifest.item(key)
         record = item.processed_by(step.application, state.serving_epoch)
         if record:
             late = item.is_late_for(step.application, state.serving_epoch)
-            yield Loaded(key, record.data.get("rows", {}), record.data.get("bytes", 0), 0.0, 0.0, 0, late, already=True)
+            yield Loaded(
+                key,
+                record.data.get("rows", {}),
+                record.data.get("bytes", 0),
+                0.0,
+                0.0,
+                0,
+                late,
+                already=True,
+                epoch=record.epoch or 1,
+            )
+        elif step.order == "full":
+            command = pipeline.command(f"manifest-platform full begin {key.name}")
+            raise OutOfOrder(f"no full load was begun with {key.name}. Do this first: {command}")
     if not ordered:
         return
-    with pipeline.lease(LOAD) as lease:
+    with pipeline.lease(feed, LOAD) as lease:
         unsettled = pipeline.manifest.unsettled(lease)
         while ordered:
-            verdict = unsettled or pipeline.manifest.next(FEED, LOAD, holding=True)
+            verdict = unsettled or pipeline.manifest.next(feed, LOAD, holding=True)
             unsettled = None
             if isinstance(verdict, Abandoned):
                 settled = pipeline.settle(lease, verdict)

@@ -6,7 +6,7 @@ One drain is one process with at most one Spark session, however many items wait
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from manifest_platform.manifest import (
@@ -21,44 +21,48 @@ from manifest_platform.manifest import (
     Standing,
     StoreUnavailable,
 )
-from manifest_platform.pipeline.events import Budget, DrainReport, Event, ItemFailed, ShredStarted, Stop
-from manifest_platform.pipeline.pipeline import FEED, LOAD, SHRED, Pipeline
+from manifest_platform.pipeline.events import Budget, DrainReport, Event, FeedEnd, ItemFailed, ShredStarted, Stop
+from manifest_platform.pipeline.pipeline import Pipeline
+from manifest_platform.pipeline.source import LOAD, SHRED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 UNBOUNDED = Budget()
+Spark = Callable[[], "SparkSession"]
 
 
-def drain(pipeline: Pipeline, spark: Callable[[], SparkSession], budget: Budget = UNBOUNDED) -> Generator[Event | DrainReport]:
-    """Shreds what is ready in batches and loads strictly in order, until idle, blocked or out of budget.
+def drain(
+    pipeline: Pipeline, spark: Spark, budget: Budget = UNBOUNDED, feeds: Sequence[str] | None = None
+) -> Generator[Event | DrainReport]:
+    """Shreds what is ready in batches and loads in each feed's order, until idle, blocked or out of budget.
 
-    Yields what happens as it happens, and last a DrainReport with the totals and why it stopped. `spark` is called
+    `feeds`: all, in the order of the source, where none are named. What blocks one feed does not keep the next from being
+    drained. Yields what happens as it happens, and last a DrainReport with the totals and why it stopped. `spark` is called
     only if something is to be shredded. Raises what neither the manifest nor the warehouse foresees.
     """
-    from manifest_platform.warehouse.errors import Fenced, WarehouseError
-
     report = DrainReport()
     begun, requests = time.monotonic(), pipeline.manifest.store.requests
-    try:
-        for event in _drain(pipeline, spark, budget, report, begun):
-            report.count(event)
-            yield event
-    except LeaseBusy as busy:
-        report.stop, report.reason = Stop.BUSY, str(busy)
-    except (Fenced, ClaimLost) as error:
-        report.stop, report.reason = Stop.FENCED, str(error)
-    except (WarehouseError, StoreUnavailable, OutcomeUnknown) as error:
-        report.stop, report.reason = Stop.UNAVAILABLE, str(error)
+    ends: dict[str, FeedEnd] = {}
+    for event in _drain_feeds(pipeline, spark, budget, pipeline.feeds if feeds is None else feeds, ends, report, begun):
+        report.count(event)
+        yield event
+    report.end(ends.values())
     report.seconds = time.monotonic() - begun
     report.requests = pipeline.manifest.store.requests - requests
     yield report
 
 
-def _drain(
-    pipeline: Pipeline, spark: Callable[[], SparkSession], budget: Budget, report: DrainReport, begun: float
+def _drain_feeds(
+    pipeline: Pipeline,
+    spark: Spark,
+    budget: Budget,
+    feeds: Sequence[str],
+    ends: dict[str, FeedEnd],
+    report: DrainReport,
+    begun: float,
 ) -> Iterator[Event]:
-    """One batch to shred, then all that may be loaded, and again. Leaves in the report why it ended."""
+    """Each feed in turn, and all again as long as a batch was left to shred. Leaves in `ends` why each ended."""
 
     def spent(items: int) -> Stop | None:
         if budget.items is not None and items >= budget.items:
@@ -67,40 +71,83 @@ def _drain(
             return Stop.BUDGET_SECONDS
         return None
 
-    while True:
-        left = None if budget.items is None else budget.items - report.shredded
-        passing_fault = yield from _drain_shred(pipeline, spark, left)
-        verdict = yield from _drain_load(pipeline, lambda: spent(report.loaded))
-        if isinstance(verdict, Stop):
-            report.stop = verdict
-            return
-        blocked = isinstance(verdict, Blocked) and verdict.standing is not Standing.WAITING
-        if passing_fault and not blocked:
-            report.stop, report.reason = Stop.UNAVAILABLE, passing_fault
-            return
-        out_of_budget = spent(report.shredded)
-        if not passing_fault and not out_of_budget and pipeline.manifest.waiting(FEED, SHRED, 1)[0]:
-            continue
-        if isinstance(verdict, Blocked):
-            unshredded = verdict.standing is Standing.WAITING
-            report.stop, report.item = (unshredded and out_of_budget) or Stop.BLOCKED, verdict.item.key.name
-            report.reason, report.command = verdict.reason, pipeline.command(verdict.command)
-        return
+    waiting = list(feeds)
+    while waiting:
+        again: list[str] = []
+        for feed in waiting:
+            left = None if budget.items is None else budget.items - report.shredded
+            end = yield from _drain_feed(pipeline, feed, spark, left, spent, report)
+            ends[feed] = end or FeedEnd(feed, Stop.IDLE)
+            if end is None:
+                again.append(feed)
+            elif end.stop in (Stop.BUDGET_ITEMS, Stop.BUDGET_SECONDS):
+                return
+        waiting = again
 
 
-def _drain_shred(pipeline: Pipeline, spark: Callable[[], SparkSession], left: int | None) -> Generator[Event, None, str | None]:
+def _drain_feed(
+    pipeline: Pipeline,
+    feed: str,
+    spark: Spark,
+    left: int | None,
+    spent: Callable[[int], Stop | None],
+    report: DrainReport,
+) -> Generator[Event, None, FeedEnd | None]:
+    """One batch of a feed to shred, then all of it that may be loaded. Returns why it ended; None if more is to be shredded."""
+    from manifest_platform.warehouse.errors import Fenced, WarehouseError
+
+    try:
+        return (yield from _work_on(pipeline, feed, spark, left, spent, report))
+    except LeaseBusy as busy:
+        return FeedEnd(feed, Stop.BUSY, reason=str(busy))
+    except (Fenced, ClaimLost) as error:
+        return FeedEnd(feed, Stop.FENCED, reason=str(error))
+    except (WarehouseError, StoreUnavailable, OutcomeUnknown) as error:
+        return FeedEnd(feed, Stop.UNAVAILABLE, reason=str(error))
+
+
+def _work_on(
+    pipeline: Pipeline,
+    feed: str,
+    spark: Spark,
+    left: int | None,
+    spent: Callable[[int], Stop | None],
+    report: DrainReport,
+) -> Generator[Event, None, FeedEnd | None]:
+    passing_fault = yield from _drain_shred(pipeline, feed, spark, left)
+    verdict = yield from _drain_load(pipeline, feed, lambda: spent(report.loaded))
+    if isinstance(verdict, Stop):
+        return FeedEnd(feed, verdict)
+    blocked = isinstance(verdict, Blocked) and verdict.standing is not Standing.WAITING
+    if passing_fault and not blocked:
+        return FeedEnd(feed, Stop.UNAVAILABLE, reason=passing_fault)
+    out_of_budget = spent(report.shredded)
+    if not passing_fault and not out_of_budget and _may_shred(pipeline, feed):
+        return None
+    if isinstance(verdict, Blocked):
+        unshredded = verdict.standing is Standing.WAITING
+        stop = (unshredded and out_of_budget) or Stop.BLOCKED
+        return FeedEnd(feed, stop, verdict.item.key.name, verdict.reason, pipeline.command(verdict.command))
+    return FeedEnd(feed, Stop.IDLE)
+
+
+def _may_shred(pipeline: Pipeline, feed: str) -> bool:
+    return feed not in pipeline.source.on_demand and bool(pipeline.manifest.waiting(feed, SHRED, 1)[0])
+
+
+def _drain_shred(pipeline: Pipeline, feed: str, spark: Spark, left: int | None) -> Generator[Event, None, str | None]:
     """Shreds one batch of what waits, at most `left` items; returns the passing fault that it met, if any.
 
     Such a fault is left to the next drain: tried again at once, an outage of seconds would use up every attempt.
     """
     limit = pipeline.dataset.shred.batch if left is None else min(left, pipeline.dataset.shred.batch)
-    if limit <= 0 or not pipeline.manifest.any_pending(FEED, SHRED):
+    if limit <= 0 or feed in pipeline.source.on_demand or not pipeline.manifest.any_pending(feed, SHRED):
         return None
     fault = None
-    with pipeline.lease(SHRED) as lease:
-        ready, stuck = pipeline.manifest.waiting(FEED, SHRED, limit)
+    with pipeline.lease(feed, SHRED) as lease:
+        ready, stuck = pipeline.manifest.waiting(feed, SHRED, limit)
         if pipeline.free_abandoned(lease, (one.item for one in stuck)):
-            ready, _ = pipeline.manifest.waiting(FEED, SHRED, limit)
+            ready, _ = pipeline.manifest.waiting(feed, SHRED, limit)
         if ready:
             yield ShredStarted(len(ready), sum(item.landed.bytes for item in ready if item.landed))
             try:
@@ -114,17 +161,19 @@ def _drain_shred(pipeline: Pipeline, spark: Callable[[], SparkSession], left: in
     return fault
 
 
-def _drain_load(pipeline: Pipeline, spent: Callable[[], Stop | None]) -> Generator[Event, None, Blocked | Idle | Stop]:
+def _drain_load(
+    pipeline: Pipeline, feed: str, spent: Callable[[], Stop | None]
+) -> Generator[Event, None, Blocked | Idle | Stop]:
     """Loads in order until nothing may be loaded; returns why."""
-    verdict = pipeline.manifest.next(FEED, LOAD)
+    verdict = pipeline.manifest.next(feed, LOAD)
     if isinstance(verdict, Idle) or (isinstance(verdict, Blocked) and verdict.standing is not Standing.PROCESSING):
         return verdict
-    with pipeline.lease(LOAD) as lease:
+    with pipeline.lease(feed, LOAD) as lease:
         unsettled = pipeline.manifest.unsettled(lease)
         while True:
             if stop := spent():
                 return stop
-            verdict = unsettled or pipeline.manifest.next(FEED, LOAD, holding=True)
+            verdict = unsettled or pipeline.manifest.next(feed, LOAD, holding=True)
             unsettled = None
             if isinstance(verdict, Abandoned):
                 if settled := pipeline.settle(lease, verdict):

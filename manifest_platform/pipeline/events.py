@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -15,20 +16,25 @@ class DiscoveryReport:
     """What one look at the landing root found, by name. `requests`: to the object storage.
 
     `changed`: rewritten after discovery. `moved`: known under another URI. `future`: dated more than a day ahead.
-    None of these is registered. `landed` is all that it saw and the manifest has: registered now or before.
+    None of these is registered. `landed` is all that it looked into and the manifest has: registered now or before.
     """
 
-    new: tuple[str, ...]
-    late: tuple[str, ...]
-    quarantined: tuple[str, ...]
-    changed: tuple[str, ...]
-    moved: tuple[str, ...]
-    future: tuple[str, ...]
-    unparseable: tuple[str, ...]
-    incomplete: tuple[str, ...]
-    known: int
-    requests: int
+    new: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
+    quarantined: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+    future: tuple[str, ...] = ()
+    unparseable: tuple[str, ...] = ()
+    incomplete: tuple[str, ...] = ()
+    known: int = 0
+    requests: int = 0
     landed: tuple[Landed, ...] = ()
+
+    def __add__(self, other: DiscoveryReport) -> DiscoveryReport:
+        """What two looks found, at two feeds."""
+        both = {one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)}
+        return DiscoveryReport(**both)
 
     @property
     def registered(self) -> tuple[str, ...]:
@@ -53,7 +59,7 @@ class Shredded:
 class Loaded:
     """An item is in the warehouse. `lag_seconds`: from its discovery to the COMMIT. `already`: it was there before.
 
-    `tables` are those of its listing; none where it was there before.
+    `tables` are those of its listing; none where it was there before. `epoch`: of the warehouse's data that it belongs to.
     """
 
     key: ItemKey
@@ -65,6 +71,7 @@ class Loaded:
     late: bool = False
     already: bool = False
     tables: tuple[Table, ...] = ()
+    epoch: int = 1
 
     @property
     def row_count(self) -> int:
@@ -104,9 +111,24 @@ class Stop(StrEnum):
     FENCED = "fenced"
 
 
+@dataclass(frozen=True)
+class FeedEnd:
+    """Why a drain ended on a feed. Where it is blocked: by which item, why, and the command that helps."""
+
+    feed: str
+    stop: Stop
+    item: str | None = None
+    reason: str = ""
+    command: str = ""
+
+
 @dataclass
 class DrainReport:
-    """What a drain did and why it stopped. `command` helps where it is blocked; times are UTC."""
+    """What a drain did and why it stopped; times are UTC.
+
+    `ends`: why it ended on each feed. `stop`, `feed`, `item`, `reason` and `command` are those of the first feed that does not
+    just have nothing to do.
+    """
 
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     shredded: int = 0
@@ -117,9 +139,19 @@ class DrainReport:
     requests: int = 0
     seconds: float = 0.0
     stop: Stop = Stop.IDLE
+    feed: str = ""
     item: str | None = None
     reason: str = ""
     command: str = ""
+    ends: tuple[FeedEnd, ...] = ()
+
+    def end(self, ends: Iterable[FeedEnd]) -> None:
+        """Takes down why it ended on each feed."""
+        self.ends = tuple(ends)
+        first = next((end for end in self.ends if end.stop is not Stop.IDLE), None)
+        if first:
+            self.stop, self.feed, self.item = first.stop, first.feed, first.item
+            self.reason, self.command = first.reason, first.command
 
     def count(self, event: Event) -> None:
         """Adds what happened."""

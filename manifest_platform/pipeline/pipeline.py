@@ -1,7 +1,7 @@
-"""One feed from landing to warehouse: how items are discovered, shredded, loaded and settled.
+"""One dataset from landing to warehouse: how items are discovered, shredded, loaded and settled.
 
-Belongs here: each kind of work on claimed items. In which order they are taken is in `drain` and `chosen`, and what may be
-taken at all is decided by the manifest alone.
+Belongs here: each kind of work on claimed items. What differs by source is in `source` and its kinds; in which order items are
+taken is in `drain` and `chosen`, and what may be taken at all is decided by the manifest alone.
 """
 
 from __future__ import annotations
@@ -25,16 +25,7 @@ from manifest_platform.archive import read_archived
 from manifest_platform.config import Config
 from manifest_platform.identity import operator_name
 from manifest_platform.landing.errors import LandingError, LandingUnavailable
-from manifest_platform.landing.snowplow import (
-    Look,
-    Marker,
-    RunDirectory,
-    Settle,
-    complete_runs,
-    list_runs,
-    parse_run_name,
-    read_run,
-)
+from manifest_platform.landing.sweep import Look, complete_runs
 from manifest_platform.listing import BAD_TABLE, LISTING_FILE, Listing, Table
 from manifest_platform.manifest import (
     OUTPUT,
@@ -44,7 +35,6 @@ from manifest_platform.manifest import (
     Failure,
     Item,
     ItemKey,
-    Landed,
     Lease,
     Manifest,
     Payload,
@@ -53,23 +43,28 @@ from manifest_platform.manifest import (
     State,
     Step,
     Store,
+    UnknownItem,
 )
+from manifest_platform.manifest.dataset import BEYOND_IDS, position_name
 from manifest_platform.manifest.payloads import register_folder
 from manifest_platform.manifest.records import format_time, parse_time
 from manifest_platform.pipeline.events import DiscoveryReport, ItemFailed, Loaded, Shredded
+from manifest_platform.pipeline.snowplow import SnowplowEnriched
+from manifest_platform.pipeline.source import LOAD, SHRED, Named, Source
+from manifest_platform.pipeline.veeva import VeevaDirectData
 from manifest_platform.warehouse.errors import Unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from manifest_platform.shred.snowplow import Directory
-    from manifest_platform.warehouse.apply import AlreadyApplied, Applied, LedgerEntry, Load, Warehouse
+    from manifest_platform.shred.batch import Directory
+    from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Full, LedgerEntry, Load, Warehouse
 
 log = logging.getLogger(__name__)
 
-FEED = "enriched"
-SHRED, LOAD = "shred", "load"
 FUTURE = timedelta(days=1)
+SOURCES: dict[str, type[Source]] = {"snowplow_enriched": SnowplowEnriched, "veeva": VeevaDirectData}
+"""The kinds of source, as the configuration calls them."""
 
 
 class OutputGone(Refused):
@@ -77,7 +72,7 @@ class OutputGone(Refused):
 
 
 class Pipeline:
-    """One dataset's enriched feed: landing root, manifest, shredder, warehouse. Close it after use.
+    """One dataset: landing root, manifest, shredder, warehouse. Close it after use.
 
     `run_id` is the orchestrator's run, kept in every record and lease; `author` names who is behind an operator's command.
     `store`: the manifest's, where it is open already; it stays open.
@@ -100,24 +95,22 @@ class Pipeline:
             store = stores.open_store(config.manifest)
             self._stack.callback(store.close)
         author = author or f"manifest-platform {__version__}"
-        self.manifest = Manifest(store, dataset, {FEED: self._steps()}, author, run_id, read_archived=read_archived)
+        self.source = SOURCES[self.dataset.source](dataset, self.dataset)
+        declared = {feed: self._steps(feed) for feed in self.source.feeds}
+        self.manifest = Manifest(store, dataset, declared, author, run_id, read_archived=read_archived)
 
-    def _steps(self) -> tuple[Step, ...]:
+    def _steps(self, feed: str) -> tuple[Step, ...]:
         attempts = self.config.lease.max_attempts
+        own = (step for step in self.dataset.steps if (step.feed or self.source.main) == feed)
         return (
-            Step(Application(SHRED, __version__), max_attempts=attempts, numbered=True),
-            Step(
-                Application(LOAD, __version__),
-                upstream=(SHRED,),
-                order="strict",
-                late=self.dataset.load.late,
-                max_attempts=attempts,
-            ),
-            *(
-                Step(Application(own.name), own.upstream, own.order, own.late, max_attempts=attempts)
-                for own in self.dataset.steps
-            ),
+            *self.source.steps(feed, attempts),
+            *(Step(Application(one.name), one.upstream, one.order, one.late, max_attempts=attempts) for one in own),
         )
+
+    @property
+    def feeds(self) -> tuple[str, ...]:
+        """The dataset's feeds, in the order in which a drain loads them."""
+        return self.source.feeds
 
     def close(self) -> None:
         """Gives connections back."""
@@ -154,48 +147,70 @@ class Pipeline:
         return f"{text} --dataset {self.name}" if len(self.config.datasets) > 1 else text
 
     def key(self, item: str) -> ItemKey:
-        """The key of an item named by run name or URI. Raises Refused for a name that is no run's, UnknownItem."""
-        name = item.rstrip("/").rsplit("/", 1)[-1]
-        parsed = parse_run_name(name)
-        if parsed is None:
-            raise Refused(f"{item!r} is neither a run name (run=YYYY-MM-DD-HH-MM-SS) nor a URI that ends in one")
-        if "/" not in item:
-            return self.manifest.find(FEED, parsed.sort)
-        return self.manifest.item(ItemKey(FEED, parsed.sort, storage.as_uri(item))).key
+        """The key of an item named by its name or URI. Raises Refused for a name that is none or is of several, UnknownItem."""
+        text = item.rstrip("/")
+        meant = self.source.named(text)
+        if not meant:
+            placed = self.source.placed(text)
+            if placed is None:
+                raise Refused(f"{item!r} is neither {self.source.form} nor a URI that ends in one")
+            return self.manifest.item(ItemKey(placed.feed, placed.sort, storage.as_uri(text))).key
+        found: list[ItemKey] = []
+        for named in meant:
+            try:
+                found.append(self.manifest.find(named.feed, named.sort))
+            except UnknownItem:
+                if named == meant[-1] and not found:
+                    raise
+        if len(found) > 1:
+            raise Refused(f"{item!r} may be {' or '.join(key.name for key in found)}: name its feed")
+        return found[0]
+
+    def folder(self, key: ItemKey) -> str:
+        """The URI of the folder below which the attempts at an item write."""
+        return f"{storage.as_uri(self.dataset.shred.output)}/{self.name}/{folder_name(key)}"
+
+    def meant_by(self, folder: str) -> list[Named]:
+        """The items that such a folder may be of, by its name."""
+        return self.source.named(folder.replace(".", "/", 1))
 
     # Discovery
 
-    @property
-    def _completeness(self) -> Marker | Settle:
-        landing = self.dataset.landing
-        return Marker(landing.marker) if landing.complete == "marker" else Settle(landing.settle_seconds)
-
     def discover(self, everything: bool = False) -> DiscoveryReport:
-        """Looks at the landing root and registers complete directories that the manifest does not know.
+        """Looks at the landing root and registers complete directories that the manifest does not know, feed by feed.
 
-        Looks from the watermark's logical time minus the look-back on, or at `everything`. A run that is dated more than a
-        day ahead is reported and not registered: loaded, it would put the watermark beyond all that is still to come.
+        Looks from the watermark's logical time minus the look-back on, or at `everything`. A directory that is dated more than
+        a day ahead is reported and not registered: loaded, it would put the watermark beyond all that is still to come.
         Raises LandingError.
         """
+        report = DiscoveryReport()
+        for feed in self.feeds:
+            report += self._discover(feed, everything)
+        return report
+
+    def _discover(self, feed: str, everything: bool) -> DiscoveryReport:
         now = datetime.now(UTC)
-        start = None if everything else self._look_from(now)
-        listing = list_runs(self.root, start, self._completeness)
-        future = [run.name for run in listing.runs if run.time > now + FUTURE]
-        runs = [run for run in listing.runs if run.time <= now + FUTURE]
-        landed = {run.name: _landed(run) for run in runs}
-        known = self.manifest.known(FEED, [one.key for one in landed.values()])
-        unknown = [run for run in runs if landed[run.name].key.id not in known]
-        looks = self._looks()
-        complete, next_looks = complete_runs(unknown, self._completeness, looks, now)
+        start = None if everything else self._look_from(feed, now)
+        sweep = self.source.sweep(feed, start, lambda keys: self._registered(feed, keys))
+        future = [seen.name for seen in sweep.runs if seen.time > now + FUTURE]
+        present = [seen for seen in sweep.runs if seen.time <= now + FUTURE]
+        landed = {seen.name: self.source.landed(feed, seen) for seen in present}
+        known = self.manifest.known(feed, [one.key for one in landed.values()])
+        unknown = [seen for seen in present if landed[seen.name].key.id not in known]
+        looks = {
+            name: Look(look["checksum"], parse_time(look["first_seen"])) for name, look in self.manifest.looks(feed).items()
+        }
+        complete_now, next_looks = complete_runs(unknown, self.source.completeness, looks, now)
         found = self.manifest.discover(
-            FEED, [landed[run.name] for run in complete] + [one for one in landed.values() if one.key.id in known]
+            feed, [landed[seen.name] for seen in complete_now] + [one for one in landed.values() if one.key.id in known]
         )
-        moved = {one.landed.key.name for one in found if one.outcome == "moved"}
-        done = {run.name for run in complete} - moved
-        not_looked_at = {name: look for name, look in looks.items() if _is_before(name, start)}
+        moved = {one.landed.key for one in found if one.outcome == "moved"}
+        done = {seen.name for seen in complete_now if landed[seen.name].key not in moved}
+        not_looked_at = {name: look for name, look in looks.items() if self._is_before(name, start)}
         settling = {name: look for name, look in next_looks.items() if name not in done} | not_looked_at
         if settling != looks:
-            self._keep_looks(settling)
+            self._keep_looks(feed, settling)
+        ended = moved | {landed[name].key for name in done}
         names: dict[str, list[str]] = {}
         for one in found:
             names.setdefault(one.outcome, []).append(one.landed.key.name)
@@ -206,36 +221,37 @@ class Pipeline:
             changed=tuple(names.get("changed", ())),
             moved=tuple(names.get("moved", ())),
             future=tuple(future),
-            unparseable=tuple(listing.unparseable),
-            incomplete=tuple(run.name for run in unknown if run.name not in done | moved),
-            known=len(names.get("known", ())),
-            requests=listing.requests,
+            unparseable=tuple(sweep.unparseable),
+            incomplete=tuple(landed[seen.name].key.name for seen in unknown if landed[seen.name].key not in ended),
+            known=len(names.get("known", ())) + sweep.known,
+            requests=sweep.requests,
             landed=tuple(one.landed for one in found if one.outcome != "moved"),
         )
 
-    def _looks(self) -> dict[str, Look]:
-        return {
-            name: Look(look["checksum"], parse_time(look["first_seen"])) for name, look in self.manifest.looks(FEED).items()
-        }
+    def _registered(self, feed: str, keys: Sequence[ItemKey]) -> set[ItemKey]:
+        known = self.manifest.known(feed, keys)
+        return {key for key in keys if key.id in known}
 
-    def _keep_looks(self, looks: dict[str, Look]) -> None:
+    def _keep_looks(self, feed: str, looks: dict[str, Look]) -> None:
         stored = {name: {"checksum": look.checksum, "first_seen": format_time(look.first_seen)} for name, look in looks.items()}
-        self.manifest.keep_looks(FEED, stored)
+        self.manifest.keep_looks(feed, stored)
 
-    def _look_from(self, now: datetime) -> datetime | None:
-        watermark = self.manifest.state(Application(LOAD)).feed(FEED).watermark
-        parsed = parse_run_name(ItemKey.at(FEED, watermark).name) if watermark else None
-        if parsed is None:
-            return None
-        return min(parsed.time, now) - timedelta(days=self.dataset.landing.look_back_days)
+    def _look_from(self, feed: str, now: datetime) -> datetime | None:
+        watermark = self.manifest.state(Application(LOAD)).feed(feed).watermark
+        time_ = self.source.time(position_name(feed, watermark))
+        return min(time_, now) - timedelta(days=self.dataset.landing.look_back_days) if time_ else None
+
+    def _is_before(self, name: str, start: datetime | None) -> bool:
+        time_ = self.source.time(name)
+        return start is not None and time_ is not None and time_ < start
 
     # Work
 
     @contextmanager
-    def lease(self, application: str) -> Generator[Lease]:
-        """The lease of a step, kept alive while the block runs. Raises LeaseBusy."""
+    def lease(self, feed: str, application: str) -> Generator[Lease]:
+        """The lease of a step on a feed, kept alive while the block runs. Raises LeaseBusy."""
         duration = timedelta(seconds=self.config.lease.seconds)
-        with self.manifest.acquire(FEED, application, self.holder, duration) as lease:
+        with self.manifest.acquire(feed, application, self.holder, duration) as lease:
             yield lease
 
     def free_abandoned(self, lease: Lease, items: Iterable[Item]) -> int:
@@ -253,7 +269,7 @@ class Pipeline:
 
     def shred(self, lease: Lease, spark: Callable[[], SparkSession], items: Sequence[Item]) -> list[Shredded | ItemFailed]:
         """Shreds items that are ready, in one Spark job; each ends Processed or Failed on its own."""
-        from manifest_platform.shred.snowplow import Options, ShredFailure, shred
+        from manifest_platform.shred.batch import ShredFailure
         from manifest_platform.spark import cancellable
 
         session = spark()  # before any claim: a Spark that does not start is no failure of an item
@@ -263,16 +279,12 @@ class Pipeline:
         directories: list[Directory] = []
         for claim in claims.values():
             try:
-                directories.append(self._directory(claim))
+                directories.append(self.source.directory(claim, self._output(claim)))
             except (LandingError, Refused) as error:
                 kind = "transient" if isinstance(error, LandingUnavailable) else "permanent"
                 outcomes.append(self._fail(claim, Failure(kind, str(error), type(error).__name__)))
-        bad = self.dataset.shred.bad_rows
-        options = Options(
-            split_size=self.dataset.shred.split_mib << 20, max_bad_count=bad.max_count, max_bad_share=bad.max_share
-        )
         with cancellable(session) as cancel, lease.cancelling(cancel):
-            results = shred(session, directories, self._resolver, options) if directories else []
+            results = self.source.shred(session, directories) if directories else []
         lease.check()
         seconds = time.monotonic() - started
         each = (self.manifest.store.requests - requests) // max(1, len(claims))
@@ -289,32 +301,11 @@ class Pipeline:
             outcomes.append(Shredded(claim.item.key, result, bytes_in, seconds, len(claims), used))
         return outcomes
 
-    @cached_property
-    def _resolver(self):
-        from manifest_platform.shred.iglu import Resolver
-
-        return Resolver(self.dataset.shred.schemas)
-
     def _output(self, claim: Claim) -> str:
-        output = storage.as_uri(self.dataset.shred.output)
-        return f"{output}/{self.name}/{claim.item.key.name}/{claim.processing.record_id}"
+        return f"{self.folder(claim.item.key)}/{claim.processing.record_id}"
 
     def _listing_uri(self, claim: Claim) -> str:
         return f"{self._output(claim)}/{LISTING_FILE}"
-
-    def _directory(self, claim: Claim) -> Directory:
-        """The files to shred, as they are now. Raises Refused if they are not those that were discovered."""
-        from manifest_platform.shred.snowplow import Directory
-
-        key, landed = claim.item.key, claim.item.landed
-        run = read_run(key.id, self._completeness)
-        if landed and run.checksum != landed.checksum:
-            raise Refused(
-                f"{key.id} was rewritten after its discovery ({landed.files} files, {landed.bytes:,} bytes then;"
-                f" {len(run.files)} files, {run.bytes:,} bytes now): put the first content back and resolve it, or skip it"
-            )
-        files = tuple((file.uri, file.size) for file in run.files)
-        return Directory(key.id, files, self._output(claim), claim.processing.record_id)
 
     def _fail(self, claim: Claim, failure: Failure) -> ItemFailed:
         self.manifest.fail(claim, failure)
@@ -325,11 +316,10 @@ class Pipeline:
 
         The fence is raised to this lease's token first, so that the answer is final. Raises Unavailable.
         """
-        state = self.manifest.state(lease.application)
-        feed = state.feed(FEED)
+        state, step = self.manifest.state(lease.application), self.manifest.step(lease.feed, lease.application.key)
         self._raise_fence(lease, state.epoch)
         key = abandoned.item.key
-        entry = self.warehouse.ledger_entry(FEED, key.id, feed.serving_epoch)
+        entry = self.warehouse.ledger_entry(key.feed, key.id, state.seen_by(step, key.feed).serving_epoch)
         if entry is None:
             self.manifest.abandon(lease, abandoned)
             log.warning("%s was left unfinished and is not in the ledger", key.name)
@@ -343,12 +333,12 @@ class Pipeline:
         from manifest_platform.warehouse.errors import Fenced
 
         try:
-            self.warehouse.raise_fence(FEED, lease.token, epoch)
+            self.warehouse.raise_fence(lease.feed, lease.token, epoch)
         except Fenced as fenced:
             if fenced.epoch > epoch:
                 raise
             lease.raise_token(fenced.token)
-            self.warehouse.raise_fence(FEED, lease.token, epoch)
+            self.warehouse.raise_fence(lease.feed, lease.token, epoch)
 
     def load(self, lease: Lease, ready: Ready) -> Loaded | ItemFailed:
         """Loads the item that is next: claim, apply, complete.
@@ -370,11 +360,11 @@ class Pipeline:
         if listing is None:
             return self._fail(claim, Failure("permanent", str(gone), type(gone).__name__))
         state, key, landed = ready.state, ready.item.key, ready.item.landed
-        feed = state.feed(FEED)
+        feed = state.seen_by(claim.step, key.feed)
         try:
             load = Load(
                 item=key.id,
-                feed=FEED,
+                feed=key.feed,
                 position=key.position,
                 epoch=state.epoch,
                 serving_epoch=feed.serving_epoch,
@@ -383,6 +373,7 @@ class Pipeline:
                 checksum=landed.checksum if landed else "",
                 listing=listing,
                 late=ready.item.is_late_for(lease.application, feed.serving_epoch),
+                full=self._full(claim),
             )
             with lease.cancelling(self.warehouse.interrupt):
                 applied = self._apply(lease, load)
@@ -399,6 +390,16 @@ class Pipeline:
         seconds, used = time.monotonic() - started, self.manifest.store.requests - requests
         already = isinstance(applied, AlreadyApplied)
         return _loaded(ready.item, applied.entry, listing.bytes, seconds, used, already, listing.tables)
+
+    def _full(self, claim: Claim) -> Full | None:
+        """What a snapshot is to the warehouse; None for a directory that is none."""
+        from manifest_platform.warehouse.apply import Full
+
+        landed = claim.item.landed
+        if claim.step.order != "full" or landed is None or landed.stop is None:
+            return None  # a snapshot without a stop time is refused before it can be claimed
+        boundary = f"{landed.stop}#{BEYOND_IDS}"
+        return Full(boundary, covers=claim.step.covers, feeds=self.feeds, keeps=self.source.keeps)
 
     def _apply(self, lease: Lease, load: Load) -> Applied | AlreadyApplied:
         """Applies under the lease's token, or above it where the sink outlived the manifest's backup."""
@@ -418,18 +419,18 @@ class Pipeline:
         return record.data["bytes"] if record else 0
 
     def recent_tables(self, records: int) -> list[Table]:
-        """The tables of the newest items that were shredded, by name: of those that the newest records tell of.
+        """The tables of the newest items that were shredded, by name: of those that the newest records of each feed tell of.
 
         An item whose listing is gone is passed over.
         """
         tables: dict[str, Table] = {}
-        for record in self.manifest.newest(FEED, records):
+        for record in (record for feed in self.feeds for record in self.manifest.newest(feed, records)):
             listing = record.data.get("listing")
             named = set(record.data.get("tables", ())) if record.application.name == SHRED else set()
             if listing and named - tables.keys():
                 with contextlib.suppress(OutputGone):
                     tables = {table.name: table for table in _read_listing(listing).tables} | tables
-        return [tables[name] for name in sorted(tables)]
+        return [tables[name] for name in sorted(tables) if tables[name].mode != "delete"]
 
     def listing(self, item: Item) -> Listing:
         """What the completed shredding of an item wrote. Raises Refused if it is not shredded, OutputGone, Unavailable."""
@@ -437,6 +438,11 @@ class Pipeline:
         if record is None:
             raise Refused(f"{item.key.name} is not shredded yet")
         return _read_listing(record.data["listing"])
+
+
+def folder_name(key: ItemKey) -> str:
+    """What the folder is called below which the attempts at an item write: one level, whatever the item's name has."""
+    return key.name.replace("/", ".", 1)
 
 
 def _read_listing(uri: str) -> Listing:
@@ -450,17 +456,8 @@ def _read_listing(uri: str) -> Listing:
         raise Unavailable(f"the listing {uri} cannot be read now: {error}") from error
 
 
-def _is_before(name: str, start: datetime | None) -> bool:
-    parsed = parse_run_name(name)
-    return start is not None and parsed is not None and parsed.time < start
-
-
-def _landed(run: RunDirectory) -> Landed:
-    return Landed(ItemKey(FEED, run.sort, run.uri), len(run.files), run.bytes, run.checksum)
-
-
 def _shredded_payload(claim: Claim, listing: Listing, uri: str) -> Payload:
-    tables = sorted({table.name for table in listing.tables} - {BAD_TABLE})
+    tables = sorted({table.name for table in listing.tables if table.mode != "delete"} - {BAD_TABLE})
     data = {
         "listing": uri,
         "lines": listing.lines,
@@ -488,4 +485,4 @@ def _loaded(
     tables: tuple[Table, ...] = (),
 ) -> Loaded:
     lag = max(0.0, (entry.applied_at - item.records[0].timestamp).total_seconds())
-    return Loaded(item.key, entry.rows, bytes_loaded, seconds, lag, requests, entry.late, already, tables)
+    return Loaded(item.key, entry.rows, bytes_loaded, seconds, lag, requests, entry.late, already, tables, entry.epoch)

@@ -53,7 +53,8 @@ from manifest_platform.manifest.lease import write_lease
 from manifest_platform.manifest.payloads import InvalidPayload, InvalidSchema
 from manifest_platform.manifest.store import StoreRejected
 from manifest_platform.manifest.transitions import expire, is_waiting, pending_key
-from manifest_platform.pipeline.pipeline import FEED, LOAD, SHRED, Pipeline
+from manifest_platform.pipeline.pipeline import Pipeline
+from manifest_platform.pipeline.source import LOAD, SHRED
 
 log = logging.getLogger(__name__)
 
@@ -160,7 +161,8 @@ def run(
     Exit code 0 completes, with the JSON that it wrote to the file $MANIFEST_PLATFORM_OUTPUT; any other fails. Raises Refused
     for an item that is not next, LeaseBusy, and LeaseLost: the program was ended, and the lease's holder settles the claim.
     """
-    with pipeline.manifest.acquire(FEED, _own_step(pipeline, application), pipeline.holder, duration) as lease:
+    feed = own_feed(pipeline, application)
+    with pipeline.manifest.acquire(feed, application, pipeline.holder, duration) as lease:
         chosen = _choose(pipeline, lease, wanted)
         if not isinstance(chosen, Ready):
             return chosen
@@ -189,7 +191,7 @@ def claim(pipeline: Pipeline, application: str, wanted: ItemKey | None, duration
 
     Raises Refused for an item that is not next, LeaseBusy.
     """
-    lease = pipeline.manifest.acquire(FEED, _own_step(pipeline, application), pipeline.holder, duration)
+    lease = pipeline.manifest.acquire(own_feed(pipeline, application), application, pipeline.holder, duration)
     try:
         chosen = _choose(pipeline, lease, wanted)
         if not isinstance(chosen, Ready):
@@ -232,18 +234,17 @@ def payload_of(text: str) -> Payload:
     return Payload(OUTPUT, data)
 
 
-def _own_step(pipeline: Pipeline, application: str) -> str:
-    """The name of a step that programs may work for. Raises Refused."""
+def own_feed(pipeline: Pipeline, application: str) -> str:
+    """The feed of a step that programs may work for. Raises Refused for a step that is none."""
     if application in (SHRED, LOAD):
         raise Refused(f"{application} is the platform's own step: `manifest-platform drain` does its work")
-    declared = [step.application.key for step in pipeline.manifest.steps(FEED)]
+    declared = {step.name: step.feed or pipeline.source.main for step in pipeline.dataset.steps}
     if application not in declared:
-        own = ", ".join(name for name in declared if name not in (SHRED, LOAD)) or "none yet"
         raise Refused(
-            f"dataset {pipeline.name} declares no step {application!r} (its own: {own}); declare it in the configuration, under"
-            f" datasets.{pipeline.name}.steps"
+            f"dataset {pipeline.name} declares no step {application!r} (its own: {', '.join(declared) or 'none yet'});"
+            f" declare it in the configuration, under datasets.{pipeline.name}.steps"
         )
-    return application
+    return declared[application]
 
 
 def _choose(pipeline: Pipeline, lease: Lease, wanted: ItemKey | None) -> Ready | Blocked | Idle:
@@ -254,7 +255,7 @@ def _choose(pipeline: Pipeline, lease: Lease, wanted: ItemKey | None) -> Ready |
         if wanted and not unsettled and not _step(pipeline, lease).ordered:
             verdict: Ready | Blocked | Abandoned | Idle = _chosen(pipeline, lease, manifest.item(wanted))
         else:
-            verdict = unsettled or manifest.next(FEED, lease.application.key, holding=True)
+            verdict = unsettled or manifest.next(lease.feed, lease.application.key, holding=True)
         unsettled = None
         if isinstance(verdict, Abandoned):
             manifest.abandon(lease, verdict)
@@ -271,7 +272,7 @@ def _step(pipeline: Pipeline, lease: Lease) -> Step:
 def _chosen(pipeline: Pipeline, lease: Lease, item: Item) -> Ready | Blocked | Abandoned:
     """What may be done with an item of an unordered step. Raises Refused where it is done or skipped."""
     step = _step(pipeline, lease)
-    judged = judge(item, step, StepState().feed(FEED))
+    judged = judge(item, step, StepState().feed(item.key.feed))
     if judged.standing is Standing.READY:
         _check_waits(pipeline.manifest, item, step)
         return Ready(item, StepState())
@@ -340,7 +341,7 @@ def _signal_name(number: int) -> str:
 
 def _held(pipeline: Pipeline, key: ItemKey, application: str, record_id: str) -> Claim:
     """A claim by its record's id. Raises ClaimLost where it is none, or is ended."""
-    step = pipeline.manifest.step(key.feed, _own_step(pipeline, application))
+    step = pipeline.manifest.step(own_feed(pipeline, application), application)
     item = pipeline.manifest.item(key)
     for record in item.records:
         if record.record_id == record_id and record.state is State.PROCESSING and record.application.key == application:

@@ -162,7 +162,7 @@ def test_an_item_that_was_appended_late_after_the_backup(tmp_path: Path, spark: 
     assert shop.seen.ledger == [(run_name(1), False), (run_name(0), True)]
     put_back(shop, backup)
     assert found(shop) == [(Kind.UNRECORDED, run_name(0))]
-    with shop.open() as pipeline, pipeline.lease(LOAD):
+    with shop.open() as pipeline, pipeline.lease(FEED, LOAD):
         assert found(shop) == [], "whoever holds the lease may be about to record it"
     done, left = repaired(shop)
     assert (len(done), left) == (1, [])
@@ -180,7 +180,7 @@ def test_an_item_that_was_appended_late_after_the_backup(tmp_path: Path, spark: 
 
 
 def fail_next(shop: Shop) -> None:
-    with shop.open() as pipeline, pipeline.lease(LOAD) as lease:
+    with shop.open() as pipeline, pipeline.lease(FEED, LOAD) as lease:
         verdict = pipeline.manifest.next(FEED, LOAD, holding=True)
         assert isinstance(verdict, Ready)
         [claim] = pipeline.manifest.claim(lease, [verdict.item], verdict.state)
@@ -347,7 +347,7 @@ def test_a_dead_claim_is_settled_as_a_drain_does(shop: Shop, point: str, monkeyp
 def test_a_shredder_that_died_is_found_and_its_item_shredded_again(shop: Shop, spark: Any) -> None:
     with shop.open() as pipeline:
         [key] = shop.land(pipeline, RUNS)
-        with pipeline.lease(SHRED) as lease:
+        with pipeline.lease(FEED, SHRED) as lease:
             pipeline.manifest.claim(lease, [pipeline.manifest.item(key)])
         assert found(shop) == [(Kind.DEAD_CLAIM, run_name(RUNS))]
         assert repaired(shop)[1] == []
@@ -373,7 +373,7 @@ def test_objects_that_nothing_names_are_found_and_removed_after_the_grace_time(s
     stranger = attempt(shop, "run=2019-01-01-00-00-00", "stranger", day)
     with shop.open() as pipeline:
         [key] = shop.land(pipeline, RUNS)
-        with pipeline.lease(SHRED) as lease:
+        with pipeline.lease(FEED, SHRED) as lease:
             [claim] = pipeline.manifest.claim(lease, [pipeline.manifest.item(key)])
             working = attempt(shop, run_name(RUNS), claim.processing.record_id, day)
             own = attempt(shop, run_name(2), "sessions-1", day)

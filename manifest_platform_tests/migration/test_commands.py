@@ -185,7 +185,7 @@ def test_runs_of_another_folder_are_named_by_an_option(table: Tables, call: Call
 def test_a_feed_that_was_worked_on_refuses(table: Tables, call: Call, where: list[str], file: Path) -> None:
     name = table([snowflake_row(1, "NEW")], "RunId")
     call("import-snowflake", name, *where)
-    with Pipeline(config.load(file), "shop") as pipeline, pipeline.lease(SHRED) as lease:
+    with Pipeline(config.load(file), "shop") as pipeline, pipeline.lease(FEED, SHRED) as lease:
         pipeline.manifest.claim(lease, pipeline.manifest.waiting(FEED, SHRED, 1)[0])
     code, failed, err = call("import-snowflake", name, *where)
     assert (code, failed["error"]["type"]) == (1, "WorkedOn")

@@ -52,7 +52,7 @@ def test_a_spark_job_is_cancelled(tmp_path: Path, spark: Any, monkeypatch: pytes
     started = time.monotonic()
     with shop.open() as pipeline:
         [key] = shop.land(pipeline, 0)
-        with pytest.raises(ClaimLost), pipeline.lease(SHRED) as lease:
+        with pytest.raises(ClaimLost), pipeline.lease(FEED, SHRED) as lease:
             pipeline.shred(lease, lambda: spark, [pipeline.manifest.item(key)])
         assert history(pipeline, 0) == ["New", "shred Processing"]  # the lease's new holder settles it
     rival.join()
@@ -78,7 +78,7 @@ def test_a_load_is_cancelled(tmp_path: Path, spark: Any, monkeypatch: pytest.Mon
         started = time.monotonic()
         verdict = pipeline.manifest.next(FEED, LOAD)
         assert isinstance(verdict, Ready)
-        with pytest.raises(ClaimLost, match="was lost, so the work was cancelled"), pipeline.lease(LOAD) as lease:
+        with pytest.raises(ClaimLost, match="was lost, so the work was cancelled"), pipeline.lease(FEED, LOAD) as lease:
             pipeline.load(lease, verdict)
         rival.join()
         assert time.monotonic() - started < FAR_TOO_LONG / 2

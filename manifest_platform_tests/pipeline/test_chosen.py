@@ -9,6 +9,7 @@ import pytest
 
 from manifest_platform.manifest import LeaseBusy, Refused
 from manifest_platform.pipeline import (
+    FEED,
     LOAD,
     SHRED,
     Loaded,
@@ -122,7 +123,7 @@ def test_a_run_that_was_set_aside_is_refused(tmp_path: Path, spark: Any) -> None
 
 
 def test_loading_is_refused_while_another_holds_the_lease(shop: Shop) -> None:
-    with shop.open() as holder, shop.open() as pipeline, holder.lease(LOAD), pytest.raises(LeaseBusy):
+    with shop.open() as holder, shop.open() as pipeline, holder.lease(FEED, LOAD), pytest.raises(LeaseBusy):
         list(load_chosen(pipeline, keys(pipeline, 0)))
 
 
@@ -159,7 +160,7 @@ def test_a_failed_item_is_not_shredded_nor_what_is_chosen_with_it(tmp_path: Path
         with pytest.raises(Refused, match=f"{run_name(1)} cannot be shredded: .*manifest-platform resolve {run_name(1)}$"):
             list(shred_chosen(pipeline, no_spark, keys(pipeline, 0, 1)))
         assert history(pipeline, 0) == ["New"]
-        with shop.open() as holder, holder.lease(SHRED), pytest.raises(LeaseBusy):
+        with shop.open() as holder, holder.lease(FEED, SHRED), pytest.raises(LeaseBusy):
             list(shred_chosen(pipeline, no_spark, keys(pipeline, 0)))
 
 

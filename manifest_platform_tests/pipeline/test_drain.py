@@ -241,7 +241,7 @@ def test_incompatible_schema_fails_the_item_before_any_data_moves(shop: Shop, sp
     with shop.open() as pipeline:
         shop.land(pipeline, 0)
         drained(pipeline, spark)
-        table = pipeline.warehouse._table("events")
+        table = pipeline.warehouse._tables.qualified("events")
         pipeline.warehouse._dialect.execute(f"ALTER TABLE {table} ALTER COLUMN br_colordepth SET DATA TYPE DATE USING NULL")
     before = shop.seen
     with shop.open() as pipeline:
@@ -282,13 +282,13 @@ def test_a_listing_that_is_gone_fails_the_load(shop: Shop, spark: Any) -> None:
 def test_busy_while_another_holds_the_lease(shop: Shop, spark: Any) -> None:
     shop.shredded(spark, 1)
     with shop.open() as holder, shop.open() as pipeline:
-        with holder.lease(LOAD):
+        with holder.lease(FEED, LOAD):
             events, report = drained(pipeline)
             assert (events, report.stop) == ([], Stop.BUSY)
             assert "load on feed enriched is held by" in report.reason
         assert drained(pipeline)[1].loaded == 1
         shop.land(pipeline, 1)
-        with holder.lease(SHRED):
+        with holder.lease(FEED, SHRED):
             assert drained(pipeline)[1].stop is Stop.BUSY
 
 

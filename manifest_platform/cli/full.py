@@ -1,0 +1,92 @@
+"""The commands about full loads: begin one with a snapshot, look at it, give it up."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+import typer
+
+from manifest_platform import spark
+from manifest_platform.cli.app import Command, Exit, Reason, app, as_json, open_pipeline, operator, options
+from manifest_platform.cli.commands import ending_well
+from manifest_platform.cli.output import event_document, print_json, print_lines, print_table, progress, say
+from manifest_platform.cli.standing import as_typed
+from manifest_platform.manifest.dataset import FULL_LOAD
+from manifest_platform.pipeline.full import LATEST, Begun, FullStatus, begin, cancel, full_status
+
+full = typer.Typer(help="Loads a snapshot in full, and what came after it anew.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(full, name="full")
+
+
+@full.command("begin", cls=Command)
+def begin_(
+    context: typer.Context,
+    item: Annotated[str, typer.Argument(metavar="ITEM", help=f"A snapshot's name or URI, or `{LATEST}`.")],
+    reason: Reason = "no reason given",
+) -> int:
+    """Begins a full load: a new epoch, with a snapshot.
+
+    The snapshot is shredded if it is not yet. From then on nothing else of the dataset is loaded until a drain has loaded it;
+    after that, the changes behind its stop time are loaded anew. Logs stay as they are.
+    """
+    with open_pipeline(context, author=operator()) as pipeline, ending_well("nothing was begun"):
+        conf = pipeline.config.spark.conf
+        for event in begin(pipeline, lambda: spark.session(conf), item, reason):
+            if not isinstance(event, Begun):
+                if as_json(context):
+                    print_json(event_document(event))
+                else:
+                    say(progress(event))
+                continue
+            drain = as_typed(pipeline, "manifest-platform drain", options(context))
+            if as_json(context):
+                print_json({"event": "begun", "item": event.key, "epoch": event.epoch, "boundary": event.boundary})
+                continue
+            say(f"{event.key.name}: begun, epoch {event.epoch}. Changes after {event.boundary} are loaded anew behind it.")
+            say(f"next: {drain}")
+    return Exit.DONE
+
+
+@full.command("status", cls=Command)
+def status_(context: typer.Context) -> int:
+    """Shows the epoch, the snapshot that is being loaded or was loaded last, and whether one is needed. Exit 3 if so."""
+    with open_pipeline(context) as pipeline:
+        found = full_status(pipeline)
+        begin_command = as_typed(pipeline, f"manifest-platform full begin {LATEST}", options(context))
+        drain = as_typed(pipeline, "manifest-platform drain", options(context))
+    if as_json(context):
+        print_json({**dataclasses.asdict(found), "command": begin_command if found.needed else ""})
+    else:
+        _print_status(found, begin_command, drain)
+    return Exit.BLOCKED if found.needed else Exit.DONE
+
+
+def _print_status(found: FullStatus, begin_command: str, drain: str) -> None:
+    loading = found.mode == FULL_LOAD
+    heading = f"loading {found.loading} in full" if loading else "needs a full load" if found.needed else "goes on by changes"
+    say(f"dataset {found.dataset}: {heading}")
+    print_lines(
+        {
+            "epoch": str(found.epoch),
+            "boundary": found.boundary or "none: no snapshot was loaded yet",
+            "watermarks": ", ".join(f"{feed} {mark or 'none'}" for feed, mark in found.watermarks.items()),
+            "reason": found.needed,
+            "command": drain if loading else begin_command if found.needed else "",
+        }
+    )
+    if found.snapshots:
+        rows = [(one.item, one.stop, "yes" if one.shredded else "no", one.standing) for one in found.snapshots]
+        print_table(("snapshot", "taken at", "shredded", "load"), rows)
+
+
+@full.command("cancel", cls=Command)
+def cancel_(context: typer.Context, reason: Reason = "no reason given") -> int:
+    """Gives up the full load that was begun, before it is in the warehouse: what was loaded before counts on."""
+    with open_pipeline(context, author=operator()) as pipeline:
+        record = cancel(pipeline, reason)
+    if as_json(context):
+        print_json({"record": record.to_dict()})
+    else:
+        say(f"{record.item.rsplit('/', 1)[-1]}: given up by {record.author}; the next drain goes on by changes")
+    return Exit.DONE

@@ -1,0 +1,176 @@
+"""Full loads: begun, looked at, cancelled. What is loaded then, and in which order, is the drain's matter.
+
+A full load begins a new epoch with a snapshot of the source. Everything that the snapshot covers is loaded anew from its stop
+time on, by one write of the manifest, however many windows that are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from manifest_platform import failpoints
+from manifest_platform.manifest import Abandoned, Application, Blocked, ItemKey, Record, Refused, Standing
+from manifest_platform.manifest.dataset import FULL_LOAD, judge
+from manifest_platform.pipeline.chosen import shred_chosen
+from manifest_platform.pipeline.events import Event, ItemFailed
+from manifest_platform.pipeline.pipeline import Pipeline
+from manifest_platform.pipeline.source import LOAD, SHRED
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LATEST = "latest"
+KEPT = timedelta(days=10)
+"""How long a vault keeps its windows of changes."""
+SNAPSHOTS_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A snapshot that has landed. `stop`: when it was taken. `standing`: how it stands with loading."""
+
+    item: str
+    stop: str
+    shredded: bool
+    standing: str
+
+
+@dataclass(frozen=True)
+class FullStatus:
+    """How a dataset stands with full loads.
+
+    `mode`, `epoch`, `boundary`: the manifest's. `loading`: the snapshot that is to be loaded now. `needed`: why a full load
+    must be begun, empty where none need be. `snapshots`: the newest that have landed, newest first.
+    """
+
+    dataset: str
+    mode: str
+    epoch: int
+    boundary: str | None
+    loading: str | None
+    needed: str
+    watermarks: dict[str, str]
+    snapshots: tuple[Snapshot, ...]
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A full load was begun: with which snapshot, in which epoch."""
+
+    key: ItemKey
+    epoch: int
+    boundary: str
+
+
+def full_feed(pipeline: Pipeline) -> str:
+    """The feed of a dataset's snapshots. Raises Refused for a dataset without."""
+    for feed in pipeline.feeds:
+        if pipeline.manifest.step(feed, LOAD).order == "full":
+            return feed
+    raise Refused(f"dataset {pipeline.name} has no snapshots: there is nothing to load in full")
+
+
+def chosen_snapshot(pipeline: Pipeline, item: str) -> ItemKey:
+    """The key of the snapshot meant, by its name, its URI, or as the `latest` one. Raises Refused where there is none."""
+    feed = full_feed(pipeline)
+    if item != LATEST:
+        key = pipeline.key(item)
+        if key.feed != feed:
+            raise Refused(f"{key.name} is no snapshot: a full load is begun with one of feed {feed}")
+        return key
+    for found in pipeline.manifest.items(feed, reverse=True):
+        if not found.skipped_for(Application(LOAD)):
+            return found.key
+    raise Refused(
+        f"dataset {pipeline.name} has no snapshot in hand: capture one first ({pipeline.command('manifest-platform capture')})"
+    )
+
+
+def begin(pipeline: Pipeline, spark: Callable[[], SparkSession], item: str, reason: str) -> Iterator[Event | Begun]:
+    """Begins a full load, after shredding the snapshot if that is still to be done. Yields what happens, last what was begun.
+
+    Raises Refused while another is in progress, where there is no snapshot, and for one that cannot be shredded.
+    """
+    key = chosen_snapshot(pipeline, item)
+    state = pipeline.manifest.state(Application(LOAD))
+    if state.mode == FULL_LOAD and state.full:
+        raise Refused(
+            f"a full load with {ItemKey.at(key.feed, state.full).name} is in progress: drain, or cancel it first"
+            f" ({pipeline.command('manifest-platform full cancel')})"
+        )
+    if not pipeline.manifest.item(key).processed_by(Application(SHRED)):
+        for event in shred_chosen(pipeline, spark, [key]):
+            yield event
+            if isinstance(event, ItemFailed):
+                raise Refused(
+                    f"{key.name} cannot be shredded, so no full load was begun: {event.failure.message}. Mend that, then:"
+                    f" {pipeline.command(f'manifest-platform resolve {key.name}')}"
+                )
+    record = pipeline.manifest.begin_full_load(key, LOAD, reason)
+    failpoints.reach("full.begun")
+    landed = pipeline.manifest.item(key).landed
+    yield Begun(key, record.epoch or 0, landed.stop or "" if landed else "")
+
+
+def cancel(pipeline: Pipeline, reason: str) -> Record:
+    """Ends the full load in progress before it is in the warehouse: what was loaded before counts on.
+
+    Raises Refused where none is in progress, and where the warehouse has the snapshot already; LeaseBusy while a worker loads
+    it; Unavailable where the warehouse cannot be asked.
+    """
+    feed = full_feed(pipeline)
+    if pipeline.manifest.state(Application(LOAD)).mode != FULL_LOAD:
+        raise Refused(f"dataset {pipeline.name} is loading nothing in full: there is nothing to cancel")
+    with pipeline.lease(feed, LOAD) as lease:
+        verdict = pipeline.manifest.unsettled(lease) or pipeline.manifest.next(feed, LOAD, holding=True)
+        if isinstance(verdict, Abandoned) and (settled := pipeline.settle(lease, verdict)):
+            raise Refused(f"{settled.key.name} is in the warehouse already: the full load is done, and cannot be cancelled")
+        return pipeline.manifest.cancel_full_load(lease, reason)
+
+
+def full_status(pipeline: Pipeline, now: datetime | None = None) -> FullStatus:
+    """How a dataset stands with full loads. Raises Refused for a dataset without snapshots."""
+    feed = full_feed(pipeline)
+    step, state = pipeline.manifest.step(feed, LOAD), pipeline.manifest.state(Application(LOAD))
+    seen = state.seen_by(step, feed)
+    snapshots = tuple(
+        Snapshot(
+            one.key.name,
+            (one.landed.stop if one.landed else None) or one.key.sort,
+            one.processed_by(Application(SHRED)) is not None,
+            str(judge(one, step, seen).standing),
+        )
+        for one in islice(pipeline.manifest.items(feed, reverse=True), SNAPSHOTS_SHOWN)
+    )
+    return FullStatus(
+        pipeline.name,
+        state.mode,
+        state.epoch,
+        state.boundary,
+        ItemKey.at(feed, state.full).name if state.full else None,
+        why_needed(pipeline, now or datetime.now(UTC)),
+        {name: state.feed(name).watermark.partition("#")[0] for name in pipeline.feeds if name != feed},
+        snapshots,
+    )
+
+
+def why_needed(pipeline: Pipeline, now: datetime) -> str:
+    """Why only a full load helps a dataset on; empty where none is needed, and where one is in progress."""
+    step = pipeline.manifest.step(full_feed(pipeline), LOAD)
+    state = pipeline.manifest.state(Application(LOAD))
+    if state.mode == FULL_LOAD:
+        return ""
+    for feed in step.covers:
+        standing = state.feed(feed)
+        if pipeline.manifest.step(feed, LOAD).needs_full and not standing.boundary:
+            return f"no snapshot was loaded yet that the windows of {feed} could follow"
+        verdict = pipeline.manifest.next(feed, LOAD)
+        if isinstance(verdict, Blocked) and verdict.standing is Standing.GAP:
+            missing = pipeline.source.time(standing.stop or "")
+            if missing and now - missing > KEPT:
+                return f"the window that starts at {standing.stop} is missing; the source keeps windows for {KEPT.days} days"
+    return ""
