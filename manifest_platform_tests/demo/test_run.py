@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from manifest_platform.demo import run
+from manifest_platform.demo import run, shop, stage
 from manifest_platform.demo.dynamodb import DynamoDbLocal, dynamodb_local
 from manifest_platform.manifest import StoreUnavailable
 from manifest_platform.manifest.dynamodb_table import create_table
@@ -17,15 +17,15 @@ from manifest_platform_tests.servers.dynamodb import dynamodb, dynamodb_server
 
 __all__ = ["dynamodb", "dynamodb_server"]
 
-LANDED = [run.run_name(number) for number in range(run.RUNS)]
-IN_TIME = [name for name in LANDED if name != run.run_name(run.LATE)]
+LANDED = [shop.run_name(number) for number in range(shop.RUNS)]
+IN_TIME = [name for name in LANDED if name != shop.run_name(shop.LATE)]
 
 
 @pytest.fixture(autouse=True)
 def keep_environment(monkeypatch, tmp_path):
-    for name in (run.HOME_VARIABLE, run.config.VARIABLE):
+    for name in (stage.HOME_VARIABLE, run.config.VARIABLE):
         monkeypatch.setenv(name, os.environ.get(name, ""))
-    monkeypatch.setenv(run.HOME_VARIABLE, str(tmp_path / "demo"))
+    monkeypatch.setenv(stage.HOME_VARIABLE, str(tmp_path / "demo"))
 
 
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -57,11 +57,11 @@ def test_the_demo_tells_its_story_on_every_store_alike_and_leaves_nothing_after_
         done = tell()
         assert done.returncode == 0, done.stdout + done.stderr
         check_story(done.stdout)
-        assert ledger(home) == [*((name, False) for name in IN_TIME), (run.run_name(run.LATE), True)]
+        assert ledger(home) == [*((name, False) for name in IN_TIME), (shop.run_name(shop.LATE), True)]
         check_tables(home)
         store_made = f"$ manifest-platform store create\nDynamoDB table {run.TABLE} in " in done.stdout
         found.append((store_made, warehouse(home), histories(home)))
-        assert f"{run.STRAY} in {home}/landing/enriched: no run's name" in done.stderr
+        assert f"{shop.STRAY} in {home}/landing/enriched: not a run name" in done.stderr
         advice = done.stdout.split("Next, try")[1]
         commands = (
             ("make demo", "manifest.store:") if store_made else ("make ui", "manifest-platform sql", "manifest-platform status")
@@ -88,7 +88,7 @@ def warehouse(home: Path) -> dict[str, list[tuple]]:
     """All rows of all tables, but for what differs from run to run: times (files' own, in the checksum) and ids."""
     differing = {
         "manifest_platform.ledger": "EXCLUDE (applied_at, record_id, checksum)",
-        f"{run.DATASET}.events": "EXCLUDE (load_tstamp)",
+        f"{shop.DATASET}.events": "EXCLUDE (load_tstamp)",
     }
     with duckdb.connect(home / "warehouse.duckdb", read_only=True) as connection:
         tables = connection.execute("SELECT schema_name || '.' || table_name FROM duckdb_tables() ORDER BY ALL").fetchall()
@@ -105,7 +105,9 @@ OF_ONE_RUN = ("applied_at", "bytes", "checksum", "listing")
 def histories(home: Path) -> list[str]:
     """Every record of every item, but for ids and times; a record that is pointed at is told by its place."""
     own = home / run.config.DEFAULT_FILE
-    with Pipeline(run.config.load(own if own.exists() else run.REPOSITORY / run.config.DEFAULT_FILE), run.DATASET) as pipeline:
+    with Pipeline(
+        run.config.load(own if own.exists() else stage.REPOSITORY / run.config.DEFAULT_FILE), shop.DATASET
+    ) as pipeline:
         items = list(pipeline.manifest.items(FEED))
     told = []
     for item in items:
@@ -120,7 +122,7 @@ def histories(home: Path) -> list[str]:
 
 def check_story(told: str) -> None:
     """Nothing behind the bad run is loaded before the printed command was typed; everything is, after it."""
-    bad = run.run_name(run.BROKEN)
+    bad = shop.run_name(shop.BROKEN)
     resolve = f"$ manifest-platform resolve {bad}\n"
     before, after = told.split(resolve)
     assert f"next: manifest-platform resolve {bad}\n" in before
@@ -129,7 +131,7 @@ def check_story(told: str) -> None:
     assert f"load  BLOCKED by {bad}" in before
     assert re.findall(r"│ (run=\S+) +│", before) == first
     then = re.findall(r"✓ (run=\S+).*?(late)?$", after, re.MULTILINE)
-    assert then == [*((name, "") for name in IN_TIME[IN_TIME.index(bad) :]), (run.run_name(run.LATE), "late")]
+    assert then == [*((name, "") for name in IN_TIME[IN_TIME.index(bad) :]), (shop.run_name(shop.LATE), "late")]
     assert "0 shredded, 0 loaded (0 rows), 0 failed" in after
     [loaded] = re.findall(r"acme\.events +([\d,]+) rows", after)
     check_merging(after.partition("$ manifest-platform merge run\n")[2], loaded.replace(",", ""))
@@ -137,7 +139,7 @@ def check_story(told: str) -> None:
 
 def check_merging(told: str, loaded: str) -> None:
     """Every table has one merged file of the day, which stands for those of all runs; readers get what the warehouse has."""
-    assert len(re.findall(r"^· commit \d+  registered  ", told, re.MULTILINE)) == run.RUNS
+    assert len(re.findall(r"^· commit \d+  registered  ", told, re.MULTILINE)) == shop.RUNS
     assert len(re.findall(r"^✓ \w+ 2024-05-14  merged  1 range  ", told, re.MULTILINE)) == 7
     assert len(re.findall(r"^✓ \w+ 2024-05-14  published as version 10\d+$", told, re.MULTILINE)) == 7
     assert "7 of 7 tables at rest" in told
@@ -154,8 +156,8 @@ def check_tables(home: Path) -> None:
         [(distinct,)] = connection.execute("SELECT count(DISTINCT event_id) FROM acme.events").fetchall()
     assert len([name for name in count if name.startswith("com_acme_")]) == 6
     assert count["events"] == distinct
-    assert count["events"] + count["bad"] == run.RUNS * (run.EVENTS + run.BAD_LINES)
-    assert 0 < count["bad"] <= run.RUNS * run.BAD_LINES
+    assert count["events"] + count["bad"] == shop.RUNS * (shop.EVENTS + shop.BAD_LINES)
+    assert 0 < count["bad"] <= shop.RUNS * shop.BAD_LINES
     assert all(count.values())
 
 
@@ -173,12 +175,12 @@ def test_a_manifest_that_a_command_made_before_the_demo_does_not_stand_in_its_wa
     home = tmp_path / "demo"
     home.mkdir()
     (home / "manifest.db").touch()
-    run.clean(home)
+    stage.clean(home)
     assert not home.exists()
 
 
 def test_a_configuration_that_is_not_the_demos_is_left_alone(tmp_path, monkeypatch, capsys):
-    text = (run.REPOSITORY / run.config.DEFAULT_FILE).read_text()
+    text = (stage.REPOSITORY / run.config.DEFAULT_FILE).read_text()
     monkeypatch.setattr(run, "REPOSITORY", tmp_path)
     theirs = text.replace("${MANIFEST_PLATFORM_DEMO:-.demo}/warehouse.duckdb", "theirs.duckdb")
     (tmp_path / run.config.DEFAULT_FILE).write_text(theirs)
