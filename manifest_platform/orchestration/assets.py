@@ -1,4 +1,4 @@
-"""The assets of a dataset: enriched_runs → shredded → warehouse, and every table that was loaded.
+"""The assets of a dataset: what landed → shredded → warehouse, for each of its feeds, and every table that was loaded.
 
 Dagster orders dynamic partitions by insertion and checks neither order nor holes. So what a run was asked for is a set of
 partitions, nothing more: the manifest orders it, refuses what does not fit, and makes a no-op of what is done.
@@ -6,17 +6,18 @@ partitions, nothing more: the manifest orders it, refuses what does not fit, and
 
 import logging
 from collections.abc import Iterator
-from typing import Any
 
 import dagster as dg
 
-from manifest_platform.config import Config
+from manifest_platform.config import Config, DatasetConfig
 from manifest_platform.landing.errors import LandingError
 from manifest_platform.manifest import ItemKey, Refused, StoreError
 from manifest_platform.orchestration import metadata
+from manifest_platform.orchestration.capture import NO_VALUE, build_windows
+from manifest_platform.orchestration.keys import SHREDDED, WAREHOUSE, asset_key, is_captured, item_partitions
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.pipeline import (
-    FEED,
+    SOURCES,
     Event,
     ItemFailed,
     Loaded,
@@ -31,69 +32,75 @@ from manifest_platform.warehouse.errors import WarehouseError
 log = logging.getLogger(__name__)
 
 RECENT_RECORDS = 1000
-DATASET_TAG = "manifest_platform/dataset"
-
-NO_VALUE: Any = dg.Nothing  # the assets write by themselves, nothing is handed to an IO manager
-
-
-def run_partitions(dataset: str) -> dg.DynamicPartitionsDefinition:
-    """The partition set of a dataset's enriched feed: one partition a run directory, by its name."""
-    return dg.DynamicPartitionsDefinition(name=f"{dataset}_{FEED}")
 
 
 def build_assets(config: Config, dataset: str) -> list[dg.AssetSpec | dg.AssetsDefinition]:
     """The assets of one dataset, in one group, all owned by the dataset's owner."""
-    partitions = run_partitions(dataset)
-    owners = [config.datasets[dataset].owner]
-    storage_kind = "s3" if config.datasets[dataset].landing.root.startswith("s3://") else "file"
-    enriched_runs = dg.AssetSpec(
-        [dataset, "enriched_runs"],
-        description="Run directories of Snowplow enriched events, registered in the manifest as soon as they are complete.",
-        partitions_def=partitions,
+    settings = config.datasets[dataset]
+    landed = build_windows if is_captured(settings) else _landed_spec
+    feeds = SOURCES[settings.source].feeds
+    return [
+        *(asset for feed in feeds for asset in (landed(settings, dataset, feed), *_work(settings, dataset, feed))),
+        *_table_specs(config, dataset),
+    ]
+
+
+def _landed_spec(settings: DatasetConfig, dataset: str, feed: str) -> dg.AssetSpec:
+    """The directories of a feed, which somebody else lands."""
+    source = SOURCES[settings.source]
+    return dg.AssetSpec(
+        asset_key(dataset, feed, source.landed_as),
+        description=source.landed_are,
+        partitions_def=item_partitions(dataset, feed),
         group_name=dataset,
-        owners=owners,
-        kinds={"snowplow", storage_kind},
+        owners=[settings.owner],
+        kinds={source.kind, "s3" if settings.landing.root.startswith("s3://") else "file"},
     )
 
+
+def _work(settings: DatasetConfig, dataset: str, feed: str) -> list[dg.AssetsDefinition]:
+    """What is made of a feed's directories: typed Parquet, and rows in the warehouse."""
+    source = SOURCES[settings.source]
+
     @dg.asset(
-        key=[dataset, "shredded"],
-        deps=[enriched_runs],
-        description="Typed Parquet of every run: the events, one table an entity type, and the bad rows.",
-        partitions_def=partitions,
+        key=asset_key(dataset, feed, SHREDDED),
+        deps=[asset_key(dataset, feed, source.landed_as)],
+        description=source.shredded_are,
+        partitions_def=item_partitions(dataset, feed),
         backfill_policy=dg.BackfillPolicy.single_run(),
         group_name=dataset,
-        owners=owners,
+        owners=[settings.owner],
         kinds={"pyspark", "parquet"},
         pool=dataset,
         dagster_type=NO_VALUE,
     )
     def shredded(context: dg.AssetExecutionContext, manifest: ManifestResource, spark: SparkResource) -> Iterator:
         with manifest.pipeline(dataset, context.run.run_id) as pipeline:
-            keys = _chosen(context, pipeline)
+            keys = _chosen(context, pipeline, feed)
             yield from _report(context, pipeline, shred_chosen(pipeline, lambda: spark.spark_session, keys))
 
     @dg.asset(
-        key=[dataset, "warehouse"],
+        key=asset_key(dataset, feed, WAREHOUSE),
         deps=[shredded],
-        description="The runs in the warehouse: strictly in order, exactly once, one transaction a run.",
-        partitions_def=partitions,
+        description=source.loaded_are[feed],
+        partitions_def=item_partitions(dataset, feed),
         backfill_policy=dg.BackfillPolicy.single_run(),
         group_name=dataset,
-        owners=owners,
+        owners=[settings.owner],
         kinds={"duckdb", "table"},
         pool=dataset,
         dagster_type=NO_VALUE,
     )
     def warehouse(context: dg.AssetExecutionContext, manifest: ManifestResource) -> Iterator:
         with manifest.pipeline(dataset, context.run.run_id) as pipeline:
-            keys = _chosen(context, pipeline)
+            keys = _chosen(context, pipeline, feed)
             yield from _report(context, pipeline, load_chosen(pipeline, keys))
 
-    return [enriched_runs, shredded, warehouse, *_table_specs(config, dataset, owners)]
+    return [shredded, warehouse]
 
 
-def _table_specs(config: Config, dataset: str, owners: list[str]) -> Iterator[dg.AssetSpec]:
-    """The tables that the newest runs were loaded into, as the manifest and the shredded output tell.
+def _table_specs(config: Config, dataset: str) -> Iterator[dg.AssetSpec]:
+    """The tables that the newest directories were loaded into, as the manifest and the shredded output tell.
 
     Without that output there are none: what is gone or out of reach must not keep the rest from being shown.
     """
@@ -106,22 +113,25 @@ def _table_specs(config: Config, dataset: str, owners: list[str]) -> Iterator[dg
     for table in tables:
         yield dg.AssetSpec(
             [dataset, "tables", table.name],
-            deps=[[dataset, "warehouse"]],
+            deps=[asset_key(dataset, feed, WAREHOUSE) for feed in SOURCES[config.datasets[dataset].source].feeds],
             description=f"Table {dataset}.{table.name} of the warehouse.",
             group_name=dataset,
-            owners=owners,
+            owners=[config.datasets[dataset].owner],
             kinds={"duckdb", "table"},
             metadata=metadata.table_metadata(dataset, table),
         )
 
 
-def _chosen(context: dg.AssetExecutionContext, pipeline: Pipeline) -> list[ItemKey]:
+def _chosen(context: dg.AssetExecutionContext, pipeline: Pipeline, feed: str) -> list[ItemKey]:
     """The items of the run's partitions. A reversed range is empty in Dagster's eyes, and would succeed with nothing done."""
     names = context.partition_keys
     if not names:
         raise dg.Failure("The run selects no partition; a range must name its older end first.", allow_retries=False)
     try:
-        return [pipeline.key(name) for name in names]
+        keys = [pipeline.key(name) for name in names]
+        if strangers := [key.name for key in keys if key.feed != feed]:
+            raise Refused(f"{strangers[0]} is not of feed {feed}")
+        return keys
     except Refused as refused:
         raise dg.Failure(str(refused), allow_retries=False) from refused
 

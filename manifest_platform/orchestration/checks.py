@@ -1,27 +1,34 @@
-"""Asset checks: rows landed = good + bad; rows shredded = rows in the warehouse; nothing behind the watermark; not blocked."""
+"""Asset checks: what landed is accounted for, what was shredded is in the warehouse, nothing is behind, missing or blocked."""
 
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
+from itertools import islice, pairwise
 
 import dagster as dg
 
-from manifest_platform.manifest import Application, Blocked, Standing
+from manifest_platform.config import DatasetConfig
+from manifest_platform.manifest import Application, Blocked, Item, Standing, Survey
 from manifest_platform.manifest.dataset import PASSED, judge
 from manifest_platform.orchestration import metadata
+from manifest_platform.orchestration.keys import SHREDDED, WAREHOUSE, asset_key
 from manifest_platform.orchestration.resources import ManifestResource
-from manifest_platform.pipeline import FEED, LOAD, SHRED, Pipeline
+from manifest_platform.pipeline import LOAD, SHRED, SOURCES, Pipeline
+from manifest_platform.pipeline.full import why_needed
 from manifest_platform.warehouse.apply import Warehouse
 from manifest_platform.warehouse.duckdb import DuckDB
 
 NOT_BLOCKED = "feed_not_blocked"
+NEWEST = 2000
+"""How many of the newest items a check looks at that would cost ever more otherwise."""
 
 
-def feed_evaluation(pipeline: Pipeline) -> dg.AssetCheckEvaluation:
-    """Whether a dataset's feed is blocked, as an evaluation of its check: by which run, why, since when, what helps."""
-    result = _not_blocked(pipeline)
+def feed_evaluation(pipeline: Pipeline, feed: str) -> dg.AssetCheckEvaluation:
+    """Whether a feed is blocked, as an evaluation of its check: by which item, why, since when, what helps."""
+    result = _not_blocked(pipeline, feed)
     return dg.AssetCheckEvaluation(
         check_name=NOT_BLOCKED,
-        asset_key=dg.AssetKey([pipeline.name, "warehouse"]),
+        asset_key=asset_key(pipeline.name, feed, WAREHOUSE),
         passed=result.passed,
         metadata=dict(result.metadata),
         severity=result.severity,
@@ -29,12 +36,16 @@ def feed_evaluation(pipeline: Pipeline) -> dg.AssetCheckEvaluation:
     )
 
 
-def _not_blocked(pipeline: Pipeline) -> dg.AssetCheckResult:
-    survey = pipeline.manifest.survey(FEED, LOAD)
-    lag = (datetime.now(UTC) - survey.oldest_waiting).total_seconds() if survey.oldest_waiting else 0.0
-    shown = metadata.backlog_metadata(survey, lag)
+def _lag(survey: Survey) -> float:
+    """For how many seconds the oldest waiting item has been known."""
+    return (datetime.now(UTC) - survey.oldest_waiting).total_seconds() if survey.oldest_waiting else 0.0
+
+
+def _not_blocked(pipeline: Pipeline, feed: str) -> dg.AssetCheckResult:
+    survey = pipeline.manifest.survey(feed, LOAD)
+    shown = metadata.backlog_metadata(survey, _lag(survey))
     verdict = survey.verdict
-    if not isinstance(verdict, Blocked) or verdict.standing in (Standing.WAITING, Standing.PROCESSING):
+    if not isinstance(verdict, Blocked) or verdict.standing in (Standing.WAITING, Standing.PROCESSING, Standing.MODE):
         return dg.AssetCheckResult(passed=True, metadata=shown, description="The feed is not blocked.")
     name, command = verdict.item.key.name, pipeline.command(verdict.command)
     return dg.AssetCheckResult(
@@ -51,34 +62,76 @@ def _not_blocked(pipeline: Pipeline) -> dg.AssetCheckResult:
     )
 
 
-def build_checks(dataset: str) -> list[dg.AssetChecksDefinition]:
+def build_checks(settings: DatasetConfig, dataset: str) -> list[dg.AssetChecksDefinition]:
     """The checks of one dataset."""
-    shredded, warehouse = dg.AssetKey([dataset, "shredded"]), dg.AssetKey([dataset, "warehouse"])
+    source = SOURCES[settings.source]
+    checks = [check for feed in source.feeds for check in _feed_checks(settings, dataset, feed)]
+    return [*checks, *_vault_checks(dataset)] if settings.source == "veeva" else [*checks, _rows_in_warehouse(dataset)]
 
-    @dg.asset_check(asset=warehouse, name=NOT_BLOCKED, description="No run blocks the feed's order.")
+
+def _feed_checks(settings: DatasetConfig, dataset: str, feed: str) -> list[dg.AssetChecksDefinition]:
+    shredded, warehouse = asset_key(dataset, feed, SHREDDED), asset_key(dataset, feed, WAREHOUSE)
+
+    @dg.asset_check(asset=warehouse, name=NOT_BLOCKED, description="No directory blocks the feed's order.")
     def feed_not_blocked(manifest: ManifestResource) -> dg.AssetCheckResult:
         with manifest.pipeline(dataset) as pipeline:
-            return _not_blocked(pipeline)
+            return _not_blocked(pipeline, feed)
 
-    @dg.asset_check(asset=shredded, description="Lines landed = good events + bad rows, in every shredded run.")
-    def rows_accounted_for(manifest: ManifestResource) -> dg.AssetCheckResult:
-        wrong, runs, lines = [], 0, 0
+    @dg.asset_check(asset=warehouse, description="No directory has waited for longer than the configuration allows.")
+    def lag(manifest: ManifestResource) -> dg.AssetCheckResult:
         with manifest.pipeline(dataset) as pipeline:
-            for item in pipeline.manifest.items(FEED):
+            survey = pipeline.manifest.survey(feed, LOAD)
+        most, seconds = settings.load.max_lag_seconds, _lag(survey)
+        return dg.AssetCheckResult(
+            passed=seconds <= most,
+            severity=dg.AssetCheckSeverity.WARN,
+            description=f"The oldest has waited for {seconds:,.0f} s; allowed are {most:,.0f} s.",
+            metadata={"lag_seconds": round(seconds, 1), "backlog": sum(survey.counts.values())},
+        )
+
+    @dg.asset_check(asset=shredded, description="Lines landed = good events + bad rows, in everything that was shredded.")
+    def rows_accounted_for(manifest: ManifestResource) -> dg.AssetCheckResult:
+        wrong, items, lines = [], 0, 0
+        with manifest.pipeline(dataset) as pipeline:
+            for item in pipeline.manifest.items(feed):
                 record = item.processed_by(Application(SHRED))
                 if record is None:
                     continue
-                runs, lines = runs + 1, lines + record.data["lines"]
+                items, lines = items + 1, lines + record.data["lines"]
                 if record.data["lines"] != record.data["good"] + record.data["bad"]:
                     wrong.append(item.key.name)
-        return dg.AssetCheckResult(passed=not wrong, metadata={"runs": runs, "lines": lines, "wrong": ", ".join(wrong)})
+        return dg.AssetCheckResult(passed=not wrong, metadata={"runs": items, "lines": lines, "wrong": ", ".join(wrong)})
 
-    @dg.asset_check(asset=warehouse, description="Rows shredded = rows in the warehouse, table by table.", pool=dataset)
+    @dg.asset_check(asset=warehouse, description="Everything up to the watermark is loaded, skipped, or known to be late.")
+    def nothing_behind_watermark(manifest: ManifestResource) -> dg.AssetCheckResult:
+        behind, late = [], []
+        with manifest.pipeline(dataset) as pipeline:
+            step = pipeline.manifest.step(feed, LOAD)
+            standing = pipeline.manifest.state(step.application).feed(feed)
+            for item in pipeline.manifest.items(feed):
+                if item.key.position > standing.watermark:
+                    break
+                if judge(item, step, standing).standing not in PASSED:
+                    (late if item.is_late_for(step.application) else behind).append(item.key.name)
+        return dg.AssetCheckResult(passed=not behind, metadata={"behind": ", ".join(behind), "late": ", ".join(late)})
+
+    return [feed_not_blocked, lag, rows_accounted_for, nothing_behind_watermark]
+
+
+def _rows_in_warehouse(dataset: str) -> dg.AssetChecksDefinition:
+    """For tables that only append: what they hold is the sum of what was loaded."""
+    feed = SOURCES["snowplow_enriched"].main
+
+    @dg.asset_check(
+        asset=asset_key(dataset, feed, WAREHOUSE),
+        description="Rows shredded = rows in the warehouse, table by table.",
+        pool=dataset,
+    )
     def rows_in_warehouse(manifest: ManifestResource) -> dg.AssetCheckResult:
         expected: dict[str, int] = {}
         with manifest.pipeline(dataset) as pipeline:
-            serving = pipeline.manifest.state(Application(LOAD)).feed(FEED).serving_epoch
-            for item in pipeline.manifest.items(FEED):
+            serving = pipeline.manifest.state(Application(LOAD)).feed(feed).serving_epoch
+            for item in pipeline.manifest.items(feed):
                 record = item.processed_by(Application(LOAD), serving)
                 for table, rows in (record.data["rows"] if record else {}).items():
                     expected[table] = expected.get(table, 0) + rows
@@ -91,17 +144,97 @@ def build_checks(dataset: str) -> list[dg.AssetChecksDefinition]:
         shown = metadata.counts("table", {"shredded": expected, "warehouse": found})
         return dg.AssetCheckResult(passed=not wrong, metadata={"tables": shown, "wrong": ", ".join(wrong)})
 
-    @dg.asset_check(asset=warehouse, description="Every run up to the watermark is loaded, skipped, or known to be late.")
-    def nothing_behind_watermark(manifest: ManifestResource) -> dg.AssetCheckResult:
-        behind, late = [], []
-        with manifest.pipeline(dataset) as pipeline:
-            step = pipeline.manifest.step(FEED, LOAD)
-            feed = pipeline.manifest.state(step.application).feed(FEED)
-            for item in pipeline.manifest.items(FEED):
-                if item.key.position > feed.watermark:
-                    break
-                if judge(item, step, feed).standing not in PASSED:
-                    (late if item.is_late_for(step.application) else behind).append(item.key.name)
-        return dg.AssetCheckResult(passed=not behind, metadata={"behind": ", ".join(behind), "late": ", ".join(late)})
+    return rows_in_warehouse
 
-    return [feed_not_blocked, rows_accounted_for, rows_in_warehouse, nothing_behind_watermark]
+
+def _vault_checks(dataset: str) -> Iterator[dg.AssetChecksDefinition]:
+    """What is a vault's own: the chain of its windows, its need of a snapshot, and its counts by window."""
+    source = SOURCES["veeva"]
+    for feed in source.feeds:
+        if feed not in source.on_demand:
+            yield _no_window_missing(dataset, feed)
+        yield _counts_agree(dataset, feed)
+
+    @dg.asset_check(
+        asset=asset_key(dataset, source.main, WAREHOUSE), description="The changes go on from what the warehouse has."
+    )
+    def no_full_load_needed(manifest: ManifestResource) -> dg.AssetCheckResult:
+        with manifest.pipeline(dataset) as pipeline:
+            state, why = pipeline.manifest.state(Application(LOAD)), why_needed(pipeline, datetime.now(UTC))
+            command = pipeline.command("manifest-platform full begin latest")
+        shown = metadata.state_metadata(state)
+        if not why:
+            return dg.AssetCheckResult(passed=True, metadata=shown, description="No full load is needed.")
+        return dg.AssetCheckResult(
+            passed=False,
+            severity=dg.AssetCheckSeverity.ERROR,
+            description=f"A full load is needed: {why}. Do: {command}",
+            metadata={**shown, "reason": why, "command": command},
+        )
+
+    yield no_full_load_needed
+
+
+def _no_window_missing(dataset: str, feed: str) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=asset_key(dataset, feed, SOURCES["veeva"].landed_as),
+        description="Every window begins where the one before it stopped, among the newest that no snapshot contains.",
+    )
+    def no_window_missing(manifest: ManifestResource) -> dg.AssetCheckResult:
+        with manifest.pipeline(dataset) as pipeline:
+            newest = [item for item in islice(pipeline.manifest.items(feed, reverse=True), NEWEST) if item.landed][::-1]
+            boundary = pipeline.manifest.state(Application(LOAD)).feed(feed).boundary
+        missing = [gap for before, after in pairwise(newest) if (gap := _gap(before, after, boundary))]
+        return dg.AssetCheckResult(
+            passed=not missing,
+            severity=dg.AssetCheckSeverity.WARN,
+            description=f"Missing: {'; '.join(missing[:5])}" if missing else "No window is missing.",
+            metadata={"windows": len(newest), "missing": "; ".join(missing)},
+        )
+
+    return no_window_missing
+
+
+def _gap(before: Item, after: Item, boundary: str) -> str | None:
+    """The stretch between two windows that neither covers; none where the snapshot of the boundary does."""
+    stop = before.landed.stop if before.landed else None
+    start = after.landed.start if after.landed else None
+    return f"{stop} to {start}" if stop and start and stop < start and boundary < start else None
+
+
+def _counts_agree(dataset: str, feed: str) -> dg.AssetChecksDefinition:
+    """What is loaded by key cannot be summed, so it is compared window by window."""
+
+    @dg.asset_check(
+        asset=asset_key(dataset, feed, WAREHOUSE),
+        description="Rows shredded = rows applied, window by window, among the newest, by the warehouse's own ledger.",
+        pool=dataset,
+    )
+    def counts_agree(manifest: ManifestResource) -> dg.AssetCheckResult:
+        with manifest.pipeline(dataset) as pipeline:
+            serving = pipeline.manifest.serving_epochs(feed).get(LOAD, 1)
+            newest = list(islice(pipeline.manifest.items(feed, reverse=True), NEWEST))
+            records = {item.key: item.processed_by(Application(LOAD), serving) for item in newest}
+            recorded = {key: record for key, record in records.items() if record and record.token is not None}
+            path = pipeline.config.warehouse.path
+        wrong = []
+        if recorded:
+            with closing(Warehouse(DuckDB(path, read_only=True), dataset)) as reader:
+                applied = _rows_applied(reader, feed, serving, after=min(recorded).sort)
+            wrong = [key.name for key, record in recorded.items() if applied.get(key.position) != record.data["rows"]]
+        rows = sum(sum(record.data["rows"].values()) for record in recorded.values())
+        return dg.AssetCheckResult(
+            passed=not wrong, metadata={"windows": len(recorded), "rows": rows, "wrong": ", ".join(sorted(wrong))}
+        )
+
+    return counts_agree
+
+
+def _rows_applied(reader: Warehouse, feed: str, since_epoch: int, after: str) -> dict[str, dict[str, int]]:
+    """The ledger's rows by table, by position, of a feed's items beyond a position; of each item the newest."""
+    found: dict[str, dict[str, int]] = {}
+    while page := reader.ledger(feed, since_epoch, after):
+        for entry in page:
+            found.setdefault(entry.position, entry.rows)
+        after = page[-1].position
+    return found

@@ -1,6 +1,6 @@
 """The IO manager: what an asset returns is committed to the manifest, and only what is committed and current is loaded.
 
-For assets of a user's own on the partitions of a dataset's feed: an input from `shredded`, `warehouse` or another such
+For assets of a user's own on the partitions of a feed: an input from `shredded`, `warehouse` or another such
 asset is a Spark DataFrame; an output is a Spark DataFrame that becomes Parquet under a prefix of its own attempt. What no
 completed record names does not exist, so a crash in the middle leaves nothing that anybody reads.
 """
@@ -15,8 +15,9 @@ import dagster as dg
 from manifest_platform import storage
 from manifest_platform.listing import Listing
 from manifest_platform.manifest import OUTPUT, Application, ItemKey, Payload, Refused
+from manifest_platform.orchestration.keys import SHREDDED, WAREHOUSE, Asset, asset_of
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
-from manifest_platform.pipeline import FEED, LOAD, SHRED, Pipeline
+from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,13 +38,12 @@ class ManifestIOManager(dg.ConfigurableIOManager):
         Raises dagster.Failure where the run has several partitions (a DataFrame does not say which row belongs to which) or
         the item is blocked.
         """
-        dataset = context.asset_key.path[0]
+        asset = self._asset(context.asset_key)
         [name] = self._one_partition(context.asset_partition_keys)
-        application = Application("/".join(context.asset_key.path[1:]))
-        with self.manifest.pipeline(dataset, context.run_id) as pipeline:
+        application = Application(asset.name)
+        with self.manifest.pipeline(asset.dataset, context.run_id) as pipeline:
             key = pipeline.key(name)
-            place = f"{storage.as_uri(pipeline.dataset.shred.output)}/{dataset}/{key.name}"
-            prefix = f"{place}/{application.name.replace('/', '.')}-{uuid4()}"
+            prefix = f"{pipeline.folder(key)}/{application.name.replace('/', '.')}-{uuid4()}"
             obj.write.parquet(_spark_path(prefix))
             rows = self.spark.spark_session.read.parquet(_spark_path(prefix)).count()
             try:
@@ -59,16 +59,16 @@ class ManifestIOManager(dg.ConfigurableIOManager):
         merged table: exactly what readers are shown of the days.
         Raises dagster.Failure for a partition that is not done, and for a table that none of the partitions has.
         """
-        dataset, asset = context.asset_key.path[0], "/".join(context.asset_key.path[1:])
+        asset = self._asset(context.asset_key)
         if context.asset_key.path[1] == MERGED:
-            return self._merged(dataset, context.asset_key.path[-1], context.asset_partition_keys)
+            return self._merged(asset.dataset, context.asset_key.path[-1], context.asset_partition_keys)
         table = str((context.definition_metadata or {}).get("table", DEFAULT_TABLE))
-        with self.manifest.pipeline(dataset) as pipeline:
+        with self.manifest.pipeline(asset.dataset) as pipeline:
             try:
                 uris = [
                     uri
                     for name in context.asset_partition_keys
-                    for uri in _committed(pipeline, pipeline.key(name), asset, table)
+                    for uri in _committed(pipeline, pipeline.key(name), asset.name, table)
                 ]
             except Refused as refused:
                 raise dg.Failure(str(refused), allow_retries=False) from refused
@@ -91,6 +91,9 @@ class ManifestIOManager(dg.ConfigurableIOManager):
             except (Refused, NotPublished, FilesUnknown) as error:
                 raise dg.Failure(str(error), allow_retries=False) from error
 
+    def _asset(self, key: dg.AssetKey) -> Asset:
+        return asset_of(self.manifest.configuration().datasets[key.path[0]], key.path)
+
     @staticmethod
     def _one_partition(names: Sequence[str]) -> Sequence[str]:
         if len(names) != 1:
@@ -105,9 +108,9 @@ class ManifestIOManager(dg.ConfigurableIOManager):
 def _committed(pipeline: Pipeline, key: ItemKey, asset: str, table: str) -> list[str]:
     """The Parquet objects of an asset's current output for an item. Raises Refused if it is not done."""
     item = pipeline.manifest.item(key)
-    applications = {"shredded": SHRED, "warehouse": LOAD}
+    applications = {SHREDDED: SHRED, WAREHOUSE: LOAD}
     application = Application(applications.get(asset, asset))
-    serving = pipeline.manifest.state(Application(LOAD)).feed(FEED).serving_epoch
+    serving = pipeline.manifest.serving_epochs(key.feed)[LOAD] if application.name == LOAD else 0
     record = item.processed_by(application, serving)
     if record is None:
         raise Refused(f"{key.name} is not done by {application.name}: nothing is committed to read")

@@ -7,8 +7,8 @@ from pydantic import Field
 
 from manifest_platform.config import Config
 from manifest_platform.orchestration import metadata
-from manifest_platform.orchestration.assets import DATASET_TAG
 from manifest_platform.orchestration.checks import feed_evaluation
+from manifest_platform.orchestration.keys import DATASET_TAG, Drain
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.pipeline import Budget, DrainReport, ItemFailed, Loaded, Shredded, ShredStarted, Stop, drain
 
@@ -22,17 +22,12 @@ class DrainConfig(dg.Config):
     max_seconds: float | None = Field(None, gt=0, description="seconds after which no new work is begun")
 
 
-def drain_job_name(dataset: str) -> str:
-    """The name of a dataset's drain job."""
-    return f"{dataset}_drain"
-
-
-def build_drain_job(platform: Config, dataset: str) -> dg.JobDefinition:
-    """The job that drains a dataset: shreds what is ready in batches, loads in order, stops when idle, blocked or spent."""
+def build_drain_job(platform: Config, dataset: str, drained: Drain) -> dg.JobDefinition:
+    """The job that drains feeds: shreds what is ready in batches, loads in order, stops when idle, blocked or spent."""
 
     @dg.op(
-        name=f"{dataset}_drain_op",
-        description="Shreds and loads all that the manifest allows, with a materialization for every run.",
+        name=f"{drained.job}_op",
+        description="Shreds and loads all that the manifest allows, with a materialization for every directory.",
         pool=dataset,
         out=dg.Out(dg.Nothing),
     )
@@ -44,9 +39,9 @@ def build_drain_job(platform: Config, dataset: str) -> dg.JobDefinition:
         loaded: list[Loaded] = []
         report = DrainReport()
         with manifest.pipeline(dataset, context.run_id) as pipeline:
-            for event in drain(pipeline, lambda: spark.spark_session, budget):
+            for event in drain(pipeline, lambda: spark.spark_session, budget, drained.feeds):
                 if isinstance(event, ShredStarted):
-                    context.log.info(f"shredding {event.items} runs, {event.bytes / 2**20:.1f} MiB")
+                    context.log.info(f"shredding {event.items} directories, {event.bytes / 2**20:.1f} MiB")
                 elif isinstance(event, Shredded):
                     yield metadata.shredded_event(dataset, event)
                 elif isinstance(event, Loaded):
@@ -57,15 +52,18 @@ def build_drain_job(platform: Config, dataset: str) -> dg.JobDefinition:
                 else:
                     report = event
             yield from metadata.table_events(dataset, loaded)
-            yield feed_evaluation(pipeline)
-        context.log.info(f"stopped: {report.stop} {report.reason}")
-        if report.stop in ABNORMAL:
-            raise dg.Failure(f"{report.stop}: {report.reason}", metadata=metadata.drain_metadata(report))
+            for feed in drained.feeds:
+                yield feed_evaluation(pipeline, feed)
+        for end in report.ends:
+            context.log.info(f"{end.feed} stopped: {end.stop} {end.reason}")
+        if abnormal := [end for end in report.ends if end.stop in ABNORMAL]:
+            reasons = "\n".join(f"{end.stop}: {end.reason}" for end in abnormal)
+            raise dg.Failure(reasons, metadata=metadata.drain_metadata(report))
         yield dg.Output(None, metadata=metadata.drain_metadata(report))
 
     @dg.job(
-        name=drain_job_name(dataset),
-        description=f"Drains {dataset}: everything that may be shredded and loaded now, in order.",
+        name=drained.job,
+        description=f"Drains {dataset} ({', '.join(drained.feeds)}): everything that may be shredded and loaded now, in order.",
         executor_def=dg.in_process_executor,
         tags={DATASET_TAG: dataset},
     )

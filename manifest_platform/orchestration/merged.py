@@ -19,7 +19,7 @@ from manifest_platform.config import Config
 from manifest_platform.manifest import Refused, StoreError
 from manifest_platform.merging.publish import PublishReport
 from manifest_platform.merging.state import NEW, FinishedJob, Partition, Table
-from manifest_platform.orchestration.assets import DATASET_TAG
+from manifest_platform.orchestration.keys import DATASET_TAG
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.orchestration.sensors import INTERVAL_S, Asked, asked
 from manifest_platform.pipeline import Pipeline, Stop

@@ -7,19 +7,21 @@ from collections.abc import Iterator, Mapping
 import dagster as dg
 
 from manifest_platform.listing import Table
-from manifest_platform.manifest import Item, Landed, Record, Standing, Survey
+from manifest_platform.manifest import Item, Landed, Record, Standing, StepState, Survey
+from manifest_platform.orchestration.keys import SHREDDED, WAREHOUSE, asset_key
 from manifest_platform.pipeline import DrainReport, Loaded, Shredded
 
 
-def landed_event(dataset: str, landed: Landed) -> dg.AssetMaterialization:
-    """An enriched run landed."""
+def landed_event(dataset: str, landed: Landed, asset: str) -> dg.AssetMaterialization:
+    """A directory landed; `asset`: what its source calls such."""
     metadata = {
         "bytes": landed.bytes,
         "files": landed.files,
         "dagster/uri": landed.key.id,
         "checksum": landed.checksum,
+        **({"start": landed.start or "", "stop": landed.stop} if landed.stop else {}),
     }
-    return dg.AssetMaterialization([dataset, "enriched_runs"], partition=landed.key.name, metadata=metadata)
+    return dg.AssetMaterialization(asset_key(dataset, landed.key.feed, asset), partition=landed.key.name, metadata=metadata)
 
 
 def shredded_event(dataset: str, event: Shredded) -> dg.AssetMaterialization:
@@ -36,7 +38,7 @@ def shredded_event(dataset: str, event: Shredded) -> dg.AssetMaterialization:
         **({} if event.already else {"seconds": round(event.seconds / event.batch, 3), "requests": event.requests}),
         "already": event.already,
     }
-    return dg.AssetMaterialization([dataset, "shredded"], partition=event.key.name, metadata=metadata)
+    return dg.AssetMaterialization(asset_key(dataset, event.key.feed, SHREDDED), partition=event.key.name, metadata=metadata)
 
 
 def shredded_before_event(dataset: str, item: Item, record: Record) -> dg.AssetMaterialization:
@@ -50,7 +52,7 @@ def shredded_before_event(dataset: str, item: Item, record: Record) -> dg.AssetM
         "bytes_written": record.data["bytes"],
         "already": True,
     }
-    return dg.AssetMaterialization([dataset, "shredded"], partition=item.key.name, metadata=metadata)
+    return dg.AssetMaterialization(asset_key(dataset, item.key.feed, SHREDDED), partition=item.key.name, metadata=metadata)
 
 
 def loaded_event(dataset: str, event: Loaded) -> dg.AssetMaterialization:
@@ -63,19 +65,20 @@ def loaded_event(dataset: str, event: Loaded) -> dg.AssetMaterialization:
     metadata = {
         "dagster/partition_row_count": event.row_count,
         "rows": event.row_count,
-        "events": event.rows.get("events", 0),
+        **({"events": event.rows["events"]} if "events" in event.rows else {}),
         "bytes": event.bytes,
         **({} if event.already else measured),
         "late": event.late,
+        "epoch": event.epoch,
         "already": event.already,
         "rows_by_table": counts("table", {"rows": event.rows}),
     }
-    return dg.AssetMaterialization([dataset, "warehouse"], partition=event.key.name, metadata=metadata)
+    return dg.AssetMaterialization(asset_key(dataset, event.key.feed, WAREHOUSE), partition=event.key.name, metadata=metadata)
 
 
 def table_events(dataset: str, loaded: list[Loaded]) -> Iterator[dg.AssetMaterialization]:
     """One event a table that the loads reached: its column schema, and its rows a partition."""
-    tables: dict[str, Table] = {table.name: table for event in loaded for table in event.tables}
+    tables: dict[str, Table] = {table.name: table for event in loaded for table in event.tables if table.mode != "delete"}
     for name, table in sorted(tables.items()):
         rows = {event.key.name: event.rows.get(name, 0) for event in loaded}
         metadata = {
@@ -110,6 +113,7 @@ def drain_metadata(report: DrainReport) -> Mapping[str, dg.MetadataValue | str |
     """The totals of a drain and why it stopped."""
     return {
         "stop": str(report.stop),
+        **{f"stop_{end.feed}": str(end.stop) for end in report.ends if len(report.ends) > 1},
         "item": report.item or "",
         "reason": report.reason,
         "command": report.command,
@@ -133,4 +137,10 @@ def backlog_metadata(survey: Survey, lag_seconds: float) -> dict[str, dg.Metadat
         "lag_seconds": round(lag_seconds, 1),
         "watermark": feed.watermark.partition("#")[0],
         "applied": feed.applied,
+        **state_metadata(survey.state),
     }
+
+
+def state_metadata(state: StepState) -> dict[str, dg.MetadataValue | str | int | float]:
+    """The state of a dataset: its mode, the epoch of its data, and up to where the snapshot loaded last goes."""
+    return {"mode": state.mode, "epoch": state.epoch, **({"boundary": state.boundary} if state.boundary else {})}

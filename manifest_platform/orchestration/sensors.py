@@ -7,22 +7,21 @@ its way at a time, and the cursor holds how often the same work was asked for in
 
 import dataclasses
 import json
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Self
 
 import dagster as dg
 
-from manifest_platform.config import Config, load
+from manifest_platform.config import Config, DatasetConfig, load
 from manifest_platform.manifest import Application, Blocked, Item, ItemKey, Ready, State
 from manifest_platform.orchestration import metadata
-from manifest_platform.orchestration.assets import run_partitions
 from manifest_platform.orchestration.checks import feed_evaluation
-from manifest_platform.orchestration.jobs import drain_job_name
+from manifest_platform.orchestration.keys import SHREDDED, WAREHOUSE, Drain, asset_key, drains, is_captured, item_partitions
 from manifest_platform.orchestration.resources import ManifestResource
-from manifest_platform.pipeline import FEED, LOAD, SHRED, Loaded, Pipeline
+from manifest_platform.pipeline import LOAD, SHRED, DiscoveryReport, Loaded, Pipeline
 from manifest_platform.stores import file_identity
 
 INTERVAL_S = 30
@@ -42,12 +41,11 @@ UNFINISHED = [
 
 @dataclass(frozen=True)
 class Asked:
-    """The sensor's cursor: for which work a drain was asked last, how often in a row, and when (ISO 8601, UTC)."""
+    """For which work a drain was asked last, how often in a row, and when (ISO 8601, UTC)."""
 
     work: str = ""
     times: int = 0
     at: str = ""
-    blocked: str = ""
 
     def wants(self, work: str, now: datetime) -> bool:
         """Whether to ask for a drain: at once for new work, ever more rarely for work that drains have not changed."""
@@ -73,28 +71,35 @@ def asked(instance: dg.DagsterInstance, job: str, work: str | None, cursor: Aske
     return None, cursor.after(work, now)
 
 
-def work_waiting(pipeline: Pipeline, now: datetime) -> str | None:
-    """What a drain could do now, as text that changes whenever something new may be done; None for nothing.
+def work_waiting(pipeline: Pipeline, now: datetime, feeds: Sequence[str] | None = None) -> str | None:
+    """What a drain of these feeds, or all, could do now, as text that changes whenever something new may be done; None for
+    nothing.
 
     Items that failed are not work: they wait for a person. Those of a dead worker are, once its lease has run out. An
     item that is being retried stays the same work however its history grows, so that an outage is asked after ever more
     rarely.
     """
-    found: list[str] = []
-    ready, stuck = pipeline.manifest.waiting(FEED, SHRED, limit=1)
-    found += [_work(SHRED, item) for item in ready]
-    verdict = pipeline.manifest.next(FEED, LOAD)
+    found = [work for feed in feeds or pipeline.feeds for work in _work_of(pipeline, feed, now)]
+    return "; ".join(found) or None
+
+
+def _work_of(pipeline: Pipeline, feed: str, now: datetime) -> Iterator[str]:
+    """What could be done now of one feed."""
+    stuck: list[Blocked] = []
+    if feed not in pipeline.source.on_demand:
+        ready, stuck = pipeline.manifest.waiting(feed, SHRED, limit=1)
+        yield from (_work(SHRED, item) for item in ready)
+    verdict = pipeline.manifest.next(feed, LOAD)
     if isinstance(verdict, Ready):
-        found.append(_work(LOAD, verdict.item))
+        yield _work(LOAD, verdict.item)
     for stopped in (*stuck, verdict):
         if not isinstance(stopped, Blocked):
             continue
         processing = stopped.item.blocker()
         if processing and processing.state is State.PROCESSING:
-            lease = pipeline.manifest.lease(processing.application, FEED)
+            lease = pipeline.manifest.lease(processing.application, feed)
             if lease is None or not lease.is_live(now):
-                found.append(f"settle {stopped.item.key.name} {stopped.item.sequence}")
-    return "; ".join(found) or None
+                yield f"settle {stopped.item.key.name} {stopped.item.sequence}"
 
 
 def _work(application: str, item: Item) -> str:
@@ -103,23 +108,28 @@ def _work(application: str, item: Item) -> str:
 
 
 def mirror(
-    pipeline: Pipeline, landed: Collection[ItemKey], shredded: Collection[str], loaded: Collection[str]
+    pipeline: Pipeline,
+    landed: Collection[ItemKey],
+    read: Mapping[ItemKey, Item],
+    shredded: Collection[str],
+    loaded: Collection[str],
 ) -> Iterator[dg.AssetMaterialization]:
     """Materializations for what was done outside Dagster (by the command line): of `landed`, less what Dagster knows.
 
-    What waits to be loaded is read at once, so that a long backlog costs a tick no request an item.
+    `read`: items as they were read just now, so that a long backlog costs a tick no request an item.
     """
-    waiting = {item.key: item for item, _ in pipeline.manifest.backlog(FEED, LOAD)}
     for key in sorted(landed):
         if key.name in shredded and key.name in loaded:
             continue
-        item = waiting.get(key) or pipeline.manifest.item(key)
+        item = read.get(key) or pipeline.manifest.item(key)
         record = item.processed_by(Application(SHRED))
         if key.name not in shredded and record:
             yield metadata.shredded_before_event(pipeline.name, item, record)
         record = item.processed_by(Application(LOAD))
         if key.name not in loaded and record:
-            done = Loaded(key, record.data["rows"], record.data["bytes"], 0.0, 0.0, 0, record.data["late"], already=True)
+            data = record.data
+            rows, size, late = data["rows"], data["bytes"], data["late"]
+            done = Loaded(key, rows, size, 0.0, 0.0, 0, late, already=True, epoch=record.epoch or 1)
             yield metadata.loaded_event(pipeline.name, done)
 
 
@@ -145,20 +155,40 @@ def _forget(config_file: str | None, dataset: str) -> None:
         kept[2].close()
 
 
-def build_listing_sensor(dataset: str, drain_job: dg.JobDefinition) -> dg.SensorDefinition:
+@dataclass(frozen=True)
+class Remembered:
+    """The sensor's cursor: what it asked for, by job, and how it last told of each feed."""
+
+    asked: dict[str, Asked] = field(default_factory=dict)
+    told: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, text: str | None) -> Self:
+        """The cursor of its text; a fresh one where that is none of this form."""
+        data = json.loads(text) if text else {}
+        if data.keys() != {"asked", "told"}:
+            return cls()
+        return cls({job: Asked(**asked) for job, asked in data["asked"].items()}, data["told"])
+
+    def to_json(self) -> str:
+        """The cursor as text."""
+        return json.dumps(dataclasses.asdict(self))
+
+
+def build_listing_sensor(dataset: str, settings: DatasetConfig, drain_jobs: Sequence[dg.JobDefinition]) -> dg.SensorDefinition:
     """The sensor that looks at a dataset's landing root, adds partitions, and asks for a drain when there is work."""
-    partitions = run_partitions(dataset)
+    drained = drains(dataset, settings)
 
     @dg.sensor(
         name=f"{dataset}_listing_sensor",
-        job=drain_job,
+        jobs=drain_jobs,
         minimum_interval_seconds=INTERVAL_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Registers new run directories and starts one drain when there is work and none is on its way.",
+        description="Registers new directories and starts one drain when there is work and none is on its way.",
     )
     def listing_sensor(context: dg.SensorEvaluationContext, manifest: ManifestResource) -> dg.SensorResult:
         try:
-            return _tick(context, _pipeline(manifest.config_file, dataset), partitions)
+            return _tick(context, _pipeline(manifest.config_file, dataset), drained)
         except Exception:
             _forget(manifest.config_file, dataset)  # what it remembers may be what is wrong
             raise
@@ -166,42 +196,74 @@ def build_listing_sensor(dataset: str, drain_job: dg.JobDefinition) -> dg.Sensor
     return listing_sensor
 
 
-def _tick(
-    context: dg.SensorEvaluationContext, pipeline: Pipeline, partitions: dg.DynamicPartitionsDefinition
-) -> dg.SensorResult:
-    now, dataset, instance = datetime.now(UTC), pipeline.name, context.instance
-    cursor = Asked(**json.loads(context.cursor)) if context.cursor else Asked()
+def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, drained: Sequence[Drain]) -> dg.SensorResult:
+    now, instance = datetime.now(UTC), context.instance
+    remembered = Remembered.from_json(context.cursor)
     report = pipeline.discover()
     for problem, names in (
         ("rewritten after discovery", report.changed),
         ("known under another URI", report.moved),
         ("dated in the future", report.future),
-        ("not a run's name", report.unparseable),
+        (f"not {pipeline.source.form}", report.unparseable),
     ):
         if names:
             context.log.warning(f"{problem}, left alone: {', '.join(names)}")
-    known = set(instance.get_dynamic_partitions(partitions.name or ""))
-    missing = sorted((landed for landed in report.landed if landed.key.name not in known), key=lambda landed: landed.key)
-    missing = missing[:ADDED_A_TICK]
-    done_outside = mirror(
-        pipeline,
-        [landed.key for landed in report.landed],
-        instance.get_materialized_partitions(dg.AssetKey([dataset, "shredded"])),
-        instance.get_materialized_partitions(dg.AssetKey([dataset, "warehouse"])),
-    )
-    events: list = [*(metadata.landed_event(dataset, landed) for landed in missing), *islice(done_outside, MIRRORED_A_TICK)]
-    evaluation = feed_evaluation(pipeline)
-    if str(evaluation.description) != cursor.blocked:
-        events.append(evaluation)
-        cursor = dataclasses.replace(cursor, blocked=str(evaluation.description))
-    reason, cursor = asked(instance, drain_job_name(dataset), work_waiting(pipeline, now), cursor, now)
+    events: list = []
+    additions: list[dg.AddDynamicPartitionsRequest] = []
+    told: dict[str, str] = {}
+    for feed in pipeline.feeds:
+        added, found = _new_in(pipeline, feed, report, instance)
+        additions += [added] if added.partition_keys else []
+        events += found
+        evaluation = feed_evaluation(pipeline, feed)
+        told[feed] = str(evaluation.description)
+        events += [evaluation] if told[feed] != remembered.told.get(feed) else []
+    requests: list[dg.RunRequest] = []
+    reasons: list[str] = []
+    asked_for: dict[str, Asked] = {}
+    for drain in drained:
+        before = remembered.asked.get(drain.job, Asked())
+        work = work_waiting(pipeline, now, drain.feeds)
+        reason, asked_for[drain.job] = asked(instance, drain.job, work, before, now)
+        reasons += [reason] if reason else []
+        requests += [] if reason else [dg.RunRequest(job_name=drain.job)]
     return dg.SensorResult(
-        run_requests=[] if reason else [dg.RunRequest()],
-        skip_reason=reason,
-        cursor=json.dumps(dataclasses.asdict(cursor)),
-        dynamic_partitions_requests=[partitions.build_add_request([landed.key.name for landed in missing])],
+        run_requests=requests,
+        skip_reason=None if requests else "; ".join(reasons),
+        cursor=Remembered(asked_for, told).to_json(),
+        dynamic_partitions_requests=additions,
         asset_events=events,
     )
+
+
+def _new_in(
+    pipeline: Pipeline, feed: str, report: DiscoveryReport, instance: dg.DagsterInstance
+) -> tuple[dg.AddDynamicPartitionsRequest, list[dg.AssetMaterialization]]:
+    """What of a feed Dagster does not know yet: partitions to add, and what was done outside of it.
+
+    A sweep sees what others land. What was captured is in the manifest alone: of that a tick looks at what waits to be loaded,
+    and at the newest.
+    """
+    dataset, partitions = pipeline.name, item_partitions(pipeline.name, feed)
+    known = set(instance.get_dynamic_partitions(partitions.name or ""))
+    shredded = instance.get_materialized_partitions(asset_key(dataset, feed, SHREDDED))
+    loaded = instance.get_materialized_partitions(asset_key(dataset, feed, WAREHOUSE))
+    read = {item.key: item for item, _ in pipeline.manifest.backlog(feed, LOAD)}
+    if is_captured(pipeline.dataset):
+        read |= {item.key: item for item in _newest(pipeline, feed, known & loaded)}
+    landed = {item.key: item.landed for item in read.values() if item.landed}
+    landed |= {one.key: one for one in report.landed if one.key.feed == feed}
+    missing = [landed[key] for key in sorted(landed) if key.name not in known][:ADDED_A_TICK]
+    done_outside = mirror(pipeline, landed, read, shredded, loaded)
+    landed_as = pipeline.source.landed_as
+    events = [*(metadata.landed_event(dataset, one, landed_as) for one in missing), *islice(done_outside, MIRRORED_A_TICK)]
+    return partitions.build_add_request([one.key.name for one in missing]), events
+
+
+def _newest(pipeline: Pipeline, feed: str, loaded: Collection[str]) -> Iterator[Item]:
+    """A feed's newest items, newest first, up to one that Dagster knows to be loaded."""
+    newest = islice(pipeline.manifest.items(feed, reverse=True), MIRRORED_A_TICK)
+    return takewhile(lambda item: item.key.name not in loaded, newest)
 
 
 def build_dead_run_sensors(datasets: Collection[str]) -> list[dg.SensorDefinition]:

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from manifest_platform.pipeline import LOAD, SHRED
-from manifest_platform_tests.orchestration.dagster_shop import (
-    DagsterShop,
-    break_listing,
-    failure,
-    materializations,
-    records,
-)
+from manifest_platform.pipeline import FEED, LOAD, SHRED
+from manifest_platform_tests.orchestration.code_location import failure
+from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, break_listing, materializations, records
 from manifest_platform_tests.pipeline.shop import keys, run_name, run_names
 
 BOTH = ("shredded", "warehouse")
@@ -185,7 +180,7 @@ def test_a_partition_that_is_no_run(shredded: DagsterShop, monkeypatch: pytest.M
 def test_a_lease_in_other_hands_fails_the_run(shredded: DagsterShop, asset: str, application: str) -> None:
     shredded.add(0)
     before = records(shredded.shop)
-    with shredded.shop.open() as pipeline, pipeline.lease(application) as lease:
+    with shredded.shop.open() as pipeline, pipeline.lease(FEED, application) as lease:
         message = failure(shredded.materialize([asset], 0))
         assert f"{application} on feed enriched is held by" in message
         lease.check()

@@ -6,15 +6,16 @@ import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from manifest_platform.pipeline import LOAD
+from manifest_platform.pipeline import FEED, LOAD
 from manifest_platform.warehouse.duckdb import DuckDB
 from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, break_listing, next_ready, tamper
 from manifest_platform_tests.pipeline.shop import NAME, Shop, run_name
 
-CHECKS = {"feed_not_blocked", "rows_accounted_for", "rows_in_warehouse", "nothing_behind_watermark"}
+CHECKS = {"feed_not_blocked", "lag", "rows_accounted_for", "rows_in_warehouse", "nothing_behind_watermark"}
 
 
 @pytest.fixture
@@ -53,9 +54,19 @@ def _register_behind_the_watermark(shop: Shop) -> None:
         store.execute(insert, (sort, json.dumps(record)))
 
 
+def _let_the_oldest_wait(shop: Shop) -> None:
+    """What waits was discovered two hours ago, by its first record."""
+    with closing(sqlite3.connect(shop.home / "manifest.db")) as store, store:
+        for sort, text in store.execute("SELECT sort, data FROM manifest WHERE sort LIKE 'RECORD#%'").fetchall():
+            record = json.loads(text)
+            if run_name(3) in sort and record["state"] == "New":
+                record["timestamp"] = (datetime.now(UTC) - timedelta(hours=2)).isoformat()
+                store.execute("UPDATE manifest SET data = ? WHERE sort = ?", (json.dumps(record), sort))
+
+
 def _fail_the_next(shop: Shop) -> None:
     break_listing(shop, 3)
-    with shop.open() as pipeline, pipeline.lease(LOAD) as lease:
+    with shop.open() as pipeline, pipeline.lease(FEED, LOAD) as lease:
         pipeline.load(lease, next_ready(pipeline))
 
 
@@ -73,6 +84,7 @@ def test_a_table_of_the_users_own_is_none_of_our_business(loaded: DagsterShop) -
     ("breaking", "check"),
     [
         (_fail_the_next, "feed_not_blocked"),
+        (_let_the_oldest_wait, "lag"),
         (_miscount, "rows_accounted_for"),
         (_lose_rows, "rows_in_warehouse"),
         (_register_behind_the_watermark, "nothing_behind_watermark"),
@@ -88,9 +100,12 @@ def test_failed_checks_say_what_is_wrong(loaded: DagsterShop) -> None:
     _miscount(loaded.shop)
     _lose_rows(loaded.shop)
     _register_behind_the_watermark(loaded.shop)
+    _let_the_oldest_wait(loaded.shop)
     shown = {name: evaluation.metadata for name, evaluation in loaded.checks().items()}
     assert shown["feed_not_blocked"]["item"].value == run_name(3)
     assert shown["feed_not_blocked"]["command"].value == f"manifest-platform resolve {run_name(3)}"
+    assert 7200 <= float(str(shown["lag"]["lag_seconds"].value)) < 7300
+    assert shown["lag"]["backlog"].value == 2
     assert shown["rows_accounted_for"]["wrong"].value == run_name(1)
     assert shown["rows_in_warehouse"]["wrong"].value == "events"
     assert shown["nothing_behind_watermark"]["behind"].value == "run=2024-05-14-12-05-00"

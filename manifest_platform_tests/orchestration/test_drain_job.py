@@ -6,12 +6,11 @@ from typing import Any
 
 import dagster as dg
 
-from manifest_platform.pipeline import LOAD
+from manifest_platform.pipeline import FEED, LOAD
+from manifest_platform_tests.orchestration.code_location import failure, output
 from manifest_platform_tests.orchestration.dagster_shop import (
     DagsterShop,
     break_listing,
-    drain_output,
-    failure,
     key,
     materializations,
     records,
@@ -41,7 +40,7 @@ def test_everything_is_shredded_in_one_job_and_loaded_in_order(fresh: DagsterSho
     assert materializations(result, "shredded") == run_names(0, 1, 2, 3)
     assert materializations(result, "warehouse") == run_names(0, 1, 2, 3)
     assert fresh.shop.seen.runs == run_names(0, 1, 2, 3)
-    shown = drain_output(result)
+    shown = output(result)
     assert (shown["stop"], shown["shredded"], shown["loaded"], shown["failed"]) == ("idle", 4, 4, 0)
     assert shown["rows"] == sum(fresh.shop.seen.rows.values())
     for asset in ("shredded", "warehouse"):
@@ -56,7 +55,7 @@ def test_nothing_to_do_is_a_success_without_spark(shredded: DagsterShop, spark: 
     shredded.drain()
     jobs, before = _jobs(spark), records(shredded.shop)
     result = shredded.drain()
-    assert drain_output(result)["stop"] == "idle"
+    assert output(result)["stop"] == "idle"
     assert (_jobs(spark), records(shredded.shop)) == (jobs, before)
 
 
@@ -64,7 +63,7 @@ def test_blocked_is_a_success_that_says_by_what_and_what_helps(shredded: Dagster
     break_listing(shredded.shop, 1)
     result = shredded.drain()
     assert result.success
-    shown = drain_output(result)
+    shown = output(result)
     assert (shown["stop"], shown["item"], shown["loaded"]) == ("blocked", run_name(1), 1)
     assert "nowhere.json" in shown["reason"]
     assert shown["command"] == f"manifest-platform resolve {run_name(1)}"
@@ -80,22 +79,22 @@ def test_what_an_operator_resolves_is_tried_again(fresh: DagsterShop) -> None:
     with fresh.shop.open() as pipeline:
         fresh.shop.land(pipeline, 0, corrupt=True)
         fresh.shop.land(pipeline, 1)
-        assert drain_output(fresh.drain())["stop"] == "blocked"
+        assert output(fresh.drain())["stop"] == "blocked"
         assert fresh.materialized("shredded") == {run_name(1)}
     resolve(fresh.shop, 0)
-    shown = drain_output(fresh.drain())
+    shown = output(fresh.drain())
     assert (shown["stop"], shown["failed"]) == ("blocked", 1)
 
 
 def test_a_budget_of_items_ends_the_run(shredded: DagsterShop) -> None:
     result = shredded.drain(max_items=2)
-    assert drain_output(result)["stop"] == "budget of items"
+    assert output(result)["stop"] == "budget of items"
     assert shredded.shop.seen.runs == run_names(0, 1)
 
 
 def test_a_budget_of_seconds_ends_the_run(shredded: DagsterShop) -> None:
     result = shredded.drain(max_seconds=0.000001)
-    assert drain_output(result)["stop"] == "budget of seconds"
+    assert output(result)["stop"] == "budget of seconds"
     assert not materializations(result, "warehouse")
 
 
@@ -108,10 +107,10 @@ def test_a_warehouse_that_cannot_be_opened_fails_the_run(shredded: DagsterShop) 
 
 
 def test_a_drain_beside_another_leaves_it_alone(shredded: DagsterShop) -> None:
-    with shredded.shop.open() as pipeline, pipeline.lease(LOAD) as lease:
+    with shredded.shop.open() as pipeline, pipeline.lease(FEED, LOAD) as lease:
         result = shredded.drain()
         lease.check()
-    assert drain_output(result)["stop"] == "busy"
+    assert output(result)["stop"] == "busy"
     assert not materializations(result, "warehouse")
 
 

@@ -11,14 +11,15 @@ from pyspark.sql import DataFrame
 from manifest_platform import storage
 from manifest_platform.listing import Listing
 from manifest_platform.manifest import Application, Failure, Manifest
-from manifest_platform.orchestration.assets import run_partitions
 from manifest_platform.orchestration.io_manager import _spark_path
+from manifest_platform.orchestration.keys import item_partitions
 from manifest_platform.orchestration.resources import s3_endpoint
-from manifest_platform.pipeline import LOAD, SHRED
-from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, failure, key, next_ready, records, tamper
+from manifest_platform.pipeline import FEED, LOAD, SHRED
+from manifest_platform_tests.orchestration.code_location import failure
+from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, key, next_ready, records, tamper
 from manifest_platform_tests.pipeline.shop import NAME, keys, run_name
 
-PARTITIONS = run_partitions(NAME)
+PARTITIONS = item_partitions(NAME, FEED)
 
 
 @dg.asset(key=key("page_views"), ins={"events": dg.AssetIn(key("shredded"))}, partitions_def=PARTITIONS)
@@ -230,7 +231,7 @@ def test_an_output_for_several_partitions_is_refused(shredded: DagsterShop) -> N
 
 
 def test_nothing_is_committed_for_a_blocked_item(own: DagsterShop) -> None:
-    with own.shop.open() as pipeline, pipeline.lease(LOAD) as lease:
+    with own.shop.open() as pipeline, pipeline.lease(FEED, LOAD) as lease:
         ready = next_ready(pipeline)
         [claim] = pipeline.manifest.claim(lease, [ready.item], ready.state)
         pipeline.manifest.fail(claim, Failure("permanent", "broken"))

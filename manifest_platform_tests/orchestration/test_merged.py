@@ -20,7 +20,8 @@ from manifest_platform.orchestration.build import build_defs
 from manifest_platform.orchestration.merged import day_partitions, merge_waiting, partition_metadata
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline.merge import Merging, register
-from manifest_platform_tests.orchestration.dagster_shop import QUIET, DagsterShop, Result, failure, key
+from manifest_platform_tests.orchestration.code_location import QUIET, Result, failure
+from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, key
 from manifest_platform_tests.pipeline.shop import EVENTS, FIRST, NAME, Shop
 
 DAY = FIRST.date()
@@ -59,10 +60,7 @@ def merging(shop: Shop) -> Iterator[Merging]:
 
 
 def materialize(dagster: DagsterShop, assets: Collection[str], first: str, last: str | None = None) -> Result:
-    if last is None:
-        return dagster._run([key(asset) for asset in assets], partition_key=first)
-    tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
-    return dagster._run([key(asset) for asset in assets], tags=tags)
+    return dagster.run_assets(assets, first, last)
 
 
 def shown(dagster: DagsterShop, asset: str, day: str) -> dict[str, Any]:
@@ -165,7 +163,7 @@ def test_the_job_merges_what_is_due_and_publishes(dagster: DagsterShop, merging:
 
 
 def test_published_is_an_asset_of_its_own(dagster: DagsterShop) -> None:
-    result = dagster._run([key("published")])
+    result = dagster.run_assets(["published"])
     assert result.success
     [event] = [event for event in result.all_events if event.is_step_materialization]
     found = event.step_materialization_data.materialization.metadata

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from datetime import UTC, datetime, timedelta
@@ -12,16 +13,10 @@ import pytest
 from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from manifest_platform.manifest import Application, Failure
-from manifest_platform.orchestration.sensors import LONGEST_PAUSE, MIRRORED_A_TICK, Asked, work_waiting
+from manifest_platform.orchestration.sensors import LONGEST_PAUSE, MIRRORED_A_TICK, Asked, Remembered, work_waiting
 from manifest_platform.pipeline import FEED, LOAD, SHRED, Stop
-from manifest_platform_tests.orchestration.dagster_shop import (
-    DagsterShop,
-    break_listing,
-    drain_output,
-    next_ready,
-    records,
-    resolve,
-)
+from manifest_platform_tests.orchestration.code_location import output
+from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, break_listing, next_ready, records, resolve
 from manifest_platform_tests.pipeline.shop import NAME, drained, keys, run_name, run_names
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -35,6 +30,11 @@ def _events(result: dg.SensorResult, asset: str) -> list[str | None]:
 
 def _evaluations(result: dg.SensorResult) -> list[dg.AssetCheckEvaluation]:
     return [event for event in result.asset_events if isinstance(event, dg.AssetCheckEvaluation)]
+
+
+def _asked(result: dg.SensorResult) -> Asked:
+    """What a tick remembers of the drain that it asked for."""
+    return Remembered.from_json(result.cursor).asked[f"{NAME}_drain"]
 
 
 def _run_in(shop: DagsterShop, status: dg.DagsterRunStatus) -> None:
@@ -75,8 +75,15 @@ def test_a_long_outage_breaks_no_tick() -> None:
     assert asked.wants("shred run=1 again", NOW + LONGEST_PAUSE)
 
 
-def test_what_is_known_of_the_block_outlives_an_answer() -> None:
-    assert Asked(blocked="by run 1").after("load 1", NOW).blocked == "by run 1"
+def test_a_cursor_is_read_as_it_was_written() -> None:
+    cursor = Remembered({f"{NAME}_drain": Asked("load 1", 2, NOW.isoformat())}, {FEED: "The feed is not blocked."})
+    assert Remembered.from_json(cursor.to_json()) == cursor
+    assert Remembered.from_json(None) == Remembered()
+
+
+def test_a_cursor_of_an_older_form_is_as_good_as_none() -> None:
+    old = {"work": "load 1", "times": 3, "at": NOW.isoformat(), "blocked": ""}
+    assert Remembered.from_json(json.dumps(old)) == Remembered()
 
 
 # Discovery and drains
@@ -89,7 +96,7 @@ def test_runs_that_land_become_partitions_and_work(fresh: DagsterShop) -> None:
     assert _events(result, "enriched_runs") == run_names(0, 1, 2)
     assert fresh.metadata("enriched_runs", 1)["files"] == 1
     assert len(result.run_requests or []) == 1
-    assert json.loads(result.cursor or "")["work"] == f"{SHRED} {run_name(0)} 1"
+    assert _asked(result).work == f"{SHRED} {run_name(0)} 1"
 
 
 def test_a_run_is_told_of_once(fresh: DagsterShop) -> None:
@@ -109,7 +116,7 @@ def test_nothing_to_do(fresh: DagsterShop) -> None:
 def test_what_is_shredded_and_ready_is_work(shredded: DagsterShop) -> None:
     result = shredded.tick()
     assert len(result.run_requests or []) == 1
-    assert json.loads(result.cursor or "")["work"].startswith(f"{LOAD} {run_name(0)} ")
+    assert _asked(result).work.startswith(f"{LOAD} {run_name(0)} ")
 
 
 @pytest.mark.parametrize("status", ["QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING"])
@@ -131,10 +138,10 @@ def test_a_drain_that_changes_nothing_is_not_asked_for_at_every_tick(shredded: D
     second = shredded.tick(first.cursor)
     assert not second.run_requests
     assert "asked 1 times for the same work" in str(second.skip_reason)
-    old = {**json.loads(second.cursor or ""), "at": (datetime.now(UTC) - timedelta(seconds=61)).isoformat()}
-    third = shredded.tick(json.dumps(old))
+    old = dataclasses.replace(_asked(second), at=(datetime.now(UTC) - timedelta(seconds=61)).isoformat())
+    third = shredded.tick(Remembered({f"{NAME}_drain": old}).to_json())
     assert len(third.run_requests or []) == 1
-    assert json.loads(third.cursor or "")["times"] == 2
+    assert _asked(third).times == 2
 
 
 def test_a_blocked_feed_is_no_work_until_it_is_resolved(shredded: DagsterShop) -> None:
@@ -160,7 +167,7 @@ def test_an_outage_stays_the_same_work_however_often_it_was_met(fresh: DagsterSh
         asked = []
         for _ in range(3):
             asked.append(work_waiting(pipeline, datetime.now(UTC)))
-            with pipeline.lease(SHRED) as lease:
+            with pipeline.lease(FEED, SHRED) as lease:
                 [ready], _ = pipeline.manifest.waiting(FEED, SHRED, 1)
                 [claim] = pipeline.manifest.claim(lease, [ready])
                 pipeline.manifest.fail(claim, Failure("transient", "the cluster is gone"))
@@ -172,7 +179,7 @@ def test_what_a_live_worker_is_shredding_is_no_work(fresh: DagsterShop) -> None:
     fresh.shop.write(0)
     with fresh.shop.open() as pipeline:
         pipeline.discover()
-        with pipeline.lease(SHRED) as lease:
+        with pipeline.lease(FEED, SHRED) as lease:
             [ready], _ = pipeline.manifest.waiting(FEED, SHRED, 1)
             pipeline.manifest.claim(lease, [ready])
             assert work_waiting(pipeline, datetime.now(UTC)) is None
@@ -197,7 +204,7 @@ def test_an_item_of_a_dead_worker_is_work_once_its_lease_ran_out(shredded: Dagst
         lease.release()
         result = shredded.tick()
     assert len(result.run_requests or []) == 1
-    assert json.loads(result.cursor or "")["work"].startswith(f"settle {run_name(0)}")
+    assert _asked(result).work.startswith(f"settle {run_name(0)}")
 
 
 # What happens outside Dagster
@@ -266,7 +273,7 @@ def test_what_is_not_as_it_should_be_is_logged(fresh: DagsterShop, caplog: pytes
     fresh.shop.write(0, events=3)
     second = fresh.tick(first.cursor)
     logged = caplog.text + capfd.readouterr().err
-    assert "not a run's name, left alone: run=yesterday" in logged
+    assert "not a run name (run=YYYY-MM-DD-HH-MM-SS), left alone: run=yesterday" in logged
     assert f"rewritten after discovery, left alone: {run_name(0)}" in logged
     assert _events(second, "enriched_runs") == []
 
@@ -304,14 +311,14 @@ def test_a_dead_run_gives_its_lease_back(shredded: DagsterShop, sensor: str, eve
     job = shredded.defs.resolve_job_def(f"{NAME}_drain")
     dead = shredded.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
     _lease_of(shredded, dead.run_id)
-    assert drain_output(shredded.drain())["stop"] == "busy"
+    assert output(shredded.drain())["stop"] == "busy"
     context = dg.build_run_status_sensor_context(
         sensor, dg.DagsterEvent(event.value, dead.job_name), shredded.instance, dead, resources=shredded.resources
     )
     if event is dg.DagsterEventType.RUN_FAILURE:
         context = context.for_run_failure()
     shredded.defs.resolve_sensor_def(sensor)(context)
-    assert drain_output(shredded.drain())["stop"] == "idle"
+    assert output(shredded.drain())["stop"] == "idle"
     assert shredded.shop.seen.runs == run_names(0, 1, 2, 3, 4)
 
 

@@ -1,0 +1,85 @@
+"""Full loads as jobs: begun and cancelled from the page, with what they need said in typed configuration."""
+
+from collections.abc import Iterator
+
+import dagster as dg
+from pydantic import Field
+
+from manifest_platform.manifest import Application, Refused, StoreError
+from manifest_platform.orchestration import metadata
+from manifest_platform.orchestration.keys import DATASET_TAG, WAREHOUSE, asset_key
+from manifest_platform.orchestration.resources import ManifestResource, SparkResource
+from manifest_platform.pipeline import LOAD, Pipeline, Shredded
+from manifest_platform.pipeline.full import LATEST, Begun, begin, cancel
+from manifest_platform.spark import SparkUnavailable
+from manifest_platform.warehouse.errors import WarehouseError
+
+
+class BeginConfig(dg.Config):
+    """With which snapshot a full load begins, and why."""
+
+    item: str = Field(LATEST, min_length=1, description="a snapshot's name, as full/date=2026-01-31, or latest")
+    reason: str = Field(min_length=1, description="why, for the records")
+
+
+class CancelConfig(dg.Config):
+    """Why a full load is given up."""
+
+    reason: str = Field(min_length=1, description="why, for the records")
+
+
+def build_full_jobs(dataset: str) -> list[dg.JobDefinition]:
+    """The jobs that begin and cancel a full load of a dataset. What was begun is loaded by the next drain."""
+
+    @dg.op(name=f"{dataset}_full_begin_op", out=dg.Out(dg.Nothing), pool=dataset)
+    def begin_op(
+        context: dg.OpExecutionContext, config: BeginConfig, manifest: ManifestResource, spark: SparkResource
+    ) -> Iterator:
+        with manifest.pipeline(dataset, context.run_id) as pipeline:
+            try:
+                for event in begin(pipeline, lambda: spark.spark_session, config.item, config.reason):
+                    if isinstance(event, Shredded):
+                        yield metadata.shredded_event(dataset, event)
+                    elif isinstance(event, Begun):
+                        context.log.info(f"begun with {event.key.name}, epoch {event.epoch}; the next drain loads it")
+            except (Refused, StoreError, WarehouseError, SparkUnavailable) as error:
+                raise dg.Failure(str(error), allow_retries=False) from error
+            yield _state_event(pipeline)
+        yield dg.Output(None)
+
+    @dg.op(name=f"{dataset}_full_cancel_op", out=dg.Out(dg.Nothing), pool=dataset)
+    def cancel_op(context: dg.OpExecutionContext, config: CancelConfig, manifest: ManifestResource) -> Iterator:
+        with manifest.pipeline(dataset, context.run_id) as pipeline:
+            try:
+                cancel(pipeline, config.reason)
+            except (Refused, StoreError, WarehouseError) as error:
+                raise dg.Failure(str(error), allow_retries=False) from error
+            yield _state_event(pipeline)
+        yield dg.Output(None)
+
+    @dg.job(
+        name=f"{dataset}_full_begin",
+        description=f"Begins a full load of {dataset}: a new epoch, with a snapshot, which the next drain loads.",
+        executor_def=dg.in_process_executor,
+        tags={DATASET_TAG: dataset},
+    )
+    def begin_job():
+        begin_op()
+
+    @dg.job(
+        name=f"{dataset}_full_cancel",
+        description=f"Gives up the full load of {dataset} that was begun, before it is in the warehouse.",
+        executor_def=dg.in_process_executor,
+        tags={DATASET_TAG: dataset},
+    )
+    def cancel_job():
+        cancel_op()
+
+    return [begin_job, cancel_job]
+
+
+def _state_event(pipeline: Pipeline) -> dg.AssetObservation:
+    """The dataset's state, on the asset of its changes."""
+    state = pipeline.manifest.state(Application(LOAD))
+    key = asset_key(pipeline.name, pipeline.source.main, WAREHOUSE)
+    return dg.AssetObservation(key, metadata=metadata.state_metadata(state))

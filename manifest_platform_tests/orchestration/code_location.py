@@ -1,0 +1,114 @@
+"""The code location of one dataset as Dagster has it: its definitions, an instance, runs in this process, ticks of its sensor.
+
+What is run here is what users run: the whole code location.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from manifest_platform.orchestration import sensors
+from manifest_platform.orchestration.build import build_defs
+from manifest_platform.orchestration.resources import ManifestResource
+from manifest_platform.pipeline import Pipeline
+
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+START, END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+
+Result = dg.ExecuteInProcessResult
+
+
+class CodeLocation:
+    """The definitions of a configuration (and a user's own assets), and a Dagster instance."""
+
+    def __init__(
+        self, config_file: Path, dataset: str, instance: dg.DagsterInstance, assets: Collection[dg.AssetsDefinition] = ()
+    ) -> None:
+        self.config_file, self.dataset, self.instance = config_file, dataset, instance
+        self.defs = dg.Definitions.merge(build_defs(config_file), dg.Definitions(assets=list(assets)))
+
+    def key(self, asset: str) -> dg.AssetKey:
+        return dg.AssetKey([self.dataset, *asset.split("/")])
+
+    def run_assets(self, assets: Collection[str], first: str | None = None, last: str | None = None) -> Result:
+        """A run of one partition, or of a range as a backfill in a single run makes it; of no partition where none is named."""
+        options: dict[str, Any] = {"tags": {START: first, END: last}} if last else {"partition_key": first}
+        job = self.defs.resolve_implicit_global_asset_job_def()
+        return job.execute_in_process(
+            instance=self.instance,
+            asset_selection=[self.key(asset) for asset in assets],
+            raise_on_error=False,
+            run_config=QUIET,
+            **options,
+        )
+
+    def run_job(self, name: str, config: Mapping[str, Any]) -> Result:
+        """A run of a job of one op, with the op's configuration."""
+        job = self.defs.resolve_job_def(name)
+        op = {"ops": {f"{name}_op": {"config": dict(config)}}}
+        return job.execute_in_process(instance=self.instance, raise_on_error=False, run_config=QUIET | op)
+
+    def run_checks(self) -> dict[tuple[str, str], dg.AssetCheckEvaluation]:
+        """All asset checks, run now, by the path of their asset below the dataset and by their name."""
+        job = dg.define_asset_job("checks", selection=dg.AssetSelection.all_asset_checks())
+        defs = dg.Definitions.merge(self.defs, dg.Definitions(jobs=[job]))
+        result = defs.resolve_job_def("checks").execute_in_process(instance=self.instance, run_config=QUIET)
+        evaluations = result.get_asset_check_evaluations()
+        return {("/".join(one.asset_key.path[1:]), one.check_name): one for one in evaluations}
+
+    def tick(self, cursor: str | None = None) -> dg.SensorResult:
+        """A tick of the listing sensor, its partitions and events stored as the daemon stores them."""
+        with dg.build_sensor_context(instance=self.instance, cursor=cursor, resources=self.resources) as context:
+            result = self.defs.resolve_sensor_def(f"{self.dataset}_listing_sensor")(context)
+        assert isinstance(result, dg.SensorResult)
+        for request in result.dynamic_partitions_requests or ():
+            self.instance.add_dynamic_partitions(request.partitions_def_name, request.partition_keys)
+        for event in result.asset_events:
+            self.instance.report_runless_asset_event(event)
+        return result
+
+    @property
+    def resources(self) -> dict[str, Any]:
+        return {"manifest": ManifestResource(config_file=str(self.config_file))}
+
+    @property
+    def sensor_pipeline(self) -> Pipeline:
+        """The pipeline that the listing sensor keeps between its ticks."""
+        return sensors._pipeline(str(self.config_file), self.dataset)
+
+    def materialized(self, asset: str) -> set[str]:
+        """The partitions of an asset that Dagster shows as materialized."""
+        return self.instance.get_materialized_partitions(self.key(asset))
+
+    def shown(self, asset: str, partition: str) -> dict[str, Any]:
+        """The metadata of the newest materialization of an asset's partition."""
+        found = self.instance.fetch_materializations(
+            dg.AssetRecordsFilter(asset_key=self.key(asset), asset_partitions=[partition]), limit=1
+        )
+        materialization = found.records[0].asset_materialization
+        assert materialization is not None
+        return {name: value.value for name, value in materialization.metadata.items()}
+
+
+def materialized_by(result: Result, key: dg.AssetKey) -> list[str | None]:
+    """The partitions of an asset that a run materialized, in its order."""
+    return [event.partition for event in result.all_events if event.is_step_materialization and event.asset_key == key]
+
+
+def failure(result: Result) -> str:
+    """Why the run's one failed step failed: on purpose, in words for people, and not by an exception that got away."""
+    assert not result.success
+    [event] = [event for event in result.all_events if event.is_step_failure]
+    told = event.step_failure_data.user_failure_data
+    assert told is not None and told.description, event.step_failure_data.error
+    return told.description
+
+
+def output(result: Result) -> dict[str, Any]:
+    """The metadata of a job's output: its report."""
+    [event] = [event for event in result.all_events if event.is_successful_output]
+    return {name: value.value for name, value in event.step_output_data.metadata.items()}

@@ -1,0 +1,63 @@
+"""A ward as Dagster sees it: the code location of a vault, with real files, SQLite, DuckDB, and a fake Vault or none."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Collection
+from contextlib import closing
+from typing import Any
+
+import dagster as dg
+
+from manifest_platform.orchestration.keys import item_partitions
+from manifest_platform_tests.orchestration.code_location import CodeLocation, Result
+from manifest_platform_tests.veeva.ward import INCR, NAME, Ward
+
+
+class DagsterWard(CodeLocation):
+    """A ward with its definitions (and a user's own assets) and a Dagster instance."""
+
+    def __init__(self, ward: Ward, instance: dg.DagsterInstance, assets: Collection[dg.AssetsDefinition] = ()) -> None:
+        super().__init__(ward.config_file, NAME, instance, assets)
+        self.ward = ward
+
+    def capture(self, **config: Any) -> Result:
+        """A run of the capture job."""
+        return self.run_job(f"{NAME}_capture", config)
+
+    def drain(self, job: str = f"{NAME}_drain", **config: Any) -> Result:
+        """A run of a drain job."""
+        return self.run_job(job, config)
+
+    def begin(self, **config: Any) -> Result:
+        """A run of the job that begins a full load, for a reason of its own where none is given."""
+        return self.run_job(f"{NAME}_full_begin", {"reason": "for a test", **config})
+
+    def cancel(self) -> Result:
+        """A run of the job that cancels a full load."""
+        return self.run_job(f"{NAME}_full_cancel", {"reason": "for a test"})
+
+    def add(self, feed: str, *names: str) -> None:
+        """Partitions, in this order of insertion."""
+        self.instance.add_dynamic_partitions(str(item_partitions(NAME, feed).name), list(names))
+
+    def partitions(self, feed: str = INCR) -> list[str]:
+        return list(self.instance.get_dynamic_partitions(str(item_partitions(NAME, feed).name)))
+
+    def tamper(
+        self, window: str, change: Callable[[dict[str, Any]], None], *, of: str = "shred", state: str = "Processed"
+    ) -> None:
+        """Changes the record of a window that an application wrote, behind the manifest's back."""
+        with closing(sqlite3.connect(self.ward.home / "manifest.db")) as store, store:
+            for sort, text in store.execute("SELECT sort, data FROM manifest WHERE sort LIKE 'RECORD#%'").fetchall():
+                record = json.loads(text)
+                if window in sort and (record["state"], record["application"]["name"]) == (state, of):
+                    change(record)
+                    store.execute("UPDATE manifest SET data = ? WHERE sort = ?", (json.dumps(record), sort))
+                    return
+        raise AssertionError(f"there is no {of} {state} of {window}")
+
+    def break_listing(self, window: str) -> None:
+        """Makes the load of a shredded window fail for good: what was written cannot be found."""
+        self.tamper(window, lambda record: record["payload"]["data"].update(listing=f"file://{self.ward.home}/nowhere.json"))

@@ -1,0 +1,190 @@
+"""The checks of a vault: all pass on a good state, and each fails on the state that it is there for."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from manifest_platform.warehouse.duckdb import DuckDB
+from manifest_platform_tests.orchestration.dagster_ward import DagsterWard
+from manifest_platform_tests.veeva.ward import FULL, INCR, LOG, NAME, Ward, full, incr, incrs, land, log
+
+SNAPSHOT, CHANGES, LOGS = full("0000"), incrs("0015", "0045"), [log("0101-0000"), log("0000")]
+Check = tuple[str, str]
+GAP = {("incr/windows", "no_window_missing"), ("incr/warehouse", "feed_not_blocked"), ("incr/warehouse", "no_full_load_needed")}
+
+
+@pytest.fixture
+def loaded(tmp_path: Path, instance: dg.DagsterInstance) -> DagsterWard:
+    """A vault's snapshot, changes and logs, all of them loaded in epoch 2."""
+    dagster = DagsterWard(Ward(tmp_path), instance)
+    _land(dagster, SNAPSHOT, *CHANGES, *LOGS)
+    assert dagster.begin().success
+    assert dagster.drain().success
+    return dagster
+
+
+def _land(dagster: DagsterWard, *windows: Any) -> None:
+    with dagster.ward.open() as pipeline:
+        land(pipeline, *windows)
+
+
+def _failed(dagster: DagsterWard) -> dict[Check, dg.AssetCheckEvaluation]:
+    return {check: evaluation for check, evaluation in dagster.run_checks().items() if not evaluation.passed}
+
+
+def _fail_the_next(dagster: DagsterWard) -> None:
+    _land(dagster, incr("0100"))
+    dagster.break_listing("2026-01-02T01:00Z")
+    dagster.drain()
+
+
+def _let_one_wait(dagster: DagsterWard) -> None:
+    """A day of logs that was discovered two hours ago."""
+    _land(dagster, log("0103-0000"))
+    long_ago = (datetime.now(UTC) - timedelta(hours=2)).isoformat()
+    dagster.tamper("2026-01-03T00:00Z", lambda record: record.update(timestamp=long_ago), of="discover", state="New")
+
+
+def _miscount(dagster: DagsterWard) -> None:
+    dagster.tamper("2026-01-02T00:15Z", lambda record: record["payload"]["data"].update(good=1))
+
+
+def _lose_a_window(dagster: DagsterWard) -> None:
+    _land(dagster, incr("0115"), incr("0130"))
+
+
+def _lose_a_day(dagster: DagsterWard) -> None:
+    _land(dagster, log("0104-0000"))
+    dagster.drain()
+
+
+def _count_otherwise(feed: str) -> Callable[[DagsterWard], None]:
+    def change(dagster: DagsterWard) -> None:
+        items = {FULL: SNAPSHOT.name, INCR: CHANGES[1].name, LOG: LOGS[0].name}
+        with closing(DuckDB(dagster.ward.home / "warehouse.duckdb")) as warehouse:
+            ledger = f"{warehouse.qualified('manifest_platform')}.ledger"
+            warehouse.execute(f"UPDATE {ledger} SET rows = '{{}}' WHERE item LIKE '%{items[feed]}'")
+
+    return change
+
+
+def _register_behind_the_watermark(dagster: DagsterWard) -> None:
+    """A window that no rule knows of: as if a store had been put together from two backups."""
+    with closing(sqlite3.connect(dagster.ward.home / "manifest.db")) as store, store:
+        rows = store.execute("SELECT sort, data FROM manifest WHERE sort LIKE 'RECORD#%'").fetchall()
+        [(sort, text)] = [row for row in rows if "202601020030" in row[0] and json.loads(row[1])["state"] == "New"]
+        for old, new in (("202601020030", "202601020020"), ("T00:30Z", "T00:20Z")):
+            sort, text = sort.replace(old, new), text.replace(old, new)
+        record = {**json.loads(text), "record_id": "00000000-0000-4000-8000-000000000000"}
+        store.execute("INSERT INTO manifest SELECT partition, ?, 1, ? FROM manifest LIMIT 1", (sort, json.dumps(record)))
+
+
+def test_all_pass_on_a_good_state(loaded: DagsterWard) -> None:
+    evaluations = loaded.run_checks()
+    assert len(evaluations) == 18
+    assert {check for check, one in evaluations.items() if not one.passed} == set()
+    assert evaluations["incr/warehouse", "counts_agree"].metadata["windows"].value == 3
+    assert evaluations["full/warehouse", "counts_agree"].metadata["windows"].value == 1
+    assert evaluations["log/warehouse", "counts_agree"].metadata["rows"].value == 2
+    assert evaluations["incr/windows", "no_window_missing"].metadata["windows"].value == 3
+
+
+@pytest.mark.parametrize(
+    ("breaking", "failed"),
+    [
+        (_fail_the_next, {("incr/warehouse", "feed_not_blocked")}),
+        (_let_one_wait, {("log/warehouse", "lag")}),
+        (_miscount, {("incr/shredded", "rows_accounted_for")}),
+        (_lose_a_window, GAP),
+        (_lose_a_day, {("log/windows", "no_window_missing")}),
+        (_count_otherwise(INCR), {("incr/warehouse", "counts_agree")}),
+        (_count_otherwise(LOG), {("log/warehouse", "counts_agree")}),
+        (_count_otherwise(FULL), {("full/warehouse", "counts_agree")}),
+        (_register_behind_the_watermark, {("incr/warehouse", "nothing_behind_watermark")}),
+    ],
+)
+def test_a_check_fails_on_what_it_is_for(
+    loaded: DagsterWard, breaking: Callable[[DagsterWard], None], failed: set[Check]
+) -> None:
+    breaking(loaded)
+    assert _failed(loaded).keys() == failed
+
+
+def test_failed_checks_say_what_is_wrong(loaded: DagsterWard) -> None:
+    _lose_a_window(loaded)
+    _count_otherwise(INCR)(loaded)
+    failed = _failed(loaded)
+    gap = failed["incr/windows", "no_window_missing"]
+    assert gap.metadata["missing"].value == "2026-01-02T00:45Z to 2026-01-02T01:00Z"
+    blocked = failed["incr/warehouse", "feed_not_blocked"]
+    assert blocked.metadata["command"].value == "manifest-platform capture"
+    assert failed["incr/warehouse", "counts_agree"].metadata["wrong"].value == CHANGES[1].name
+
+
+def test_B11_a_vault_without_a_snapshot_needs_one(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    dagster = DagsterWard(Ward(tmp_path), instance)
+    _land(dagster, *CHANGES)
+    failed = _failed(dagster)
+    assert failed.keys() == {("incr/warehouse", "no_full_load_needed"), ("incr/warehouse", "feed_not_blocked")}
+    needed = failed["incr/warehouse", "no_full_load_needed"]
+    assert needed.metadata["command"].value == "manifest-platform full begin latest"
+    assert needed.metadata["reason"].value == "no snapshot was loaded yet that the windows of incr could follow"
+    assert (needed.metadata["mode"].value, needed.metadata["epoch"].value) == ("INCREMENTAL", 1)
+    _land(dagster, SNAPSHOT)
+    assert dagster.begin().success
+    assert _failed(dagster).keys() == set(), "one is in progress, and what waits for it is not blocked"
+
+
+def test_B6_a_gap_needs_a_snapshot_once_the_source_keeps_the_window_no_more(
+    loaded: DagsterWard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _lose_a_window(loaded)
+    needed = _failed(loaded)["incr/warehouse", "no_full_load_needed"]
+    assert needed.metadata["reason"].value == (
+        "the window that starts at 2026-01-02T00:45Z is missing; the source keeps windows for 10 days"
+    )
+    monkeypatch.setattr("manifest_platform.pipeline.full.KEPT", timedelta(days=36_500))
+    assert ("incr/warehouse", "no_full_load_needed") not in _failed(loaded), "it may still come"
+
+
+def test_F18_what_a_snapshot_contains_is_not_missing(loaded: DagsterWard) -> None:
+    _lose_a_window(loaded)
+    assert _failed(loaded).keys() == GAP
+    _land(loaded, full("0108"))
+    assert loaded.begin().success and loaded.drain().success
+    assert loaded.ward.seen.applied[-3:] == ["full 0108", "incr 0115", "incr 0130"]
+    assert _failed(loaded).keys() == set()
+
+
+def test_the_state_is_shown(loaded: DagsterWard) -> None:
+    shown = loaded.run_checks()["incr/warehouse", "no_full_load_needed"].metadata
+    assert {name: value.value for name, value in shown.items()} == {
+        "mode": "INCREMENTAL",
+        "epoch": 2,
+        "boundary": "2026-01-02T00:00Z",
+    }
+
+
+def test_a_full_load_in_progress_fails_no_check(loaded: DagsterWard) -> None:
+    _land(loaded, full("0030"))
+    assert loaded.begin().success
+    assert _failed(loaded).keys() == set()
+    assert loaded.drain().success
+    assert loaded.ward.seen.applied[-2:] == ["full 0030", "incr 0045"]
+    assert _failed(loaded).keys() == set(), "what the snapshot contains is not behind"
+    assert loaded.run_checks()["incr/warehouse", "counts_agree"].metadata["windows"].value == 1
+
+
+def test_a_table_of_the_users_own_is_none_of_our_business(loaded: DagsterWard) -> None:
+    with closing(DuckDB(loaded.ward.home / "warehouse.duckdb")) as warehouse:
+        warehouse.execute(f"CREATE TABLE {warehouse.qualified(NAME, 'mine')} AS SELECT 1 AS one")
+    assert _failed(loaded).keys() == set()
