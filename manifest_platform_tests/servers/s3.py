@@ -24,7 +24,7 @@ from manifest_platform.demo.server import ServerFailed, free_port, kept, running
 
 VERSION = "v1.8.0"
 REGION = "us-east-1"
-ACCESS_KEY = "test-access-key"
+ACCESS_KEY = "testaccesskey"  # DynamoDB Local takes letters and digits alone
 SECRET_KEY = "test-secret-key"
 
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")

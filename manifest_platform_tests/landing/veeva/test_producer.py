@@ -19,19 +19,10 @@ from manifest_platform.landing.sweep import Settle
 from manifest_platform.landing.veeva import producer
 from manifest_platform.landing.veeva.client import Password, Patience, Vault, VaultLogin
 from manifest_platform.landing.veeva.errors import LoginRefused, WrongVault
+from manifest_platform.landing.veeva.events import Awaited, Captured, CaptureFailed, CaptureReport, Diverged, Event
 from manifest_platform.landing.veeva.files import FINGERPRINT, DirectDataFile, Feed, FileListing, Unusable
 from manifest_platform.landing.veeva.layout import SIDECAR, list_windows, read_files, read_window
-from manifest_platform.landing.veeva.producer import (
-    AWAITED,
-    BY_URGENCY,
-    Awaited,
-    Captured,
-    CaptureFailed,
-    CaptureReport,
-    Diverged,
-    Event,
-    capture,
-)
+from manifest_platform.landing.veeva.producer import AWAITED, BY_URGENCY, capture
 from manifest_platform.manifest import Blocked, Discovered, Failure, Item, Landed, Manifest, Ready, Standing, Store
 from manifest_platform.manifest.dataset import INCREMENTAL
 from manifest_platform_tests.landing.conftest import Place
