@@ -14,7 +14,7 @@ from manifest_platform.landing.errors import LandingError
 from manifest_platform.manifest import ItemKey, Refused, StoreError
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.capture import NO_VALUE, build_windows
-from manifest_platform.orchestration.keys import SHREDDED, WAREHOUSE, asset_key, is_captured, item_partitions
+from manifest_platform.orchestration.keys import SHREDDED, WAREHOUSE, asset_key, group_name, is_captured, item_partitions
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.pipeline import (
     SOURCES,
@@ -52,7 +52,7 @@ def _landed_spec(settings: DatasetConfig, dataset: str, feed: str) -> dg.AssetSp
         asset_key(dataset, feed, source.landed_as),
         description=source.landed_are,
         partitions_def=item_partitions(dataset, feed),
-        group_name=dataset,
+        group_name=group_name(dataset, feed),
         owners=[settings.owner],
         kinds={source.kind, "s3" if settings.landing.root.startswith("s3://") else "file"},
     )
@@ -68,7 +68,7 @@ def _work(settings: DatasetConfig, dataset: str, feed: str) -> list[dg.AssetsDef
         description=source.shredded_are,
         partitions_def=item_partitions(dataset, feed),
         backfill_policy=dg.BackfillPolicy.single_run(),
-        group_name=dataset,
+        group_name=group_name(dataset, feed),
         owners=[settings.owner],
         kinds={"pyspark", "parquet"},
         pool=dataset,
@@ -85,7 +85,7 @@ def _work(settings: DatasetConfig, dataset: str, feed: str) -> list[dg.AssetsDef
         description=source.loaded_are[feed],
         partitions_def=item_partitions(dataset, feed),
         backfill_policy=dg.BackfillPolicy.single_run(),
-        group_name=dataset,
+        group_name=group_name(dataset, feed),
         owners=[settings.owner],
         kinds={"duckdb", "table"},
         pool=dataset,

@@ -3,6 +3,7 @@
 It has a pool of its own: it waits for no drain, and no drain for it.
 """
 
+import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from manifest_platform.landing.errors import LandingError
 from manifest_platform.landing.veeva.events import Awaited, Captured, CaptureReport, Diverged
 from manifest_platform.manifest import Landed, Refused, StoreError, UnknownItem
 from manifest_platform.orchestration import metadata
-from manifest_platform.orchestration.keys import asset_key, item_partitions
+from manifest_platform.orchestration.keys import asset_key, group_name, item_partitions
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import SOURCES, Pipeline
 from manifest_platform.pipeline.capture import capture
@@ -49,7 +50,7 @@ def build_windows(settings: DatasetConfig, dataset: str, feed: str) -> dg.Assets
         description=source.landed_are,
         partitions_def=item_partitions(dataset, feed),
         backfill_policy=dg.BackfillPolicy.single_run(),
-        group_name=dataset,
+        group_name=group_name(dataset, feed),
         owners=[settings.owner],
         kinds={source.kind, "s3" if settings.landing.root.startswith("s3://") else "file"},
         pool=f"{dataset}_capture",
@@ -127,8 +128,14 @@ def build_capture(settings: DatasetConfig, dataset: str) -> Capture:
 def _schedule(
     settings: DatasetConfig, job: dg.JobDefinition, name: str, cron: str, feeds: Collection[str]
 ) -> dg.ScheduleDefinition:
-    configured = settings.vault.feeds if settings.vault else ()
-    wanted = [feed for feed in configured if feed in feeds]
+    """A schedule of captures: on, where there is something to capture and the secret to log in with."""
+    vault = settings.vault
+    assert vault is not None  # what is captured is a vault
+    wanted = [feed for feed in vault.feeds if feed in feeds]
+    variable = vault.oauth.token_variable if vault.oauth else vault.password_variable
+    has_secret = bool(os.environ.get(variable))
+    status = dg.DefaultScheduleStatus.RUNNING if wanted and has_secret else dg.DefaultScheduleStatus.STOPPED
+    off = "" if has_secret else f" Off by default, for {variable} was not in the environment when the code was loaded."
     op = f"{job.name}_op"
     return dg.ScheduleDefinition(
         name=f"{job.name}_{name}",
@@ -136,8 +143,8 @@ def _schedule(
         cron_schedule=cron,
         execution_timezone="UTC",
         run_config={"ops": {op: {"config": {"feeds": wanted}}}},
-        default_status=dg.DefaultScheduleStatus.RUNNING if wanted else dg.DefaultScheduleStatus.STOPPED,
-        description=f"Captures {', '.join(wanted) or 'nothing, as configured'}.",
+        default_status=status,
+        description=f"Captures {', '.join(wanted) or 'nothing, as configured'}.{off}",
     )
 
 

@@ -23,6 +23,11 @@ def asset_key(dataset: str, feed: str, asset: str) -> dg.AssetKey:
     return dg.AssetKey([dataset, asset] if feed in _ALONE else [dataset, feed, asset])
 
 
+def group_name(dataset: str, feed: str) -> str:
+    """The group of a feed's assets: the page shows only the end of a key, which several feeds share."""
+    return dataset if feed in _ALONE else f"{dataset}_{feed}"
+
+
 @dataclass(frozen=True)
 class Asset:
     """What the key of an asset on the partitions of a feed says. `name`: its path below dataset and feed."""

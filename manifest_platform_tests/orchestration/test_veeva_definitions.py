@@ -52,7 +52,7 @@ def test_the_example_has_every_feeds_assets(example: Path) -> None:
     for feed in FEEDS:
         mine = [spec for name, spec in specs.items() if name.startswith(f"vault/{feed}/")]
         assert {spec.partitions_def for spec in mine} == {dg.DynamicPartitionsDefinition(name=f"vault_{feed}")}
-        assert all(spec.group_name == "vault" and spec.owners == ["team:data"] and spec.description for spec in mine)
+        assert all(spec.group_name == f"vault_{feed}" and spec.owners == ["team:data"] and spec.description for spec in mine)
         deps = sorted(dep.asset_key.to_user_string() for spec in mine for dep in spec.deps)
         assert deps == [f"vault/{feed}/shredded", f"vault/{feed}/windows"]
     assert specs["vault/incr/windows"].kinds == {"veeva", "file"}
@@ -67,9 +67,18 @@ def test_the_example_has_its_jobs_schedules_and_sensors(example: Path) -> None:
         "vault_capture_daily": "15 2 * * *",
     }
     assert {one.execution_timezone for one in schedules.values()} == {"UTC"}
-    assert {one.default_status for one in schedules.values()} == {dg.DefaultScheduleStatus.RUNNING}
     sensors = {sensor.name for sensor in defs.sensors or ()}
     assert sensors == {"vault_listing_sensor", "manifest_failure_sensor", "manifest_cancel_sensor"}
+
+
+@pytest.mark.parametrize("secret", ["s3cret", ""])
+def test_schedules_are_on_where_the_secret_is_there(example: Path, monkeypatch: pytest.MonkeyPatch, secret: str) -> None:
+    monkeypatch.setenv("VAULT_PASSWORD", secret)
+    schedules = [one for one in build_defs(example).schedules or () if isinstance(one, dg.ScheduleDefinition)]
+    status = dg.DefaultScheduleStatus.RUNNING if secret else dg.DefaultScheduleStatus.STOPPED
+    assert [one.default_status for one in schedules] == [status, status]
+    assert ["VAULT_PASSWORD was not in the environment" in str(one.description) for one in schedules] == [not secret] * 2
+    assert "s3cret" not in str([one.description for one in schedules])
 
 
 def test_a_schedule_captures_its_feeds(example: Path) -> None:
@@ -82,6 +91,7 @@ def test_a_schedule_captures_its_feeds(example: Path) -> None:
 
 def test_a_feed_that_is_not_captured_has_no_schedule_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MANIFEST_PLATFORM_DEMO", str(tmp_path))
+    monkeypatch.setenv("VAULT_PASSWORD", "s3cret")
     defs = build_defs(_changed(tmp_path, vault={"feeds": ["incr"]}))
     schedules = {one.name: one.default_status for one in defs.schedules or () if isinstance(one, dg.ScheduleDefinition)}
     assert schedules == {
