@@ -211,6 +211,20 @@ CONFIGURATIONS = [
         workers=1,
     ),
     Configuration(
+        "restore-epoch",
+        "set back to before a full load was begun or cancelled, so that its epoch is used twice",
+        Budget(begins=2, cancels=2, restores=1),
+        (Feed(items=1), EMPTY_SNAPSHOTS),
+        workers=1,
+    ),
+    Configuration(
+        "restore-other",
+        "set back to before a full load, after which another snapshot may be begun in its epoch",
+        Budget(begins=2, restores=1),
+        (Feed(items=1), Feed("full", 2, order="full", covers=("incr",), stop=0)),
+        workers=1,
+    ),
+    Configuration(
         "restore-append",
         "the same with late items that are appended",
         Budget(expiries=1, restores=1),

@@ -244,6 +244,11 @@ GUARDS = [
         needless="a takeover raises the fence itself, and nobody else can have a commit in flight",
     ),
     Guard("snapshot_fences", "a snapshot's commit moves the fences of all feeds to its epoch", "full-two"),
+    Guard(
+        "epoch_unused",
+        "a snapshot's commit needs an epoch in which nothing was applied to the feeds that it covers",
+        "restore-epoch",
+    ),
     Guard("applied", "a commit needs a position beyond the newest applied one", "restore-skip"),
     Guard("marker", "an item that the ledger has is not applied again", "restore-append"),
     # What a worker does, and in which order

@@ -80,6 +80,8 @@ def _violations(scope: Scope, rows: int, sink: Sink, past: Past) -> Iterator[str
     for i in range(len(scope.keys)):
         yield from _wrong_log(scope, rows, i, past)
     yield from _wrong_rows(scope, rows, state)
+    if state.mode == FULL_LOAD and not past.restored:
+        yield from _wrong_epoch(scope, state, sink)
 
 
 def _wrong_content(scope: Scope, feed: int, items: list[int], rows: int, content: Content) -> Iterator[str]:
@@ -128,7 +130,7 @@ def _wrong_feed(scope: Scope, feed: int, items: list[int], rows: int, sink: Sink
             continue
         name, fact = scope.keys[i].id, facts(log, LOAD.key, known.serving_epoch)
         contained = scope.keys[i].position <= content.boundary
-        if fact.done and i not in applied and (i, known.serving_epoch) not in sink.ledger:
+        if fact.done and i not in applied and (feed, i, known.serving_epoch) not in sink.ledger:
             yield f"(4) {name} is done, and not in the warehouse"
         if fact.done and i not in applied:
             yield f"(2) {name} is done, and readers do not see it"
@@ -145,6 +147,15 @@ def _wrong_feed(scope: Scope, feed: int, items: list[int], rows: int, sink: Sink
         by_operator = any(one.state is State.SKIPPED for one in log)
         if fact.failed and not by_operator and not fact.late and i < last:
             yield f"(3) {name} failed, and a later one was applied"
+
+
+def _wrong_epoch(scope: Scope, state: StepState, sink: Sink) -> Iterator[str]:
+    """A snapshot that is begun has its epoch for itself, or the warehouse would refuse it for ever."""
+    begun = _begun(scope, state)
+    declared = scope.configuration.feeds[scope.feed_of[begun]]
+    for feed, i, epoch in sorted(sink.ledger):
+        if i != begun and epoch >= state.epoch and scope.feeds[feed] in (declared.name, *declared.covers):
+            yield f"(8) {scope.keys[begun].id} fails for ever: {scope.keys[i].id} was applied in its epoch"
 
 
 def _wrong_counters(scope: Scope, feed: int, items: list[int], rows: int, state: StepState) -> Iterator[str]:
@@ -228,9 +239,8 @@ def not_next(scope: Scope, rows: int, chosen: int, state: StepState) -> str | No
 def unfinished(scope: Scope, rows: int, sink: Sink, past: Past) -> str | None:
     """What is wrong with a manifest at rest: an item that nothing keeps from being loaded, or that is and not known to be."""
     state = scope.state(scope.rows.values[rows].state)
-    snapshots = [i for i, feed in enumerate(scope.feed_of) if scope.configuration.feeds[feed].order == "full"]
     if state.mode == FULL_LOAD:
-        [begun] = [i for i in snapshots if scope.keys[i].position == state.full]
+        begun = _begun(scope, state)
         fact = facts(scope.logs.values[scope.log(rows, begun)], LOAD.key, state.epoch)
         return None if fact.failed else f"(8) at rest, and {scope.keys[begun].id} is to be loaded"
     for feed, declared in enumerate(scope.configuration.feeds):
@@ -255,6 +265,13 @@ def unfinished(scope: Scope, rows: int, sink: Sink, past: Past) -> str | None:
                 break
             return f"(8) at rest, and {scope.keys[i].id} is to be loaded"
     return None
+
+
+def _begun(scope: Scope, state: StepState) -> int:
+    """The snapshot that the mode is about."""
+    snapshots = [i for i, feed in enumerate(scope.feed_of) if scope.configuration.feeds[feed].order == "full"]
+    [begun] = [i for i in snapshots if scope.keys[i].position == state.full]
+    return begun
 
 
 def _waits_for_shred(scope: Scope, log: Log) -> bool:

@@ -355,7 +355,9 @@ class Program:
         scope, (step, feed, _) = self.scope, self.scope.jobs[worker.job]
         since = worker.serving if scope.on("serving_in_marker") else worker.epoch
         position = scope.keys[worker.item].position
-        return warehouse.Load(worker.item, feed, position, worker.token, worker.epoch, since, worker.late, step.order == "full")
+        covers = frozenset(scope.feeds.index(name) for name in step.covers)
+        snapshot = step.order == "full"
+        return warehouse.Load(worker.item, feed, position, worker.token, worker.epoch, since, worker.late, snapshot, covers)
 
     def _at_apply(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
         """One transaction of the sink; staging, before it, touches nothing that others see."""
@@ -375,10 +377,8 @@ class Program:
     def _commit(self, sink: Sink, load: warehouse.Load) -> Sink:
         if not load.snapshot:
             return warehouse.commit(sink, load, self.rules)
-        scope = self.scope
-        covered = frozenset(scope.feeds.index(name) for name in scope.configuration.feeds[load.feed].covers)
-        boundary = f"{scope.landed[load.item].stop}#{BEYOND_IDS}"
-        return warehouse.commit_snapshot(sink, load, self.rules, covered, boundary)
+        boundary = f"{self.scope.landed[load.item].stop}#{BEYOND_IDS}"
+        return warehouse.commit_snapshot(sink, load, self.rules, boundary)
 
     def _at_adrift(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
         """A transaction whose worker was stopped: the sink commits it, or rolls it back."""
@@ -399,6 +399,8 @@ class Program:
                 yield self._fenced(rows, sink, worker, "apply")
             case "known":
                 yield Effect(f"the ledger has {name}", rows, sink, worker._replace(at="complete"))
+            case "in use":
+                yield Effect(f"the epoch of {name} is in use", rows, sink, worker._replace(at="fail"))
             case "behind" if self.scope.on("defer"):
                 yield Effect(f"{name} is behind", rows, sink, worker._replace(at="defer"))
             case "behind":

@@ -26,15 +26,18 @@ class Content(NamedTuple):
 
 
 class Sink(NamedTuple):
-    """Fence and content by feed, and the ledger: (item, epoch)."""
+    """Fence and content by feed, and the ledger: (feed, item, epoch)."""
 
     fences: tuple[Fence, ...]
     content: tuple[Content, ...]
-    ledger: frozenset[tuple[int, int]] = frozenset()
+    ledger: frozenset[tuple[int, int, int]] = frozenset()
 
 
 class Load(NamedTuple):
-    """One item to apply, and on whose authority. `since`: ledger entries of an earlier epoch count no more."""
+    """One item to apply, and on whose authority. `since`: ledger entries of an earlier epoch count no more.
+
+    `covers`: the feeds whose content a snapshot replaces.
+    """
 
     item: int
     feed: int
@@ -44,6 +47,7 @@ class Load(NamedTuple):
     since: int
     late: bool
     snapshot: bool
+    covers: frozenset[int] = frozenset()
 
 
 class Rules(NamedTuple):
@@ -55,9 +59,10 @@ class Rules(NamedTuple):
     marker: bool = True
     fence_moves: bool = True
     snapshot_fences: bool = True
+    epoch_unused: bool = True
 
 
-Refusal = Literal["epoch", "token", "known", "behind"]
+Refusal = Literal["epoch", "token", "known", "in use", "behind"]
 
 
 def refusal(sink: Sink, load: Load, rules: Rules) -> Refusal | None:
@@ -69,6 +74,8 @@ def refusal(sink: Sink, load: Load, rules: Rules) -> Refusal | None:
         return "token"
     if rules.marker and entry(sink, load.item, load.since):
         return "known"
+    if rules.epoch_unused and load.snapshot and _in_epoch(sink, load):
+        return "in use"
     in_order = load.late or load.snapshot
     if rules.applied and not in_order and load.position <= fence.applied:
         return "behind"
@@ -77,7 +84,12 @@ def refusal(sink: Sink, load: Load, rules: Rules) -> Refusal | None:
 
 def entry(sink: Sink, item: int, since: int) -> int | None:
     """The newest epoch in which an item was applied, of those from `since` on."""
-    return max((epoch for known, epoch in sink.ledger if known == item and epoch >= since), default=None)
+    return max((epoch for _, known, epoch in sink.ledger if known == item and epoch >= since), default=None)
+
+
+def _in_epoch(sink: Sink, load: Load) -> bool:
+    """Whether something was applied in a snapshot's epoch or later, by its own feed or one that it covers."""
+    return any(epoch >= load.epoch and feed in {load.feed, *load.covers} for feed, _, epoch in sink.ledger)
 
 
 def commit(sink: Sink, load: Load, rules: Rules) -> Sink:
@@ -89,18 +101,18 @@ def commit(sink: Sink, load: Load, rules: Rules) -> Sink:
     return Sink(
         put(sink.fences, load.feed, moved),
         put(sink.content, load.feed, after),
-        sink.ledger | {(load.item, load.epoch)},
+        sink.ledger | {(load.feed, load.item, load.epoch)},
     )
 
 
-def commit_snapshot(sink: Sink, load: Load, rules: Rules, covered: frozenset[int], boundary: str) -> Sink:
+def commit_snapshot(sink: Sink, load: Load, rules: Rules, boundary: str) -> Sink:
     """The sink after a snapshot: it replaces the content of the feeds that it covers, and every fence gets its epoch."""
     after = commit(sink, load, rules)
     fences, content = list(after.fences), list(after.content)
     for feed in range(len(fences)):
         if rules.snapshot_fences:
             fences[feed] = fences[feed]._replace(epoch=load.epoch)
-        if feed in covered:
+        if feed in load.covers:
             fences[feed] = fences[feed]._replace(applied=boundary)
             content[feed] = Content(load.epoch, boundary)
     return Sink(tuple(fences), tuple(content), after.ledger)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from manifest_platform.manifest import State, StepState, transitions
+from manifest_platform.manifest.dataset import FULL_LOAD, INCREMENTAL
 from manifest_platform.manifest.store import Check, Put
 from manifest_platform_tests.model import document, runs
-from manifest_platform_tests.model.checker import WORKERS, Checker
+from manifest_platform_tests.model.checker import BUDGET, WORKERS, Checker
 from manifest_platform_tests.model.configurations import CONFIGURATIONS, LOAD
 from manifest_platform_tests.model.guards import GUARDS, Guard
 from manifest_platform_tests.model.invariants import Past, violation
@@ -27,6 +28,7 @@ SMALL = (
     "order",
     "answers",
     "restore-skip",
+    "restore-epoch",
 )
 RESTING = ("two", "three-append", "full-two", "full-late", "full-skip", "restore-skip")
 STATES = 300_000
@@ -54,10 +56,30 @@ def test_rest_can_be_reached_from_every_state_without_a_person(name: str) -> Non
     assert found.violation is None, found.trace
 
 
-def test_a_manifest_set_back_to_before_a_full_load_rests_only_once_that_is_begun_again() -> None:
-    alone, helped = runs.rested("restore-full"), runs.rested("restore-full", helped=True)
+@pytest.mark.parametrize("name", ["restore-full", "restore-epoch"])
+def test_a_manifest_set_back_to_before_a_full_load_rests_only_once_that_is_begun_again(name: str) -> None:
+    alone, helped = runs.rested(name), runs.rested(name, helped=True)
     assert alone.trace[-2:] == ("restore the backup", "discovery reads, to discover incr/1")
     assert helped.violation is None, helped.trace
+
+
+def test_a_snapshot_whose_epoch_is_in_use_fails_and_is_loaded_in_a_higher_one_once_begun_again() -> None:
+    checker = Checker(Scope(runs.configuration("restore-epoch")))
+    scope, program = checker.scope, checker.program
+    incr, snapshot = scope.keys
+    reached, failed, loaded = {checker.start}, False, False
+    level = [checker.start]
+    while level and not loaded:
+        level = list(dict.fromkeys(step.after for world in level for step in checker.steps(world) if step.after not in reached))
+        reached.update(level)
+        for rows, sink in {world[:BUDGET] for world in level}:
+            state = scope.state(scope.rows.values[rows].state)
+            log = scope.logs.values[scope.log(rows, scope.number(snapshot))]
+            refused = any((one.state, one.kind, one.epoch) == (State.FAILED, "permanent", 2) for one in log)
+            failed = failed or (refused and state.mode == FULL_LOAD and program.rests(rows))
+            serves = state.mode == INCREMENTAL and state.feed(incr.feed).serving_epoch == 3
+            loaded = loaded or (refused and serves and program.sinks.values[sink].content[0].epoch == 3)
+    assert failed and loaded
 
 
 @pytest.mark.parametrize("guard", NEEDED, ids=by_name)
