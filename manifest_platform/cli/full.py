@@ -53,16 +53,16 @@ def status_(context: typer.Context) -> int:
     """Shows the epoch, the snapshot that is being loaded or was loaded last, and whether one is needed. Exit 3 if so."""
     with open_pipeline(context) as pipeline:
         found = full_status(pipeline)
-        begin_command = as_typed(pipeline, f"manifest-platform full begin {LATEST}", options(context))
+        found = dataclasses.replace(found, command=as_typed(pipeline, found.command, options(context)) if found.needed else "")
         drain = as_typed(pipeline, "manifest-platform drain", options(context))
     if as_json(context):
-        print_json({**dataclasses.asdict(found), "command": begin_command if found.needed else ""})
+        print_json(dataclasses.asdict(found))
     else:
-        _print_status(found, begin_command, drain)
+        _print_status(found, drain)
     return Exit.BLOCKED if found.needed else Exit.DONE
 
 
-def _print_status(found: FullStatus, begin_command: str, drain: str) -> None:
+def _print_status(found: FullStatus, drain: str) -> None:
     loading = found.mode == FULL_LOAD
     heading = f"loading {found.loading} in full" if loading else "needs a full load" if found.needed else "goes on by changes"
     say(f"dataset {found.dataset}: {heading}")
@@ -72,7 +72,7 @@ def _print_status(found: FullStatus, begin_command: str, drain: str) -> None:
             "boundary": found.boundary or "none: no snapshot was loaded yet",
             "watermarks": ", ".join(f"{feed} {mark or 'none'}" for feed, mark in found.watermarks.items()),
             "reason": found.needed,
-            "command": drain if loading else begin_command if found.needed else "",
+            "command": drain if loading else found.command,
         }
     )
     if found.snapshots:
@@ -85,8 +85,9 @@ def cancel_(context: typer.Context, reason: Reason = "no reason given") -> int:
     """Gives up the full load that was begun, before it is in the warehouse: what was loaded before counts on."""
     with open_pipeline(context, author=operator()) as pipeline:
         record = cancel(pipeline, reason)
+        name = pipeline.key(record.item).name
     if as_json(context):
         print_json({"record": record.to_dict()})
     else:
-        say(f"{record.item.rsplit('/', 1)[-1]}: given up by {record.author}; the next drain goes on by changes")
+        say(f"{name}: given up by {record.author}; the next drain goes on by changes")
     return Exit.DONE

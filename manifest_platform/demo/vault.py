@@ -69,7 +69,7 @@ def tell_what_next() -> None:
     typer.echo(f"  export {config.VARIABLE}={CONFIGURATION}")
     typer.echo(f"  .venv/bin/manifest-platform sql '{PRODUCTS}'")
     typer.echo("  .venv/bin/manifest-platform status")
-    typer.echo("  .venv/bin/manifest-platform fake-vault --port 8787    a Vault of your own, to capture from")
+    typer.echo("  .venv/bin/manifest-platform full status")
 
 
 def _begin() -> None:

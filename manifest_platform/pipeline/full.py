@@ -13,12 +13,14 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from manifest_platform import failpoints
-from manifest_platform.manifest import Abandoned, Application, Blocked, ItemKey, Record, Refused, Standing
+from manifest_platform.manifest import Abandoned, Application, Blocked, ItemKey, Lease, Record, Refused, Standing
 from manifest_platform.manifest.dataset import FULL_LOAD, judge
+from manifest_platform.manifest.manifest import FIRST_PAGE
 from manifest_platform.pipeline.chosen import shred_chosen
-from manifest_platform.pipeline.events import Event, ItemFailed
+from manifest_platform.pipeline.events import Event, ItemFailed, Loaded
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.pipeline.source import LOAD, SHRED
+from manifest_platform.warehouse.errors import Fenced, WarehouseError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +46,8 @@ class FullStatus:
     """How a dataset stands with full loads.
 
     `mode`, `epoch`, `boundary`: the manifest's. `loading`: the snapshot that is to be loaded now. `needed`: why a full load
-    must be begun, empty where none need be. `snapshots`: the newest that have landed, newest first.
+    must be begun, empty where none need be; `command`: what comes next then. `snapshots`: the newest that have landed, newest
+    first.
     """
 
     dataset: str
@@ -53,6 +56,7 @@ class FullStatus:
     boundary: str | None
     loading: str | None
     needed: str
+    command: str
     watermarks: dict[str, str]
     snapshots: tuple[Snapshot, ...]
 
@@ -110,10 +114,21 @@ def begin(pipeline: Pipeline, spark: Callable[[], SparkSession], item: str, reas
                     f"{key.name} cannot be shredded, so no full load was begun: {event.failure.message}. Mend that, then:"
                     f" {pipeline.command(f'manifest-platform resolve {key.name}')}"
                 )
-    record = pipeline.manifest.begin_full_load(key, LOAD, reason)
+    record = pipeline.manifest.begin_full_load(key, LOAD, reason, above=_newest_epoch(pipeline))
     failpoints.reach("full.begun")
     landed = pipeline.manifest.item(key).landed
     yield Begun(key, record.epoch or 0, landed.stop or "" if landed else "")
+
+
+def _newest_epoch(pipeline: Pipeline) -> int:
+    """The newest epoch that the warehouse has seen; 0 where it cannot be asked now, as while a drain has it open.
+
+    Then the fence refuses an epoch that is not new, the full load can be cancelled, and begun again.
+    """
+    try:
+        return pipeline.newest_epoch()
+    except WarehouseError:
+        return 0
 
 
 def cancel(pipeline: Pipeline, reason: str) -> Record:
@@ -127,9 +142,21 @@ def cancel(pipeline: Pipeline, reason: str) -> Record:
         raise Refused(f"dataset {pipeline.name} is loading nothing in full: there is nothing to cancel")
     with pipeline.lease(feed, LOAD) as lease:
         verdict = pipeline.manifest.unsettled(lease) or pipeline.manifest.next(feed, LOAD, holding=True)
-        if isinstance(verdict, Abandoned) and (settled := pipeline.settle(lease, verdict)):
+        if isinstance(verdict, Abandoned) and (settled := _settle(pipeline, lease, verdict)):
             raise Refused(f"{settled.key.name} is in the warehouse already: the full load is done, and cannot be cancelled")
         return pipeline.manifest.cancel_full_load(lease, reason)
+
+
+def _settle(pipeline: Pipeline, lease: Lease, abandoned: Abandoned) -> Loaded | None:
+    """Ends what was begun to load. Where the fence holds a later epoch, it can be committed no more by anybody."""
+    epoch = pipeline.manifest.state(Application(LOAD)).epoch
+    try:
+        return pipeline.settle(lease, abandoned)
+    except Fenced as fenced:
+        if fenced.epoch <= epoch:
+            raise
+    pipeline.manifest.abandon(lease, abandoned)
+    return None
 
 
 def full_status(pipeline: Pipeline, now: datetime | None = None) -> FullStatus:
@@ -146,13 +173,15 @@ def full_status(pipeline: Pipeline, now: datetime | None = None) -> FullStatus:
         )
         for one in islice(pipeline.manifest.items(feed, reverse=True), SNAPSHOTS_SHOWN)
     )
+    needed = why_needed(pipeline, now or datetime.now(UTC))
     return FullStatus(
         pipeline.name,
         state.mode,
         state.epoch,
         state.boundary,
         ItemKey.at(feed, state.full).name if state.full else None,
-        why_needed(pipeline, now or datetime.now(UTC)),
+        needed,
+        remedy(pipeline) if needed else "",
         {name: state.feed(name).watermark.partition("#")[0] for name in pipeline.feeds if name != feed},
         snapshots,
     )
@@ -165,12 +194,39 @@ def why_needed(pipeline: Pipeline, now: datetime) -> str:
     if state.mode == FULL_LOAD:
         return ""
     for feed in step.covers:
-        standing = state.feed(feed)
-        if pipeline.manifest.step(feed, LOAD).needs_full and not standing.boundary:
+        if pipeline.manifest.step(feed, LOAD).needs_full and not state.feed(feed).boundary:
             return f"no snapshot was loaded yet that the windows of {feed} could follow"
-        verdict = pipeline.manifest.next(feed, LOAD)
-        if isinstance(verdict, Blocked) and verdict.standing is Standing.GAP:
-            missing = pipeline.source.time(standing.stop or "")
-            if missing and now - missing > KEPT:
-                return f"the window that starts at {standing.stop} is missing; the source keeps windows for {KEPT.days} days"
+        gap = _gap(pipeline, feed)
+        missing = pipeline.source.time(gap.begins) if gap else None
+        if gap and missing and now - missing > KEPT:
+            return f"the window from {gap.begins} on is missing; the source keeps windows for {KEPT.days} days"
     return ""
+
+
+def remedy(pipeline: Pipeline) -> str:
+    """The command that comes next where a full load is needed: a snapshot that ends before a gap does not close it."""
+    feed = full_feed(pipeline)
+    newest = next((one for one in pipeline.manifest.items(feed, reverse=True) if not one.skipped_for(Application(LOAD))), None)
+    stop = newest.landed.stop if newest and newest.landed else None
+    gaps = [gap for covered in pipeline.manifest.step(feed, LOAD).covers if (gap := _gap(pipeline, covered))]
+    if stop is None or any(stop < gap.ends for gap in gaps):
+        return f"manifest-platform capture --feed {feed}"
+    return f"manifest-platform full begin {LATEST}"
+
+
+@dataclass(frozen=True)
+class _Gap:
+    """The stretch of time of which a feed has no window."""
+
+    begins: str
+    ends: str
+
+
+def _gap(pipeline: Pipeline, feed: str) -> _Gap | None:
+    """The gap that blocks a feed; None where none does."""
+    verdict = pipeline.manifest.next(feed, LOAD)
+    if not isinstance(verdict, Blocked) or verdict.standing is not Standing.GAP or verdict.item.landed is None:
+        return None
+    before = next(pipeline.manifest.items(feed, after=verdict.item.key.position, page=FIRST_PAGE, reverse=True), None)
+    stops = [pipeline.manifest.state(Application(LOAD)).boundary, before.landed.stop if before and before.landed else None]
+    return _Gap(max((stop for stop in stops if stop), default=""), verdict.item.landed.start or verdict.item.key.sort)

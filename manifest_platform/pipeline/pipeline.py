@@ -142,6 +142,20 @@ class Pipeline:
         self._stack.callback(warehouse.close)
         return warehouse
 
+    def newest_epoch(self) -> int:
+        """The newest epoch that the warehouse's fence has seen, without waiting for who has it open. Raises WarehouseError."""
+        from manifest_platform.warehouse.apply import Warehouse
+        from manifest_platform.warehouse.duckdb import DuckDB
+
+        if "warehouse" in self.__dict__:
+            return self.warehouse.newest_epoch()
+        if not Path(self.config.warehouse.path).exists():
+            return 0
+        with contextlib.closing(
+            Warehouse(DuckDB(self.config.warehouse.path, patience=0.1, read_only=True), self.name)
+        ) as reader:
+            return reader.newest_epoch()
+
     def command(self, text: str) -> str:
         """An operator's command as it must be typed: it names the dataset where several are configured."""
         return f"{text} --dataset {self.name}" if len(self.config.datasets) > 1 else text
@@ -374,6 +388,7 @@ class Pipeline:
                 listing=listing,
                 late=ready.item.is_late_for(lease.application, feed.serving_epoch),
                 full=self._full(claim),
+                snapshots=self._snapshots_of(key.feed),
             )
             with lease.cancelling(self.warehouse.interrupt):
                 applied = self._apply(lease, load)
@@ -390,6 +405,10 @@ class Pipeline:
         seconds, used = time.monotonic() - started, self.manifest.store.requests - requests
         already = isinstance(applied, AlreadyApplied)
         return _loaded(ready.item, applied.entry, listing.bytes, seconds, used, already, listing.tables)
+
+    def _snapshots_of(self, feed: str) -> str | None:
+        """The feed whose snapshots contain a feed's items, if there is one."""
+        return next((one for one in self.feeds if feed in self.manifest.step(one, LOAD).covers), None)
 
     def _full(self, claim: Claim) -> Full | None:
         """What a snapshot is to the warehouse; None for a directory that is none."""

@@ -58,7 +58,7 @@ class VeevaDirectData(Source):
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """What a snapshot leaves as it is where it lacks it: bad rows, and tables of which it holds only a part."""
+        """What a snapshot leaves as it is where it lacks it: bad rows, and workflows of which it holds only a part."""
         return (BAD_TABLE, *self.settings.shred.partial_in_full)
 
     @property

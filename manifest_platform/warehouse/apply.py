@@ -28,6 +28,7 @@ from manifest_platform.warehouse.errors import (
     IncompatibleChange,
     LoadFailed,
     PermanentFailure,
+    SnapshotAhead,
     Unavailable,
     Unclear,
 )
@@ -118,8 +119,8 @@ class Warehouse:
         """Applies a load wholly or not at all, in the feed's order, once for all epochs from `serving_epoch` on.
 
         Raises Fenced (a newer worker or epoch has taken over), Behind (late), a PermanentFailure (CountMismatch, DuplicateKey,
-        KeyMissing, IncompatibleChange, UnsupportedMode, EpochInUse, EmptySnapshot, LoadFailed), Unavailable, or Unclear (COMMIT
-        got no answer).
+        KeyMissing, IncompatibleChange, UnsupportedMode, EpochInUse, EmptySnapshot, SnapshotAhead, LoadFailed), Unavailable, or
+        Unclear (COMMIT got no answer).
         """
         refuse_unsupported(load)
         if self._authority.get(load.feed) != (load.epoch, load.token):
@@ -129,6 +130,10 @@ class Warehouse:
             return self._apply_full(load, load.full)
         self.prepare(load.feed)
         return self._patiently(lambda: self._apply_with_known_columns(load))
+
+    def newest_epoch(self) -> int:
+        """The newest epoch that any feed's fence holds; 0 where nothing was ever loaded. Writes nothing."""
+        return self._fence.newest_epoch()
 
     def retired(self) -> list[RetiredEntry]:
         """The tables and columns that the source has dropped and the warehouse keeps. Writes nothing."""
@@ -271,7 +276,8 @@ class Warehouse:
     def _may_go_on(self, transaction: Transaction, load: Load) -> bool:
         """Moves the fences, as the transaction's first writes, and asks the ledger."""
         if load.full is None:
-            return self._fence.let_pass(transaction, load) and not self._ledger.has(transaction, load)
+            may = self._fence.let_pass(transaction, load) and not self._ledger.has(transaction, load)
+            return may and not (load.snapshots and self._ledger.beyond(load.snapshots, load.serving_epoch, transaction))
         passed = self._fence.let_snapshot_pass(transaction, load, load.full)
         return passed and not self._ledger.in_epoch(load, load.full, transaction)  # itself included
 
@@ -306,8 +312,10 @@ class Warehouse:
         raise Conflict(f"the fence of {self._fence.where(feed)} was moved at the same time")
 
     def _why_not(self, load: Load) -> AlreadyApplied | None:
-        """Why the fence does not let a load pass: Fenced, Behind or EpochInUse is raised; None where it would."""
+        """Why a load may not pass: Fenced, Behind, EpochInUse or SnapshotAhead is raised; None where it may."""
         applied = self._fence.refuse_older(load.feed, load.token, load.epoch)
+        if load.snapshots:
+            self._refuse_older_content(load, load.snapshots)
         if entry := self.ledger_entry(load.feed, load.item, load.serving_epoch):
             return AlreadyApplied(entry)
         if load.full:
@@ -316,6 +324,17 @@ class Warehouse:
         elif not load.late and load.position <= applied:  # str compares by code point: the bytewise order of UTF-8
             raise Behind(load.item, load.position, applied)
         return None
+
+    def _refuse_older_content(self, load: Load, snapshots: str) -> None:
+        """Raises SnapshotAhead where the tables hold a snapshot that the load's authority knows nothing of.
+
+        Whatever the ledger says of the load itself: what was applied before that snapshot may be in the tables no more.
+        """
+        if ahead := self._ledger.beyond(snapshots, load.serving_epoch):
+            raise SnapshotAhead(
+                f"{load.item} goes by epoch {load.serving_epoch}, and the warehouse holds the snapshot {ahead[0]} of epoch "
+                f"{ahead[1]}: the manifest was put back to before that full load; nothing was changed. Begin a full load again"
+            )
 
     def _refuse_used_epoch(self, load: Load, full: Full) -> None:
         """Raises EpochInUse where a snapshot's epoch is not a new one.

@@ -54,6 +54,10 @@ class KeyMissing(PermanentFailure):
     """A row, or a whole table, has no key to find it by."""
 
 
+class SnapshotAhead(PermanentFailure):
+    """The warehouse stands on a snapshot of a later epoch than the load goes by: the manifest was put back to before it."""
+
+
 class EmptySnapshot(PermanentFailure):
     """A snapshot has no tables at all: what the source sent by mistake would empty the warehouse."""
 

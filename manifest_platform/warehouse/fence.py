@@ -49,6 +49,13 @@ class Fence:
         )
         return Held(*found[0]) if found else None
 
+    def newest_epoch(self) -> int:
+        """The newest epoch of any feed; 0 where there is no fence yet."""
+        if "fence" not in self._dialect.columns(CONTROL_SCHEMA):
+            return 0
+        found = self._dialect.execute(f'SELECT max("epoch") FROM {self._table} WHERE "dataset" = ?', (self._dataset,))  # noqa: S608
+        return found[0][0] or 0
+
     def refuse_older(self, feed: str, token: int, epoch: int) -> str:
         """The newest applied position; raises Fenced where the fence holds a newer token or epoch than these."""
         held = self.held(feed)

@@ -98,6 +98,16 @@ class Ledger:
         )
         return found[0] if found else None
 
+    def beyond(self, feed: str, epoch: int, transaction: Transaction | None = None) -> tuple[str, int] | None:
+        """The newest item of a feed that was loaded in a later epoch, with that epoch."""
+        query = transaction.rows if transaction else self._dialect.execute
+        found = query(
+            f'SELECT "item", "epoch" FROM {self._table} WHERE "dataset" = ? AND "feed" = ? AND "epoch" > ? '  # noqa: S608
+            'ORDER BY "epoch" DESC LIMIT 1',
+            (self._dataset, feed, epoch),
+        )
+        return found[0] if found else None
+
     def enter(self, transaction: Transaction, load: Load, rows: dict[str, int], now: datetime) -> LedgerEntry:
         """Adds the entry of a load whose rows were moved."""
         entry = LedgerEntry(

@@ -45,7 +45,8 @@ class Load:
     `position` is the item's place in its feed: texts whose bytewise order is the logical order. `epoch` and `token`
     are those that the item was claimed under; ledger entries of an epoch before `serving_epoch` no longer count.
     `late` marks an item behind the feed's newest one that is to be appended all the same. With `full` it is a snapshot: its
-    epoch must be a new one, and its place in its feed does not matter.
+    epoch must be a new one, and its place in its feed does not matter. `snapshots`: the feed whose snapshots contain this one's
+    items, if any: a load does not go onto one that its `serving_epoch` knows nothing of.
     """
 
     item: str
@@ -59,6 +60,7 @@ class Load:
     listing: Listing
     late: bool = False
     full: Full | None = None
+    snapshots: str | None = None
 
 
 def refuse_unsupported(load: Load) -> None:
