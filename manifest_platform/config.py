@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
@@ -121,9 +121,17 @@ def _http_url(url: str) -> str:
     parts = urlsplit(url)
     local = parts.hostname in ("localhost", "127.0.0.1", "::1")
     is_safe = parts.scheme == "https" or (parts.scheme == "http" and local)
-    if not is_safe or not parts.hostname or parts.path.strip("/") or parts.query or parts.username:
+    more = parts.path.strip("/") or any(mark in url for mark in "?#@") or not _is_port(parts)
+    if not is_safe or not parts.hostname or more:
         raise ValueError("allowed: https://host, or http://localhost:port for one of this machine")
     return url.rstrip("/")
+
+
+def _is_port(parts: SplitResult) -> bool:
+    try:
+        return parts.port is None or parts.port > 0
+    except ValueError:
+        return False
 
 
 def _zone(name: str) -> str:
@@ -236,14 +244,14 @@ class ShredConfig(_Part):
     """Where shredded Parquet goes, by which schemas, in which portions.
 
     `schemas`: Iglu registries by priority, each a folder, s3:// or http(s):// URL, for Snowplow. `types`: of `extract.column`,
-    the type that is right where Vault's metadata is not. `partial_in_full`: patterns of tables of which Vault's snapshots hold
-    only a part. `batch`: directories one Spark job takes. `split_mib`: the most that one Spark task reads, in MiB.
+    the type that is right where Vault's metadata is not. `partial_in_full`: patterns of workflows' tables of which Vault's
+    snapshots hold only a part. `batch`: directories one Spark job takes. `split_mib`: the most that one Spark task reads, MiB.
     """
 
     output: str
     schemas: list[Annotated[str, AfterValidator(_registry_location)]] = []
     types: dict[Annotated[str, Field(pattern=r"^[^.\s]+\.[^.\s]+$")], VaultType] = {}
-    partial_in_full: tuple[str, ...] = ("*legacy*",)
+    partial_in_full: tuple[str, ...] = ("*legacy*__sys",)
     batch: int = Field(40, ge=1, le=90)
     split_mib: int = Field(32, ge=1, le=1024)
     bad_rows: BadRowsConfig = BadRowsConfig()
@@ -421,6 +429,7 @@ class DatasetConfig(_Part):
                 "vault is required of source veeva": self.vault is None,
                 "shred.schemas is allowed of source snowplow_enriched only": bool(self.shred.schemas),
                 "merge is allowed of source snowplow_enriched only": self.merge is not None,
+                **dict.fromkeys(self._misplaced_steps(), True),
             }
         else:
             wrong = {
@@ -433,6 +442,16 @@ class DatasetConfig(_Part):
         if problems := [problem for problem, is_wrong in wrong.items() if is_wrong]:
             raise ValueError("; ".join(problems))
         return self
+
+    def _misplaced_steps(self) -> Iterator[str]:
+        """Steps of a vault that could never go on: what a snapshot contains is not loaded, and feeds do not share items."""
+        feeds = {step.name: step.feed or "incr" for step in self.steps}
+        for step in self.steps:
+            feed = feeds[step.name]
+            if step.order == "strict" and ("load" in step.upstream or feed == "full"):
+                yield f"step {step.name!r} would stop at what is never loaded; allowed of it is order any"
+            if strangers := [name for name in step.upstream if feeds.get(name, feed) != feed]:
+                yield f"step {step.name!r} of feed {feed} waits for {strangers[0]!r}, which is of feed {feeds[strangers[0]]}"
 
     @field_validator("steps")
     @classmethod

@@ -393,6 +393,16 @@ def test_a_vault_is_told_where_it_is_and_who_logs_in(write):
         ("http://localhost:8787", "https://host/api", "vault.vault.url: 'https://host/api': allowed: https://host, or"),
         (": shredded}", ": shredded, types: {a.b: Text}}", "vault.shred.types.a.b: 'Text': Input should be 'String'"),
         ("{output: shredded}", "{output: shredded, schemas: [x]}", "shred.schemas is allowed of source snowplow_enriched only"),
+        ("http://localhost:8787", "https://:geheim@host", "'https://***@host': allowed: https://host, or"),
+        ("http://localhost:8787", "https://host#part", "allowed: https://host, or"),
+        ("http://localhost:8787", "http://localhost:port", "allowed: https://host, or"),
+        (": shredded}", ": shredded}\n    steps: [{name: out, upstream: [load], order: strict}]", "'out' would stop at what is never"),
+        (": shredded}", ": shredded}\n    steps: [{name: out, feed: full, order: strict}]", "'out' would stop at what is never"),
+        (
+            ": shredded}",
+            ": shredded}\n    steps: [{name: a, feed: log}, {name: b, upstream: [a]}]",
+            "step 'b' of feed incr waits for 'a', which is of feed log",
+        ),
         (": shredded}", ": shredded}\n    merge: {output: merged}", "merge is allowed of source snowplow_enriched only"),
     ],
 )  # fmt: skip
