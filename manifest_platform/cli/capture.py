@@ -25,6 +25,7 @@ def capture_(
     """Captures what a Vault has published: downloads, verifies, registers.
 
     Of snapshots only the newest, unless one is named. It waits for nobody, and nothing that is loaded or blocked is in its way.
+    A login that Vault refused is tried again, as no schedule does within a day: too many tries lock the user out.
     Exit 1 if something could not be captured, 4 if there is nothing new. With --json: one line an event, then the summary.
     """
     report: CaptureReport | None = None

@@ -190,14 +190,11 @@ def read(uri: str, name: RunName, layout: Layout, completeness: Marker | Settle)
         except OSError as error:
             raise LandingUnavailable(f"{uri} could not be listed: {error}; try again") from error
         return run.directory(root)
-    bucket, _, prefix = f"{uri.removeprefix('s3://')}/".partition("/")
-    gone = True
-    for keys, _attempts in _pages(_s3_client(uri), bucket, prefix, "", uri):
-        for key in keys:
-            gone = False
-            if not key["Key"].endswith(("/", _GHOST)):
-                _add_key(run, key["Key"][len(prefix) :], key, marker, layout)
-    if gone:
+    client = _s3_client(uri)
+    keys, requests = _add_keys(client, uri, marker, layout, run)
+    if run.marker and requests > 1:
+        _add_keys(client, uri, marker, layout, run)
+    if not keys:
         raise LandingMisconfigured(f"{uri} is gone: no key begins with it; put it back, or skip it")
     return run.directory(root)
 
@@ -340,13 +337,26 @@ def _list_s3(root_uri: str, layout: Layout, start: str, marker: str) -> _Sweep:
                 spread.append(name)
     for name in spread:
         # Its marker came with a later page than its first files: what was written between the two was missed.
-        found[name].files.clear()
-        for keys, attempts in _pages(client, bucket, f"{prefix}{name}/", "", root_uri):
-            requests += attempts
-            for key in keys:
-                if not key["Key"].endswith(("/", _GHOST)):
-                    _add_key(found[name], key["Key"][len(prefix) + len(name) + 1 :], key, marker, layout)
+        requests += _add_keys(client, f"{root_uri}/{name}", marker, layout, found[name])[1]
     return list(found.values()), list(unparseable), requests
+
+
+def _add_keys(client: Any, uri: str, marker: str, layout: Layout, run: _Found) -> tuple[int, int]:
+    """Lists the files of one run, in place of those that were seen before; the number of keys, and of requests.
+
+    Where it took several pages and the marker may have come with a later one, list again: what was written between the two
+    was missed.
+    """
+    bucket, _, prefix = f"{uri.removeprefix('s3://')}/".partition("/")
+    seen = requests = 0
+    run.files.clear()
+    for keys, attempts in _pages(client, bucket, prefix, "", uri):
+        requests += attempts
+        seen += len(keys)
+        for key in keys:
+            if not key["Key"].endswith(("/", _GHOST)):
+                _add_key(run, key["Key"][len(prefix) :], key, marker, layout)
+    return seen, requests
 
 
 def _add_key(run: _Found, path: str, key: Mapping[str, Any], marker: str, layout: Layout) -> None:

@@ -141,6 +141,18 @@ def test_a_password_that_is_missing_is_named(dagster: DagsterWard, monkeypatch: 
     assert f"is to be in the environment, as {PASSWORD}" in failure(dagster.capture())
 
 
+def test_a_password_that_is_wrong_is_tried_once(
+    dagster: DagsterWard, vault: FakeVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A schedule that tried it every quarter of an hour would lock the user out."""
+    monkeypatch.setenv(PASSWORD, "not-the-password-of-anybody")
+    assert "USERNAME_OR_PASSWORD_INCORRECT" in failure(dagster.capture())
+    assert "no login is tried" in failure(dagster.capture())
+    assert vault.count("auth") == 1
+    monkeypatch.setenv(PASSWORD, vault.password)
+    assert dagster.capture().success
+
+
 def _let_in(_vault: FakeVault, _environment: pytest.MonkeyPatch) -> str:
     return _vault.password
 

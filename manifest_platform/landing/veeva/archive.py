@@ -15,7 +15,7 @@ import io
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO, cast
@@ -24,13 +24,16 @@ import numpy as np
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from manifest_platform import storage
+from manifest_platform.landing.errors import LandingUnavailable
 from manifest_platform.landing.sweep import HIDDEN
 from manifest_platform.landing.veeva.errors import BadArchive, DownloadBroken
 from manifest_platform.landing.veeva.files import Part, UnpackedFile
 from manifest_platform.landing.veeva.layout import ATTEMPT
 
 MANIFEST = "manifest.csv"
-UNNAMED = (MANIFEST, "metadata_full.csv")
+METADATA = "metadata_full.csv"
+"""What all columns are, in archives of changes and of logs; a snapshot's manifest names its own."""
+UNNAMED = (MANIFEST, METADATA)
 """The files that an archive's manifest does not name."""
 
 _CHUNK = 1 << 20
@@ -61,10 +64,13 @@ class Limits:
 LIMITS = Limits()
 
 
-def unpack(parts: Sequence[Part], download: Download, folder: str, limits: Limits = LIMITS) -> tuple[UnpackedFile, ...]:
+def unpack(
+    parts: Sequence[Part], download: Download, folder: str, limits: Limits = LIMITS, needed: Collection[str] = ()
+) -> tuple[UnpackedFile, ...]:
     """Unpacks an archive into a folder (a URI) and checks it against its own manifest; the files, by path.
 
-    Raises BadArchive for whatever is wrong with it; what `download` raises; OSError where the folder cannot be written. The
+    `needed`: files that must be there though no manifest names them. Raises BadArchive for whatever is wrong with it; what
+    `download` raises; LandingUnavailable where a part cannot wait on disk; OSError where the folder cannot be written. The
     folder holds a part of the files then.
     """
     files: dict[str, UnpackedFile] = {}
@@ -81,17 +87,20 @@ def unpack(parts: Sequence[Part], download: Download, folder: str, limits: Limit
             files[path], content = _write(tar, member, path, folder, beside)
             manifest = content if path == MANIFEST else manifest
         stream.drain()
-    check(manifest, files)
+    check(manifest, files, needed)
     return tuple(files[path] for path in sorted(files))
 
 
-def check(manifest: bytes | None, files: Mapping[str, UnpackedFile]) -> None:
-    """Holds the files of an archive against its manifest: each is named, each that is named is there, whole.
+def check(manifest: bytes | None, files: Mapping[str, UnpackedFile], needed: Collection[str] = ()) -> None:
+    """Holds the files of an archive against its manifest: each is named, each that is named or needed is there, whole.
 
     Raises BadArchive naming the file, what the manifest says and what was found.
     """
     if manifest is None:
         raise BadArchive(f"{MANIFEST} is missing, which says what else there must be")
+    for path in needed:
+        if path not in files:
+            raise BadArchive(f"{path} is missing, which every such archive has: what its columns are would be unknown")
     named = _read_manifest(manifest)
     for path, records in named.items():
         if path not in files:
@@ -279,7 +288,7 @@ def _fetch(part: Part, download: Download, attempts: int) -> IO[bytes]:
 
 
 def _spool(part: Part, download: Download) -> IO[bytes]:
-    """A part, downloaded and verified, to be read from its beginning. Raises BadArchive."""
+    """A part, downloaded and verified, to be read from its beginning. Raises BadArchive, LandingUnavailable."""
     spooled = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
     try:
         size, digest = 0, hashlib.md5(usedforsecurity=False)
@@ -296,6 +305,11 @@ def _spool(part: Part, download: Download) -> IO[bytes]:
         if part.md5 is not None and digest.hexdigest() != part.md5.lower():
             raise BadArchive(f"part {part.name} has MD5 {digest.hexdigest()}, and Vault announced {part.md5}")
         spooled.seek(0)
+    except OSError as error:
+        spooled.close()
+        raise LandingUnavailable(
+            f"part {part.name} could not be kept in the temporary directory: {error}; make room there, or set TMPDIR"
+        ) from error
     except BaseException:
         spooled.close()
         raise

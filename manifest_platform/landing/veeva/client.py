@@ -26,6 +26,7 @@ from manifest_platform.landing.veeva.errors import (
     LoginRefused,
     VaultRefused,
     VaultUnavailable,
+    VaultUnreachable,
     WrongVault,
 )
 from manifest_platform.landing.veeva.files import Awaiting, DirectDataFile, Feed, FileListing, Part, Unusable
@@ -122,7 +123,7 @@ class Vault:
     """A session with one vault, opened by the first call. For one thread. Close it after use.
 
     `requests` and `bytes`: what was asked and received so far. `sleep` and `clock` (in seconds) are for tests. Every call
-    raises VaultUnavailable, VaultRefused and LoginRefused.
+    raises VaultUnavailable (VaultUnreachable where no call would do better), VaultRefused and LoginRefused.
     """
 
     def __init__(
@@ -155,6 +156,11 @@ class Vault:
     def __exit__(self, *_exception: object) -> None:
         self.close()
 
+    @property
+    def has_session(self) -> bool:
+        """Whether Vault has let the user in."""
+        return self._session is not None
+
     # Calls
 
     def log_in(self) -> None:
@@ -167,6 +173,8 @@ class Vault:
         except VaultRefused as error:
             self._refused = LoginRefused(f"no session with vault {self.login.vault}: {error}", error.type)
             raise self._refused from error
+        except VaultUnavailable as error:
+            raise VaultUnreachable(f"no session with vault {self.login.vault}: {error}", error.wait) from error
         opened = str(answer.get("vaultId"))
         if opened != self.login.vault:
             self._refused = WrongVault(
@@ -174,6 +182,9 @@ class Vault:
                 " correct the url or the id; nothing was read",
                 "WRONG_VAULT",
             )
+            raise self._refused
+        if not answer.get("sessionId"):
+            self._refused = LoginRefused(f"{self.login.url} says that it opened a session, and gives none", "HTTP 200")
             raise self._refused
         self._session = str(answer["sessionId"])
         self._opened = self._used = self._clock()
@@ -280,7 +291,9 @@ class Vault:
             built = self._http.build_request(method, url, headers={**own, **(headers or {})}, **request)
             response = self._http.send(built, stream=stream)
         except httpx.RequestError as error:
-            raise VaultUnavailable(f"{method} {urlsplit(url).path} of {urlsplit(url).netloc}: {error!r}") from error
+            unconnected = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
+            failure = VaultUnreachable if unconnected else VaultUnavailable
+            raise failure(f"{method} {urlsplit(url).path} of {urlsplit(url).netloc}: {error!r}") from error
         self._used = self._clock()
         self._pause = self._pause_after(response.headers)
         log.debug("%s: HTTP %s", self._what(response), response.status_code)
@@ -299,7 +312,7 @@ class Vault:
         if status == 429 or status >= 500:
             downtime = response.headers.get("X-VaultAPI-DowntimeExpectedDurationMinutes")
             expected = f", and expects to be down for {downtime} minutes" if downtime else ""
-            raise VaultUnavailable(f"{what}: HTTP {status}{expected}", _retry_after(response))
+            raise self._unavailable(f"{what}: HTTP {status}{expected}", response)
         answer = _parsed(body)
         if status == 200 and answer.get("responseStatus") in ("SUCCESS", "WARNING"):
             return answer
@@ -310,8 +323,13 @@ class Vault:
         if kind == _ENDED:
             raise _SessionEnded(said, kind)
         if kind in _TRANSIENT or (answer.get("responseStatus") == "EXCEPTION" and kind not in _LOCKING):
-            raise VaultUnavailable(said, _retry_after(response))
+            raise self._unavailable(said, response)
         raise VaultRefused(said, kind)
+
+    def _unavailable(self, message: str, response: httpx.Response) -> VaultUnavailable:
+        wait = _retry_after(response)
+        failure = VaultUnreachable if wait and wait > self.patience.longest_wait else VaultUnavailable
+        return failure(message, wait)
 
     def _what(self, response: httpx.Response) -> str:
         request = response.request
@@ -415,9 +433,19 @@ def _file(feed: Feed, name: str, entry: Mapping[str, Any]) -> DirectDataFile:
         raise _Unusable(f"its parts are numbered {[part.number for part in parts]}")
     if entry.get("fileparts") is not None and _whole(entry, "fileparts") != len(parts):
         raise _Unusable(f"it has {entry['fileparts']} parts (fileparts), and {len(parts)} are described (filepart_details)")
-    if count and not parts:
-        raise _Unusable(f"it has {count} records (record_count), and no parts (filepart_details)")
+    if not parts:
+        _check_empty(entry, count)
     return DirectDataFile(name, feed, start, stop, count, parts)
+
+
+def _check_empty(entry: Mapping[str, Any], count: int | None) -> None:
+    """Lets nothing pass for a window in which nothing happened but what says so: it would be passed over for ever."""
+    if count is None:
+        raise _Unusable("it has no parts (filepart_details), and does not say that it has no records (record_count)")
+    if count:
+        raise _Unusable(f"it has {count} records (record_count), and no parts (filepart_details)")
+    if entry.get("size") is not None and _whole(entry, "size"):
+        raise _Unusable(f"it has {entry['size']} bytes (size), and no parts (filepart_details)")
 
 
 def _part(entry: Mapping[str, Any]) -> Part:

@@ -16,6 +16,10 @@ class VaultUnavailable(LandingUnavailable):
         self.wait = wait
 
 
+class VaultUnreachable(VaultUnavailable):
+    """No other call would fare better now: no connection, no session for the time being, or a long wait asked for."""
+
+
 class DownloadBroken(VaultUnavailable):
     """A download ended early: what has arrived is worthless."""
 

@@ -63,7 +63,8 @@ class Awaited:
 class CaptureReport:
     """One run, by window names. `known`: windows that Vault has and the manifest had, unchanged.
 
-    `oldest`: the stop of the oldest window that Vault still has, by feed. `unavailable`: why the run ended early, where it did.
+    `oldest`: the stop of the oldest window that Vault still has, by feed. `unavailable`: why the run, or a feed of it,
+    ended early, where it did.
     `requests` to Vault, `bytes` received.
     """
 

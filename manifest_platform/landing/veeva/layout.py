@@ -193,6 +193,20 @@ def read_files(place: str) -> Sidecar | None:
         raise LandingMisconfigured(f"{uri}: {error}; it was altered: put it back, or skip the window") from error
 
 
+def list_attempts(item: str) -> list[tuple[str, datetime]]:
+    """The producer's attempts in a window's directory, registered or not, and when each was last written to. Raises OSError."""
+    from pyarrow.fs import FileSelector  # no other command that looks at names needs it
+
+    system, folder = storage.filesystem(item)
+    found = system.get_file_info(FileSelector(folder, allow_not_found=True, recursive=True))
+    written: dict[str, datetime] = {}
+    for info in found:
+        attempt = info.path.removeprefix(f"{folder}/").partition("/")[0]
+        if attempt.startswith(ATTEMPT) and info.mtime:
+            written[attempt] = max(info.mtime, written.get(attempt, info.mtime))
+    return [(f"{item}/{attempt}", time) for attempt, time in sorted(written.items())]
+
+
 def is_missing(root: str | Path) -> bool:
     """Whether a landing root on a disk does not exist. In S3 none has to."""
     uri = storage.as_uri(root)

@@ -8,18 +8,26 @@ looks at nobody's progress: it works while consumers stand still, and any number
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import time
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from manifest_platform import failpoints, storage
 from manifest_platform.landing.errors import LandingUnavailable
-from manifest_platform.landing.veeva.archive import LIMITS, Limits, unpack
-from manifest_platform.landing.veeva.client import Vault
-from manifest_platform.landing.veeva.errors import BadArchive, DownloadBroken, LoginRefused, VaultRefused
+from manifest_platform.landing.veeva.archive import LIMITS, METADATA, Limits, unpack
+from manifest_platform.landing.veeva.client import Password, Vault
+from manifest_platform.landing.veeva.errors import (
+    BadArchive,
+    LoginRefused,
+    VaultRefused,
+    VaultUnavailable,
+    VaultUnreachable,
+    WrongVault,
+)
 from manifest_platform.landing.veeva.events import Awaited, Captured, CaptureFailed, CaptureReport, Diverged, Event
 from manifest_platform.landing.veeva.files import (
     FINGERPRINT,
@@ -35,6 +43,7 @@ from manifest_platform.landing.veeva.layout import (
     ATTEMPT,
     SIDECAR,
     item_uri,
+    list_attempts,
     minute,
     parse_window_name,
     window_name,
@@ -46,6 +55,14 @@ BY_URGENCY: tuple[Feed, ...] = ("log", "incr", "full")
 """The order in which feeds are captured: logs first, which Vault keeps for two days only."""
 AWAITED = "vault"
 """Where the manifest keeps the windows that Vault failed to publish."""
+LOGIN = "login"
+"""Where the manifest keeps the login that Vault refused."""
+LOGIN_PAUSE = timedelta(hours=24)
+"""How long a login that was refused is not tried again by a schedule: some five wrong passwords lock the user out."""
+GARBAGE_AGE = timedelta(days=1)
+"""How long an attempt that was not registered is left alone: another producer may be at it."""
+FAILED_IN_A_ROW = 2
+"""So many windows that Vault does not give, one after the other, and the rest of their feed is not asked for."""
 
 
 def capture(
@@ -57,27 +74,38 @@ def capture(
     now: datetime,
     names: Collection[str] | None = None,
     limits: Limits = LIMITS,
+    insist: bool = True,
 ) -> Iterator[Event]:
     """Captures what Vault has of some feeds and the manifest does not know; what happened, and at last a CaptureReport.
 
     Each window is registered by itself, the oldest of a feed first, so that a run that ends early keeps what it has done. Of
     snapshots only the newest is captured. `names`: these windows alone, as `full/date=2026-01-01`, and of snapshots older ones
-    too. `now`: the time, UTC.
+    too. `now`: the time, UTC. `insist`: tries a login too that Vault refused within the last day; not for schedules, for every
+    try brings the user nearer to being locked out.
 
-    Where Vault or the landing place is not available the run ends, and the report says why. Raises LoginRefused for a session
-    that cannot be had, ValueError for a name that is no window's, and what the manifest raises.
+    A window or a list that Vault fails to give holds no other up. Where several windows in a row fail so their feed ends early,
+    and where Vault or the landing place cannot be reached the run; the report says why. Raises LoginRefused for a session that
+    cannot be had, ValueError for a name that is no window's, and what the manifest raises.
     """
     run = _Run(vault, manifest, root, vault_id, None if names is None else _window_names(names), limits)
     unavailable: str | None = None
+    refused = manifest.looks(LOGIN)
+    if not insist:
+        _check_login(vault, refused, now)
     try:
         for feed in BY_URGENCY:
             if feed in feeds and run.wants(feed):
                 for event in run.feed(feed, now):
                     run.events.append(event)
                     yield event
+    except LoginRefused as error:
+        _keep_refused(vault, manifest, error, now)
+        raise
     except LandingUnavailable as error:
         unavailable = str(error)
-    yield run.report(unavailable)
+    if refused and vault.has_session:
+        manifest.keep_looks(LOGIN, {})
+    yield run.report(unavailable or run.given_up)
 
 
 @dataclass
@@ -93,6 +121,8 @@ class _Run:
     events: list[Event] = field(default_factory=list)
     oldest: dict[Feed, str] = field(default_factory=dict)
     known: int = 0
+    failed_in_a_row: int = 0
+    given_up: str | None = None
 
     def wants(self, feed: Feed) -> bool:
         """Whether anything of a feed is to be captured."""
@@ -102,11 +132,12 @@ class _Run:
         """Captures what is new of a feed."""
         try:
             listing = self.vault.files(feed)
-        except LoginRefused:
+        except (LoginRefused, VaultUnreachable):
             raise
-        except VaultRefused as error:
-            yield CaptureFailed(feed, feed, str(error), permanent=True)
+        except (VaultRefused, VaultUnavailable) as error:
+            yield self._failed(feed, feed, error)
             return
+        self.failed_in_a_row = 0
         yield from self._keep_awaited(feed, listing.awaiting, now)
         for entry in listing.unusable:
             yield CaptureFailed(feed, entry.name, f"Vault's list says of it: {entry.reason}", permanent=True)
@@ -125,6 +156,8 @@ class _Run:
                 yield _moved(file, elsewhere[key.sort])
             else:
                 yield from self._capture(file, key)
+            if self.failed_in_a_row >= FAILED_IN_A_ROW:
+                return
 
     def report(self, unavailable: str | None) -> CaptureReport:
         """What all of it came to."""
@@ -181,11 +214,12 @@ class _Run:
             content = f"{key.id}/{ATTEMPT}{uuid.uuid4().hex}"
             try:
                 files = self._write(file, content)
-            except (BadArchive, DownloadBroken, VaultRefused) as error:
-                if isinstance(error, LoginRefused):
-                    raise
-                yield CaptureFailed(file.feed, key.name, str(error), permanent=not isinstance(error, DownloadBroken))
+            except (LoginRefused, VaultUnreachable):
+                raise
+            except (BadArchive, VaultRefused, VaultUnavailable) as error:
+                yield self._failed(file.feed, key.name, error)
                 return
+            self.failed_in_a_row = 0
             size = sum(one.bytes for one in files)
             landed = replace(landed, files=len(files), bytes=size, content=content)
         failpoints.reach("capture.landed")
@@ -194,12 +228,22 @@ class _Run:
         if found.outcome in ("known", "changed", "moved"):
             yield from self._lost_race(found, file)
         else:
+            _collect_garbage(key.id, landed.content)
             yield Captured(file.feed, key.name, landed, found.outcome, file.size, time.monotonic() - began)
+
+    def _failed(self, feed: Feed, name: str, error: BadArchive | VaultRefused | VaultUnavailable) -> CaptureFailed:
+        """A window, or the list of a feed, that could not be had; gives up where Vault does not give several in a row."""
+        passing = isinstance(error, VaultUnavailable)
+        self.failed_in_a_row = self.failed_in_a_row + 1 if passing else 0
+        if self.failed_in_a_row >= FAILED_IN_A_ROW:
+            self.given_up = str(error)
+        return CaptureFailed(feed, name, str(error), permanent=not passing)
 
     def _write(self, file: DirectDataFile, content: str) -> tuple[UnpackedFile, ...]:
         """Writes a window's files, and when all are verified the sidecar. What is written of one that fails is removed."""
         try:
-            files = unpack(file.parts, self.vault.download, content, self.limits)
+            needed = () if file.feed == "full" else (METADATA,)
+            files = unpack(file.parts, self.vault.download, content, self.limits, needed)
             source = Source(file.name, minute(file.start), minute(file.stop), file.record_count, file.parts)
             storage.ObjectFolder(content).put(SIDECAR, Sidecar(source, files).to_bytes())
         except OSError as error:
@@ -226,9 +270,11 @@ class _Run:
     def _compare(self, file: DirectDataFile, known: str | None) -> Iterator[Diverged]:
         """What the manifest has of a window stays; that Vault has something else now is told.
 
-        The checksum of one that somebody else landed is of another kind, and says nothing here.
+        The checksum of one that somebody else landed is of another kind, and says nothing here. A Vault may begin to tell
+        MD5s: what was captured before is known without.
         """
-        if known is None or known == file.fingerprint or not known.startswith(FINGERPRINT):
+        same = known in (file.fingerprint, file.without_md5.fingerprint)
+        if known is None or same or not known.startswith(FINGERPRINT):
             self.known += 1
         else:
             yield Diverged(file.feed, window_name(file.feed, file.stop), known, file.fingerprint)
@@ -248,6 +294,47 @@ def _discard(content: str) -> None:
     """Removes what an attempt wrote that nobody reads; what cannot be removed stays, and does no harm."""
     with contextlib.suppress(OSError):
         storage.delete_folder(content)
+
+
+def _collect_garbage(item: str, content: str | None) -> None:
+    """Removes the old attempts of a window that was registered, which nobody will read; best effort."""
+    with contextlib.suppress(OSError):
+        for attempt, written in list_attempts(item):
+            if attempt != content and datetime.now(UTC) - written > GARBAGE_AGE:
+                _discard(attempt)
+
+
+# Logins that were refused
+
+
+def _check_login(vault: Vault, refused: Mapping[str, Mapping[str, str]], now: datetime) -> None:
+    """Raises LoginRefused where Vault refused the same user and secret a short while ago."""
+    for look in refused.values():
+        until = parse_time(look["time"]) + LOGIN_PAUSE
+        if now < until and look["who"] == _who(vault, look["salt"]):
+            raise LoginRefused(
+                f"no login is tried: the same one was refused at {look['time']}, and further tries may lock the user out"
+                f" ({look['message']}). Correct user or secret, or capture by hand; else it is tried again at"
+                f" {format_time(until)}",
+                look["type"],
+            )
+
+
+def _keep_refused(vault: Vault, manifest: Manifest, error: LoginRefused, now: datetime) -> None:
+    """Notes a login that Vault refused, for whoever captures next. What did not come from Vault's own check is no refusal."""
+    if isinstance(error, WrongVault) or error.type.startswith("HTTP "):
+        return
+    salt = uuid.uuid4().hex
+    look = {"who": _who(vault, salt), "salt": salt, "time": format_time(now), "type": error.type, "message": str(error)}
+    manifest.keep_looks(LOGIN, {"refused": look})
+
+
+def _who(vault: Vault, salt: str) -> str:
+    """Stands for who logs in where, and with which secret, which it does not give away: guessing is dear."""
+    login, who = vault.login, vault.login.credentials
+    secret = (who.user, who.password) if isinstance(who, Password) else (who.profile, who.client, who.token)
+    text = repr((login.url, login.vault, secret))
+    return hashlib.scrypt(text.encode(), salt=salt.encode(), n=1 << 14, r=8, p=1, dklen=32).hex()
 
 
 def _window_names(names: Collection[str]) -> frozenset[str]:

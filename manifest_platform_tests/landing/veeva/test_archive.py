@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifest_platform import storage
+from manifest_platform.landing.errors import LandingUnavailable
 from manifest_platform.landing.veeva import archive
 from manifest_platform.landing.veeva.archive import Limits, RecordCounter, unpack
 from manifest_platform.landing.veeva.errors import BadArchive, DownloadBroken
@@ -201,6 +202,22 @@ def test_a_download_that_breaks_off_is_begun_again(tmp_path: Path) -> None:
     broken[0] = 3
     with pytest.raises(DownloadBroken):
         unpack(source.parts, download, storage.as_uri(tmp_path))
+
+
+def test_a_temporary_directory_that_is_full_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(_spooled: object, _data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tempfile.SpooledTemporaryFile, "write", write)
+    with pytest.raises(LandingUnavailable, match=r"archive.001 could not be kept in the temporary directory: .*No space left"):
+        unpacked(tmp_path, packed(TREE))
+
+
+def test_a_file_that_is_needed_is_missed_though_no_manifest_names_it(tmp_path: Path) -> None:
+    source = Source(split(packed({name: data for name, data in TREE.items() if name != archive.METADATA})))
+    unpack(source.parts, source, storage.as_uri(tmp_path))
+    with pytest.raises(BadArchive, match=r"metadata_full.csv is missing, which every such archive has"):
+        unpack(source.parts, source, storage.as_uri(tmp_path), needed=(archive.METADATA,))
 
 
 # --- archives --------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from manifest_platform.landing.veeva.errors import (
     LoginRefused,
     VaultRefused,
     VaultUnavailable,
+    VaultUnreachable,
     WrongVault,
 )
 from manifest_platform.landing.veeva.files import Awaiting, Part
@@ -268,12 +269,38 @@ def test_a_server_that_is_silent_or_not_there(vault: FakeVault, connect: Connect
     client = connect(vault, read=0.1, attempts=2)
     client.log_in()
     vault.inject(Fault("slow", call="list", seconds=0.4))
-    with pytest.raises(VaultUnavailable, match="ReadTimeout"):
+    with pytest.raises(VaultUnavailable, match="ReadTimeout") as silent:
         client.files("incr")
+    assert not isinstance(silent.value, VaultUnreachable), "another call may fare better"
     assert len(waits.all) == 1
     nobody = Vault(VaultLogin("http://127.0.0.1:1", "1", Password("u", "p")), Patience(attempts=2), waits.sleep)
-    with nobody, pytest.raises(VaultUnavailable, match=r"POST /api/v25.2/auth of 127.0.0.1:1: ConnectError"):
+    with nobody, pytest.raises(VaultUnreachable, match=r"POST /api/v25.2/auth of 127.0.0.1:1: ConnectError"):
         nobody.files("incr")
+
+
+def test_a_server_that_goes_away_within_a_session_is_unreachable(vault: FakeVault, connect: Connect) -> None:
+    client = connect(vault, attempts=2)
+    client.log_in()
+    client._base = "http://127.0.0.1:1/api/v25.2"
+    with pytest.raises(VaultUnreachable, match="ConnectError"):
+        client.files("incr")
+
+
+def test_a_login_that_fails_for_a_passing_reason_leaves_nothing_to_be_asked(vault: FakeVault, connect: Connect) -> None:
+    vault.inject(Fault("status", call="auth", status=503))
+    with pytest.raises(VaultUnreachable, match=r"no session with vault 146478: .*HTTP 503"):
+        connect(vault, attempts=2).files("incr")
+    vault.heal()
+    vault.inject(Fault("status", call="list", status=503))
+    with pytest.raises(VaultUnavailable) as failed:
+        connect(vault, attempts=2).files("incr")
+    assert not isinstance(failed.value, VaultUnreachable)
+
+
+def test_who_is_told_to_wait_long_has_nothing_else_to_ask(vault: FakeVault, connect: Connect) -> None:
+    vault.inject(Fault("status", call="list", status=429, retry_after=3600))
+    with pytest.raises(VaultUnreachable):
+        connect(vault).files("incr")
 
 
 def test_a_download_that_breaks_off_before_it_gave_a_byte_is_begun_again(
@@ -341,6 +368,7 @@ class Scripted:
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []
+        self.login = says(responseStatus="SUCCESS", sessionId="S3SS10N", vaultId=1)
         self.asked: list[tuple[str, dict[str, str]]] = []
         script = self
 
@@ -350,8 +378,7 @@ class Scripted:
             def do_GET(self) -> None:
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 script.asked.append((self.path, dict(self.headers)))
-                login = says(responseStatus="SUCCESS", sessionId="S3SS10N", vaultId=1)
-                status, headers, body = login if self.path.endswith("/auth") else script.answers.pop(0)
+                status, headers, body = script.login if self.path.endswith("/auth") else script.answers.pop(0)
                 self.send_response(status)
                 for name, value in {"Content-Length": str(len(body)), **headers}.items():
                     self.send_header(name, value)
@@ -439,6 +466,14 @@ def test_a_redirect_is_not_followed_with_the_session(odd: Vault, scripted: Scrip
     with pytest.raises(VaultRefused, match="HTTP 302"):
         odd.files("incr")
     assert len(scripted.asked) == 2
+
+
+def test_a_login_without_a_session_is_refused(odd: Vault, scripted: Scripted) -> None:
+    scripted.login = says(responseStatus="SUCCESS", vaultId=1)
+    for _ in range(2):
+        with pytest.raises(LoginRefused, match="says that it opened a session, and gives none"):
+            odd.files("incr")
+    assert (len(scripted.asked), odd.has_session) == (1, False)
 
 
 @pytest.mark.parametrize(
@@ -557,9 +592,12 @@ def test_entries_are_read_in_every_form(odd: Vault, scripted: Scripted, changes:
     assert file.record_count == (None if "record_count" in changes and changes["record_count"] is ... else 3)
 
 
+@pytest.mark.parametrize("size", [{"size": 0}, {"size": "0"}, {"size": None}, {"size": ...}])
 @pytest.mark.parametrize("changes", [{"filepart_details": []}, {"filepart_details": None}, {"filepart_details": ...}])
-def test_an_entry_without_records_and_parts_is_an_empty_window(odd: Vault, scripted: Scripted, changes: dict[str, Any]) -> None:
-    [file] = listed(odd, scripted, entry(record_count=0, fileparts=0, **changes)).files
+def test_an_entry_without_records_and_parts_is_an_empty_window(
+    odd: Vault, scripted: Scripted, changes: dict[str, Any], size: dict[str, Any]
+) -> None:
+    [file] = listed(odd, scripted, entry(record_count=0, fileparts=0, **changes, **size)).files
     assert (file.parts, file.size, file.record_count) == ((), 0, 0)
 
 
@@ -574,6 +612,9 @@ def test_an_entry_without_records_and_parts_is_an_empty_window(odd: Vault, scrip
         ({"record_count": "many"}, "it has record_count 'many', and a whole number is needed"),
         ({"filepart_details": []}, r"it has 1 parts \(fileparts\), and 0 are described"),
         ({"filepart_details": [], "fileparts": 0}, r"it has 3 records \(record_count\), and no parts"),
+        ({"filepart_details": ..., "fileparts": ..., "record_count": ...}, "does not say that it has no records"),
+        ({"filepart_details": [], "fileparts": 0, "record_count": None}, "does not say that it has no records"),
+        ({"filepart_details": [], "fileparts": 0, "record_count": 0, "size": 999}, r"it has 999 bytes \(size\), and no parts"),
         ({"filepart_details": [{**PART_ENTRY, "filepart": 2}]}, r"its parts are numbered \[2\]"),
         ({"filepart_details": [PART_ENTRY, PART_ENTRY], "fileparts": 2}, r"its parts are numbered \[1, 1\]"),
         ({"filepart_details": [{**PART_ENTRY, "size": None}]}, "it has size None, and a whole number is needed"),

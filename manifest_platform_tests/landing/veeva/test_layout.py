@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from manifest_platform import storage
+from manifest_platform.landing import sweep
 from manifest_platform.landing.errors import LandingMisconfigured, LandingUnavailable
 from manifest_platform.landing.sweep import Marker, Settle, complete_runs
 from manifest_platform.landing.veeva.files import Part, Sidecar, Source, UnpackedFile
@@ -17,6 +20,7 @@ from manifest_platform.landing.veeva.layout import (
     FEEDS,
     SIDECAR,
     item_uri,
+    list_attempts,
     list_window_names,
     list_windows,
     minute,
@@ -247,6 +251,36 @@ def test_an_attempt_is_read_as_the_window_that_it_holds(place: Place) -> None:
     before = run.checksum
     landed(place, INCR, "attempt=0a/Object/product__v.csv", b"1234")
     assert read_window(content).checksum != before
+
+
+def test_a_window_that_is_finished_while_it_is_read_is_read_whole(
+    s3_place: Place, monkeypatch: pytest.MonkeyPatch, writes_between_pages: Callable[[Any, Callable[[], None]], None]
+) -> None:
+    """S3 lists in order of names, page by page: the marker may be of a later page than what was written before it."""
+    monkeypatch.setattr(sweep, "_PAGE", 2)
+    monkeypatch.setattr(sweep, "_s3_client", lambda root_uri: s3_place.client)
+    for name in ("1.csv", "2.csv", "3.csv"):
+        landed(s3_place, INCR, name)
+
+    def finish() -> None:
+        landed(s3_place, INCR, "0.csv")
+        landed(s3_place, INCR, "_SUCCESS")
+
+    writes_between_pages(s3_place.client, finish)
+    window = read_window(item_uri(s3_place.root, VAULT, INCR))
+    assert window.marker
+    assert [file.uri[-5:] for file in window.files] == ["0.csv", "1.csv", "2.csv", "3.csv"]
+
+
+def test_attempts_are_listed_with_the_time_of_their_last_file(place: Place) -> None:
+    began = datetime.now(UTC) - timedelta(seconds=2)
+    for path in ("attempt=a/manifest.csv", "attempt=a/Object/b.csv", "attempt=b/manifest.csv", "manifest.csv"):
+        landed(place, INCR, path)
+    window = item_uri(place.root, VAULT, INCR)
+    found = list_attempts(window)
+    assert [attempt for attempt, _ in found] == [f"{window}/attempt=a", f"{window}/attempt=b"]
+    assert all(began <= time <= datetime.now(UTC) + timedelta(seconds=2) for _, time in found)
+    assert list_attempts(item_uri(place.root, VAULT, "incr/stoptime=202601010030")) == []
 
 
 def test_a_window_that_is_gone(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ P1 to P13 are cases of acceptance; where they speak of a consumer, its steps are
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,11 +20,11 @@ from manifest_platform.fake_vault import FakeVault, Fault, archive_of
 from manifest_platform.landing.sweep import Settle
 from manifest_platform.landing.veeva import producer
 from manifest_platform.landing.veeva.client import Password, Patience, Vault, VaultLogin
-from manifest_platform.landing.veeva.errors import LoginRefused, WrongVault
+from manifest_platform.landing.veeva.errors import LoginRefused, VaultUnavailable, WrongVault
 from manifest_platform.landing.veeva.events import Awaited, Captured, CaptureFailed, CaptureReport, Diverged, Event
-from manifest_platform.landing.veeva.files import FINGERPRINT, DirectDataFile, Feed, FileListing, Unusable
+from manifest_platform.landing.veeva.files import FINGERPRINT, DirectDataFile, Feed, FileListing, Part, Unusable
 from manifest_platform.landing.veeva.layout import SIDECAR, list_windows, read_files, read_window
-from manifest_platform.landing.veeva.producer import AWAITED, BY_URGENCY, capture
+from manifest_platform.landing.veeva.producer import AWAITED, BY_URGENCY, LOGIN, capture
 from manifest_platform.manifest import Blocked, Discovered, Failure, Item, Landed, Manifest, Ready, Standing, Store
 from manifest_platform.manifest.dataset import INCREMENTAL
 from manifest_platform_tests.landing.conftest import Place
@@ -47,6 +49,7 @@ class Producer:
 
     def __init__(self, fake: FakeVault, root: str, reopen: Callable[[], Store]):
         self.fake, self.root, self._reopen = fake, root, reopen
+        self.password = fake.password
         self.events: list[Event] = []
         self._opened: list[Store] = []
 
@@ -55,14 +58,16 @@ class Producer:
         return manifest_of_vault(self._opened[-1], gap="contiguous")
 
     def client(self, **patience: Any) -> Vault:
-        login = VaultLogin(self.fake.url, str(self.fake.vault_id), Password(self.fake.user, self.fake.password))
+        login = VaultLogin(self.fake.url, str(self.fake.vault_id), Password(self.fake.user, self.password))
         return Vault(login, Patience(**{"attempts": 2, **patience}), sleep=lambda seconds: None)
 
-    def __call__(self, *feeds: Feed, names: Sequence[str] | None = None, root: str | None = None) -> CaptureReport:
+    def __call__(
+        self, *feeds: Feed, names: Sequence[str] | None = None, root: str | None = None, insist: bool = True
+    ) -> CaptureReport:
         self.events = []
         arguments = str(self.fake.vault_id), feeds or BY_URGENCY, self.fake.now, names
         with self.client() as client:
-            for event in capture(client, self.manifest(), root or self.root, *arguments):
+            for event in capture(client, self.manifest(), root or self.root, *arguments, insist=insist):
                 self.events.append(event)
         report = self.events.pop()
         assert isinstance(report, CaptureReport)
@@ -324,6 +329,16 @@ def test_P6_other_content_for_a_known_window_is_told_and_changes_nothing(run: Pr
     assert len(run.attempts(*incr("0030"))) == 1
 
 
+def test_P6_md5s_that_vault_begins_to_tell_are_no_other_content(run: Producer) -> None:
+    run.fake.publisher.md5 = False
+    run("incr")
+    run.fake.publisher.md5 = True
+    report = run("incr")
+    assert (report.diverged, report.known) == ((), len(STOPS))
+    run.fake.inject(Fault("wrong_records", window=ref("0030")))
+    assert run("incr").diverged == incr("0030")
+
+
 def test_P7_an_empty_window_is_registered_without_a_download_and_passed_in_order(run: Producer) -> None:
     of = load_full(run)
     run.fake.requests.clear()
@@ -403,6 +418,39 @@ def test_P11_what_a_dead_producer_wrote_is_never_read(run: Producer, monkeypatch
     assert list_windows(run.root, str(run.fake.vault_id), completeness=Settle(0)).runs == []
 
 
+def test_P11_what_a_dead_producer_wrote_goes_a_day_later_when_the_window_is_registered(
+    run: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orphans: list[str] = []
+    for _ in range(2):
+        monkeypatch.setenv(failpoints.VARIABLE, "capture.landed:raise")
+        with pytest.raises(FailpointReached):
+            run("incr", names=incr("0015"))
+        monkeypatch.delenv(failpoints.VARIABLE)
+        orphans += set(run.attempts(*incr("0015"))) - set(orphans)
+        if len(orphans) == 1:
+            _age(run, orphans[0], hours=25)
+    run("incr", names=incr("0030"))
+    assert set(run.attempts(*incr("0015"))) == set(orphans)
+    run("incr", names=incr("0015"))
+    landed = run.landed(*incr("0015"))
+    assert set(run.attempts(*incr("0015"))) == {orphans[1], landed.place.rpartition("/")[2]}
+    assert read_files(landed.place)
+
+
+def test_what_was_registered_stays_whatever_the_clocks_say(run: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer, "GARBAGE_AGE", timedelta(days=-1))
+    run("incr", names=incr("0015"))
+    assert read_files(run.landed(*incr("0015")).place)
+
+
+def _age(run: Producer, attempt: str, hours: int) -> None:
+    folder = storage.local_path(f"{run.root}/vault={run.fake.vault_id}/{incr('0015')[0]}/{attempt}")
+    then = time.time() - hours * 3600
+    for path in [folder, *folder.rglob("*")]:
+        os.utime(path, (then, then))
+
+
 def test_P11_a_producer_that_dies_after_registering_has_done_it(run: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(failpoints.VARIABLE, "capture.registered:raise")
     with pytest.raises(FailpointReached):
@@ -441,6 +489,73 @@ def test_a_vault_that_goes_away_ends_the_run_with_what_was_done(run: Producer, m
     assert run.attempts(*incr("0045")) == []
 
 
+def _fail(monkeypatch: pytest.MonkeyPatch, *windows: str, kind: str = "UNEXPECTED_ERROR") -> None:
+    """Makes Vault fail whenever a part is asked for whose name has one of these in it."""
+    real = Vault.download
+
+    def download(client: Vault, part: Part) -> Iterator[bytes]:
+        if any(window in part.name for window in windows):
+            raise VaultUnavailable(f"GET {part.name}: {kind}")
+        return real(client, part)
+
+    monkeypatch.setattr(Vault, "download", download)
+
+
+def test_a_window_that_vault_always_fails_to_give_holds_nothing_up(run: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
+    [log] = [window.name(run.fake.vault_id) for window in run.fake.windows("log")]
+    _fail(monkeypatch, log, "-0015-", "-0045-", "-0115-")
+    run.fake.inject(Fault("wrong_records", window=ref("0100")))
+    report = run()
+    assert report.captured == (*incr("0030", "0130", "0145"), "full/date=2026-01-01")
+    assert [one.name for one in report.failed] == ["log/date=2026-01-01", *incr("0015", "0045", "0100", "0115")]
+    assert [one.permanent for one in report.failed] == [False, False, False, True, False]
+    assert report.unavailable is None
+    assert run.attempts(*incr("0015")) == []
+
+
+def test_two_windows_in_a_row_end_their_feed_and_no_other(run: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
+    _fail(monkeypatch, "-0030-", "-0045-", "-0100-")
+    report = run()
+    assert report.captured == ("log/date=2026-01-01", *incr("0015"), "full/date=2026-01-01")
+    assert [one.name for one in report.failed] == list(incr("0030", "0045"))
+    assert report.unavailable is not None
+    assert "UNEXPECTED_ERROR" in report.unavailable
+
+
+def test_a_list_that_vault_always_fails_to_give_holds_no_other_feed_up(run: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Vault.files
+
+    def files(client: Vault, feed: Feed) -> FileListing:
+        if feed == "log":
+            raise VaultUnavailable("list of log: UNEXPECTED_ERROR")
+        return real(client, feed)
+
+    monkeypatch.setattr(Vault, "files", files)
+    report = run()
+    assert report.captured == (*incr(*STOPS), "full/date=2026-01-01")
+    assert report.failed == (CaptureFailed("log", "log", "list of log: UNEXPECTED_ERROR", False),)
+    assert report.unavailable is None
+
+
+@pytest.mark.parametrize("fault", [Fault("status", call="auth", status=503), Fault("status", status=503, retry_after=3600)])
+def test_a_vault_that_lets_nobody_in_now_is_asked_no_more(run: Producer, fault: Fault) -> None:
+    run.fake.inject(fault)
+    report = run()
+    assert (report.captured, report.failed) == ((), ())
+    assert report.unavailable is not None
+    assert "HTTP 503" in report.unavailable
+    assert run.fake.count("list") == 0
+
+
+def test_a_vault_that_asks_for_a_long_wait_in_the_middle_is_asked_no_more(run: Producer) -> None:
+    run.fake.inject(Fault("status", call="download", status=503, retry_after=3600))
+    report = run()
+    assert (report.captured, report.failed) == ((), ())
+    assert report.unavailable is not None
+    assert (run.fake.count("list"), run.fake.count("download")) == (1, 1)
+    assert run.attempts("log/date=2026-01-01") == []
+
+
 def _gone(run: Producer) -> Iterator[bytes]:
     run.fake.inject(Fault("status", status=503))
     with run.client() as client:
@@ -474,6 +589,75 @@ def test_a_login_that_is_refused_in_the_middle_ends_all(run: Producer) -> None:
     assert run.names() == list(incr("0015"))
     assert run.fake.count("auth") == 2
     assert run.attempts(*incr("0030")) == []
+
+
+WRONG = "not-the-password"
+
+
+def refused(run: Producer, *, insist: bool = False) -> str:
+    with pytest.raises(LoginRefused) as error:
+        run("incr", insist=insist)
+    return str(error.value)
+
+
+@BOTH
+def test_a_login_that_was_refused_is_not_tried_again_by_a_schedule(run: Producer) -> None:
+    run.password = WRONG
+    assert "USERNAME_OR_PASSWORD_INCORRECT" in refused(run)
+    for _ in range(run.fake.wrong_passwords):
+        message = refused(run)
+        assert "no login is tried" in message
+        assert "USERNAME_OR_PASSWORD_INCORRECT" in message
+    assert run.fake.count("auth") == 1
+    assert WRONG not in str(run.manifest().looks(LOGIN)) + message
+
+    run.password = run.fake.password
+    assert run("incr", insist=False).captured == incr(*STOPS)
+    assert run.manifest().looks(LOGIN) == {}
+
+
+def test_a_login_that_was_refused_is_tried_again_by_hand_and_after_a_day(run: Producer) -> None:
+    run.password = WRONG
+    refused(run)
+    assert "no login is tried" not in refused(run, insist=True)
+    assert run.fake.count("auth") == 2
+    run.fake.now += timedelta(hours=23)
+    assert "no login is tried" in refused(run)
+    run.fake.now += timedelta(hours=1)
+    assert "no login is tried" not in refused(run)
+    assert run.fake.count("auth") == 3
+
+
+def test_a_login_that_succeeds_by_hand_lets_the_schedule_in_again(run: Producer) -> None:
+    run.fake.inject(Fault("error", call="auth", error="USER_LOCKED_OUT"))
+    refused(run)
+    run.fake.heal()
+    assert "no login is tried" in refused(run)
+    assert run("incr", names=incr("0015"), insist=True).captured == incr("0015")
+    assert run("incr", insist=False).captured == incr(*STOPS[1:])
+
+
+def test_a_session_of_another_vault_and_an_answer_that_is_none_of_vaults_are_asked_again(
+    run: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither brings a user nearer to being locked out."""
+    run.fake.opens_vault = 999
+    for _ in range(2):
+        assert "opened a session with vault 999" in refused(run)
+    run.fake.opens_vault = None
+    with monkeypatch.context() as patch:
+        patch.setattr("manifest_platform.landing.veeva.client._parsed", lambda body: {})
+        for _ in range(2):
+            assert "none of Vault's" in refused(run)
+    assert run.manifest().looks(LOGIN) == {}
+
+
+def test_an_archive_of_changes_or_logs_without_its_metadata_is_no_row(run: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing would say what its columns are. A snapshot's manifest names its own."""
+    monkeypatch.setattr(producer, "METADATA", "metadata_other.csv")
+    report = run(names=["log/date=2026-01-01", *incr("0015"), "full/date=2026-01-01"])
+    assert report.captured == ("full/date=2026-01-01",)
+    assert ["metadata_other.csv is missing" in one.reason for one in report.failed] == [True, True]
 
 
 def test_a_feed_that_vault_refuses_holds_no_other_up(run: Producer) -> None:
