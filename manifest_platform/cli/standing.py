@@ -59,10 +59,11 @@ class Outlook:
 
 @dataclass(frozen=True)
 class StepStatus:
-    """How a step stands on a feed. `lag_seconds`: since the oldest waiting item was discovered; None without one.
+    """How a step stands on a feed. `watermark`: of a feed of snapshots, the boundary.
 
-    `counts` by the operators' words; `failed`, `late` and `quarantined` are the names of such items, `commands` what says of
-    the first of each kind why it is one and what can be done.
+    `lag_seconds`: since the oldest waiting item was discovered; None without one. `counts` by the operators' words; `failed`,
+    `late` and `quarantined` are the names of such items, `commands` what says of the first of each kind why it is one and what
+    can be done.
     """
 
     outlook: Outlook
@@ -141,7 +142,8 @@ def step_status(pipeline: Pipeline, feed: str, application: str, options: str = 
     counts = {WORDS[one]: count for one, count in survey.counts.items()}
     if survey.step.order == "strict":
         counts = {"APPLIED": standing.applied, **counts, "SKIPPED": standing.skipped, "QUARANTINED": standing.quarantined}
-    watermark = position_name(feed, standing.watermark) or None
+    full = survey.step.order == "full"
+    watermark = survey.state.boundary if full else position_name(feed, standing.watermark) or None
     return StepStatus(
         outlook=outlook(pipeline, feed, application, options, survey.verdict),
         watermark=watermark,

@@ -124,6 +124,10 @@ class LedgerWatcher(Watcher):
     def _unrecorded(self, item: Item, entry: LedgerEntry) -> Finding:
         at = f"{entry.applied_at:%Y-%m-%d %H:%M:%S %Z}"
         cause = f"the warehouse has it since {at} (epoch {entry.epoch}, token {entry.token}), and no record says so"
+        state = self.manifest.state(self._application)
+        if self.manifest.step(item.key.feed, LOAD).order == "full" and state.full != item.key.position:
+            cause = f"{cause}: the manifest was put back to before this full load, which must be begun again"
+            return Finding(Kind.UNRECORDED, cause, f"manifest-platform full begin {item.key.name}", item.key, LOAD)
         if item.processed_by(Application(SHRED)):
             return Finding(Kind.UNRECORDED, cause, REPAIR, item.key, LOAD, repairable=True)
         cause = f"{cause}; it must be shredded again first, and is not loaded again"

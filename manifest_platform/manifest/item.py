@@ -23,7 +23,7 @@ from manifest_platform.manifest.records import (
 )
 
 _KEY_TEXT = re.compile(r"[\x24-\x7e]+")
-_BELOW_VAULT = re.compile(r"/vault=[^/]+/(.+)$")
+_BELOW_VAULT = re.compile(r"/vault=[^/]+/((?:incr|log|full)/[^/]+)$")
 NO_EPOCHS: Mapping[str, int] = MappingProxyType({})
 
 

@@ -663,9 +663,10 @@ class Manifest:
 
     # Full loads
 
-    def begin_full_load(self, key: ItemKey, application: str, reason: str) -> Record:
+    def begin_full_load(self, key: ItemKey, application: str, reason: str, above: int = 0) -> Record:
         """Begins a full load of a snapshot: a new epoch. All other feeds of the application are held until it is loaded.
 
+        `above`: the newest epoch that the sink has seen, where that is asked: a manifest that was put back knows an older one.
         One conditional write, whatever the number of items. Raises Refused while another is in progress, and for a snapshot
         that is not ready or names no stop time.
         """
@@ -673,7 +674,7 @@ class Manifest:
 
         def writes(item: Item) -> list[Write]:
             state = self.state(step.application)
-            return transitions.begin_full_load(item, step, state, reason, OPERATOR, self._stamp())
+            return transitions.begin_full_load(item, step, state, reason, OPERATOR, self._stamp(), above)
 
         return self._operate(key, writes)
 
@@ -738,11 +739,7 @@ def _record(write: Write) -> Record:
 
 
 def _lateness(key: ItemKey, steps: Sequence[Step], states: Mapping[str, StepState]) -> Literal["new", "late", "quarantined"]:
-    behind = [
-        step
-        for step in steps
-        if step.order == "strict" and key.position <= states[step.application.key].feed(key.feed).watermark
-    ]
-    if not behind:
+    late = [step for step in steps if step.order == "strict" and transitions.comes_late(key, states[step.application.key])]
+    if not late:
         return "new"
-    return "late" if all(step.late == "append" for step in behind) else "quarantined"
+    return "late" if all(step.late == "append" for step in late) else "quarantined"

@@ -25,6 +25,7 @@ from manifest_platform.manifest.dataset import (
     Step,
     StepState,
     judge,
+    position_name,
 )
 from manifest_platform.manifest.item import Item, ItemKey, Landed, lateness
 from manifest_platform.manifest.records import (
@@ -194,6 +195,11 @@ def _is_behind(key: ItemKey, state: StepState) -> bool:
     return key.position <= state.feed(key.feed).watermark
 
 
+def comes_late(key: ItemKey, state: StepState) -> bool:
+    """Whether an item lies behind the watermark, and not at or before the boundary: what a snapshot contains is not late."""
+    return _is_behind(key, state) and key.position > state.feed(key.feed).boundary
+
+
 def _is_late(item: Item, step: Step, state: StepState) -> bool:
     return item.is_late_for(step.application, state.feed(item.key.feed).serving_epoch)
 
@@ -283,13 +289,13 @@ def discover(
 ) -> list[Write]:
     """Registers directories that the manifest does not know, all of one feed.
 
-    Conditional on the ordered steps' states: an item is late or not by the watermark that was read, and that must
-    still be the watermark when it is written.
+    Conditional on the ordered steps' states: an item is late or not by the watermark and the boundary that were read, and
+    those must still be theirs when it is written.
     """
     states = dict(states)
     writes: list[Write] = []
     for found in landed:
-        late = [step for step in steps if step.order == "strict" and _is_behind(found.key, states[step.application.key])]
+        late = [step for step in steps if step.order == "strict" and comes_late(found.key, states[step.application.key])]
         marks = _late_marks(found.key.feed, late, states)
         payload = found.payload(marks.get("late"), marks.get("set_aside", ()))
         own = dataclasses.replace(stamp, record_id=str(uuid4()))
@@ -302,7 +308,7 @@ def discover(
     for step in steps:
         if step.order == "strict":
             state = states[step.application.key]
-            counted = any(_is_behind(found.key, state) for found in landed)
+            counted = any(comes_late(found.key, state) for found in landed)
             key = state_key(step.application)
             writes.append(put_state(step.application, state) if counted else Check(key, state.version))
     return writes
@@ -618,11 +624,12 @@ def unskip(
     """Lifts every skip of an item, or lets a quarantined one in, by a New record.
 
     Where the watermark is past it, a feed that appends takes it as late; one that quarantines refuses, for its order is gone.
+    What lies behind the boundary of a full load is contained in that.
     """
     lifted = [step for step in steps if _standing(item, step, states) in (Standing.SKIPPED, Standing.LATE)]
     if not lifted:
         raise Refused(f"{item.key.name} is neither skipped nor set aside: there is nothing to lift")
-    late = [step for step in lifted if step.order == "strict" and _is_behind(item.key, states[step.application.key])]
+    late = [step for step in lifted if step.order == "strict" and comes_late(item.key, states[step.application.key])]
     for step in late:
         if step.late == "quarantine":
             raise Refused(
@@ -643,12 +650,18 @@ def unskip(
 
 
 def begin_full_load(
-    snapshot: Item, step: Step, state: StepState, reason: str, application: Application, stamp: Stamp
+    snapshot: Item,
+    step: Step,
+    state: StepState,
+    reason: str,
+    application: Application,
+    stamp: Stamp,
+    above: int = 0,
 ) -> list[Write]:
     """Begins a new epoch with a snapshot: all other feeds of the step are held until it is loaded or cancelled.
 
-    Older workers can no longer complete. Raises Refused while a full load is in progress, for a snapshot that is not ready,
-    and for one without a stop time.
+    The epoch is beyond `above` too. Older workers can no longer complete. Raises Refused while a full load is in progress, for
+    a snapshot that is not ready, and for one without a stop time.
     """
     name = snapshot.key.name
     if step.order != "full":
@@ -656,9 +669,10 @@ def begin_full_load(
             f"feed {snapshot.key.feed} holds no snapshots for {step.application.key}: {name} cannot be loaded in full"
         )
     if state.mode == FULL_LOAD:
-        raise Refused(f"{step.application.key} is loading {state.full} in full: wait for it, or cancel it first")
+        loading = position_name(snapshot.key.feed, state.full or "")
+        raise Refused(f"{step.application.key} is loading {loading} in full: wait for it, or cancel it first")
     _stop_of(snapshot)
-    begun = dataclasses.replace(state, mode=FULL_LOAD, epoch=state.epoch + 1, full=snapshot.key.position)
+    begun = dataclasses.replace(state, mode=FULL_LOAD, epoch=max(state.epoch, above) + 1, full=snapshot.key.position)
     judged = judge(snapshot, step, begun.seen_by(step, snapshot.key.feed))
     if judged.standing is not Standing.READY:
         raise Refused(f"{name} cannot be loaded in full: {judged.standing}. {judged.reason}")

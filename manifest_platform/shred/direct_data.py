@@ -82,7 +82,7 @@ class Contents:
 
     `extracts`: those that become tables. `columns`: the type in Vault's words by column, by table, of all that the
     metadata knows. `changed`: the columns that an increment's metadata says anew. `retired`: what it says is gone. `partial`:
-    patterns of the tables that a snapshot holds only in part.
+    patterns of the workflows' tables that a snapshot holds only in part.
     """
 
     feed: Feed
@@ -148,7 +148,9 @@ class Contents:
         return Table(table, columns, mode, key)
 
     def _is_partial(self, table: str) -> bool:
-        return any(fnmatchcase(table, pattern) for pattern in self.partial)
+        """Whether a snapshot holds a table in part; none but workflows', whatever customers call their objects."""
+        of_workflows = any((extract.table, extract.component) == (table, "Workflow") for extract in self.extracts)
+        return of_workflows and any(fnmatchcase(table, pattern) for pattern in self.partial)
 
     def _type(self, table: str, column: str) -> str:
         """The type of a column; text for one that the metadata does not know, and for the metadata themselves."""
@@ -178,15 +180,16 @@ def read_contents(
     _check_files(named, paths)
     extracts = [extract for extract in named if _is_table(extract, feed)]
     _check_names(extracts)
-    metadata = next((path for path in (METADATA_FULL, _METADATA) if path in paths), None)
+    whole = (METADATA_FULL, _METADATA) if feed == "full" else (METADATA_FULL,)  # elsewhere the other has the changes alone
+    metadata = next((path for path in whole if path in paths), None)
     if metadata is None:
-        raise Unusable(f"there is neither {METADATA_FULL} nor {_METADATA}, so no column has a type; land the window whole")
+        raise Unusable(f"there is no {' and no '.join(whole)}, so not every column has a type; land the window whole")
     news = {extract.deletes: extract.file for extract in extracts if extract.is_metadata and extract.file and feed == "incr"}
     found = read(sorted({metadata, *news.values()}))
     columns = _columns(metadata, found[metadata])
     changed = _news(news[False], found[news[False]], typed=True) if False in news else {}
     gone = _news(news[True], found[news[True]], typed=False) if True in news else {}
-    retired = _retired(columns, changed, gone, whole=metadata == METADATA_FULL)
+    retired = _retired(columns, changed, gone)
     for table, types in changed.items():
         columns[table] = {**columns.get(table, {}), **types}
     return Contents(
@@ -296,14 +299,13 @@ def _retired(
     columns: Mapping[str, Mapping[str, str]],
     changed: Mapping[str, Mapping[str, str]],
     gone: Mapping[str, Mapping[str, str]],
-    whole: bool,
 ) -> tuple[Retired, ...]:
     """What is gone: a column, or the table where that is its `id` or all it had. What came back in the same window is not."""
     retired = []
     for table, dropped in gone.items():
         lost = sorted(set(dropped) - set(changed.get(table, ())))
         left = set(columns.get(table, ())) - set(lost)
-        if "id" in lost or (lost and whole and not left):
+        if "id" in lost or (lost and not left):
             retired.append(Retired(table))
         else:
             retired += [Retired(table, column) for column in lost]

@@ -78,11 +78,11 @@ class VeevaOptions(Options):
     """What is different about a vault, besides how to cut the work and how many bad rows a window may have.
 
     `types`: by `table.column`, the type in Vault's words, where that of the metadata is wrong. `partial_in_full`: patterns of
-    the tables that a snapshot holds only in part: their rows are merged, and none goes.
+    the workflows' tables that a snapshot holds only in part: their rows are merged, and none goes.
     """
 
     types: Mapping[str, str] = field(default_factory=dict, hash=False)
-    partial_in_full: tuple[str, ...] = ("*legacy*",)
+    partial_in_full: tuple[str, ...] = ("*legacy*__sys",)
 
 
 def shred(spark: SparkSession, windows: Sequence[Window], options: VeevaOptions | None = None) -> list[Listing | ShredFailure]:

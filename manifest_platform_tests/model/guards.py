@@ -301,7 +301,7 @@ GUARDS = [
             ("skip", "two-append"),
             ("unskip", "two-append"),
             ("begin", "full-one"),
-            ("cancel", "full-one"),
+            ("cancel", "full-skip"),
         )
     ),
     Guard(
@@ -401,6 +401,12 @@ GUARDS = [
         "what is registered behind the watermark is marked late",
         "three",
         patches=((transitions, "discover", _discovers_as_new),),
+    ),
+    Guard(
+        "late_beyond_boundary",
+        "what a snapshot contains is not late",
+        "full-one",
+        patches=((transitions, "comes_late", transitions._is_behind),),
     ),
     Guard("begin_once", "one full load at a time", "full-one", patches=((transitions, "begin_full_load", _begins_twice),)),
     Guard(

@@ -138,6 +138,8 @@ def _wrong_feed(scope: Scope, feed: int, items: list[int], rows: int, sink: Sink
             yield f"(7) {name} was passed without a word"
         if past.restored:
             continue
+        if contained and fact.late:
+            yield f"(7) {name} is in the snapshot, and called late"
         if (i, True) in content.applied and not fact.late:
             yield f"(1) {name} was applied as late, and is not"
         if i in applied and not (fact.done or fact.open):

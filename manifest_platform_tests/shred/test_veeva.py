@@ -18,7 +18,8 @@ from manifest_platform import storage
 from manifest_platform.fake_vault import Fault, Simulation, archive_of, schema_changes
 from manifest_platform.fake_vault import Window as Told
 from manifest_platform.listing import Column, Listing, Retired, Table
-from manifest_platform.shred.batch import ShredFailure
+from manifest_platform.shred.batch import ShredFailure, Unusable
+from manifest_platform.shred.direct_data import read_contents
 from manifest_platform.shred.veeva import VeevaOptions, Window, shred
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -176,6 +177,7 @@ def test_a_snapshot_replaces_but_what_it_holds_in_part(spark: SparkSession, land
             "Object.study__v,0,",
             "Object.site__v,0,Object/site__v.csv",
             "Workflow.task_legacy__sys,1,Workflow/task_legacy__sys.csv",
+            "Object.legacy_site__c,1,Object/legacy_site__c.csv",
             "Object.keyless__v,1,Object/keyless__v.csv",
             "Metadata.metadata,7,Metadata/metadata.csv",
             "Metadata.object,1,Metadata/object.csv",
@@ -185,21 +187,50 @@ def test_a_snapshot_replaces_but_what_it_holds_in_part(spark: SparkSession, land
         PRODUCT: lines("id", "V1"),
         "Object/site__v.csv": lines("id,name__v"),
         "Workflow/task_legacy__sys.csv": lines("id", "T1"),
+        "Object/legacy_site__c.csv": lines("id", "S1"),
         "Object/keyless__v.csv": lines("name__v", "x"),
     }
     listing = one(shred(spark, [landed(tree, "full")]))
     assert {table.name: (table.mode, table.key, len(table.columns)) for table in listing.tables} == {
         "keyless__v": ("replace", (), 1),
+        "legacy_site__c": ("replace", ("id",), 1),
         "metadata": ("replace", ("extract", "column_name"), 5),
         "product__v": ("replace", ("id",), 1),
         "site__v": ("replace", ("id",), 2),
         "study__v": ("replace", ("id",), 1),
         "task_legacy__sys": ("merge", ("id",), 1),
     }
-    assert {found.table for found in listing.objects} == {"keyless__v", "metadata", "product__v", "task_legacy__sys"}
-    assert listing.lines == 10
-    other = one(shred(spark, [landed(tree, "full")], VeevaOptions(partial_in_full=("prod*", "study__v"))))
-    assert {table.name for table in other.tables if table.mode == "merge"} == {"product__v", "study__v"}
+    brought = {"keyless__v", "legacy_site__c", "metadata", "product__v", "task_legacy__sys"}
+    assert {found.table for found in listing.objects} == brought
+    assert listing.lines == 11
+
+
+@pytest.mark.parametrize(
+    ("patterns", "merged"), [(("*",), {"task_legacy__sys"}), (("*legacy*",), {"task_legacy__sys"}), ((), set())]
+)
+def test_the_tables_that_a_snapshot_holds_in_part_are_workflows_whatever_the_patterns(patterns, merged):
+    names = ["Object.legacy_site__c", "Object.product__v", "Workflow.task_legacy__sys"]
+    files = {f"{name}.csv": lines("id", "1") for name in names}
+    tree = {
+        "manifest.csv": lines("extract,records,file", *(f"{name},1,{name}.csv" for name in names)),
+        "metadata_full.csv": METADATA,
+        **files,
+    }
+    contents = read_contents("full", list(tree), lambda paths: {path: tree[path] for path in paths}, {}, patterns)
+    tables = [contents.table(extract, ["id"]) for extract in contents.extracts]
+    assert {table.name for table in tables if table.mode == "merge"} == merged
+
+
+@pytest.mark.parametrize("feed", ["incr", "log"])
+def test_a_window_that_tells_changed_columns_alone_is_refused(feed):
+    """By those alone, what is a number would be typed as text."""
+    tree = {
+        "manifest.csv": manifest(UPDATES, "Metadata.metadata,Metadata,updates,1,Metadata/metadata.csv"),
+        "Metadata/metadata.csv": lines("extract,column_name,type", "Object.study__v,size__c,Number"),
+        PRODUCT: TREE[PRODUCT],
+    }
+    with pytest.raises(Unusable, match=r"there is no metadata_full.csv, so not every column has a type; land the window whole"):
+        read_contents(feed, list(tree), lambda paths: {path: tree[path] for path in paths}, {}, ())
 
 
 def test_A14_what_the_metadata_drop_is_retired_and_what_they_add_is_a_column(spark: SparkSession, landed: Landed):
@@ -308,7 +339,7 @@ def test_bad_rows_are_set_aside_up_to_a_threshold(spark: SparkSession, landed: L
 LEFT = "Object/left.csv"
 DAMAGES: dict[str, tuple[dict[str, bytes | None], str]] = {
     "no manifest": ({"manifest.csv": None}, "no manifest.csv among 2 files"),
-    "no metadata": ({"metadata_full.csv": None}, "neither metadata_full.csv nor Metadata/metadata.csv"),
+    "no metadata": ({"metadata_full.csv": None}, "there is no metadata_full.csv, so not every column has a type"),
     "missing file": ({PRODUCT: None}, f"names {PRODUCT}, which is not there"),
     "extra file": ({LEFT: b"id\n1\n"}, f"{LEFT} is there, but manifest.csv does not name it"),
     "fewer records": ({PRODUCT: b"id\n"}, "product__v.csv has 0 records, but manifest.csv says 1"),
@@ -405,7 +436,11 @@ def test_deletes_belong_to_increments(spark: SparkSession, landed: Landed):
 def test_a_snapshot_whose_rows_should_have_a_key_and_have_none_is_refused(spark: SparkSession, landed: Landed):
     tree = {**TREE, PRODUCT: lines("name__v", "x")}
     assert "no column id" in refused(shred(spark, [landed(tree, "full")]))
-    in_part = {**tree, "metadata_full.csv": b"extract,column_name,type\n"}
+    in_part = {
+        **tree,
+        "manifest.csv": TREE["manifest.csv"].replace(b"Object.", b"Workflow."),
+        "metadata_full.csv": b"extract,column_name,type\n",
+    }
     assert "no column id" in refused(shred(spark, [landed(in_part, "full")], VeevaOptions(partial_in_full=("product__v",))))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 from manifest_platform.fake_vault import FakeVault
 from manifest_platform.landing.errors import LandingMisconfigured
 from manifest_platform.landing.veeva.layout import item_uri
-from manifest_platform.pipeline import Pipeline
+from manifest_platform.pipeline import SHRED, Pipeline
 from manifest_platform.pipeline import veeva as source
+from manifest_platform.shred import veeva as shred
+from manifest_platform.shred.direct_data import MANIFEST, METADATA_FULL
 from manifest_platform.storage import local_path
 from manifest_platform_tests.servers.vault import vault
-from manifest_platform_tests.veeva.ward import Ward
+from manifest_platform_tests.veeva.ward import INCR, Ward
 
 __all__ = ["vault"]
 pytestmark = pytest.mark.stores("sqlite")
@@ -67,6 +70,24 @@ def test_of_a_captured_feed_only_what_is_unknown_is_looked_into(
     assert report.new == (THEIRS,)
     assert sorted(place.rpartition("=")[2] for place in looked_into) == ["202512312330", "202512312345"]
     assert report.known == len(captured) > 0
+
+
+def test_what_was_captured_is_shredded_by_the_checksums_taken_then_and_what_others_landed_by_none(
+    tmp_path: Path, vault: FakeVault
+) -> None:
+    ward = Ward(tmp_path, vault=vault)
+    with ward.open() as pipeline:
+        landed_by_others(pipeline, ward, THEIRS)
+        pipeline.discover()
+        captured = next(name for name in ward.captured(pipeline, INCR).captured)
+        with pipeline.lease(INCR, SHRED) as held:
+            items = [pipeline.manifest.item(pipeline.key(name)) for name in (captured, THEIRS)]
+            directories = [pipeline.source.directory(claim, "out") for claim in pipeline.manifest.claim(held, items)]
+    ours, theirs = (one for one in directories if isinstance(one, shred.Window))
+    files = {path: local_path(uri) for path, (uri, _) in ours.paths.items()}
+    assert {METADATA_FULL, MANIFEST} < files.keys()
+    assert ours.expected == {path: sha256(file.read_bytes()).hexdigest() for path, file in files.items()}
+    assert theirs.expected is None
 
 
 def test_a_captured_vault_has_no_root_before_its_first_capture(tmp_path: Path, vault: FakeVault) -> None:

@@ -139,6 +139,13 @@ def test_F5_the_windows_behind_it_are_replayed_in_order(ward: Ward, ready: Pipel
     assert ward.seen.fences[INCR][1:] == (epoch, "0100")
 
 
+@EMBEDDED
+def test_a_snapshot_fences_the_workers_of_all_feeds_logs_too(ward: Ward, ready: Pipeline) -> None:
+    epoch = begun(ready, "0000").epoch
+    drained(ready, feeds=[FULL])
+    assert {feed: fence[1] for feed, fence in ward.seen.fences.items()} == dict.fromkeys((INCR, LOG, FULL), epoch)
+
+
 def test_F6_what_failed_behind_it_is_tried_anew(ward: Ward, ready: Pipeline) -> None:
     land(ready, incr("0100"))
     taken = spoil(ready, "0100")
@@ -407,7 +414,7 @@ def test_F15_a_snapshot_that_was_loaded_before_is_loaded_anew(ward: Ward, ready:
 
 @EMBEDDED
 def test_F16_what_it_lacks_becomes_empty_and_logs_and_legacy_workflows_stay(ward: Ward, pipeline: Pipeline) -> None:
-    objects = {PRODUCT: {"a": "1"}, "study__v": {"s": "1"}, "site__v": {"t": "1"}}
+    objects = {PRODUCT: {"a": "1"}, "study__v": {"s": "1"}, "site__v": {"t": "1"}, "legacy_site__c": {"l": "1"}}
     land(pipeline, full("0101-2330", {**objects, LEGACY: {"w1": "done"}, "task_legacy__sys": {"t1": "done"}}))
     begun(pipeline, "latest")
     land(pipeline, incr("0101-2345", {"device__v": {"d": "1"}, PRODUCT: {"b": "1"}}), log("0000"))
@@ -421,6 +428,7 @@ def test_F16_what_it_lacks_becomes_empty_and_logs_and_legacy_workflows_stay(ward
         PRODUCT: {"a": "1", "b": "1"},
         "study__v": {},
         "site__v": {},
+        "legacy_site__c": {},
         "device__v": {},
         LEGACY: {"w1": "done", "w2": "done"},
         "task_legacy__sys": {"t1": "done"},

@@ -21,6 +21,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,7 @@ def _tables(window: Window) -> list[tuple[Table, list[dict[str, Any]]]]:
     """The window's tables as a listing has them, deletes beside."""
     found: list[tuple[Table, list[dict[str, Any]]]] = []
     for name, rows in window.rows.items():
-        mode: Any = "merge" if "legacy" in name else _MODES[window.feed]
+        mode: Any = "merge" if fnmatchcase(name, "*legacy*__sys") else _MODES[window.feed]
         columns = (Column("id", "string"), Column("name__v", "string"))
         kept = [{"id": key, "name__v": value} for key, value in rows.items() if value is not None]
         if kept or len(kept) == len(rows):
