@@ -250,6 +250,31 @@ def test_gap(store: Store) -> None:
     )
 
 
+def test_what_is_behind_the_next_window_follows_no_gap(store: Store) -> None:
+    of = vault.vault(store, gap="contiguous")
+    vault.land(of, vault.INCR, 1, 2, 3, 4, 6)
+    vault.load(of, vault.INCR, 1)
+    window, cut_off = vault.key(vault.INCR, 4), vault.key(vault.INCR, 6)
+    assert standing(of, window, "load") is Standing.READY
+    assert paragraph(of, window).partition("00 UTC. ")[2] == (
+        "load may take it once it is next. Before it load takes stoptime=0002, the first of 2 items that come first:"
+        " `manifest-platform drain` takes them in order."
+    )
+    assert standing(of, cut_off, "load") is Standing.GAP
+    assert "(gap: it starts at 0005, and the item before it stopped at 0004)" in paragraph(of, cut_off)
+
+
+def test_a_snapshot_is_shredded_when_a_full_load_begins_with_it(store: Store) -> None:
+    of = vault.vault(store)
+    vault.land(of, vault.FULL, 2, shredded=False)
+    snapshot = vault.key(vault.FULL, 2)
+    assert (standing(of, snapshot, "shred"), standing(of, snapshot, "load")) == (Standing.READY, Standing.WAITING)
+    assert paragraph(of, snapshot).partition("(1 files, 10 B). ")[2] == (
+        "shred takes it when a full load begins with it: `manifest-platform full begin stoptime=0002`. load waits, for shred"
+        " has not processed it yet."
+    )
+
+
 def test_an_overlap(store: Store) -> None:
     of = vault.vault(store, gap="contiguous")
     vault.land(of, vault.INCR, 1, 2)

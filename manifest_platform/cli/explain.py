@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import groupby, takewhile
+from itertools import groupby
 from typing import Any
 
 import typer
@@ -77,12 +77,24 @@ def _views(manifest: Manifest, item: Item) -> Iterator[StepView]:
             continue
         verdict = manifest.next(feed, step.application.key)
         first = verdict if isinstance(verdict, Ready | Blocked) and verdict.item.key != item.key else None
+        before, judged = _in_turn(manifest, item, step, judged) if first else (0, judged)
         if isinstance(verdict, Blocked) and (not first or verdict.standing is Standing.MODE):
             # Of the item itself the verdict knows more: whether the feed is held, and where the item before it stopped.
             judged = Judgement(verdict.standing, verdict.reason, judged.record)
-        backlog = (one for one, how in manifest.backlog(feed, step.application.key) if how.standing is not Standing.LATE)
-        before = sum(1 for _ in takewhile(lambda one: one.key != item.key, backlog)) if first else 0
         yield StepView(step, judged, before, first)
+
+
+def _in_turn(manifest: Manifest, item: Item, step: Step, judged: Judgement) -> tuple[int, Judgement]:
+    """How many items a strict step takes before an item, and how that will stand once they are done.
+
+    Held against what is done now, everything behind the next window would follow a gap.
+    """
+    before = 0
+    for one, supposed in manifest.backlog(item.key.feed, step.application.key):
+        if one.key == item.key:
+            return before, supposed
+        before += supposed.standing is not Standing.LATE
+    return 0, judged  # somebody did it meanwhile
 
 
 def _document(view: StepView) -> dict[str, Any]:
@@ -222,6 +234,8 @@ class _Words:
     def _ready(self, view: StepView) -> str:
         if view.step.order == "full" and self.manifest.state(view.step.application).full != self.item.key.position:
             return f"{view.name} takes it once a full load is begun for it."
+        if any(view.name in step.upstream for step in self.manifest.steps(self.item.key.feed) if step.order == "full"):
+            return f"{view.name} takes it when a full load begins with it: {self._run(f'full begin {self.name}')}."
         if view.first:
             return f"{view.name} may take it once it is next."
         lease = self.manifest.lease(view.step.application, self.item.key.feed)

@@ -8,27 +8,44 @@ from itertools import islice, pairwise
 import dagster as dg
 
 from manifest_platform.config import DatasetConfig
-from manifest_platform.manifest import Application, Blocked, Item, Standing, Survey
+from manifest_platform.manifest import Application, Blocked, Item, Record, Standing, Survey
 from manifest_platform.manifest.dataset import PASSED, judge
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.keys import SHREDDED, WAREHOUSE, asset_key
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import LOAD, SHRED, SOURCES, Pipeline
-from manifest_platform.pipeline.full import why_needed
+from manifest_platform.pipeline.full import remedy, why_needed
 from manifest_platform.warehouse.apply import Warehouse
 from manifest_platform.warehouse.duckdb import DuckDB
 
-NOT_BLOCKED = "feed_not_blocked"
+NOT_BLOCKED, NONE_MISSING, NO_FULL_LOAD = "feed_not_blocked", "no_window_missing", "no_full_load_needed"
 NEWEST = 2000
 """How many of the newest items a check looks at that would cost ever more otherwise."""
 
 
 def feed_evaluation(pipeline: Pipeline, feed: str) -> dg.AssetCheckEvaluation:
     """Whether a feed is blocked, as an evaluation of its check: by which item, why, since when, what helps."""
-    result = _not_blocked(pipeline, feed)
+    return _evaluation(asset_key(pipeline.name, feed, WAREHOUSE), NOT_BLOCKED, _not_blocked(pipeline, feed))
+
+
+def evaluations(pipeline: Pipeline, now: datetime) -> Iterator[dg.AssetCheckEvaluation]:
+    """What people must hear of without asking: feeds that are blocked; of a vault also what is missing, and whether a full
+    load is needed."""
+    for feed in pipeline.feeds:
+        yield feed_evaluation(pipeline, feed)
+    if pipeline.dataset.source != "veeva":
+        return
+    source = pipeline.source
+    for feed in source.feeds:
+        if feed not in source.on_demand:
+            yield _evaluation(asset_key(pipeline.name, feed, source.landed_as), NONE_MISSING, _none_missing(pipeline, feed))
+    yield _evaluation(asset_key(pipeline.name, source.main, WAREHOUSE), NO_FULL_LOAD, _no_full_load(pipeline, now))
+
+
+def _evaluation(asset: dg.AssetKey, check: str, result: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:
     return dg.AssetCheckEvaluation(
-        check_name=NOT_BLOCKED,
-        asset_key=asset_key(pipeline.name, feed, WAREHOUSE),
+        check_name=check,
+        asset_key=asset,
         passed=result.passed,
         metadata=dict(result.metadata),
         severity=result.severity,
@@ -156,43 +173,54 @@ def _vault_checks(dataset: str) -> Iterator[dg.AssetChecksDefinition]:
         yield _counts_agree(dataset, feed)
 
     @dg.asset_check(
-        asset=asset_key(dataset, source.main, WAREHOUSE), description="The changes go on from what the warehouse has."
+        asset=asset_key(dataset, source.main, WAREHOUSE),
+        name=NO_FULL_LOAD,
+        description="The changes go on from what the warehouse has.",
     )
     def no_full_load_needed(manifest: ManifestResource) -> dg.AssetCheckResult:
         with manifest.pipeline(dataset) as pipeline:
-            state, why = pipeline.manifest.state(Application(LOAD)), why_needed(pipeline, datetime.now(UTC))
-            command = pipeline.command("manifest-platform full begin latest")
-        shown = metadata.state_metadata(state)
-        if not why:
-            return dg.AssetCheckResult(passed=True, metadata=shown, description="No full load is needed.")
-        return dg.AssetCheckResult(
-            passed=False,
-            severity=dg.AssetCheckSeverity.ERROR,
-            description=f"A full load is needed: {why}. Do: {command}",
-            metadata={**shown, "reason": why, "command": command},
-        )
+            return _no_full_load(pipeline, datetime.now(UTC))
 
     yield no_full_load_needed
+
+
+def _no_full_load(pipeline: Pipeline, now: datetime) -> dg.AssetCheckResult:
+    why = why_needed(pipeline, now)
+    shown = metadata.state_metadata(pipeline.manifest.state(Application(LOAD)))
+    if not why:
+        return dg.AssetCheckResult(passed=True, metadata=shown, description="No full load is needed.")
+    command = pipeline.command(remedy(pipeline))
+    return dg.AssetCheckResult(
+        passed=False,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=f"A full load is needed: {why}. Do: {command}",
+        metadata={**shown, "reason": why, "command": command},
+    )
 
 
 def _no_window_missing(dataset: str, feed: str) -> dg.AssetChecksDefinition:
     @dg.asset_check(
         asset=asset_key(dataset, feed, SOURCES["veeva"].landed_as),
+        name=NONE_MISSING,
         description="Every window begins where the one before it stopped, among the newest that no snapshot contains.",
     )
     def no_window_missing(manifest: ManifestResource) -> dg.AssetCheckResult:
         with manifest.pipeline(dataset) as pipeline:
-            newest = [item for item in islice(pipeline.manifest.items(feed, reverse=True), NEWEST) if item.landed][::-1]
-            boundary = pipeline.manifest.state(Application(LOAD)).feed(feed).boundary
-        missing = [gap for before, after in pairwise(newest) if (gap := _gap(before, after, boundary))]
-        return dg.AssetCheckResult(
-            passed=not missing,
-            severity=dg.AssetCheckSeverity.WARN,
-            description=f"Missing: {'; '.join(missing[:5])}" if missing else "No window is missing.",
-            metadata={"windows": len(newest), "missing": "; ".join(missing)},
-        )
+            return _none_missing(pipeline, feed)
 
     return no_window_missing
+
+
+def _none_missing(pipeline: Pipeline, feed: str) -> dg.AssetCheckResult:
+    newest = [item for item in islice(pipeline.manifest.items(feed, reverse=True), NEWEST) if item.landed][::-1]
+    boundary = pipeline.manifest.state(Application(LOAD)).feed(feed).boundary
+    missing = [gap for before, after in pairwise(newest) if (gap := _gap(before, after, boundary))]
+    return dg.AssetCheckResult(
+        passed=not missing,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=f"Missing: {'; '.join(missing[:5])}" if missing else "No window is missing.",
+        metadata={"windows": len(newest), "missing": "; ".join(missing)},
+    )
 
 
 def _gap(before: Item, after: Item, boundary: str) -> str | None:
@@ -207,7 +235,7 @@ def _counts_agree(dataset: str, feed: str) -> dg.AssetChecksDefinition:
 
     @dg.asset_check(
         asset=asset_key(dataset, feed, WAREHOUSE),
-        description="Rows shredded = rows applied, window by window, among the newest, by the warehouse's own ledger.",
+        description="Rows shredded = rows loaded = rows in the warehouse's own ledger, window by window, among the newest.",
         pool=dataset,
     )
     def counts_agree(manifest: ManifestResource) -> dg.AssetCheckResult:
@@ -216,18 +244,28 @@ def _counts_agree(dataset: str, feed: str) -> dg.AssetChecksDefinition:
             newest = list(islice(pipeline.manifest.items(feed, reverse=True), NEWEST))
             records = {item.key: item.processed_by(Application(LOAD), serving) for item in newest}
             recorded = {key: record for key, record in records.items() if record and record.token is not None}
+            shredded = {item.key: item.processed_by(Application(SHRED)) for item in newest}
             path = pipeline.config.warehouse.path
         wrong = []
         if recorded:
             with closing(Warehouse(DuckDB(path, read_only=True), dataset)) as reader:
                 applied = _rows_applied(reader, feed, serving, after=min(recorded).sort)
-            wrong = [key.name for key, record in recorded.items() if applied.get(key.position) != record.data["rows"]]
+            wrong = [
+                key.name
+                for key, record in recorded.items()
+                if applied.get(key.position) != record.data["rows"] or not _all_loaded(shredded[key], record)
+            ]
         rows = sum(sum(record.data["rows"].values()) for record in recorded.values())
         return dg.AssetCheckResult(
             passed=not wrong, metadata={"windows": len(recorded), "rows": rows, "wrong": ", ".join(sorted(wrong))}
         )
 
     return counts_agree
+
+
+def _all_loaded(shredded: Record | None, loaded: Record) -> bool:
+    """Whether every record of the source is a row of a load: of a table, of its deletes, or of the bad ones."""
+    return shredded is None or shredded.data["good"] + shredded.data["bad"] == sum(loaded.data["rows"].values())
 
 
 def _rows_applied(reader: Warehouse, feed: str, since_epoch: int, after: str) -> dict[str, dict[str, int]]:

@@ -16,9 +16,9 @@ from typing import Self
 import dagster as dg
 
 from manifest_platform.config import Config, DatasetConfig, load
-from manifest_platform.manifest import Application, Blocked, Item, ItemKey, Ready, State
+from manifest_platform.manifest import Application, Blocked, Item, ItemKey, Ready, Standing, State
 from manifest_platform.orchestration import metadata
-from manifest_platform.orchestration.checks import feed_evaluation
+from manifest_platform.orchestration.checks import evaluations
 from manifest_platform.orchestration.keys import SHREDDED, WAREHOUSE, Drain, asset_key, drains, is_captured, item_partitions
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import LOAD, SHRED, DiscoveryReport, Loaded, Pipeline
@@ -93,8 +93,8 @@ def _work_of(pipeline: Pipeline, feed: str, now: datetime) -> Iterator[str]:
     if isinstance(verdict, Ready):
         yield _work(LOAD, verdict.item)
     for stopped in (*stuck, verdict):
-        if not isinstance(stopped, Blocked):
-            continue
+        if not isinstance(stopped, Blocked) or stopped.standing is Standing.MODE:
+            continue  # what a full load holds is settled once that is done
         processing = stopped.item.blocker()
         if processing and processing.state is State.PROCESSING:
             lease = pipeline.manifest.lease(processing.application, feed)
@@ -157,18 +157,21 @@ def _forget(config_file: str | None, dataset: str) -> None:
 
 @dataclass(frozen=True)
 class Remembered:
-    """The sensor's cursor: what it asked for, by job, and how it last told of each feed."""
+    """The sensor's cursor: what it asked for, by job; what it last told, by asset and check; and, by captured feed, the
+    position up to which Dagster has been shown all."""
 
     asked: dict[str, Asked] = field(default_factory=dict)
     told: dict[str, str] = field(default_factory=dict)
+    shown: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, text: str | None) -> Self:
         """The cursor of its text; a fresh one where that is none of this form."""
         data = json.loads(text) if text else {}
-        if data.keys() != {"asked", "told"}:
+        if data.keys() != {one.name for one in dataclasses.fields(cls)}:
             return cls()
-        return cls({job: Asked(**asked) for job, asked in data["asked"].items()}, data["told"])
+        asked = {job: Asked(**one) for job, one in data["asked"].items()}
+        return cls(asked, data["told"], data["shown"])
 
     def to_json(self) -> str:
         """The cursor as text."""
@@ -210,14 +213,16 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, drained: Sequ
             context.log.warning(f"{problem}, left alone: {', '.join(names)}")
     events: list = []
     additions: list[dg.AddDynamicPartitionsRequest] = []
-    told: dict[str, str] = {}
+    shown: dict[str, str] = {}
     for feed in pipeline.feeds:
-        added, found = _new_in(pipeline, feed, report, instance)
+        added, found, shown[feed] = _new_in(pipeline, feed, report, instance, remembered.shown.get(feed, ""))
         additions += [added] if added.partition_keys else []
         events += found
-        evaluation = feed_evaluation(pipeline, feed)
-        told[feed] = str(evaluation.description)
-        events += [evaluation] if told[feed] != remembered.told.get(feed) else []
+    told: dict[str, str] = {}
+    for evaluation in evaluations(pipeline, now):
+        check = f"{evaluation.asset_key.to_user_string()} {evaluation.check_name}"
+        told[check] = str(evaluation.description)
+        events += [evaluation] if told[check] != remembered.told.get(check) else []
     requests: list[dg.RunRequest] = []
     reasons: list[str] = []
     asked_for: dict[str, Asked] = {}
@@ -230,40 +235,42 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, drained: Sequ
     return dg.SensorResult(
         run_requests=requests,
         skip_reason=None if requests else "; ".join(reasons),
-        cursor=Remembered(asked_for, told).to_json(),
+        cursor=Remembered(asked_for, told, shown).to_json(),
         dynamic_partitions_requests=additions,
         asset_events=events,
     )
 
 
 def _new_in(
-    pipeline: Pipeline, feed: str, report: DiscoveryReport, instance: dg.DagsterInstance
-) -> tuple[dg.AddDynamicPartitionsRequest, list[dg.AssetMaterialization]]:
-    """What of a feed Dagster does not know yet: partitions to add, and what was done outside of it.
+    pipeline: Pipeline, feed: str, report: DiscoveryReport, instance: dg.DagsterInstance, shown: str
+) -> tuple[dg.AddDynamicPartitionsRequest, list[dg.AssetMaterialization], str]:
+    """What of a feed Dagster does not know yet: partitions to add, and what was done outside of it. Last, up to where all is
+    shown that a tick need never look at again.
 
     A sweep sees what others land. What was captured is in the manifest alone: of that a tick looks at what waits to be loaded,
-    and at the newest.
+    and goes on from what is shown.
     """
     dataset, partitions = pipeline.name, item_partitions(pipeline.name, feed)
     known = set(instance.get_dynamic_partitions(partitions.name or ""))
     shredded = instance.get_materialized_partitions(asset_key(dataset, feed, SHREDDED))
     loaded = instance.get_materialized_partitions(asset_key(dataset, feed, WAREHOUSE))
-    read = {item.key: item for item, _ in pipeline.manifest.backlog(feed, LOAD)}
-    if is_captured(pipeline.dataset):
-        read |= {item.key: item for item in _newest(pipeline, feed, known & loaded)}
+    backlog = list(pipeline.manifest.backlog(feed, LOAD))
+    beyond = islice(pipeline.manifest.items(feed, after=shown), ADDED_A_TICK) if is_captured(pipeline.dataset) else ()
+    captured = {item.key: item for item in beyond}
+    read = captured | {item.key: item for item, _ in backlog}
     landed = {item.key: item.landed for item in read.values() if item.landed}
     landed |= {one.key: one for one in report.landed if one.key.feed == feed}
     missing = [landed[key] for key in sorted(landed) if key.name not in known][:ADDED_A_TICK]
     done_outside = mirror(pipeline, landed, read, shredded, loaded)
     landed_as = pipeline.source.landed_as
     events = [*(metadata.landed_event(dataset, one, landed_as) for one in missing), *islice(done_outside, MIRRORED_A_TICK)]
-    return partitions.build_add_request([one.key.name for one in missing]), events
-
-
-def _newest(pipeline: Pipeline, feed: str, loaded: Collection[str]) -> Iterator[Item]:
-    """A feed's newest items, newest first, up to one that Dagster knows to be loaded."""
-    newest = islice(pipeline.manifest.items(feed, reverse=True), MIRRORED_A_TICK)
-    return takewhile(lambda item: item.key.name not in loaded, newest)
+    if feed not in pipeline.source.on_demand:  # any of those may be loaded at any time; they are few
+        waiting = {item.key for item, how in backlog if how.standing is not Standing.LATE}
+        for key in takewhile(lambda one: one not in waiting and one.name in known, captured):
+            if any(True for _ in mirror(pipeline, [key], captured, shredded, loaded)):
+                break
+            shown = key.position
+    return partitions.build_add_request([one.key.name for one in missing]), events, shown
 
 
 def build_dead_run_sensors(datasets: Collection[str]) -> list[dg.SensorDefinition]:

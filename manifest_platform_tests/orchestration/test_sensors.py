@@ -76,7 +76,8 @@ def test_a_long_outage_breaks_no_tick() -> None:
 
 
 def test_a_cursor_is_read_as_it_was_written() -> None:
-    cursor = Remembered({f"{NAME}_drain": Asked("load 1", 2, NOW.isoformat())}, {FEED: "The feed is not blocked."})
+    told = {f"{NAME}/warehouse feed_not_blocked": "The feed is not blocked."}
+    cursor = Remembered({f"{NAME}_drain": Asked("load 1", 2, NOW.isoformat())}, told, {FEED: "2026-01-01T00:15Z#uri"})
     assert Remembered.from_json(cursor.to_json()) == cursor
     assert Remembered.from_json(None) == Remembered()
 

@@ -13,22 +13,15 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from manifest_platform.config import VARIABLE
-from manifest_platform.fake_vault import FakeVault
-from manifest_platform.landing.veeva.layout import window_name
 from manifest_platform_tests.orchestration.conftest import STRICT
 from manifest_platform_tests.pipeline.shop import NAME, REPOSITORY, Shop, run_name, run_names
-from manifest_platform_tests.servers.vault import vault
-from manifest_platform_tests.veeva.ward import NAME as VAULT
-from manifest_platform_tests.veeva.ward import Ward
-
-__all__ = ["vault"]
 
 pytestmark = pytest.mark.slow
 
@@ -54,13 +47,10 @@ SENSOR = """query($selector: SensorSelector!) { sensorOrError(sensorSelector: $s
 
 
 class Server:
-    """A webserver and a daemon over one dataset, in a session of their own, so that all their processes end with them.
+    """A webserver and a daemon over one shop, in a session of their own, so that all their processes end with them."""
 
-    `environment`: what the runs need beside the configuration.
-    """
-
-    def __init__(self, config_file: Path, dataset: str, home: Path, **environment: str) -> None:
-        self.dataset, self.home = dataset, home
+    def __init__(self, shop: Shop, home: Path) -> None:
+        self.home = home
         home.mkdir()
         shutil.copy(REPOSITORY / "dagster.yaml", home)
         shutil.copy(REPOSITORY / "workspace.yaml", home)
@@ -70,8 +60,7 @@ class Server:
         self._environment = {
             **os.environ,
             "DAGSTER_HOME": str(home),
-            **environment,
-            VARIABLE: str(config_file),
+            VARIABLE: str(shop.config_file),
             "PYTHONPATH": str(REPOSITORY),
             "PYTHONWARNINGS": "ignore",
         }
@@ -130,48 +119,39 @@ class Server:
         return "\n".join(file.read_text()[-3000:] for file in self.home.glob("*.log"))
 
     def sensor(self) -> dict[str, Any]:
-        return self.ask(SENSOR, selector={**SELECTOR, "sensorName": f"{self.dataset}_listing_sensor"})
+        return self.ask(SENSOR, selector={**SELECTOR, "sensorName": f"{NAME}_listing_sensor"})
 
     def stop_sensor(self) -> None:
         answer = self.ask(STOP_SENSOR, id=self.sensor()["sensorState"]["id"])
         assert answer["__typename"] == "StopSensorMutationResult", answer
 
     def start_sensor(self) -> None:
-        self.ask(START_SENSOR, selector={**SELECTOR, "sensorName": f"{self.dataset}_listing_sensor"})
+        self.ask(START_SENSOR, selector={**SELECTOR, "sensorName": f"{NAME}_listing_sensor"})
 
-    def loaded(self, *feed: str) -> list[str]:
-        """The partitions that Dagster shows as loaded, of a feed where the dataset has several."""
-        node = self.ask(PARTITIONS, key={"path": [self.dataset, *feed, "warehouse"]})
+    def partitions(self) -> list[str]:
+        return self.ask(PARTITIONS, key={"path": [NAME, "warehouse"]})["partitionKeys"]
+
+    def loaded(self) -> list[str]:
+        """The partitions that Dagster shows as loaded."""
+        node = self.ask(PARTITIONS, key={"path": [NAME, "warehouse"]})
         return sorted(node["assetPartitionStatuses"]["materializedPartitions"])
 
     def add_partition(self, name: str) -> None:
         query = """mutation($selector: RepositorySelector!, $name: String!, $key: String!) { addDynamicPartition(
           repositorySelector: $selector, partitionsDefName: $name, partitionKey: $key) { __typename } }"""
-        answer = self.ask(query, selector=SELECTOR, name=f"{self.dataset}_enriched", key=name)
+        answer = self.ask(query, selector=SELECTOR, name=f"{NAME}_enriched", key=name)
         assert answer["__typename"] == "AddDynamicPartitionSuccess"
 
     def materialize(self, asset: str, name: str) -> dict[str, Any]:
         """A run of one partition as the button launches it: its status, and its failures' messages."""
         params = {
-            "selector": {**SELECTOR, "pipelineName": "__ASSET_JOB", "assetSelection": [{"path": [self.dataset, asset]}]},
+            "selector": {**SELECTOR, "pipelineName": "__ASSET_JOB", "assetSelection": [{"path": [NAME, asset]}]},
             "mode": "default",
             "executionMetadata": {"tags": [{"key": "dagster/partition", "value": name}]},
         }
-        return self._launch(f"{asset} of {name}", params)
-
-    def run(self, job: str, **config: Any) -> dict[str, Any]:
-        """A run of a job of one op as the launchpad makes it: its status, and its failures' messages."""
-        params = {
-            "selector": {**SELECTOR, "pipelineName": job},
-            "mode": "default",
-            "runConfigData": {"ops": {f"{job}_op": {"config": config}}},
-        }
-        return self._launch(job, params)
-
-    def _launch(self, what: str, params: dict[str, Any]) -> dict[str, Any]:
         launched = self.ask(LAUNCH, params=params)
         assert launched["__typename"] == "LaunchRunSuccess", launched
-        return self.until(what, lambda: self._finished(launched["run"]["runId"]))
+        return self.until(f"{asset} of {name}", lambda: self._finished(launched["run"]["runId"]))
 
     def _finished(self, run_id: str) -> dict[str, Any] | None:
         run = self.ask(RUN, id=run_id)
@@ -179,7 +159,7 @@ class Server:
 
     def backfill(self, *names: str) -> list[dict[str, Any]]:
         """The runs of a backfill of both assets."""
-        assets = [{"path": [self.dataset, asset]} for asset in ("shredded", "warehouse")]
+        assets = [{"path": [NAME, asset]} for asset in ("shredded", "warehouse")]
         launched = self.ask(BACKFILL, params={"assetSelection": assets, "partitionNames": list(names)})
         assert launched["__typename"] == "LaunchBackfillSuccess", launched
 
@@ -197,17 +177,12 @@ def shop(tmp_path: Path) -> Shop:
 
 @pytest.fixture
 def server(shop: Shop, tmp_path: Path) -> Iterator[Server]:
-    with _running(Server(shop.config_file, NAME, tmp_path / "dagster")) as started:
-        yield started
-
-
-@contextlib.contextmanager
-def _running(server: Server) -> Generator[Server]:
+    started = Server(shop, tmp_path / "dagster")
     try:
-        server.start()
-        yield server
+        started.start()
+        yield started
     finally:
-        server.stop()
+        started.stop()
 
 
 @pytest.mark.timeout(400)
@@ -247,29 +222,3 @@ def _all_succeeded(server: Server) -> bool:
     runs = server.ask(RUNS)["results"]
     assert {run["jobName"] for run in runs} == {f"{NAME}_drain"}
     return {run["status"] for run in runs} == {"SUCCESS"}
-
-
-@pytest.mark.timeout(600)
-def test_dagster_captures_a_vault_and_drains_its_feeds(vault: FakeVault, tmp_path: Path) -> None:
-    ward = Ward(tmp_path / "ward", vault=vault, load={"logs": "own"})
-    names = [window_name("incr", window.stop) for window in vault.windows("incr")]
-    with _running(Server(ward.config_file, VAULT, tmp_path / "dagster", **ward.environment)) as server:
-        # What a person begins: a capture, which no drain is in the way of, and a full load with what it brought.
-        assert server.run("vault_capture", feeds=["incr", "full", "log"])["status"] == "SUCCESS"
-        assert server.run("vault_full_begin", item="latest", reason="the first one")["status"] == "SUCCESS"
-
-        # The sensor asks for the drains: the snapshot and the changes, and the logs by themselves.
-        server.until("the changes", lambda: server.loaded("incr") == names)
-        server.until("the logs", lambda: server.loaded("log") == [window_name("log", vault.simulation.begin)])
-        runs = server.until("the end of the drains", lambda: _ended_runs(server))
-        assert {run["status"] for run in runs} == {"SUCCESS"}
-        assert {run["jobName"] for run in runs} == {"vault_capture", "vault_full_begin", "vault_drain", "vault_log_drain"}
-        assert server.loaded("full") == [window_name("full", vault.simulation.begin)]
-    begin, stop = vault.simulation.begin, vault.windows("incr")[-1].stop
-    assert ward.differences(vault.simulation, stop, [begin], logs=begin) == {}
-
-
-def _ended_runs(server: Server) -> list[dict[str, Any]]:
-    """All runs, once none is under way."""
-    runs = server.ask(RUNS)["results"]
-    return runs if all(run["status"] in ("SUCCESS", "FAILURE", "CANCELED") for run in runs) else []
