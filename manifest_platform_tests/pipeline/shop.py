@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -145,19 +146,26 @@ class Shop:
         self, failpoint: str | None = None, *arguments: str, wait: bool = False, environment: dict[str, str] | None = None
     ) -> subprocess.Popen[str]:
         """A process that drains the shop (`--merge`: merges it), up to a failpoint. With `wait`, a line on stdin begins it."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(self.config_file), *arguments],
-            env={**os.environ, **(environment or {}), **({failpoints.VARIABLE: failpoint} if failpoint else {})},
-            cwd=REPOSITORY,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=(self.home / "process.log").open("a"),
-            text=True,
-        )
-        if not wait and process.stdin:
-            process.stdin.write("\n")
-            process.stdin.flush()
-        return process
+        return launched([__name__, str(self.config_file), *arguments], self.home, environment or {}, failpoint, wait)
+
+
+def launched(
+    module: Sequence[str], home: Path, environment: Mapping[str, str], failpoint: str | None, wait: bool
+) -> subprocess.Popen[str]:
+    """A process that runs a module with arguments, up to a failpoint; what goes wrong is in `process.log`."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", *module],
+        env={**os.environ, **environment, **({failpoints.VARIABLE: failpoint} if failpoint else {})},
+        cwd=REPOSITORY,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=(home / "process.log").open("a"),
+        text=True,
+    )
+    if not wait and process.stdin:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    return process
 
 
 def ended(process: subprocess.Popen[str]) -> dict[str, Any]:

@@ -57,7 +57,7 @@ from manifest_platform.pipeline.pipeline import folder_name
 from manifest_platform.spark import session
 from manifest_platform.warehouse.duckdb import DuckDB
 from manifest_platform_tests.manifest.given import kill
-from manifest_platform_tests.pipeline.shop import REPOSITORY, no_spark
+from manifest_platform_tests.pipeline.shop import REPOSITORY, launched, no_spark
 from manifest_platform_tests.warehouse.shop import written
 
 NAME, VAULT_ID = "vault", "1001"
@@ -279,24 +279,8 @@ class Ward:
 
         Commands: `capture`, `drain`, `begin ITEM`, `cancel`; before them options, as `--without-heartbeat`.
         """
-        process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(self.config_file), *arguments],
-            env={
-                **os.environ,
-                **self.environment,
-                **(environment or {}),
-                **({failpoints.VARIABLE: failpoint} if failpoint else {}),
-            },
-            cwd=REPOSITORY,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=(self.home / "process.log").open("a"),
-            text=True,
-        )
-        if not wait and process.stdin:
-            process.stdin.write("\n")
-            process.stdin.flush()
-        return process
+        own = {**self.environment, **(environment or {})}
+        return launched([__name__, str(self.config_file), *arguments], self.home, own, failpoint, wait)
 
     def captured(self, pipeline: Pipeline, *feeds: str) -> CaptureReport:
         """Captures what the fake Vault has, of all feeds where none are named."""
@@ -500,13 +484,6 @@ def _words(record: Record) -> str:
         return "New"
     kind = record.data.get("kind") or ("automatic" if record.data.get("automatic") else "")
     return " ".join(word for word in (record.application.key, str(record.state), kind) if word)
-
-
-def ended(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """What a process said at its end, if it came to it by itself."""
-    output, _ = process.communicate("\n", timeout=100)
-    assert process.returncode == 0, output
-    return json.loads(output.splitlines()[-1])
 
 
 def main() -> None:
