@@ -181,7 +181,7 @@ def test_a_manifest_that_a_command_made_before_the_demo_does_not_stand_in_its_wa
 
 def test_a_configuration_that_is_not_the_demos_is_left_alone(tmp_path, monkeypatch, capsys):
     text = (stage.REPOSITORY / run.config.DEFAULT_FILE).read_text()
-    monkeypatch.setattr(run, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(stage, "REPOSITORY", tmp_path)
     theirs = text.replace("${MANIFEST_PLATFORM_DEMO:-.demo}/warehouse.duckdb", "theirs.duckdb")
     (tmp_path / run.config.DEFAULT_FILE).write_text(theirs)
     assert run.main([]) == 1
