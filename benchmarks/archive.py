@@ -4,7 +4,7 @@
 
 The same archive in parts, by turns, from the page cache:
 
-    ours    manifest_platform.landing.veeva.archive: every part by size and MD5, every file written with its SHA-256, its CSV
+    ours    manifest_platform.sources.veeva.archive: every part by size and MD5, every file written with its SHA-256, its CSV
             records counted and held against manifest.csv
     tar     cat parts | tar -xzO | md5sum: nothing is written
 
@@ -31,8 +31,8 @@ from pathlib import Path
 from pairs import arguments, interleaved, print_goal, print_medians, ratio
 
 from manifest_platform import storage
-from manifest_platform.landing.veeva.archive import unpack
-from manifest_platform.landing.veeva.files import Part
+from manifest_platform.sources.veeva.archive import unpack
+from manifest_platform.sources.veeva.files import Part
 
 GOAL = 0.8
 MEMORY_GOAL = 96  # MiB beyond what the imports take: a part in memory, a few blocks, Arrow's own

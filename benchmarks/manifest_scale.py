@@ -25,7 +25,7 @@ from filled import FEED, LOAD, STEPS, check, fill_sqlite, item_key, put_dynamodb
 from pairs import arguments, interleaved, print_goal, print_medians, ratio
 
 from manifest_platform.manifest import Blocked, Idle, Landed, Manifest, Store
-from manifest_platform.manifest.sql import SqlStore
+from manifest_platform.manifest.stores.sql import SqlStore
 
 SMALL, LARGE, FEEDS = 1_000, 1_000_000, 100
 ASKED = 200
@@ -116,8 +116,8 @@ def main() -> None:
 def next_on_dynamodb(home: Path, items: int, repeats: int) -> float:
     """The same on DynamoDB Local."""
     from manifest_platform.demo.dynamodb import dynamodb_local
-    from manifest_platform.manifest.dynamodb import DynamoDbStore
-    from manifest_platform.manifest.dynamodb_table import create_table
+    from manifest_platform.manifest.stores.dynamodb import DynamoDbStore
+    from manifest_platform.manifest.stores.dynamodb_table import create_table
 
     with dynamodb_local(home / "log") as server:
         os.environ.update(server.environment)

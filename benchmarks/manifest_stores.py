@@ -43,10 +43,10 @@ from manifest_platform.manifest import (
     Step,
     Store,
 )
-from manifest_platform.manifest.dynamodb import DynamoDbStore
-from manifest_platform.manifest.dynamodb_table import create_table
-from manifest_platform.manifest.sql import SqlStore
 from manifest_platform.manifest.store import ABSENT, Put
+from manifest_platform.manifest.stores.dynamodb import DynamoDbStore
+from manifest_platform.manifest.stores.dynamodb_table import create_table
+from manifest_platform.manifest.stores.sql import SqlStore
 
 LEASES, COMMITS, APPENDS, ITEMS, SYNCS = 100, 300, 30, 40, 50
 MEMORY = Path("/dev/shm")

@@ -38,8 +38,8 @@ from prepared import REPOSITORY
 
 from manifest_platform import storage
 from manifest_platform.manifest import Manifest
-from manifest_platform.manifest.sql import SqlStore
-from manifest_platform.merging.embedded import EmbeddedCatalog
+from manifest_platform.manifest.stores.sql import SqlStore
+from manifest_platform.merging.catalogs.embedded import EmbeddedCatalog
 from manifest_platform.merging.inputs import Input
 from manifest_platform.merging.kernel import Merged, MergeTask, merge
 from manifest_platform.merging.ledger import MergeLedger

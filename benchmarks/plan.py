@@ -18,8 +18,8 @@ from pathlib import Path
 from pairs import arguments, print_goal
 
 from manifest_platform.manifest import Store
-from manifest_platform.manifest.sql import SqlStore
 from manifest_platform.manifest.store import ABSENT, MAX_WRITES, Put
+from manifest_platform.manifest.stores.sql import SqlStore
 from manifest_platform.merging import names
 from manifest_platform.merging.plan import DEFAULT, STRICT, Plan, Profile, plan
 from manifest_platform.merging.state import (

@@ -27,12 +27,12 @@ from filled import Row, put_dynamodb, put_sqlite, records
 from pairs import arguments, interleaved, print_goal, ratio
 
 from manifest_platform import config
-from manifest_platform.landing.veeva.layout import item_uri, minute, window_name
 from manifest_platform.manifest import OUTPUT, Application, ItemKey, Landed, Payload, Ready, StepState
 from manifest_platform.manifest.dataset import BEYOND_IDS, INCREMENTAL
 from manifest_platform.manifest.transitions import state_key
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.full import Begun, begin, cancel
+from manifest_platform.sources.veeva.layout import item_uri, minute, window_name
 
 SMALL, LARGE = 100, 100_000
 BEGUN = 10
@@ -190,7 +190,7 @@ def main() -> None:
 def on_dynamodb(home: Path, sizes: dict[str, int], repeats: int) -> None:
     """The same on DynamoDB Local."""
     from manifest_platform.demo.dynamodb import dynamodb_local
-    from manifest_platform.manifest.dynamodb_table import create_table
+    from manifest_platform.manifest.stores.dynamodb_table import create_table
 
     with dynamodb_local(home / "log") as server:
         os.environ.update(server.environment)

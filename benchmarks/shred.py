@@ -29,9 +29,9 @@ from manifest_platform import storage
 from manifest_platform.demo.events import SCHEMAS, write_run
 from manifest_platform.listing import Listing
 from manifest_platform.shred.batch import Directory, Options
-from manifest_platform.shred.enriched import FIELDS
-from manifest_platform.shred.iglu import Resolver
-from manifest_platform.shred.snowplow import shred
+from manifest_platform.sources.snowplow.enriched import FIELDS
+from manifest_platform.sources.snowplow.iglu import Resolver
+from manifest_platform.sources.snowplow.shredder import shred
 from manifest_platform.spark import session
 
 if TYPE_CHECKING:

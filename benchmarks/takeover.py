@@ -43,9 +43,9 @@ from manifest_platform.manifest import (
     Step,
     Store,
 )
-from manifest_platform.manifest.dynamodb import DynamoDbStore
-from manifest_platform.manifest.dynamodb_table import create_table
-from manifest_platform.manifest.sql import SqlStore
+from manifest_platform.manifest.stores.dynamodb import DynamoDbStore
+from manifest_platform.manifest.stores.dynamodb_table import create_table
+from manifest_platform.manifest.stores.sql import SqlStore
 
 FEED, LOAD = "feed", Application("load")
 LEASE, HEARTBEAT = timedelta(seconds=3), timedelta(seconds=1)

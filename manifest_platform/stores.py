@@ -26,10 +26,10 @@ class Setup:
 def open_store(config: ManifestConfig) -> Store:
     """The configured store; a SQL one makes its tables at first use. Close it after use. Raises StoreError."""
     if _is_dynamodb(config):
-        from manifest_platform.manifest.dynamodb import DynamoDbStore
+        from manifest_platform.manifest.stores.dynamodb import DynamoDbStore
 
         return DynamoDbStore(config.store, ObjectFolder(config.overflow) if config.overflow else None)
-    from manifest_platform.manifest.sql import SqlStore
+    from manifest_platform.manifest.stores.sql import SqlStore
 
     return SqlStore(config.store)
 
@@ -37,11 +37,11 @@ def open_store(config: ManifestConfig) -> Store:
 def create_store(config: ManifestConfig) -> Setup:
     """Makes the configured table or tables where they are missing, and checks them. May be repeated. Raises StoreError."""
     if _is_dynamodb(config):
-        from manifest_platform.manifest.dynamodb_table import create_table
+        from manifest_platform.manifest.stores.dynamodb_table import create_table
 
         made = create_table(config.store)
     else:
-        from manifest_platform.manifest.sql import create_database
+        from manifest_platform.manifest.stores.sql import create_database
 
         made = create_database(config.store)
     found = check_store(config)
@@ -51,14 +51,14 @@ def create_store(config: ManifestConfig) -> Setup:
 def check_store(config: ManifestConfig) -> Setup:
     """How the configured store differs from what it should be; changes nothing. Raises StoreError."""
     if _is_dynamodb(config):
-        from manifest_platform.manifest.dynamodb import Address
-        from manifest_platform.manifest.dynamodb_table import check_table
+        from manifest_platform.manifest.stores.dynamodb import Address
+        from manifest_platform.manifest.stores.dynamodb_table import check_table
 
         return Setup(str(Address.parse(config.store)), False, check_table(config.store))
     path = _file(config)
     if path and not path.exists():
         return Setup(str(path), False, [Difference("file", "there", "missing", "manifest-platform store create")])
-    from manifest_platform.manifest.sql import check_database
+    from manifest_platform.manifest.stores.sql import check_database
 
     name, differences = check_database(config.store)
     return Setup(name, False, differences)

@@ -270,7 +270,7 @@ def sql(context: typer.Context, query: Annotated[str, typer.Argument(metavar="QU
     """
     import duckdb
 
-    from manifest_platform.warehouse.duckdb import DuckDB
+    from manifest_platform.warehouse.engines.duckdb import DuckDB
 
     settings = configuration(context)
     schema = settings.dataset(chosen_dataset(context))

@@ -14,7 +14,7 @@ from manifest_platform.cli.standing import as_typed
 from manifest_platform.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from manifest_platform.doctor import Diagnosis, Finding
+    from manifest_platform.operations.doctor import Diagnosis, Finding
 
 
 @app.command(cls=Command)
@@ -33,7 +33,7 @@ def doctor(
 
     Exit 0 if nothing is wrong, 1 with a finding for all that is: the item, the cause, the command that helps.
     """
-    from manifest_platform.doctor import Doctor
+    from manifest_platform.operations.doctor import Doctor
 
     with open_pipeline(context, author=operator()) as pipeline:
         examiner = Doctor(pipeline, warehouse, objects, None if grace is None else timedelta(hours=grace))

@@ -15,7 +15,7 @@ from manifest_platform.manifest import Application
 from manifest_platform.pipeline import FEED, LOAD, SHRED, Pipeline
 
 if TYPE_CHECKING:
-    from manifest_platform.migration import Note, Report, Run
+    from manifest_platform.operations.migration import Note, Report, Run
 
 NOTES_SHOWN = 20
 
@@ -60,8 +60,8 @@ def import_snowplow(
 
     Again and again, until this platform takes over. Exit 1 if something was left out, 4 if there is nothing new.
     """
-    from manifest_platform.migration import Applications, Place, SeveralTargets, Table, import_items, read_snowplow
-    from manifest_platform.migration.snowplow_manifest import LOADERS, SHREDDERS
+    from manifest_platform.operations.migration import Applications, Place, SeveralTargets, Table, import_items, read_snowplow
+    from manifest_platform.operations.migration.snowplow_manifest import LOADERS, SHREDDERS
 
     source = Table(table, region, profile, endpoint)
     name, _, target = (load or "").partition(":")
@@ -95,7 +95,7 @@ def import_snowflake(
 
     Again and again, until this platform takes over. Exit 1 if something was left out, 4 if there is nothing new.
     """
-    from manifest_platform.migration import Place, Table, import_items, read_snowflake
+    from manifest_platform.operations.migration import Place, Table, import_items, read_snowflake
 
     source = Table(table, region, profile, endpoint)
     with open_pipeline(context, author=operator()) as pipeline:
@@ -161,7 +161,7 @@ def view(
 
     Exit 4 if there are none.
     """
-    from manifest_platform.migration import view_as_loader
+    from manifest_platform.operations.migration import view_as_loader
 
     with open_pipeline(context) as pipeline:
         rows = list(islice(view_as_loader(pipeline.manifest, FEED, Application(SHRED), Application(LOAD)), limit))

@@ -22,7 +22,7 @@ from manifest_platform.demo.stage import DemoFailed, say, type_
 from manifest_platform.fake_vault import FakeVault, Fault, Simulation, schema_changes
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.storage import local_path
-from manifest_platform.warehouse.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb import DuckDB
 
 CONFIGURATION, FOLDER = "manifest_platform_veeva.yaml", ".demo-veeva"
 DATASET = "vault"

@@ -21,7 +21,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from manifest_platform import failpoints
 from manifest_platform.manifest import Application, Lease, LeaseBusy, LeaseLost, Manifest, Refused
-from manifest_platform.merging.catalog import (
+from manifest_platform.merging.catalogs.catalog import (
     Catalog,
     CatalogError,
     CatalogRejected,
@@ -31,7 +31,7 @@ from manifest_platform.merging.catalog import (
     Served,
     catalog_table,
 )
-from manifest_platform.merging.embedded import live_files, served_files, small_file
+from manifest_platform.merging.catalogs.embedded import live_files, served_files, small_file
 from manifest_platform.merging.ledger import MergeLedger
 from manifest_platform.merging.state import NEW, Partition, Range, ServedFile, Table, Version
 from manifest_platform.merging.transitions import Overtaken, is_over

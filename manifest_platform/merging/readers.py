@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from manifest_platform import storage
 from manifest_platform.column_types import arrow_type
-from manifest_platform.merging.catalog import DATE_COLUMN, catalog_table
-from manifest_platform.merging.embedded import live_files, small_file, stored_version
+from manifest_platform.merging.catalogs.catalog import DATE_COLUMN, catalog_table
+from manifest_platform.merging.catalogs.embedded import live_files, small_file, stored_version
 from manifest_platform.merging.ledger import MergeLedger
 from manifest_platform.merging.state import LIVE, NEW, Partition, Table, Version
 

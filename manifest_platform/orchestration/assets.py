@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import dagster as dg
 
 from manifest_platform.config import Config, DatasetConfig
-from manifest_platform.landing.errors import LandingError
 from manifest_platform.manifest import ItemKey, Refused, StoreError
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.capture import NO_VALUE, build_windows
@@ -26,6 +25,7 @@ from manifest_platform.pipeline import (
     load_chosen,
     shred_chosen,
 )
+from manifest_platform.sources.errors import LandingError
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import WarehouseError
 

@@ -12,14 +12,14 @@ import dagster as dg
 from pydantic import Field
 
 from manifest_platform.config import DatasetConfig
-from manifest_platform.landing.errors import LandingError
-from manifest_platform.landing.veeva.events import Awaited, Captured, CaptureReport, Diverged
 from manifest_platform.manifest import Landed, Refused, StoreError, UnknownItem
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.keys import asset_key, group_name, item_partitions
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import SOURCES, Pipeline
 from manifest_platform.pipeline.capture import capture
+from manifest_platform.sources.errors import LandingError
+from manifest_platform.sources.veeva.events import Awaited, Captured, CaptureReport, Diverged
 
 NO_VALUE: Any = dg.Nothing  # the asset writes by itself, nothing is handed to an IO manager
 OTHER_CONTENT = "the vault has other content now than was captured; what was captured stands, until a full load is begun"

@@ -16,7 +16,7 @@ from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import LOAD, SHRED, SOURCES, Pipeline
 from manifest_platform.pipeline.full import remedy, why_needed
 from manifest_platform.warehouse.apply import Warehouse
-from manifest_platform.warehouse.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb import DuckDB
 
 NOT_BLOCKED, NONE_MISSING, NO_FULL_LOAD = "feed_not_blocked", "no_window_missing", "no_full_load_needed"
 NEWEST = 2000

@@ -15,8 +15,8 @@ from manifest_platform.pipeline.events import (
     Stop,
 )
 from manifest_platform.pipeline.pipeline import SOURCES, Pipeline
-from manifest_platform.pipeline.snowplow import FEED
-from manifest_platform.pipeline.source import LOAD, SHRED
+from manifest_platform.sources.snowplow.source import FEED
+from manifest_platform.sources.source import LOAD, SHRED
 
 __all__ = [
     "FEED",

@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 
-from manifest_platform.landing.veeva.events import Event
-from manifest_platform.landing.veeva.layout import parse_window_name
 from manifest_platform.manifest import Refused
 from manifest_platform.pipeline.pipeline import Pipeline
-from manifest_platform.pipeline.veeva import VeevaDirectData
+from manifest_platform.sources.veeva.events import Event
+from manifest_platform.sources.veeva.layout import parse_window_name
+from manifest_platform.sources.veeva.source import VeevaDirectData
 
 
 def capture(
@@ -22,7 +22,7 @@ def capture(
     last day. Raises Refused where the dataset has no Vault to capture, for a feed that is not configured and a name that is no
     window's, and as `producer.capture`.
     """
-    from manifest_platform.landing.veeva import producer  # loads an HTTP client, which no other command needs
+    from manifest_platform.sources.veeva import producer  # loads an HTTP client, which no other command needs
 
     source = pipeline.source
     if not isinstance(source, VeevaDirectData) or pipeline.dataset.vault is None:

@@ -24,7 +24,7 @@ from manifest_platform.manifest import (
 from manifest_platform.manifest.dataset import blocked, judge
 from manifest_platform.pipeline.events import Event, Loaded, Shredded
 from manifest_platform.pipeline.pipeline import Pipeline
-from manifest_platform.pipeline.source import LOAD, SHRED
+from manifest_platform.sources.source import LOAD, SHRED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,7 +23,7 @@ from manifest_platform.manifest import (
 )
 from manifest_platform.pipeline.events import Budget, DrainReport, Event, FeedEnd, ItemFailed, ShredStarted, Stop
 from manifest_platform.pipeline.pipeline import Pipeline
-from manifest_platform.pipeline.source import LOAD, SHRED
+from manifest_platform.sources.source import LOAD, SHRED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,7 +19,7 @@ from manifest_platform.manifest.manifest import FIRST_PAGE
 from manifest_platform.pipeline.chosen import shred_chosen
 from manifest_platform.pipeline.events import Event, ItemFailed, Loaded
 from manifest_platform.pipeline.pipeline import Pipeline
-from manifest_platform.pipeline.source import LOAD, SHRED
+from manifest_platform.sources.source import LOAD, SHRED
 from manifest_platform.warehouse.errors import Fenced, WarehouseError
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from manifest_platform.column_types import widened
 from manifest_platform.config import GlueCatalogConfig, MergeConfig, MergeTableConfig
 from manifest_platform.listing import BAD_TABLE, Column
 from manifest_platform.manifest import ClaimLost, Lease, LeaseBusy, OutcomeUnknown, Refused, StoreError, StoreUnavailable
-from manifest_platform.merging.catalog import Catalog
-from manifest_platform.merging.embedded import EmbeddedCatalog
+from manifest_platform.merging.catalogs.catalog import Catalog
+from manifest_platform.merging.catalogs.embedded import EmbeddedCatalog
 from manifest_platform.merging.ledger import Claimed, MergeLedger, Registration
 from manifest_platform.merging.plan import PROFILES, Plan, PlannedRange, Profile, plan
 from manifest_platform.merging.publish import PublishReport, PublishSettings, publish
@@ -164,7 +164,7 @@ class Merging:
         """The configured catalog."""
         config = self.config.catalog
         if isinstance(config, GlueCatalogConfig):
-            from manifest_platform.merging.glue import GlueCatalog
+            from manifest_platform.merging.catalogs.glue import GlueCatalog
 
             return GlueCatalog(prefix=config.prefix, suffix=config.suffix, region=config.region)
         return EmbeddedCatalog(self.ledger)
@@ -216,7 +216,7 @@ class Merging:
 
 def table_settings(key: str, dataset: str, config: MergeConfig, profile: Profile) -> TableSettings:
     """What is configured of a table: its own, else the dataset's, else the profile's."""
-    from manifest_platform.shred.snowplow import time_column
+    from manifest_platform.sources.snowplow.shredder import time_column
 
     own = config.tables.get(key, MergeTableConfig())
     name, schema = own.name or key, own.schema_name or dataset

@@ -24,8 +24,6 @@ from manifest_platform import __version__, failpoints, storage, stores
 from manifest_platform.archive import read_archived
 from manifest_platform.config import Config
 from manifest_platform.identity import operator_name
-from manifest_platform.landing.errors import LandingError, LandingUnavailable
-from manifest_platform.landing.sweep import Look, complete_runs
 from manifest_platform.listing import BAD_TABLE, LISTING_FILE, Listing, Table
 from manifest_platform.manifest import (
     OUTPUT,
@@ -49,9 +47,11 @@ from manifest_platform.manifest.dataset import BEYOND_IDS, position_name
 from manifest_platform.manifest.payloads import register_folder
 from manifest_platform.manifest.records import format_time, parse_time
 from manifest_platform.pipeline.events import DiscoveryReport, ItemFailed, Loaded, Shredded
-from manifest_platform.pipeline.snowplow import SnowplowEnriched
-from manifest_platform.pipeline.source import LOAD, SHRED, Named, Source
-from manifest_platform.pipeline.veeva import VeevaDirectData
+from manifest_platform.sources.directories import Look, complete_runs
+from manifest_platform.sources.errors import LandingError, LandingUnavailable
+from manifest_platform.sources.snowplow.source import SnowplowEnriched
+from manifest_platform.sources.source import LOAD, SHRED, Named, Source
+from manifest_platform.sources.veeva.source import VeevaDirectData
 from manifest_platform.warehouse.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Pipeline:
     def warehouse(self) -> Warehouse:
         """The dataset's tables in the warehouse; connects at first use."""
         from manifest_platform.warehouse.apply import Warehouse
-        from manifest_platform.warehouse.duckdb import DuckDB
+        from manifest_platform.warehouse.engines.duckdb import DuckDB
 
         warehouse = Warehouse(DuckDB(self.config.warehouse.path), self.name)
         self._stack.callback(warehouse.close)
@@ -145,7 +145,7 @@ class Pipeline:
     def newest_epoch(self) -> int:
         """The newest epoch that the warehouse's fence has seen, without waiting for who has it open. Raises WarehouseError."""
         from manifest_platform.warehouse.apply import Warehouse
-        from manifest_platform.warehouse.duckdb import DuckDB
+        from manifest_platform.warehouse.engines.duckdb import DuckDB
 
         if "warehouse" in self.__dict__:
             return self.warehouse.newest_epoch()

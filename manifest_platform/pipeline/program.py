@@ -54,7 +54,7 @@ from manifest_platform.manifest.payloads import InvalidPayload, InvalidSchema
 from manifest_platform.manifest.store import StoreRejected
 from manifest_platform.manifest.transitions import expire, is_waiting, pending_key
 from manifest_platform.pipeline.pipeline import Pipeline
-from manifest_platform.pipeline.source import LOAD, SHRED
+from manifest_platform.sources.source import LOAD, SHRED
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from uuid import uuid4
 from manifest_platform import failpoints
 from manifest_platform.manifest import Lease, Manifest, Refused
 from manifest_platform.merging import names
-from manifest_platform.merging.catalog import CatalogTable, NotOurs
+from manifest_platform.merging.catalogs.catalog import CatalogTable, NotOurs
 from manifest_platform.merging.errors import PassingFailure, PermanentFailure
 from manifest_platform.merging.garbage import StoredFile, delete, stored_files, unnamed, upkeep
 from manifest_platform.merging.plan import PlannedRange

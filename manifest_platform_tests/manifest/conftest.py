@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from manifest_platform.manifest import Store
-from manifest_platform.manifest.dynamodb import DynamoDbStore
-from manifest_platform.manifest.dynamodb_table import create_table
-from manifest_platform.manifest.sql import SqlStore
+from manifest_platform.manifest.stores.dynamodb import DynamoDbStore
+from manifest_platform.manifest.stores.dynamodb_table import create_table
+from manifest_platform.manifest.stores.sql import SqlStore
 from manifest_platform_tests.servers.dynamodb import dynamodb, dynamodb_server
 from manifest_platform_tests.servers.postgres import postgres, postgres_server
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from manifest_platform.manifest import Abandoned, Application, Failure, Manifest, Store, StoreUnavailable
-from manifest_platform.manifest.sql import SqlStore
+from manifest_platform.manifest.stores.sql import SqlStore
 from manifest_platform_tests.manifest.given import (
     DONE,
     FEED,

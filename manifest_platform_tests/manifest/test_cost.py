@@ -12,8 +12,8 @@ import pytest
 from manifest_platform.manifest import Failure, Manifest, Payload, Store
 from manifest_platform.manifest.cost import Cost, cost_of
 from manifest_platform.manifest.records import OUTPUT
-from manifest_platform.manifest.sql import SqlStore
 from manifest_platform.manifest.store import Put, Write
+from manifest_platform.manifest.stores.sql import SqlStore
 from manifest_platform.manifest.transitions import lease_key
 from manifest_platform_tests.manifest.given import (
     DONE,

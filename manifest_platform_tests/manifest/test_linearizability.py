@@ -21,10 +21,10 @@ from moto.server import ThreadedMotoServer
 from sqlalchemy import Connection
 
 from manifest_platform.manifest import ConditionFailed, OutcomeUnknown, Store, StoreUnavailable
-from manifest_platform.manifest.dynamodb import DynamoDbStore
-from manifest_platform.manifest.dynamodb_table import create_table
-from manifest_platform.manifest.sql import SqlStore
 from manifest_platform.manifest.store import ABSENT, Check, Put, Row, Write
+from manifest_platform.manifest.stores.dynamodb import DynamoDbStore
+from manifest_platform.manifest.stores.dynamodb_table import create_table
+from manifest_platform.manifest.stores.sql import SqlStore
 from manifest_platform_tests.manifest.given import LossyStore
 from manifest_platform_tests.manifest.linearizability import (
     EMPTY,

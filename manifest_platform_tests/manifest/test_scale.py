@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import event
 
-from manifest_platform.manifest.sql import SqlStore
 from manifest_platform.manifest.store import ABSENT, Put
+from manifest_platform.manifest.stores.sql import SqlStore
 
 STEP = 50
 """Instructions of SQLite's machine between two counts."""

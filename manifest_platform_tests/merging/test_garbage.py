@@ -15,14 +15,14 @@ import pytest
 from manifest_platform import storage
 from manifest_platform.manifest import LeaseBusy, LeaseLost, Store
 from manifest_platform.merging import names
-from manifest_platform.merging.catalog import Served
-from manifest_platform.merging.embedded import EmbeddedCatalog
+from manifest_platform.merging.catalogs.catalog import Served
+from manifest_platform.merging.catalogs.embedded import EmbeddedCatalog
 from manifest_platform.merging.garbage import GRACE, find, remove, stored_files, unnamed, upkeep
 from manifest_platform.merging.ledger import MergeLedger
 from manifest_platform.merging.readers import Reader
 from manifest_platform.merging.state import FinishedJob, RunningJob, Table
 from manifest_platform_tests.merging import given
-from manifest_platform_tests.merging.catalogs import pass_the_day, run
+from manifest_platform_tests.merging.catalogs.given import pass_the_day, run
 from manifest_platform_tests.merging.given import DAY, TABLE, arrive
 from manifest_platform_tests.servers.s3 import s3_bucket, s3_environment, s3_server
 

@@ -15,7 +15,7 @@ from manifest_platform.failpoints import FailpointReached
 from manifest_platform.listing import Column
 from manifest_platform.manifest import Manifest, Store
 from manifest_platform.manifest.store import Delete
-from manifest_platform.merging.catalog import (
+from manifest_platform.merging.catalogs.catalog import (
     CatalogRejected,
     CatalogTable,
     CatalogUnavailable,
@@ -23,14 +23,22 @@ from manifest_platform.merging.catalog import (
     Served,
     catalog_table,
 )
-from manifest_platform.merging.embedded import EmbeddedCatalog
+from manifest_platform.merging.catalogs.embedded import EmbeddedCatalog
 from manifest_platform.merging.ledger import MergeLedger
 from manifest_platform.merging.publish import PLACE, PUBLISH, Difference, Failed, Place, PublishReport, differences, publish
 from manifest_platform.merging.readers import Reader
 from manifest_platform.merging.state import ServedFile, Version
 from manifest_platform.merging.transitions import Commit
 from manifest_platform_tests.merging import given
-from manifest_platform_tests.merging.catalogs import MemoryCatalog, merge, pass_the_day, published_day, run, settings, turn
+from manifest_platform_tests.merging.catalogs.given import (
+    MemoryCatalog,
+    merge,
+    pass_the_day,
+    published_day,
+    run,
+    settings,
+    turn,
+)
 from manifest_platform_tests.merging.given import DAY, TABLE, arrive, version_of
 
 pytestmark = pytest.mark.stores("sqlite")

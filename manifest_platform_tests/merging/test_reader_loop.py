@@ -14,14 +14,14 @@ import pytest
 
 from manifest_platform import storage
 from manifest_platform.manifest import Store
-from manifest_platform.merging.embedded import EmbeddedCatalog
+from manifest_platform.merging.catalogs.embedded import EmbeddedCatalog
 from manifest_platform.merging.ledger import MergeLedger
 from manifest_platform.merging.readers import NotPublished, Reader
 from manifest_platform.merging.state import Version
 from manifest_platform_tests.merging import given
-from manifest_platform_tests.merging.catalogs import pass_the_day, run
+from manifest_platform_tests.merging.catalogs.given import pass_the_day, run
+from manifest_platform_tests.merging.catalogs.test_embedded import Shop
 from manifest_platform_tests.merging.given import DAY, TABLE, arrive
-from manifest_platform_tests.merging.test_embedded import Shop
 
 pytestmark = pytest.mark.stores("sqlite")
 

@@ -12,7 +12,7 @@ import dagster as dg
 
 from manifest_platform.orchestration.keys import item_partitions
 from manifest_platform_tests.orchestration.code_location import CodeLocation, Result
-from manifest_platform_tests.veeva.ward import INCR, NAME, Ward
+from manifest_platform_tests.sources.veeva.ward.ward import INCR, NAME, Ward
 
 
 class DagsterWard(CodeLocation):

@@ -11,11 +11,11 @@ import dagster as dg
 import pytest
 
 from manifest_platform.fake_vault import FakeVault, Fault
-from manifest_platform.landing.veeva.layout import window_name
+from manifest_platform.sources.veeva.layout import window_name
 from manifest_platform_tests.orchestration.code_location import failure, materialized_by, output
 from manifest_platform_tests.orchestration.dagster_ward import DagsterWard
 from manifest_platform_tests.servers.vault import vault
-from manifest_platform_tests.veeva.ward import FULL, INCR, LOG, PASSWORD, QUARTER, Ward, drained
+from manifest_platform_tests.sources.veeva.ward.ward import FULL, INCR, LOG, PASSWORD, QUARTER, Ward, drained
 
 __all__ = ["vault"]
 

@@ -13,7 +13,7 @@ from manifest_platform.manifest import Application
 from manifest_platform.orchestration.keys import item_partitions
 from manifest_platform_tests.orchestration.code_location import Result, failure, materialized_by, output
 from manifest_platform_tests.orchestration.dagster_ward import DagsterWard
-from manifest_platform_tests.veeva.ward import (
+from manifest_platform_tests.sources.veeva.ward.ward import (
     FULL,
     INCR,
     LOG,

@@ -13,9 +13,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from manifest_platform.warehouse.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform_tests.orchestration.dagster_ward import DagsterWard
-from manifest_platform_tests.veeva.ward import FULL, INCR, LOG, NAME, Ward, full, incr, incrs, land, log
+from manifest_platform_tests.sources.veeva.ward.ward import FULL, INCR, LOG, NAME, Ward, full, incr, incrs, land, log
 
 SNAPSHOT, CHANGES, LOGS = full("0000"), incrs("0015", "0045"), [log("0101-0000"), log("0000")]
 Check = tuple[str, str]

@@ -11,7 +11,7 @@ import yaml
 from manifest_platform.orchestration.build import build_defs
 from manifest_platform_tests.orchestration.dagster_ward import DagsterWard
 from manifest_platform_tests.pipeline.shop import REPOSITORY
-from manifest_platform_tests.veeva.ward import FULL, INCR, LOG, Ward, drained, full, incr, land, log
+from manifest_platform_tests.sources.veeva.ward.ward import FULL, INCR, LOG, Ward, drained, full, incr, land, log
 
 EXAMPLE = REPOSITORY / "manifest_platform_veeva.yaml"
 FEEDS = (FULL, INCR, LOG)

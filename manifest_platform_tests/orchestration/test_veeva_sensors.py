@@ -9,12 +9,12 @@ import dagster as dg
 import pytest
 
 from manifest_platform.fake_vault import FakeVault
-from manifest_platform.landing.veeva.layout import window_name
 from manifest_platform.orchestration.sensors import Remembered, work_waiting
 from manifest_platform.pipeline.full import cancel
+from manifest_platform.sources.veeva.layout import window_name
 from manifest_platform_tests.orchestration.dagster_ward import DagsterWard
 from manifest_platform_tests.servers.vault import vault
-from manifest_platform_tests.veeva.ward import (
+from manifest_platform_tests.sources.veeva.ward.ward import (
     FULL,
     INCR,
     LOG,

@@ -35,7 +35,7 @@ from manifest_platform.pipeline import (
 )
 from manifest_platform.pipeline.merge import MergeReport, Merging, merge
 from manifest_platform.spark import session
-from manifest_platform.warehouse.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb import DuckDB
 
 REPOSITORY = Path(__file__).parents[2]
 NAME = "shop"

@@ -15,7 +15,7 @@ import pytest
 from manifest_platform import config
 from manifest_platform.manifest import ClaimLost, Manifest, Ready
 from manifest_platform.pipeline import FEED, LOAD, SHRED, Pipeline
-from manifest_platform.shred import snowplow
+from manifest_platform.sources.snowplow import shredder as snowplow
 from manifest_platform_tests.pipeline.shop import NAME, Shop, history
 
 FAR_TOO_LONG = 120

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from manifest_platform.demo.dynamodb import DynamoDbLocal
-from manifest_platform.manifest.dynamodb_table import create_table
 from manifest_platform.manifest.store import Put, Write
+from manifest_platform.manifest.stores.dynamodb_table import create_table
 from manifest_platform_tests.pipeline.shop import Shop, drained
 from manifest_platform_tests.servers.dynamodb import dynamodb, dynamodb_server
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from manifest_platform.demo.events import write_run
-from manifest_platform.landing.errors import LandingMisconfigured
 from manifest_platform.manifest import Refused, UnknownItem
+from manifest_platform.sources.errors import LandingMisconfigured
 from manifest_platform_tests.pipeline.shop import (
     EVENTS,
     Shop,

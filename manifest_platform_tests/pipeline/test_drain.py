@@ -23,7 +23,7 @@ from manifest_platform.pipeline import (
     ShredStarted,
     Stop,
 )
-from manifest_platform.warehouse.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform.warehouse.errors import Unclear
 from manifest_platform_tests.pipeline.shop import (
     EVENTS,

@@ -16,7 +16,7 @@ import pyarrow.parquet
 from manifest_platform import failpoints, storage
 from manifest_platform.listing import Column, Listing, ShreddedObject, Table
 from manifest_platform.warehouse.apply import Full, Load, Warehouse
-from manifest_platform.warehouse.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb import DuckDB
 
 FEED = "enriched"
 Rows = list[dict[str, Any]]

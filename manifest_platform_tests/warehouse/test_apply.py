@@ -14,7 +14,7 @@ from manifest_platform import storage
 from manifest_platform.listing import BAD_TABLE, Column, ShreddedObject, Table
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Warehouse
 from manifest_platform.warehouse.dialect import Source
-from manifest_platform.warehouse.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform.warehouse.errors import (
     Behind,
     CountMismatch,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Warehouse
-from manifest_platform.warehouse.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform.warehouse.errors import Unavailable
 from manifest_platform_tests.warehouse.shop import FEED, events, load, process, seen
 from manifest_platform_tests.warehouse.vault import PRODUCT, SITE, content, gone, products, snapshot, window

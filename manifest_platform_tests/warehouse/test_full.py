@@ -13,7 +13,7 @@ from manifest_platform import failpoints
 from manifest_platform.failpoints import FailpointReached
 from manifest_platform.listing import BAD_TABLE, Column, Retired, Table
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Full, Load, Warehouse
-from manifest_platform.warehouse.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform.warehouse.errors import (
     Behind,
     Conflict,

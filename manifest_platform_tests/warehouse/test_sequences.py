@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from manifest_platform import failpoints
 from manifest_platform.failpoints import FailpointReached
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Load, Warehouse
-from manifest_platform.warehouse.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform.warehouse.errors import Behind, Fenced
 from manifest_platform_tests.warehouse.vault import (
     INCR,

@@ -12,7 +12,7 @@ import pytest
 from manifest_platform.listing import Column, Retired, Table
 from manifest_platform.warehouse.apply import Warehouse
 from manifest_platform.warehouse.dialect import Dialect
-from manifest_platform.warehouse.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform.warehouse.errors import WarehouseError
 from manifest_platform_tests.warehouse.vault import (
     PICKLIST,

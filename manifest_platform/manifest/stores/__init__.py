@@ -1,0 +1,1 @@
+"""Where the manifest is kept: a file for each kind of store."""

@@ -1,0 +1,319 @@
+"""AWS Glue as a catalog: tables and partitions that Redshift Spectrum reads through manifest files.
+
+Belongs here: what Glue is asked, in how many requests, and what its answers mean. A partition's location is the URI of a JSON
+file that lists its objects with their sizes, as Redshift Spectrum understands it: the objects of a partition share no prefix,
+and only a list says which of those under one are its. Such a file is never changed; another version gets another file, and
+the partition's location moves from one to the other in one step.
+
+Credentials, region and an endpoint override are found as every AWS tool finds them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import date
+from typing import Any
+
+import orjson
+
+from manifest_platform import storage
+from manifest_platform.merging import names
+from manifest_platform.merging.catalogs.catalog import (
+    DATE_COLUMN,
+    CatalogColumn,
+    CatalogError,
+    CatalogRejected,
+    CatalogTable,
+    CatalogUnavailable,
+    Entry,
+    NotOurs,
+    Served,
+)
+from manifest_platform.merging.state import ServedFile
+
+BATCH = 100
+"""Partitions in one request, at most: Glue's limit."""
+CONNECT_TIMEOUT_S, READ_TIMEOUT_S, ATTEMPTS = 5, 30, 5
+
+_FORMATS = {
+    "InputFormat": "org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat",
+    "OutputFormat": "org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat",
+    "SerdeInfo": {
+        "SerializationLibrary": "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe",
+        "Parameters": {"serialization.format": "1"},
+    },
+}
+_PARTITION_KEYS = [{"Name": DATE_COLUMN, "Type": "date"}]
+_KEPT = ("Description", "Owner", "Retention")
+"""What of a table's entry other people may have set; an update would else empty it."""
+
+_HIVE_TYPES = {"integer": "int", "json": "string"}
+_TOLD_APART = ("string(", "json")
+"""Logical types that Hive has no word for: where nobody wrote a comment, it says them."""
+_LONGEST_COMMENT = 255
+
+_PASSING = (
+    "ConcurrentModificationException",
+    "FederationSourceRetryableException",
+    "InternalServiceException",
+    "OperationTimeoutException",
+    "RequestLimitExceeded",
+    "ResourceNotReadyException",
+    "Throttling",
+    "ThrottlingException",
+)
+_MISSING, _EXISTS = "EntityNotFoundException", "AlreadyExistsException"
+
+
+class _NotFound(CatalogRejected):
+    """What was asked about is not there."""
+
+
+class _Exists(CatalogRejected):
+    """What was to be made is there."""
+
+
+class GlueCatalog:
+    """Tables in AWS Glue, in databases called `prefix`, the schema, `suffix`. Databases are made, and never deleted."""
+
+    shows_live = False
+
+    def __init__(self, prefix: str = "", suffix: str = "", region: str | None = None):
+        self.requests = 0
+        self._prefix, self._suffix = prefix, suffix
+        self._client = _open_client(region)
+
+    def known_as(self, table: CatalogTable) -> str:
+        """Database and table; Glue knows lower case only."""
+        return f"{self._database(table.schema)}.{table.name.lower()}"
+
+    def entries(self, schema: str, tables: Sequence[CatalogTable]) -> Mapping[CatalogTable, Entry]:
+        """How the entries stand: one request for each hundred tables of the database."""
+        listed = self._paged("get_tables", "TableList", DatabaseName=self._database(schema))
+        found = {entry["Name"]: entry for entry in listed}
+        return {table: _standing(found.get(table.name.lower()), table) for table in tables}
+
+    def put_table(self, table: CatalogTable) -> None:
+        """Makes the table, and its database where that is missing, or updates it. One that is not ours is left alone."""
+        database = self._database(table.schema)
+        name = table.name.lower()
+        wanted = _table_input(table)
+        try:
+            found = self._call("get_table", DatabaseName=database, Name=name)["Table"]
+        except _NotFound:
+            self._create_table(database, wanted)
+            return
+        if _keys(found) != _PARTITION_KEYS:
+            raise CatalogRejected(
+                f"Glue table {database}.{name} is partitioned by {_keys(found)}, and should be by {DATE_COLUMN}: remove it or"
+                " give ours another name; the next publication makes it anew with all its partitions"
+            )
+        if _location(found) != table.location and table.table.catalog_name != self.known_as(table):
+            raise CatalogRejected(
+                f"Glue table {database}.{name} is not ours, for it lies at {_location(found)} and not at {table.location}:"
+                " remove it or give ours another name; with its partitions, readers would see rows of another table"
+            )
+        kept = {key: found[key] for key in _KEPT if key in found}
+        parameters = {**found.get("Parameters", {}), **wanted["Parameters"]}
+        self._call("update_table", DatabaseName=database, TableInput={**kept, **wanted, "Parameters": parameters})
+
+    def remove_table(self, known_as: str, location: str) -> None:
+        """Removes a table, if it lies where ours does; Glue removes its partitions with it. Raises NotOurs if not."""
+        database, _, name = known_as.partition(".")
+        try:
+            found = self._call("get_table", DatabaseName=database, Name=name)["Table"]
+            if _location(found) != location:
+                raise NotOurs(
+                    f"Glue table {known_as} was renamed, but its old name now stands for {_location(found)}: it is left alone"
+                )
+            self._call("delete_table", DatabaseName=database, Name=name)
+        except _NotFound:
+            return
+
+    def write(self, table: CatalogTable, day: date, served: Served, files: Sequence[ServedFile]) -> None:
+        """Writes the manifest file; a file that is missing when it is read fails the query, rather than its rows being lost."""
+        entries = [{"url": file.uri, "mandatory": True, "meta": {"content_length": file.bytes}} for file in files]
+        try:
+            storage.write_bytes(
+                self.location(table, day, served), orjson.dumps({"entries": entries}, option=orjson.OPT_INDENT_2)
+            )
+        except OSError as error:
+            raise CatalogUnavailable(f"{self.location(table, day, served)} cannot be written: {error}") from error
+
+    def point(self, table: CatalogTable, served: Mapping[date, Served], new: Collection[date]) -> Mapping[date, CatalogError]:
+        """Creates or moves the partitions, a hundred a request. What is there already is moved, what is not is created."""
+        inputs = {day: self._partition_input(table, day, one) for day, one in sorted(served.items())}
+        failed = self._create(table, {day: one for day, one in inputs.items() if day in new})
+        failed |= self._update(table, {day: one for day, one in inputs.items() if day not in new})
+        there = {day: inputs[day] for day, error in failed.items() if isinstance(error, _Exists)}
+        gone = {day: inputs[day] for day, error in failed.items() if isinstance(error, _NotFound)}
+        again = self._update(table, there) | self._create(table, gone)
+        return {day: error for day, error in failed.items() if day not in there and day not in gone} | again
+
+    def location(self, table: CatalogTable, day: date, served: Served) -> str:
+        """The URI of the manifest file."""
+        if served.live:
+            return names.live_manifest_uri(table.output, table.table, day, served.newest)
+        return names.manifest_uri(table.output, table.table, day, served.newest, served.generation)
+
+    def locations(self, table: CatalogTable) -> Mapping[date, str]:
+        """The location of each partition that Glue has."""
+        found = self._paged("get_partitions", "Partitions", **self._at(table), ExcludeColumnSchema=True)
+        return {date.fromisoformat(one["Values"][0]): _location(one) for one in found}
+
+    def _database(self, schema: str) -> str:
+        return f"{self._prefix}{schema}{self._suffix}".lower()
+
+    def _partition_input(self, table: CatalogTable, day: date, served: Served) -> dict[str, Any]:
+        descriptor = {"Columns": [], "Location": self.location(table, day, served), **_FORMATS}
+        return {"Values": [day.isoformat()], "StorageDescriptor": descriptor}
+
+    def _create(self, table: CatalogTable, inputs: Mapping[date, Any]) -> dict[date, CatalogError]:
+        def create(batch: Sequence[date]) -> Iterator[tuple[list[str], dict[str, str]]]:
+            listed = [inputs[day] for day in batch]
+            answer = self._call("batch_create_partition", **self._at(table), PartitionInputList=listed)
+            return ((one["PartitionValues"], one["ErrorDetail"]) for one in answer.get("Errors", []))
+
+        return self._in_batches(table, list(inputs), create)
+
+    def _update(self, table: CatalogTable, inputs: Mapping[date, Any]) -> dict[date, CatalogError]:
+        def update(batch: Sequence[date]) -> Iterator[tuple[list[str], dict[str, str]]]:
+            listed = [{"PartitionValueList": inputs[day]["Values"], "PartitionInput": inputs[day]} for day in batch]
+            answer = self._call("batch_update_partition", **self._at(table), Entries=listed)
+            return ((one["PartitionValueList"], one["ErrorDetail"]) for one in answer.get("Errors", []))
+
+        return self._in_batches(table, list(inputs), update)
+
+    def _in_batches(self, table: CatalogTable, days: Sequence[date], change: _Change) -> dict[date, CatalogError]:
+        """The errors of each partition: a request may fail for some of its partitions, or for all of them."""
+        failed: dict[date, CatalogError] = {}
+        for start in range(0, len(days), BATCH):
+            batch = days[start : start + BATCH]
+            try:
+                for values, detail in change(batch):
+                    name = f"Glue partition {self.known_as(table)} {values[0]}"
+                    failed[date.fromisoformat(values[0])] = _error(name, detail["ErrorCode"], detail.get("ErrorMessage", ""))
+            except CatalogError as error:
+                failed |= dict.fromkeys(batch, error)
+        return failed
+
+    def _at(self, table: CatalogTable) -> dict[str, str]:
+        return {"DatabaseName": self._database(table.schema), "TableName": table.name.lower()}
+
+    def _paged(self, operation: str, listed: str, **parameters: Any) -> list[dict[str, Any]]:
+        """All pages of a listing; nothing of a database or table that is not there."""
+        found: list[dict[str, Any]] = []
+        token: dict[str, str] = {}
+        while True:
+            try:
+                answer = self._call(operation, **parameters, **token)
+            except _NotFound:
+                return found
+            found += answer[listed]
+            if not answer.get("NextToken"):
+                return found
+            token = {"NextToken": answer["NextToken"]}
+
+    def _create_table(self, database: str, wanted: Mapping[str, Any]) -> None:
+        try:
+            self._call("create_table", DatabaseName=database, TableInput=wanted)
+        except _NotFound:
+            with contextlib.suppress(_Exists):  # somebody else made it just now
+                self._call("create_database", DatabaseInput={"Name": database})
+            self._call("create_table", DatabaseName=database, TableInput=wanted)
+
+    def _call(self, operation: str, **parameters: Any) -> dict[str, Any]:
+        from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+        from botocore.exceptions import ConnectionError as NoConnection
+        from botocore.parsers import ResponseParserError
+
+        self.requests += 1
+        name = f"Glue {operation}"
+        try:
+            return getattr(self._client, operation)(**parameters)
+        except ClientError as error:
+            told, status = error.response["Error"], error.response["ResponseMetadata"]["HTTPStatusCode"]
+            raise _error(name, told["Code"], told["Message"], status >= 500) from error
+        except (HTTPClientError, NoConnection, ResponseParserError) as error:
+            raise CatalogUnavailable(f"{name}: {error}") from error
+        except BotoCoreError as error:
+            raise CatalogRejected(f"{name}: {error}; credentials and region are given as to every AWS tool") from error
+
+
+def hive_type(logical: str) -> str:
+    """The Hive type of a logical type. Hive's strings have no length that readers would rely on."""
+    return _HIVE_TYPES.get(logical) or ("string" if logical.startswith("string") else logical)
+
+
+_Change = Callable[[Sequence[date]], Iterable[tuple[list[str], dict[str, str]]]]
+
+
+def _open_client(region: str | None) -> Any:
+    import boto3
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError
+
+    config = Config(
+        connect_timeout=CONNECT_TIMEOUT_S,
+        read_timeout=READ_TIMEOUT_S,
+        retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+        user_agent_extra="manifest-platform",
+    )
+    try:
+        return boto3.Session().client("glue", region_name=region, config=config)
+    except BotoCoreError as error:
+        raise CatalogRejected(f"Glue: {error}; credentials and region are given as to every AWS tool") from error
+
+
+def _error(name: str, code: str, message: str, passing: bool = False) -> CatalogError:
+    text = f"{name}: {code}: {message}"
+    if passing or code in _PASSING:
+        return CatalogUnavailable(text)
+    return {_MISSING: _NotFound, _EXISTS: _Exists}.get(code, CatalogRejected)(text)
+
+
+def _standing(entry: Mapping[str, Any] | None, table: CatalogTable) -> Entry:
+    if entry is None:
+        return "missing"
+    wanted = _table_input(table)
+    same = _descriptor(entry) == _descriptor(wanted) and _keys(entry) == _PARTITION_KEYS
+    return "current" if same else "outdated"
+
+
+def _descriptor(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What of an entry decides whether it is up to date; the rest may be other people's."""
+    descriptor = entry.get("StorageDescriptor", {})
+    columns = [(one["Name"], one.get("Type"), one.get("Comment", "")) for one in descriptor.get("Columns", [])]
+    serde = descriptor.get("SerdeInfo", {})
+    return {
+        "columns": columns,
+        "location": _location(entry),
+        "formats": (descriptor.get("InputFormat"), descriptor.get("OutputFormat")),
+        "serde": (serde.get("SerializationLibrary"), serde.get("Parameters")),
+        "classification": entry.get("Parameters", {}).get("classification"),
+    }
+
+
+def _keys(entry: Mapping[str, Any]) -> list[dict[str, str]]:
+    return [{"Name": key["Name"], "Type": key.get("Type", "")} for key in entry.get("PartitionKeys", [])]
+
+
+def _location(entry: Mapping[str, Any]) -> str:
+    return entry.get("StorageDescriptor", {}).get("Location", "")
+
+
+def _table_input(table: CatalogTable) -> dict[str, Any]:
+    return {
+        "Name": table.name.lower(),
+        "TableType": "EXTERNAL_TABLE",
+        "Parameters": {"EXTERNAL": "TRUE", "classification": "parquet"},
+        "PartitionKeys": _PARTITION_KEYS,
+        "StorageDescriptor": {"Columns": [_column(one) for one in table.columns], "Location": table.location, **_FORMATS},
+    }
+
+
+def _column(column: CatalogColumn) -> dict[str, str]:
+    told = column.comment or (column.type if column.type.startswith(_TOLD_APART) else "")
+    comment = " ".join(told.split())[:_LONGEST_COMMENT]  # Glue takes one line
+    return {"Name": column.name, "Type": hive_type(column.type)} | ({"Comment": comment} if comment else {})

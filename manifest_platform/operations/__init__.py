@@ -1,0 +1,1 @@
+"""What the command line and Dagster both offer, free of both."""

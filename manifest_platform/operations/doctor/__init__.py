@@ -1,0 +1,140 @@
+"""The doctor: what is wrong with a dataset, by its log, its warehouse and its objects; and mending what is safe.
+
+Of its parts, `findings` is the vocabulary, `fold` what the log adds up to (pure); `log`, `sink` and `objects` look, and
+`merged` is about what merging wrote, `repair` mends by the manifest's own operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+
+from manifest_platform.manifest import Lease
+from manifest_platform.operations.doctor import log, merged, repair
+from manifest_platform.operations.doctor.findings import Diagnosis, Finding, Kind
+from manifest_platform.operations.doctor.log import States, Watcher
+from manifest_platform.operations.doctor.objects import GRACE, ObjectsWatcher, clean
+from manifest_platform.operations.doctor.sink import LedgerWatcher, open_ledger
+from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+from manifest_platform.warehouse.errors import WarehouseError
+
+HINDRANCES = (Kind.UNREADABLE, Kind.UNCHECKED, Kind.UNKNOWN, Kind.UNRECORDED)
+"""What must be settled before objects are removed: records that name them may be missing."""
+
+__all__ = ["GRACE", "Diagnosis", "Doctor", "Finding", "Kind"]
+
+
+@dataclass
+class Doctor:
+    """Examines and mends one pipeline.
+
+    `warehouse`, `objects`: whether to look there. `grace`: how old objects must be that nothing names; None: GRACE for shredded
+    ones, `merging.garbage.GRACE` for merged ones. `patience`: for how many seconds a locked warehouse is waited for. `done`:
+    what was mended.
+    """
+
+    pipeline: Pipeline
+    warehouse: bool = True
+    objects: bool = True
+    grace: timedelta | None = None
+    patience: float = 5.0
+    done: list[str] = field(default_factory=list)
+
+    def examine(self) -> Diagnosis:
+        """All that is wrong; changes nothing. What cannot be reached is a finding. Raises StoreError."""
+        diagnosis, _ = self._examine()
+        return self._with_merged(diagnosis)
+
+    def _with_merged(self, diagnosis: Diagnosis) -> Diagnosis:
+        found = merged.examine(self.pipeline, datetime.now(UTC), self.grace) if self.objects else ()
+        return Diagnosis(diagnosis.items, [*diagnosis.findings, *found])
+
+    def _examine(self) -> tuple[Diagnosis, States]:
+        now = datetime.now(UTC)
+        pipeline, manifest = self.pipeline, self.pipeline.manifest
+        own = timedelta(seconds=pipeline.config.lease.seconds)
+        grace = GRACE if self.grace is None else self.grace
+        watchers: list[Watcher] = [ObjectsWatcher(pipeline, now, grace)] if self.objects else []
+        if not self.warehouse:
+            return log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers))
+        try:
+            with open_ledger(pipeline, self.patience) as ledger:
+                watchers.append(LedgerWatcher(manifest, ledger, pipeline.root, now))
+                return log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers))
+        except WarehouseError as error:
+            diagnosis, states = log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers[:-1]))
+            place = pipeline.config.warehouse.path
+            diagnosis.findings.append(Finding(Kind.UNCHECKED, str(error), "manifest-platform doctor", step=LOAD, place=place))
+            return diagnosis, states
+
+    def repair(self) -> Diagnosis:
+        """Mends what is safe to mend; what it returns is wrong still. Raises StoreError, WarehouseError, LandingError."""
+        for pass_ in (self._settle, self._rewrite, self._adopt):
+            diagnosis, states = self._examine()
+            if diagnosis.healthy:
+                return self._with_merged(diagnosis)
+            self.done += pass_(diagnosis, states)
+        return self.examine()
+
+    def _settle(self, diagnosis: Diagnosis, _states: States) -> Iterator[str]:
+        """Dead claims come first: what they end as is counted afterwards."""
+        try:
+            yield from repair.settle(self.pipeline.manifest, diagnosis.findings, self._lease, self.pipeline.settle)
+        finally:
+            self.pipeline.warehouse.close()
+
+    def _lease(self, feed: str, application: str) -> AbstractContextManager[Lease]:
+        return self.pipeline.lease(feed, application)
+
+    def _rewrite(self, diagnosis: Diagnosis, states: States) -> Iterator[str]:
+        yield from repair.restate(self.pipeline.manifest, states)
+        yield from repair.rewrite_waiting_rows(self.pipeline.manifest, diagnosis.findings)
+
+    def _adopt(self, diagnosis: Diagnosis, _states: States) -> Iterator[str]:
+        kinds = {finding.kind for finding in diagnosis.findings}
+        if Kind.UNKNOWN in kinds:
+            found = self.pipeline.discover(everything=True)
+            yield f"discovered {len(found.registered)} directories that the manifest did not know"
+        if kinds & {Kind.UNKNOWN, Kind.UNRECORDED}:
+            # A snapshot that nobody recorded is no matter of order: its full load is begun again.
+            in_order = [feed for feed in self.pipeline.feeds if self.pipeline.manifest.step(feed, LOAD).order == "strict"]
+            with open_ledger(self.pipeline, self.patience) as ledger:
+                missing = {feed: repair.missing_entries(self.pipeline, feed, ledger, diagnosis.findings) for feed in in_order}
+            try:
+                for feed, entries in missing.items():
+                    yield from repair.adopt(self.pipeline, feed, entries)
+            finally:
+                self.pipeline.warehouse.close()
+
+    def clean(self, diagnosis: Diagnosis) -> Diagnosis:
+        """Removes the objects that an examination found named by nothing; what it returns is wrong still.
+
+        Removes none where the examination does not show the whole manifest, and none of runs that it does not know.
+        """
+        orphans = [finding for finding in diagnosis.findings if finding.kind in (Kind.ORPHAN, Kind.SUPERSEDED)]
+        if orphans and (kept := _kept(diagnosis)):
+            return Diagnosis(diagnosis.items, [*diagnosis.findings, kept])
+        left = [one for one in diagnosis.findings if one not in orphans]
+        shredded = [finding for finding in orphans if finding.kind is Kind.ORPHAN]
+        superseded = [finding for finding in orphans if finding.kind is Kind.SUPERSEDED]
+        for result in chain(clean(self.pipeline, shredded), merged.clean(self.pipeline, self.grace, superseded)):
+            if isinstance(result, Finding):
+                left.append(result)
+            else:
+                self.done.append(result)
+        return Diagnosis(diagnosis.items, left)
+
+
+def _kept(diagnosis: Diagnosis) -> Finding | None:
+    """Why no objects may be removed, and what is to be done first; None where they may."""
+    if not diagnosis.items:
+        cause = "the manifest has no items: see first that the configuration names the right store, and put its rows back"
+        return Finding(Kind.KEPT, cause, "manifest-platform status", place="--clean")
+    for one in diagnosis.findings:
+        if one.kind in HINDRANCES:
+            cause = f"records may be missing that name objects ({one.subject}: {one.kind}). Settle that first"
+            return Finding(Kind.KEPT, cause, one.command, place="--clean")
+    return None

@@ -1,0 +1,369 @@
+"""The manifest against its own log: rules, order, counters, watermarks, waiting rows, claims and clocks.
+
+Belongs here: one walk over all items of each feed, and what it finds. The manifest may be worked on meanwhile: what looks wrong
+is looked at once more before it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import groupby
+
+from manifest_platform.manifest import (
+    Application,
+    FeedState,
+    Item,
+    ItemKey,
+    LeaseState,
+    Manifest,
+    Record,
+    Refused,
+    State,
+    Step,
+    StepState,
+    StoreError,
+    StoreUnavailable,
+)
+from manifest_platform.manifest.dump import stored_rows
+from manifest_platform.manifest.payloads import problems
+from manifest_platform.manifest.transitions import is_waiting, pending_key, record_key, records_prefix
+from manifest_platform.operations.doctor.findings import REPAIR, Diagnosis, Finding, Kind
+from manifest_platform.operations.doctor.fold import COUNTERS, Fold, Loads, fold_loads, fold_state
+from manifest_platform.operations.migration.importing import IMPORTED
+
+CLOCK_TOLERANCE = timedelta(minutes=1)
+ATTEMPTS = 3
+"""How often the walk is repeated because steps went on meanwhile, before its sums are left unchecked."""
+_UNREADABLE = (ValueError, KeyError, TypeError, Refused, StoreError)
+"""What the reading of one item may raise."""
+
+
+@dataclass
+class States:
+    """The ordered steps' states as they were read, and as the log has them; `settled`: nothing changed while it was read."""
+
+    stored: dict[str, StepState] = field(default_factory=dict)
+    folded: dict[str, StepState] = field(default_factory=dict)
+    lost: list[Finding] = field(default_factory=list)
+    settled: bool = True
+
+
+class Watcher:
+    """What else wants to see every item as it passes, as the ledger and the objects do."""
+
+    def feed(self, feed: str) -> None:
+        """A feed begins."""
+
+    def see(self, item: Item) -> None:
+        """The next item of the feed."""
+
+    def end(self, feed: str) -> Iterator[Finding]:
+        """The feed has ended: what was wrong."""
+        yield from ()
+
+
+def examine(
+    manifest: Manifest, now: datetime, leases: Mapping[str, timedelta], watchers: tuple[Watcher, ...] = ()
+) -> tuple[Diagnosis, States]:
+    """Looks at all items of all feeds. `leases`: how long the leases of a step are, where that is fixed."""
+    diagnosis = Diagnosis()
+    for attempt in range(1, ATTEMPTS + 1):
+        states = _read_states(manifest)
+        walk = _Walk(manifest, now, states, watchers if attempt == 1 else ())
+        found, items = walk.findings(), walk.items
+        if attempt == 1:
+            diagnosis.findings += found
+            diagnosis.items = items
+        states.settled = states.stored == _read_states(manifest).stored
+        if states.settled or walk.unreadable:
+            break
+    diagnosis.findings += walk.claims(leases)
+    if walk.unreadable:
+        states.settled = False
+    elif states.settled:
+        diagnosis.findings += [*states.lost, *_differences(states)]
+    else:
+        cause = f"steps went on {ATTEMPTS} times while the log was read, so counters and watermarks could not be compared"
+        diagnosis.findings.append(Finding(Kind.UNCHECKED, cause, "manifest-platform doctor", place=manifest.dataset))
+    diagnosis.findings = list(dict.fromkeys(diagnosis.findings))  # who looks again at what cannot be read finds the same
+    return diagnosis, states
+
+
+def _read_states(manifest: Manifest) -> States:
+    applications = {
+        step.application.key: step.application for steps in manifest.feeds.values() for step in steps if step.ordered
+    }
+    return States({name: manifest.state(application) for name, application in applications.items()})
+
+
+class _Walk:
+    """One walk over all feeds."""
+
+    def __init__(self, manifest: Manifest, now: datetime, states: States, watchers: tuple[Watcher, ...]):
+        self.manifest, self.now, self.states, self.watchers = manifest, now, states, watchers
+        self.items = 0
+        self.unreadable = False
+        self._open: list[tuple[ItemKey, Record]] = []
+        self._ahead: dict[str, tuple[Item, Record]] = {}
+
+    def findings(self) -> list[Finding]:
+        """All that is wrong with items and rows; leaves the folded states in `states`."""
+        found: list[Finding] = []
+        folds: dict[str, list[Fold]] = {name: [] for name in self.states.stored}
+        loads = {name: self._loads(name) for name in folds}
+        for feed in self.manifest.feeds:
+            found += self._feed(feed, folds, loads)
+        for name, stored in self.states.stored.items():
+            self.states.folded[name] = fold_state(stored, loads[name], folds[name])
+            for fold in folds[name]:
+                self.states.lost += [_lost(key, fold.step) for key in fold.lost]
+        return [*found, *self._clocks()]
+
+    def _loads(self, name: str) -> Loads:
+        """What the snapshots that an application loads in full add up to."""
+        for feed, steps in self.manifest.feeds.items():
+            for step in steps:
+                if step.application.key == name and step.order == "full":
+                    snapshots = (item for item in _readable(self.manifest, feed) if isinstance(item, Item))
+                    return fold_loads(step.application, snapshots)
+        return Loads()
+
+    def _feed(self, feed: str, folds: dict[str, list[Fold]], loads: Mapping[str, Loads]) -> Iterator[Finding]:
+        steps = self.manifest.steps(feed)
+        own: list[Fold] = []
+        for step in steps:
+            if step.ordered:
+                name = step.application.key
+                covered = any(feed in one.covers for _, one in _full_steps(self.manifest, name))
+                looked = self.states.stored[name].feed(feed).swept
+                fold = Fold(step, feed, loads[name], covered, looked)
+                own.append(fold)
+                folds[name].append(fold)
+        waiting = [_WaitingRows(self.manifest, step, feed) for step in steps]
+        for watcher in self.watchers:
+            watcher.feed(feed)
+        before: Item | None = None
+        for item in _readable(self.manifest, feed):
+            self.items += 1
+            if isinstance(item, Finding):
+                self.unreadable = True
+                yield item
+                continue
+            yield from self._item(item, before)
+            for fold in own:
+                fold.add(item)
+            for rows in waiting:
+                yield from rows.see(item)
+            for watcher in self.watchers:
+                watcher.see(item)
+            before = item
+        for rows in waiting:
+            yield from rows.end()
+        for watcher in self.watchers:
+            yield from watcher.end(feed)
+
+    def _item(self, item: Item, before: Item | None) -> Iterator[Finding]:
+        name = item.key.name
+        if wrong := problems(item):
+            yield Finding(Kind.INVALID, "; ".join(wrong), f"manifest-platform history {name}", item.key)
+        if before and before.key.sort == item.key.sort:
+            cause = f"{before.key.id} and {item.key.id} are in one place of the order: one directory may be loaded twice"
+            yield Finding(Kind.TWIN, cause, f"manifest-platform skip {item.key.id} --reason TEXT", item.key)
+        for record in item.records:
+            if record.timestamp > self.now + CLOCK_TOLERANCE:
+                worst = self._ahead.get(record.author)
+                if worst is None or worst[1].timestamp < record.timestamp:
+                    self._ahead[record.author] = item, record
+        serving = {key: state.feed(item.key.feed).serving_epoch for key, state in self.states.stored.items()}
+        self._open += [(item.key, record) for record in item.open_records(serving) if record.state is State.PROCESSING]
+
+    def _clocks(self) -> Iterator[Finding]:
+        for author, (item, record) in self._ahead.items():
+            ahead = (record.timestamp - self.now).total_seconds()
+            cause = f"{author} wrote a {record.state} {ahead:,.0f} s ahead of this machine's clock: one of the two is wrong"
+            yield Finding(Kind.CLOCK, cause, "timedatectl status", item.key, record.application.key)
+
+    def claims(self, durations: Mapping[str, timedelta]) -> Iterator[Finding]:
+        """Claims that nobody works on, and leases that run for longer than any can."""
+        leases = {
+            (name, feed): self.manifest.lease(Application(name), feed)
+            for feed, steps in self.manifest.feeds.items()
+            for name in (step.application.key for step in steps)
+        }
+        for key, record in self._open:
+            name = record.application.key
+            lease = leases.get((name, key.feed)) or self.manifest.lease(record.application, key.feed)
+            if lease and lease.is_live(self.now):
+                continue  # it is its holder's, or the holder settles it before anything else
+            item = look_again(self.manifest, key)
+            if isinstance(item, Finding):
+                yield item
+                continue
+            if record.record_id not in {one.record_id for one in item.open_records()}:
+                continue  # it was ended meanwhile
+            ended = f"its lease ended at {lease.expires_at:%Y-%m-%d %H:%M:%S %Z}" if lease else "it holds no lease"
+            cause = f"{name} ({record.author}) began at {record.timestamp:%Y-%m-%d %H:%M:%S %Z} and is gone: {ended}"
+            declared = any(step.application.key == name for step in self.manifest.steps(key.feed))
+            if not declared:
+                cause = (
+                    f"{cause}. No step of feed {key.feed} is called {name}: declare it (steps), then its claims can be ended"
+                )
+            yield Finding(Kind.DEAD_CLAIM, cause, REPAIR, key, name, repairable=declared)
+        for (name, feed), lease in leases.items():
+            longest = durations.get(name)
+            if lease and lease.is_live(self.now) and (lease.run_id or "").startswith(IMPORTED):
+                yield _import(feed, lease)
+            elif lease and longest and lease.expires_at > self.now + longest + CLOCK_TOLERANCE:
+                cause = (
+                    f"the lease of {name} on feed {feed}, of {longest.total_seconds():g} s, ends at"
+                    f" {lease.expires_at:%Y-%m-%d %H:%M:%S %Z}: the clock of {lease.holder} is ahead of this machine's"
+                )
+                yield Finding(Kind.CLOCK, cause, "timedatectl status", step=name)
+
+
+class _WaitingRows:
+    """The waiting rows of a step, read beside the items: both are in order."""
+
+    def __init__(self, manifest: Manifest, step: Step, feed: str):
+        self.manifest, self.step = manifest, step
+        self._rows = (key for key in manifest.pending(feed, step.application.key))
+        self._next = next(self._rows, None)
+
+    def see(self, item: Item) -> Iterator[Finding]:
+        """The next item: its row is there exactly while it waits."""
+        yield from self._strays(lambda key: key.position < item.key.position)
+        there = self._next is not None and self._next.position == item.key.position
+        if there:
+            self._next = next(self._rows, None)
+        if there != is_waiting(item, self.step):
+            yield from self._confirmed(item.key)
+
+    def end(self) -> Iterator[Finding]:
+        """The rows of no item."""
+        yield from self._strays(lambda _key: True)
+
+    def _strays(self, is_stray: Callable[[ItemKey], bool]) -> Iterator[Finding]:
+        while self._next and is_stray(self._next):
+            yield from self._confirmed(self._next)
+            self._next = next(self._rows, None)
+
+    def _confirmed(self, key: ItemKey) -> Iterator[Finding]:
+        """The finding, if it is one still: the row and the item were not read at the same instant."""
+        name = self.step.application.key
+        for _ in range(ATTEMPTS):
+            before = look_again(self.manifest, key)
+            there = self.manifest.store.get(self.manifest.dataset, pending_key(self.step.application, key)) is not None
+            after = look_again(self.manifest, key)
+            if isinstance(before, Finding) or isinstance(after, Finding):
+                yield from (one for one in (before, after) if isinstance(one, Finding))
+                return
+            if after.sequence == before.sequence:
+                break
+        else:
+            return
+        if there and not is_waiting(before, self.step):
+            why = "is done, skipped or not ready" if before.records else "is not in the log"
+            yield self._finding(key, f"{name} has a row for it, and it {why}")
+        elif not there and is_waiting(before, self.step):
+            yield self._finding(key, f"it waits for {name}, and has no row by which {name} would find it")
+
+    def _finding(self, key: ItemKey, cause: str) -> Finding:
+        return Finding(Kind.WAITING_ROW, cause, REPAIR, key, self.step.application.key, repairable=True)
+
+
+def read_item(manifest: Manifest, key: ItemKey) -> Item:
+    """The item of a key; one without records where the manifest does not have it."""
+    rows = manifest.store.query(manifest.dataset, records_prefix(key.feed, key.position))
+    return manifest.item(key) if rows else Item(key, ())
+
+
+def look_again(manifest: Manifest, key: ItemKey) -> Item | Finding:
+    """The item of a key, as `read_item` gives it; a finding where its records cannot be read."""
+    try:
+        return read_item(manifest, key)
+    except _UNREADABLE as error:
+        return _unreadable(key.feed, key.position, error)
+
+
+def _readable(manifest: Manifest, feed: str) -> Iterator[Item | Finding]:
+    """The items of a feed in order; a finding for one whose rows cannot be read."""
+    prefix = records_prefix(feed)
+    for position, group in groupby(
+        stored_rows(manifest.store, manifest.dataset, prefix), lambda row: row.sort.removeprefix(prefix).rpartition("#")[0]
+    ):
+        rows = list(group)
+        try:
+            key = ItemKey.at(feed, position)
+            if "archived" in rows[0].data:
+                yield manifest.item(key)
+                continue
+            item = Item(key, tuple(Record.from_dict(row.data) for row in rows))
+            moved = [
+                row.sort for row, record in zip(rows, item.records, strict=True) if row.sort != record_key(key, record.sequence)
+            ]
+            if moved:
+                raise ValueError(f"the key of row {moved[0]} does not say its sequence number")
+            yield item
+        except _UNREADABLE as error:
+            yield _unreadable(feed, position, error)
+
+
+def _unreadable(feed: str, position: str, error: Exception) -> Finding:
+    """What the store says of its own rows needs no guess; other errors come from what a row holds."""
+    kind, cause = Kind.UNREADABLE, str(error)
+    try:
+        key = ItemKey.at(feed, position)
+    except ValueError:
+        key = None
+    if isinstance(error, StoreUnavailable):
+        kind = Kind.UNCHECKED
+    elif not isinstance(error, (StoreError, Refused)):
+        cause = f"{error}. Something else than this program wrote it: put back what a dump or a backup has"
+    command = f"manifest-platform history {key.id if key else position}"
+    return Finding(kind, cause, command, key, place=records_prefix(feed, position))
+
+
+def _import(feed: str, lease: LeaseState) -> Finding:
+    cause = (
+        f"an import holds feed {feed} ({lease.holder}). Unless it runs just now, it broke off, and nothing is claimed until the"
+        " same source was imported to the end: with the same options, by import-snowflake if it was that"
+    )
+    source = (lease.run_id or "").removeprefix(IMPORTED).removeprefix("dynamodb://")
+    return Finding(Kind.IMPORT, cause, f"manifest-platform import-snowplow {source}", place=feed)
+
+
+def _full_steps(manifest: Manifest, name: str) -> Iterator[tuple[str, Step]]:
+    for feed, steps in manifest.feeds.items():
+        for step in steps:
+            if step.application.key == name and step.order == "full":
+                yield feed, step
+
+
+def _lost(key: ItemKey, step: Step) -> Finding:
+    name = step.application.key
+    cause = f"it lies before the stretch that {name} still looks at, and is neither done nor skipped nor marked late"
+    return Finding(Kind.LOST, cause, REPAIR, key, name, repairable=True)
+
+
+def _differences(states: States) -> Iterator[Finding]:
+    for name, stored in states.stored.items():
+        folded = states.folded[name]
+        for feed in sorted({*stored.feeds, *folded.feeds}):
+            for cause in _feed_differences(stored.feed(feed), folded.feed(feed)):
+                yield Finding(Kind.STATE, f"feed {feed}: {cause}", REPAIR, step=name, place=f"STATE#{name}", repairable=True)
+        for part in ("mode", "epoch", "full", "boundary"):
+            kept, due = getattr(stored, part), getattr(folded, part)
+            if kept != due:
+                cause = f"{part} is {kept}, and the log adds up to {due}"
+                yield Finding(Kind.STATE, cause, REPAIR, step=name, place=f"STATE#{name}", repairable=True)
+
+
+def _feed_differences(stored: FeedState, folded: FeedState) -> Iterator[str]:
+    for part in (*COUNTERS, "watermark", "stop", "serving_epoch", "boundary"):
+        kept, due = getattr(stored, part), getattr(folded, part)
+        if kept != due:
+            yield f"{part} is {kept!r}, and the log adds up to {due!r}"
+    if stored.swept > folded.watermark and stored.watermark == folded.watermark:
+        yield f"swept is {stored.swept!r}, beyond the watermark"

@@ -1,0 +1,63 @@
+"""What merging wrote: objects and versions that nothing needs, and whether the catalog says what the manifest says.
+
+Belongs here: both as findings. What is needed is decided by `merging.garbage`, which also removes what is not; how a catalog
+should be by `merging.publish`, which mends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+from manifest_platform.manifest import LeaseBusy
+from manifest_platform.merging import garbage
+from manifest_platform.merging.catalogs.catalog import CatalogError
+from manifest_platform.merging.errors import MergeError
+from manifest_platform.merging.garbage import Garbage
+from manifest_platform.merging.publish import PublishSettings, differences
+from manifest_platform.operations.doctor.findings import CLEAN, Finding, Kind
+from manifest_platform.pipeline import Pipeline
+from manifest_platform.pipeline.merge import Merging
+
+VERIFY = "manifest-platform merge publish --verify"
+UNKNOWN = "manifest-platform doctor"
+
+
+def examine(pipeline: Pipeline, now: datetime, grace: timedelta | None) -> Iterator[Finding]:
+    """What is wrong with what merging wrote; nothing of a dataset that is not merged. What cannot be reached is a finding."""
+    if pipeline.dataset.merge is None:
+        return
+    merging = Merging(pipeline)
+    try:
+        for one in garbage.find(merging.ledger, merging.output, now, _grace(grace)):
+            yield Finding(Kind.SUPERSEDED, _what(one), CLEAN, place=one.location)
+    except MergeError as error:
+        yield Finding(Kind.UNCHECKED, str(error), UNKNOWN, place=merging.output)
+    try:
+        comments = {key: table.comments for key, table in merging.config.tables.items()}
+        for one in differences(merging.ledger, merging.catalog(), PublishSettings(merging.output, comments=comments)):
+            cause = f"the catalog says {one.found}, and should say {one.expected}"
+            yield Finding(Kind.CATALOG, cause, VERIFY, place=str(one.place))
+    except CatalogError as error:
+        yield Finding(Kind.UNCHECKED, str(error), VERIFY, place="catalog")
+
+
+def clean(pipeline: Pipeline, grace: timedelta | None, found: Sequence[Finding]) -> Iterator[str | Finding]:
+    """Removes what nothing needs, looked for once more; says what was removed, or why it could not be."""
+    if not found:
+        return
+    merging = Merging(pipeline)
+    try:
+        for one in garbage.remove(merging.ledger, merging.output, datetime.now(UTC), _grace(grace)):
+            yield f"removed from {one.location}: {_what(one)}"
+    except (MergeError, LeaseBusy) as error:
+        yield Finding(Kind.KEPT, str(error), CLEAN, place=merging.output)
+
+
+def _grace(grace: timedelta | None) -> timedelta:
+    return garbage.GRACE if grace is None else grace
+
+
+def _what(of: Garbage) -> str:
+    files = f"{len(of.objects):,} merged objects and {len(of.manifests):,} manifest files, {of.bytes:,} bytes"
+    return f"{files}; {len(of.versions):,} versions in the manifest"

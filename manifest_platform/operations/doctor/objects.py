@@ -1,0 +1,134 @@
+"""Shredded objects that no record names: what attempts left that died, failed or were repeated.
+
+Belongs here: finding their prefixes, `<output>/<dataset>/<run>/<attempt>`, and removing them. Never touched is what a completed
+record names, what an open claim may still write, what changed within the grace time, and runs that the manifest does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from manifest_platform import storage
+from manifest_platform.manifest import Item, ItemKey, State
+from manifest_platform.manifest.transitions import records_prefix
+from manifest_platform.operations.doctor.findings import CLEAN, Finding, Kind
+from manifest_platform.operations.doctor.log import Watcher, look_again
+from manifest_platform.pipeline import Pipeline
+from manifest_platform.pipeline.pipeline import folder_name
+
+GRACE = timedelta(hours=24)
+
+
+class ObjectsWatcher(Watcher):
+    """Looks at the attempts of each item that passes: one listing for each run that has any."""
+
+    def __init__(self, pipeline: Pipeline, now: datetime, grace: timedelta):
+        self.pipeline, self.now, self.grace = pipeline, now, grace
+        self.root = f"{storage.as_uri(pipeline.dataset.shred.output)}/{pipeline.name}"
+        self._runs: set[str] = set()
+        self._unnamed: dict[str, ItemKey | None] = {}
+
+    def feed(self, feed: str) -> None:
+        """Begins with the folders of a feed's items."""
+        self._runs = {run for run in _folders(self.root) if self._may_be_of(run, feed)}
+
+    def _may_be_of(self, run: str, feed: str) -> bool:
+        """Whether a folder is of the feed, by its name; what no name fits is told of with the main one."""
+        feeds = {named.feed for named in self.pipeline.meant_by(run)} or {self.pipeline.source.main}
+        return feed in feeds
+
+    def see(self, item: Item) -> None:
+        """An item's attempts: those that its records do not name."""
+        run = folder_name(item.key)
+        if not (run in self._runs or any(uri.startswith(f"{self.root}/{run}/") for uri in self._unnamed)):
+            return
+        first = run in self._runs  # or another item with the same name came before
+        self._runs.discard(run)
+        named = named_attempts(item)
+        for attempt in _folders(f"{self.root}/{run}"):
+            uri = f"{self.root}/{run}/{attempt}"
+            if uri in named or attempt in named:
+                self._unnamed.pop(uri, None)
+            elif first:
+                self._unnamed[uri] = item.key
+
+    def end(self, feed: str) -> Iterator[Finding]:
+        """Attempts that nobody names, and that are older than the grace time."""
+        for run in sorted(run for run in self._runs if not _is_known(self.pipeline, run)):
+            self._unnamed |= {f"{self.root}/{run}/{attempt}": None for attempt in _folders(f"{self.root}/{run}")}
+        for uri, key in sorted(self._unnamed.items()):
+            files, size, newest = _measured(uri)
+            if newest is None or newest <= self.now - self.grace:
+                cause = (
+                    f"{files:,} objects, {size:,} bytes, none newer than {newest:%Y-%m-%d %H:%M:%S %Z}" if newest else "empty"
+                )
+                yield _orphan(uri, key, cause)
+        self._unnamed.clear()
+
+
+def _orphan(uri: str, key: ItemKey | None, what: str) -> Finding:
+    if key:
+        return Finding(Kind.ORPHAN, f"no completed record names it: {what}", CLEAN, key, place=uri)
+    cause = (
+        f"the manifest knows no such item: {what}. If this is the right manifest, have it discover the run, or remove the"
+        " folder by hand: it is not removed from here"
+    )
+    return Finding(Kind.ORPHAN, cause, "manifest-platform discover --all", place=uri)
+
+
+def _is_known(pipeline: Pipeline, run: str) -> bool:
+    """Whether the manifest has rows of a run, be they readable or not."""
+    prefixes = [f"{records_prefix(named.feed)}{named.sort}#" for named in pipeline.meant_by(run)]
+    return any(pipeline.manifest.store.query(pipeline.name, prefix, limit=1) for prefix in prefixes)
+
+
+def named_attempts(item: Item) -> set[str]:
+    """What of an item's objects exists for readers: prefixes that completed records name, and the ids of open claims."""
+    named = {record.record_id for record in item.open_records() if record.state is State.PROCESSING}
+    for record in item.records:
+        if record.state is State.PROCESSED:
+            listing, prefix = record.data.get("listing"), record.data.get("prefix")
+            named |= {str(listing).rpartition("/")[0]} if listing else set()
+            named |= {str(prefix).rstrip("/")} if prefix else set()
+    return named
+
+
+def clean(pipeline: Pipeline, orphans: list[Finding]) -> Iterator[str | Finding]:
+    """Removes the objects of known items, each after one more look at the records; says what it did, and what is left."""
+    for orphan in orphans:
+        uri = orphan.place
+        attempt = uri.rpartition("/")[2]
+        if orphan.key is None:
+            yield orphan
+            continue
+        item = look_again(pipeline.manifest, orphan.key)
+        if isinstance(item, Finding):
+            yield from (item, orphan)
+            continue
+        named = named_attempts(item)
+        if uri in named or attempt in named:
+            continue
+        files, size, _ = _measured(uri)
+        system, path = storage.filesystem(uri)
+        system.delete_dir(path)
+        yield f"removed {uri}: {files:,} objects, {size:,} bytes"
+
+
+def _folders(uri: str) -> list[str]:
+    """The names of the folders in a folder; none where it does not exist."""
+    from pyarrow.fs import FileSelector, FileType
+
+    system, path = storage.filesystem(uri)
+    found = system.get_file_info(FileSelector(path, allow_not_found=True))
+    return [one.base_name for one in found if one.type == FileType.Directory]
+
+
+def _measured(uri: str) -> tuple[int, int, datetime | None]:
+    """How many objects a prefix has, their bytes, and when the newest was written."""
+    from pyarrow.fs import FileSelector, FileType
+
+    system, path = storage.filesystem(uri)
+    found = system.get_file_info(FileSelector(path, recursive=True, allow_not_found=True))
+    files = [one for one in found if one.type == FileType.File]
+    return len(files), sum(one.size or 0 for one in files), max((one.mtime for one in files), default=None)

@@ -1,0 +1,179 @@
+"""Mending what is safe to mend: each thing by the operation that would have kept it right, and each said.
+
+Belongs here: repairs of the manifest by its log, its leases and the warehouse's ledger. The warehouse's data is never written;
+its fence is raised where a dead worker's claim is settled, as a drain does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from uuid import uuid4
+
+from manifest_platform.manifest import (
+    Abandoned,
+    Application,
+    Blocked,
+    ConditionFailed,
+    Idle,
+    ItemKey,
+    Lease,
+    LeaseBusy,
+    Manifest,
+    Ready,
+    Standing,
+    State,
+    Step,
+)
+from manifest_platform.manifest.store import ABSENT, Check, Delete, Put, Write
+from manifest_platform.manifest.transitions import is_waiting, pending_key, put_state, record_key
+from manifest_platform.operations.doctor.findings import Finding, Kind
+from manifest_platform.operations.doctor.log import States, read_item
+from manifest_platform.operations.doctor.sink import Ledger
+from manifest_platform.pipeline import LOAD, Pipeline
+from manifest_platform.pipeline.pipeline import loaded_payload
+from manifest_platform.warehouse.apply import LedgerEntry
+
+
+def settle(
+    manifest: Manifest,
+    findings: Sequence[Finding],
+    acquire: Callable[[str, str], AbstractContextManager[Lease]],
+    settle_load: Callable[[Lease, Abandoned], object] | None = None,
+) -> Iterator[str]:
+    """Ends dead claims, each under the lease of its step. `settle_load` asks the sink about those of the load step first."""
+    claims = [one for one in findings if one.kind is Kind.DEAD_CLAIM and one.repairable and one.key]
+    for feed, name in sorted({(one.key.feed, one.step) for one in claims if one.key}):
+        try:
+            with acquire(feed, name) as lease:
+                for finding in claims:
+                    if finding.key and (finding.key.feed, finding.step) == (feed, name):
+                        yield from _settle(manifest, lease, finding.key, settle_load if name == LOAD else None)
+        except LeaseBusy as busy:
+            yield f"not settled, for somebody works on it now: {busy}"
+
+
+def _settle(
+    manifest: Manifest, lease: Lease, key: ItemKey, settle_load: Callable[[Lease, Abandoned], object] | None
+) -> Iterator[str]:
+    item = manifest.item(key)
+    name = lease.application.key
+    mine = (one for one in item.open_records() if one.state is State.PROCESSING and one.application.key == name)
+    dead = next(mine, None)
+    if dead is None:
+        return
+    if settle_load:
+        settle_load(lease, Abandoned(item, dead))
+    else:
+        manifest.abandon(lease, Abandoned(item, dead))
+    ended = [record.state for record in manifest.history(key)[item.sequence :]]
+    yield f"{key.name}: the claim of {name} by {dead.author} is ended ({', '.join(ended)})"
+
+
+def restate(manifest: Manifest, states: States) -> Iterator[str]:
+    """Writes the states of ordered steps as the log has them, if they are still those that were compared with it."""
+    for name, folded in states.folded.items():
+        stored = states.stored[name]
+        if not states.settled or (folded == stored):
+            continue
+        try:
+            manifest.store.transact(manifest.dataset, [put_state(Application(name), folded)], str(uuid4()))
+        except ConditionFailed:
+            yield f"state of {name}: not written, for the step went on meanwhile; run it again"
+            continue
+        yield f"state of {name}: counters, watermarks and epochs written as the log adds up to them"
+
+
+def rewrite_waiting_rows(manifest: Manifest, findings: Sequence[Finding]) -> Iterator[str]:
+    """Makes or removes waiting rows, each on condition that its item is as it was read."""
+    for finding in findings:
+        if finding.kind is not Kind.WAITING_ROW or finding.key is None:
+            continue
+        key, step = finding.key, manifest.step(finding.key.feed, finding.step)
+        try:
+            yield from _rewrite(manifest, key, step)
+        except ConditionFailed:
+            yield f"{key.name}: its waiting row was not written, for it changed meanwhile; run it again"
+
+
+def _rewrite(manifest: Manifest, key: ItemKey, step: Step) -> Iterator[str]:
+    item = read_item(manifest, key)
+    sort = pending_key(step.application, key)
+    row = manifest.store.get(manifest.dataset, sort)
+    unchanged = Check(record_key(key, item.sequence + 1), ABSENT)
+    name = step.application.key
+    change: Write
+    if is_waiting(item, step) and row is None:
+        change, said = Put(sort, {}, ABSENT), f"it waits for {name} again"
+    elif row is not None and not is_waiting(item, step):
+        change, said = Delete(sort, row.version), f"it does not wait for {name} any more"
+    else:
+        return
+    manifest.store.transact(manifest.dataset, [change, unchanged], str(uuid4()))
+    yield f"{key.name}: {said}"
+
+
+def adopt(pipeline: Pipeline, feed: str, ledger: Mapping[str, LedgerEntry]) -> Iterator[str]:
+    """Records in a feed's order what the ledger has and the manifest lacks; stops at what is to be loaded or shredded first.
+
+    What lies before the newest that was loaded, and was not loaded itself, is late: the warehouse would refuse it.
+    """
+    manifest = pipeline.manifest
+    newest = max(ledger, default="")
+    with pipeline.lease(feed, LOAD) as lease:
+        unsettled = manifest.unsettled(lease)
+        while True:
+            verdict = unsettled or manifest.next(feed, LOAD, holding=True)
+            unsettled = None
+            if isinstance(verdict, Abandoned):
+                pipeline.settle(lease, verdict)
+                yield f"{verdict.item.key.name}: the claim of {LOAD} by {verdict.processing.author} is ended"
+            elif isinstance(verdict, Ready) and (entry := ledger.get(verdict.item.key.position)):
+                yield from _adopt(pipeline, lease, verdict, entry)
+            elif isinstance(verdict, Ready) and verdict.item.key.position < newest and not _is_late(verdict):
+                yield from _defer(manifest, lease, verdict, newest)
+            elif isinstance(verdict, Blocked) and verdict.standing is Standing.FAILED and verdict.item.key.position in ledger:
+                reason = "the warehouse has it: an attempt after this one went well"
+                manifest.resolve(verdict.item.key, reason)
+                yield f"{verdict.item.key.name}: resolved, for {reason}"
+            else:
+                left = not isinstance(verdict, Idle) and any(verdict.item.key.position < position for position in ledger)
+                if left:
+                    yield _stopped(verdict)
+                return
+
+
+def _stopped(verdict: Ready | Blocked) -> str:
+    """What must be done before more can be recorded."""
+    name = verdict.item.key.name
+    if isinstance(verdict, Ready):
+        return f"{name} comes next, and is to be loaded: drain, and what comes behind it is recorded as loaded before"
+    return f"{name} comes next, and is in the way: {verdict.reason}. Do this first: {verdict.command}"
+
+
+def _is_late(ready: Ready) -> bool:
+    return ready.item.is_late_for(Application(LOAD), ready.state.feed(ready.item.key.feed).serving_epoch)
+
+
+def _adopt(pipeline: Pipeline, lease: Lease, ready: Ready, entry: LedgerEntry) -> Iterator[str]:
+    with suppress(ConditionFailed):  # somebody changed the item or the state: it is looked at again
+        [claim] = pipeline.manifest.claim(lease, [ready.item], ready.state)
+        payload = loaded_payload(entry, pipeline.shredded_bytes(ready.item))
+        pipeline.manifest.adopt(lease, Abandoned(claim.item, claim.processing), entry.epoch, payload)
+        yield f"{ready.item.key.name}: recorded as loaded at {entry.applied_at:%Y-%m-%d %H:%M:%S %Z}, as the ledger says"
+
+
+def _defer(manifest: Manifest, lease: Lease, ready: Ready, newest: str) -> Iterator[str]:
+    with suppress(ConditionFailed):
+        [claim] = manifest.claim(lease, [ready.item], ready.state)
+        manifest.defer(claim, f"the warehouse is at {ItemKey.at(ready.item.key.feed, newest).name} already, and lacks it")
+        yield f"{ready.item.key.name}: marked late, for the warehouse is past it and lacks it"
+
+
+def missing_entries(pipeline: Pipeline, feed: str, ledger: Ledger, findings: Sequence[Finding]) -> dict[str, LedgerEntry]:
+    """A feed's entries in the ledger, by position, beyond the watermark and of items that were found unrecorded."""
+    standing = pipeline.manifest.state(Application(LOAD)).feed(feed)
+    mine = (one for one in findings if one.kind is Kind.UNRECORDED and one.key and one.key.feed == feed)
+    unrecorded = {one.key.position for one in mine if one.key}
+    entries = ledger.entries(feed, standing.serving_epoch)
+    return {one.position: one for one in entries if one.position > standing.watermark or one.position in unrecorded}

@@ -1,0 +1,142 @@
+"""The manifest against the warehouse's ledger: loaded but not recorded, recorded but not loaded.
+
+Belongs here: what the ledger of a feed says of every item, read and never written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from manifest_platform.manifest import Application, Item, ItemKey, Manifest, Record
+from manifest_platform.operations.doctor.findings import REPAIR, Finding, Kind
+from manifest_platform.operations.doctor.log import Watcher, look_again
+from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+
+if TYPE_CHECKING:
+    from manifest_platform.warehouse.apply import LedgerEntry, Warehouse
+
+
+class Ledger:
+    """The ledger of one dataset, only for reading; without entries where there is no warehouse yet."""
+
+    def __init__(self, warehouse: Warehouse | None):
+        self._warehouse = warehouse
+
+    def entries(self, feed: str, since_epoch: int) -> Iterator[LedgerEntry]:
+        """The newest entry of each item of an epoch that serves, by position. Raises WarehouseError."""
+        after = ""
+        while self._warehouse:
+            page = self._warehouse.ledger(feed, since_epoch, after)
+            for entry in page:
+                if entry.position != after:
+                    yield entry
+                after = entry.position
+            if not page:
+                return
+
+
+@contextmanager
+def open_ledger(pipeline: Pipeline, patience: float) -> Generator[Ledger]:
+    """The ledger of a pipeline's dataset; somebody else's lock is waited for, so many seconds. Raises WarehouseError."""
+    from manifest_platform.warehouse.apply import Warehouse
+    from manifest_platform.warehouse.engines.duckdb import DuckDB
+
+    path = Path(pipeline.config.warehouse.path)
+    if not path.exists():
+        yield Ledger(None)
+        return
+    warehouse = Warehouse(DuckDB(path, patience, read_only=True), pipeline.name)
+    try:
+        yield Ledger(warehouse)
+    finally:
+        warehouse.close()
+
+
+class LedgerWatcher(Watcher):
+    """Compares each item that passes with the ledger."""
+
+    def __init__(self, manifest: Manifest, ledger: Ledger, root: str, now: datetime):
+        self.manifest, self.ledger, self.root, self.now = manifest, ledger, root, now
+        self._application = Application(LOAD)
+
+    def feed(self, feed: str) -> None:
+        """Begins to read a feed's ledger."""
+        self._feed = feed
+        self._serving = self.manifest.state(self._application).feed(feed).serving_epoch
+        self._entries = self.ledger.entries(feed, self._serving)
+        self._next = next(self._entries, None)
+        self._suspects: dict[ItemKey, LedgerEntry | None] = {}
+
+    def see(self, item: Item) -> None:
+        """An item of the manifest: the ledger has it exactly if it is recorded as loaded."""
+        self._pass(item.key.position)
+        entry = None
+        if self._next and self._next.position == item.key.position:
+            entry, self._next = self._next, next(self._entries, None)
+        if (self._recorded(item) is None) != (entry is None):
+            self._suspects[item.key] = entry
+
+    def _recorded(self, item: Item) -> Record | None:
+        """The record that an item was loaded by this platform: under a lease, so with a token. What was imported has none."""
+        record = item.processed_by(self._application, self._serving)
+        return record if record and record.token is not None else None
+
+    def _pass(self, position: str | None) -> None:
+        while self._next and (position is None or self._next.position < position):
+            self._suspects[ItemKey.at(self._feed, self._next.position)] = self._next
+            self._next = next(self._entries, None)
+
+    def end(self, feed: str) -> Iterator[Finding]:
+        """What differs still: a load commits first and is recorded then, so the ledger is read once more, and then the log."""
+        self._pass(None)
+        if not self._suspects:
+            return
+        entries = {entry.position: entry for entry in self.ledger.entries(feed, self._serving)}
+        for key in self._suspects:
+            item, entry = look_again(self.manifest, key), entries.get(key.position)
+            if isinstance(item, Finding):
+                yield item
+                continue
+            recorded = self._recorded(item)
+            if entry and not item.records:
+                yield self._unknown(key, entry)
+            elif entry and not recorded and not self._in_work(item):
+                yield self._unrecorded(item, entry)
+            elif recorded and not entry:
+                yield self._unledgered(item, recorded)
+
+    def _in_work(self, item: Item) -> bool:
+        """Whether a worker may be about to record it, or whoever holds the lease will."""
+        lease = self.manifest.lease(self._application, item.key.feed)
+        return lease is not None and lease.is_live(self.now)
+
+    def _unknown(self, key: ItemKey, entry: LedgerEntry) -> Finding:
+        cause = (
+            f"the warehouse has it since {entry.applied_at:%Y-%m-%d %H:%M:%S %Z}, and the manifest does not know it: it was put"
+            f" back from a backup, or is another one. To repair looks for {key.id}"
+        )
+        return Finding(Kind.UNKNOWN, cause, REPAIR, key, LOAD, repairable=key.id.startswith(self.root))
+
+    def _unrecorded(self, item: Item, entry: LedgerEntry) -> Finding:
+        at = f"{entry.applied_at:%Y-%m-%d %H:%M:%S %Z}"
+        cause = f"the warehouse has it since {at} (epoch {entry.epoch}, token {entry.token}), and no record says so"
+        state = self.manifest.state(self._application)
+        if self.manifest.step(item.key.feed, LOAD).order == "full" and state.full != item.key.position:
+            cause = f"{cause}: the manifest was put back to before this full load, which must be begun again"
+            return Finding(Kind.UNRECORDED, cause, f"manifest-platform full begin {item.key.name}", item.key, LOAD)
+        if item.processed_by(Application(SHRED)):
+            return Finding(Kind.UNRECORDED, cause, REPAIR, item.key, LOAD, repairable=True)
+        cause = f"{cause}; it must be shredded again first, and is not loaded again"
+        return Finding(Kind.UNRECORDED, cause, "manifest-platform drain", item.key, LOAD)
+
+    def _unledgered(self, item: Item, record: Record) -> Finding:
+        at = f"{record.timestamp:%Y-%m-%d %H:%M:%S %Z}"
+        cause = (
+            f"{LOAD} recorded it as loaded at {at}, and the warehouse's ledger lacks it: the warehouse was put back from a"
+            " backup, or is another one. Put the right one back"
+        )
+        return Finding(Kind.UNLEDGERED, cause, f"manifest-platform history {item.key.name}", item.key, LOAD)

@@ -1,0 +1,30 @@
+"""Coming over from Snowplow's two manifests, and the view back into the layout of one of them.
+
+`snowplow_manifest` and `snowflake_loader` turn rows of the two tables into histories of items (pure), `dynamodb` reads the
+tables, `importing` appends to our manifest what it lacks, `view` shows any feed as the Snowflake Loader's table would.
+"""
+
+from manifest_platform.operations.migration.dynamodb import SourceError, Table
+from manifest_platform.operations.migration.histories import Elsewhere, Extract, Note, Place
+from manifest_platform.operations.migration.importing import Report, WorkedOn, import_items
+from manifest_platform.operations.migration.snowflake_loader import Run, read_snowflake
+from manifest_platform.operations.migration.snowplow_manifest import Applications, SeveralTargets, read_snowplow
+from manifest_platform.operations.migration.view import view_as_loader
+
+__all__ = [
+    "Applications",
+    "Elsewhere",
+    "Extract",
+    "Note",
+    "Place",
+    "Report",
+    "Run",
+    "SeveralTargets",
+    "SourceError",
+    "Table",
+    "WorkedOn",
+    "import_items",
+    "read_snowflake",
+    "read_snowplow",
+    "view_as_loader",
+]

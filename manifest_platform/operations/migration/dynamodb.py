@@ -1,0 +1,57 @@
+"""The table of another system's manifest in DynamoDB, read page by page and never written.
+
+Belongs here: how the table is reached and what can go wrong on the way. What its rows mean is in `snowplow_manifest` and
+`snowflake_loader`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from manifest_platform.manifest import StoreError
+from manifest_platform.operations.migration.attributes import Row
+
+
+class SourceError(StoreError):
+    """The source's table cannot be read; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A DynamoDB table and how to reach it; what is not given comes from the environment, as for every AWS tool."""
+
+    name: str
+    region: str | None = None
+    profile: str | None = None
+    endpoint: str | None = None
+
+    def __str__(self) -> str:
+        return f"dynamodb://{self.name}"
+
+    def rows(self) -> Iterator[Row]:
+        """All rows, consistently read, a page at a time. Raises SourceError."""
+        import boto3
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        config = Config(retries={"mode": "standard", "max_attempts": 10}, connect_timeout=10, read_timeout=60)
+        try:
+            session = boto3.Session(profile_name=self.profile, region_name=self.region)
+            client = session.client("dynamodb", endpoint_url=self.endpoint, config=config)
+            for page in client.get_paginator("scan").paginate(TableName=self.name, ConsistentRead=True):
+                yield from page["Items"]
+        except ClientError as error:
+            code = error.response.get("Error", {}).get("Code", "")
+            raise SourceError(f"table {self.name} cannot be read ({error}): {_ADVICE.get(code, _CHECK)}") from error
+        except (BotoCoreError, ValueError) as error:
+            raise SourceError(f"table {self.name} cannot be read ({error}): {_CHECK}") from error
+
+
+_CHECK = "check --region, --profile and --endpoint, or the AWS variables of the environment"
+_ADVICE = {
+    "ResourceNotFoundException": "there is no such table there; check its name and --region",
+    "AccessDeniedException": "these credentials must be allowed dynamodb:Scan on it",
+    "ProvisionedThroughputExceededException": "its read capacity is used up; raise it or try again later",
+    "ThrottlingException": "it is too busy; try again later",
+}

@@ -1,0 +1,155 @@
+"""Histories of items as another manifest tells them: where they lie, in which order their records come, what is wrong.
+
+Belongs here: what reading either source has in common, pure. Where the histories go is in `importing`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import urlsplit
+from uuid import UUID, uuid5
+
+from manifest_platform.manifest import InvalidKey, Item, ItemKey, Record, State
+from manifest_platform.sources.snowplow.layout import parse_run_name
+
+_NAMESPACE = UUID("2f0a3f0e-6e0b-5c53-9f0d-7d2f4b1c8a55")
+
+
+class Elsewhere(ValueError):
+    """A run of the source that is none of the feed's, by where it lies or by its name."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something to tell about an item, by the source's own id of it."""
+
+    item: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Extract:
+    """What a source holds, as histories of items of ours; what cannot be one; what was repaired. `rows`: how many were read."""
+
+    items: tuple[Item, ...] = ()
+    problems: tuple[Note, ...] = ()
+    repairs: tuple[Note, ...] = ()
+    rows: int = 0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a source's runs belong: a feed, and its landing root as a URI.
+
+    `source_root`: the folder of the runs as the source names it, a URI or a key inside the bucket; empty: the landing root.
+    """
+
+    feed: str
+    root: str
+    source_root: str = ""
+
+    def key(self, run: str) -> ItemKey:
+        """The item of a run's folder, named as our landing names it. Raises Elsewhere."""
+        folder, _, name = run.rstrip("/").rpartition("/")
+        expected = self.source_root or self.root
+        parsed = parse_run_name(name)
+        if not _same_folder(folder, expected):
+            raise Elsewhere(f"lies outside {expected}: name the folder of the runs with --source-root")
+        if parsed is None:
+            raise Elsewhere(f"{name!r} is no run's name (run=YYYY-MM-DD-HH-MM-SS)")
+        try:
+            return ItemKey(self.feed, parsed.sort, f"{self.root}/{name}")
+        except InvalidKey as error:
+            raise Elsewhere(str(error)) from error
+
+
+class Collector:
+    """Gathers the items of a source by their keys here, and tells of what cannot be one."""
+
+    def __init__(self, place: Place):
+        self._place = place
+        self._items: dict[ItemKey, Item] = {}
+        self._names: dict[ItemKey, str] = {}
+        self._problems: list[Note] = []
+        self._repairs: list[Note] = []
+
+    def key(self, name: str) -> ItemKey | None:
+        """The key of a run of the source; None, and told, for one that is elsewhere, or the same one here as another."""
+        try:
+            key = self._place.key(name)
+        except Elsewhere as error:
+            return self.leave_out(name, str(error))
+        if key in self._names:
+            self._items.pop(key, None)
+            return self.leave_out(name, f"is the same run as {self._names[key]}: both are left out, which one is it?")
+        self._names[key] = name
+        return key
+
+    def leave_out(self, name: str, *problems: str) -> None:
+        """Tells why a row or an item is not imported."""
+        self._problems += [Note(name, problem) for problem in problems]
+
+    def keep(self, item: Item, repairs: Iterable[str] = ()) -> None:
+        """Takes an item, whose key was asked for, and tells what was repaired of it."""
+        self._items[item.key] = item
+        self._repairs += [Note(self._names[item.key], repair) for repair in repairs]
+
+    def extract(self, rows: int) -> Extract:
+        """All that was gathered, in the items' order."""
+        items = tuple(self._items[key] for key in sorted(self._items))
+        return Extract(items, tuple(self._problems), tuple(self._repairs), rows)
+
+
+def _same_folder(one: str, other: str) -> bool:
+    """Whether two folders are the same: as URIs of any of S3's schemes, or as keys inside the bucket."""
+    (bucket, path), (other_bucket, other_path) = _parts(one), _parts(other)
+    return path == other_path and ("" in (bucket, other_bucket) or bucket == other_bucket)
+
+
+def _parts(folder: str) -> tuple[str, str]:
+    if "://" not in folder:
+        return "", folder.strip("/")
+    parts = urlsplit(folder)
+    return parts.netloc, parts.path.strip("/")
+
+
+def derived_id(*parts: str) -> str:
+    """A record's id that follows from what it tells: the same whenever it is imported."""
+    return str(uuid5(_NAMESPACE, "\0".join(parts)))
+
+
+def in_order(records: Iterable[Record]) -> list[Record]:
+    """Records by time, each behind the one that it points at, numbered from 1; their links must be valid."""
+    by_id = {record.record_id: record for record in records}
+    followers: dict[str | None, list[Record]] = {}
+    for record in by_id.values():
+        followers.setdefault(record.previous if _follows(record, by_id) else None, []).append(record)
+    queue = [_rank(record) for record in followers.get(None, [])]
+    heapq.heapify(queue)
+    ordered: list[Record] = []
+    while queue:
+        *_, id_ = heapq.heappop(queue)
+        ordered.append(dataclasses.replace(by_id[id_], sequence=len(ordered) + 1))
+        for record in followers.get(id_, []):
+            heapq.heappush(queue, _rank(record))
+    return ordered
+
+
+def _follows(record: Record, by_id: Mapping[str, Record]) -> bool:
+    """Whether a record's link says what it comes after; one from skip to skip may lead round in a circle."""
+    target = by_id.get(record.previous or "")
+    return target is not None and State.SKIPPED not in (record.state, target.state)
+
+
+def _rank(record: Record) -> tuple[datetime, int, str]:
+    return record.timestamp, list(State).index(record.state), record.record_id
+
+
+def open_work(records: Sequence[Record]) -> list[Record]:
+    """The Processing records that nothing ended."""
+    ended = {record.previous for record in records if record.state is not State.SKIPPED}
+    return [record for record in records if record.state is State.PROCESSING and record.record_id not in ended]

@@ -1,0 +1,1 @@
+"""Where directories come from: the contract that a source fulfils, and a folder for each source."""

@@ -1,0 +1,429 @@
+"""One sweep of a landing place, on a local disk or in S3: the directories under one root, and which of them are complete.
+
+Belongs here: what all sources share. What a directory's name means is its source's matter. Whether a directory is new is
+not decided here and never by a modification time: that is the manifest's matter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from manifest_platform import storage
+from manifest_platform.sources.errors import LandingMisconfigured, LandingUnavailable
+
+HIDDEN = ("_", ".")
+"""How names begin that are no data's."""
+
+_GHOST = "_$folder$"  # the key by which older Hadoop versions remember an empty folder in S3
+_TEMPORARY = "_temporary"  # where Hadoop's committers write until they commit
+_PAGE = 1000  # keys a request, the most that S3 gives
+
+_TRANSIENT_CODES = {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded"}
+
+
+@dataclass(frozen=True, slots=True)
+class RunName:
+    """What a run's name says: its time (UTC) and its place among the runs of a feed.
+
+    `sort` orders by time, then whatever else the name holds, bytewise; no two names of a feed share one, and it holds no `#`.
+    """
+
+    name: str
+    sort: str
+    time: datetime
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a source lays its directories out under a root.
+
+    `parse` says what a directory's name means, or None where it is none of the source's. `hidden`: how names begin, at any
+    level, that are no data's.
+    """
+
+    parse: Callable[[str], RunName | None]
+    hidden: tuple[str, ...] = HIDDEN
+
+
+@dataclass(frozen=True, slots=True)
+class LandedFile:
+    """A data file of a run. `fingerprint` is S3's ETag or the local modification time: equal means not rewritten."""
+
+    uri: str
+    size: int
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """A run, a directory that is landed as a whole, as one sweep saw it.
+
+    `uri` has no trailing slash. `files` are the data files, by URI; what begins with `_` or `.` is none. `marker`: the
+    marker file was there before the files were listed. `in_progress`: it holds an uncommitted job's `_temporary`.
+    `checksum` stands for the files' relative names, sizes and fingerprints.
+    """
+
+    name: str
+    uri: str
+    sort: str
+    time: datetime
+    files: tuple[LandedFile, ...]
+    marker: bool
+    in_progress: bool
+    checksum: str
+
+    @property
+    def bytes(self) -> int:
+        """The size of all data files, in bytes."""
+        return sum(file.size for file in self.files)
+
+
+@dataclass(frozen=True)
+class RunListing:
+    """One sweep: the runs, oldest first; the names under the root that are no runs; the S3 requests it took."""
+
+    runs: list[RunDirectory]
+    unparseable: list[str]
+    requests: int
+
+
+@dataclass(frozen=True)
+class Marker:
+    """A run is complete when it holds a file of this name, which its writer writes last."""
+
+    name: str = "_SUCCESS"
+
+
+SUCCESS = Marker()
+"""What Hadoop's jobs leave behind."""
+
+
+@dataclass(frozen=True)
+class Settle:
+    """A run is complete when it has not changed for this many seconds: for writers that leave no marker."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Look:
+    """An earlier sight of a run: its checksum, and when that checksum was first seen."""
+
+    checksum: str
+    first_seen: datetime
+
+
+def sweep(root_uri: str, layout: Layout, start: str, completeness: Marker | Settle) -> RunListing:
+    """Sees every run of a root whose name does not sort before `start`, with its files, in one sweep.
+
+    Names that begin as hidden ones do are passed over; all else that is no run directory is reported by name and left
+    alone. Folders that exist only as S3's empty folder keys do not exist. An S3 prefix with nothing in it is an empty root.
+
+    Raises LandingMisconfigured where the root does not exist or access is refused, LandingUnavailable where it may work
+    later.
+    """
+    list_root = _list_local if storage.is_local(root_uri) else _list_s3
+    found, unparseable, requests = list_root(root_uri, layout, start, _marker(completeness))
+    runs = [run.directory(root_uri) for run in found]
+    runs.sort(key=lambda run: run.sort)
+    return RunListing(runs, sorted(unparseable), requests)
+
+
+@dataclass(frozen=True)
+class NameListing:
+    """The names of a root's runs, in order; the names that are no runs; the S3 requests it took."""
+
+    names: list[RunName]
+    unparseable: list[str]
+    requests: int
+
+
+def list_names(root_uri: str, layout: Layout, start: str) -> NameListing:
+    """The names of the runs of a root that do not sort before `start`: what `sweep` sees, without a look into any.
+
+    On S3 that is a request for every thousand runs, however many files they have. Raises as `sweep`.
+    """
+    names, requests = _names_local(root_uri) if storage.is_local(root_uri) else _names_s3(root_uri, start)
+    seen = [name for name in names if name >= start and not name.startswith(layout.hidden) and not name.endswith(_GHOST)]
+    parsed = {name: layout.parse(name) for name in seen}
+    found = sorted((one for one in parsed.values() if one), key=lambda one: one.sort)
+    return NameListing(found, sorted(name for name, one in parsed.items() if one is None), requests)
+
+
+def _names_local(root_uri: str) -> tuple[list[str], int]:
+    root = str(storage.local_path(root_uri))
+    try:
+        with os.scandir(root) as entries:
+            return [entry.name for entry in entries if entry.is_dir()], 0
+    except (PermissionError, NotADirectoryError, FileNotFoundError) as error:
+        raise LandingMisconfigured(f"landing root {root} cannot be listed: {error}; it must be a readable directory") from error
+    except OSError as error:
+        raise LandingUnavailable(f"landing root {root} could not be listed: {error}; try again") from error
+
+
+def _names_s3(root_uri: str, start: str) -> tuple[list[str], int]:
+    bucket, _, prefix = f"{root_uri.removeprefix('s3://')}/".partition("/")
+    names: list[str] = []
+    requests = 0
+    for answer, attempts in _answers(_s3_client(root_uri), bucket, prefix, f"{prefix}{start}", root_uri, Delimiter="/"):
+        requests += attempts
+        names += [one["Prefix"][len(prefix) : -1] for one in answer.get("CommonPrefixes", [])]
+    return names, requests
+
+
+def read(uri: str, name: RunName, layout: Layout, completeness: Marker | Settle) -> RunDirectory:
+    """One run as it is now, by its URI. Raises LandingMisconfigured where it is gone, otherwise as `sweep`."""
+    root, _, folder = uri.rpartition("/")
+    run, marker = _Found(folder, name), _marker(completeness)
+    if storage.is_local(uri):
+        directory = str(storage.local_path(uri))
+        run.marker = os.path.exists(f"{directory}/{marker}")
+        try:
+            _read_local(directory, "", marker, layout, run)
+        except FileNotFoundError as error:
+            raise LandingMisconfigured(f"{uri} is gone; put it back, or skip it") from error
+        except OSError as error:
+            raise LandingUnavailable(f"{uri} could not be listed: {error}; try again") from error
+        return run.directory(root)
+    client = _s3_client(uri)
+    keys, requests = _add_keys(client, uri, marker, layout, run)
+    if run.marker and requests > 1:
+        _add_keys(client, uri, marker, layout, run)
+    if not keys:
+        raise LandingMisconfigured(f"{uri} is gone: no key begins with it; put it back, or skip it")
+    return run.directory(root)
+
+
+def complete_runs(
+    runs: Iterable[RunDirectory], completeness: Marker | Settle, looks: Mapping[str, Look], now: datetime
+) -> tuple[list[RunDirectory], dict[str, Look]]:
+    """Which of the runs are complete, and the looks, by name, to pass in the next time.
+
+    With a marker: those that have it; no looks are needed. With settling: those that already had this checksum at a
+    look at least so long ago, and no uncommitted job in them. A run without files is complete like any other.
+    """
+    if isinstance(completeness, Marker):
+        return [run for run in runs if run.marker], {}
+    complete = []
+    next_looks = {}
+    for run in runs:
+        look = looks.get(run.name)
+        if look is None or look.checksum != run.checksum:
+            look = Look(run.checksum, now)
+        elif not run.in_progress and (now - look.first_seen).total_seconds() >= completeness.seconds:
+            complete.append(run)
+        next_looks[run.name] = look
+    return complete, next_looks
+
+
+def _marker(completeness: Marker | Settle) -> str:
+    return completeness.name if isinstance(completeness, Marker) else SUCCESS.name
+
+
+@dataclass(slots=True)
+class _Found:
+    """A run while its listing is read: files as (relative path, size, fingerprint)."""
+
+    folder: str
+    name: RunName
+    files: list[tuple[str, int, str]] = field(default_factory=list)
+    marker: bool = False
+    in_progress: bool = False
+
+    def directory(self, root_uri: str) -> RunDirectory:
+        local = storage.is_local(root_uri)
+        uri = f"{root_uri}/{self.folder}"
+        self.files.sort()
+        text = "\0".join(f"{path}\0{size}\0{fingerprint}" for path, size, fingerprint in self.files)
+        return RunDirectory(
+            name=self.name.name,
+            uri=uri,
+            sort=self.name.sort,
+            time=self.name.time,
+            files=tuple(
+                LandedFile(f"{uri}/{storage.quote_path(path) if local else path}", size, fingerprint)
+                for path, size, fingerprint in self.files
+            ),
+            marker=self.marker,
+            in_progress=self.in_progress,
+            checksum=hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=16).hexdigest(),
+        )
+
+
+_Sweep = tuple[list[_Found], list[str], int]
+
+
+def _list_local(root_uri: str, layout: Layout, start: str, marker: str) -> _Sweep:
+    root = str(storage.local_path(root_uri))
+    found: list[_Found] = []
+    unparseable: list[str] = []
+    try:
+        with os.scandir(root) as entries:
+            for entry in entries:
+                name = entry.name
+                if name < start or name.startswith(layout.hidden) or name.endswith(_GHOST):
+                    continue
+                parsed = layout.parse(name)
+                if parsed is None or not entry.is_dir():
+                    unparseable.append(name)
+                    continue
+                run = _Found(name, parsed)
+                try:
+                    # Asked first: a marker that appears while the files are read says nothing about those missed.
+                    run.marker = os.path.exists(f"{entry.path}/{marker}")
+                    _read_local(entry.path, "", marker, layout, run)
+                except FileNotFoundError:
+                    if os.path.exists(entry.path):
+                        raise
+                    continue  # removed meanwhile
+                found.append(run)
+    except FileNotFoundError as error:
+        if error.filename == root:
+            raise LandingMisconfigured(f"landing root {root} does not exist; create it or correct the feed's root") from error
+        raise LandingUnavailable(
+            f"{error.filename} vanished while its run was listed, or is a link to nothing; the next sweep looks again"
+        ) from error
+    except (PermissionError, NotADirectoryError) as error:
+        raise LandingMisconfigured(
+            f"landing root {root} cannot be listed: {error}; it must be a directory whose content this user may read"
+        ) from error
+    except OSError as error:
+        raise LandingUnavailable(f"landing root {root} could not be listed: {error}; try again") from error
+    return found, unparseable, 0
+
+
+def _read_local(directory: str, relative: str, marker: str, layout: Layout, run: _Found) -> None:
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            name = entry.name
+            if name.startswith(layout.hidden):
+                run.in_progress = run.in_progress or name == _TEMPORARY
+            elif name.endswith(_GHOST) or relative + name == marker:
+                continue
+            elif entry.is_dir():
+                _read_local(entry.path, f"{relative}{name}/", marker, layout, run)
+            else:
+                status = entry.stat()
+                run.files.append((relative + name, status.st_size, str(status.st_mtime_ns)))
+
+
+def _list_s3(root_uri: str, layout: Layout, start: str, marker: str) -> _Sweep:
+    bucket, _, prefix = f"{root_uri.removeprefix('s3://')}/".partition("/")
+    found: dict[str, _Found] = {}
+    unparseable: set[str] = set()
+    first_page: dict[str, int] = {}
+    spread: list[str] = []
+    requests = 0
+    client = _s3_client(root_uri)
+    for page, (keys, attempts) in enumerate(_pages(client, bucket, prefix, f"{prefix}{start}", root_uri)):
+        requests += attempts
+        for key in keys:
+            name, slash, path = key["Key"][len(prefix) :].partition("/")
+            if key["Key"].endswith(("/", _GHOST)) or name.startswith(layout.hidden):
+                continue
+            parsed = layout.parse(name)
+            if parsed is None or not slash:
+                unparseable.add(name)
+                continue
+            run = found.setdefault(name, _Found(name, parsed))
+            first_page.setdefault(name, page)
+            _add_key(run, path, key, marker, layout)
+            if path == marker and first_page[name] < page:
+                spread.append(name)
+    for name in spread:
+        # Its marker came with a later page than its first files: what was written between the two was missed.
+        requests += _add_keys(client, f"{root_uri}/{name}", marker, layout, found[name])[1]
+    return list(found.values()), list(unparseable), requests
+
+
+def _add_keys(client: Any, uri: str, marker: str, layout: Layout, run: _Found) -> tuple[int, int]:
+    """Lists the files of one run, in place of those that were seen before; the number of keys, and of requests.
+
+    Where it took several pages and the marker may have come with a later one, list again: what was written between the two
+    was missed.
+    """
+    bucket, _, prefix = f"{uri.removeprefix('s3://')}/".partition("/")
+    seen = requests = 0
+    run.files.clear()
+    for keys, attempts in _pages(client, bucket, prefix, "", uri):
+        requests += attempts
+        seen += len(keys)
+        for key in keys:
+            if not key["Key"].endswith(("/", _GHOST)):
+                _add_key(run, key["Key"][len(prefix) :], key, marker, layout)
+    return seen, requests
+
+
+def _add_key(run: _Found, path: str, key: Mapping[str, Any], marker: str, layout: Layout) -> None:
+    hidden = next((part for part in path.split("/") if part.startswith(layout.hidden)), None)
+    if path == marker:
+        run.marker = True
+    elif hidden is None:
+        run.files.append((path, key["Size"], key["ETag"].strip('"')))
+    elif hidden == _TEMPORARY:
+        run.in_progress = True
+
+
+def _s3_client(root_uri: str) -> Any:
+    import boto3
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError
+
+    config = Config(retries={"mode": "standard", "max_attempts": 5}, connect_timeout=10, read_timeout=30)
+    try:
+        return boto3.client("s3", config=config)
+    except (BotoCoreError, ValueError) as error:
+        raise LandingMisconfigured(
+            f"no S3 client for {root_uri}: {error}; check the AWS variables of the environment"
+        ) from error
+
+
+def _pages(
+    client: Any, bucket: str, prefix: str, start_after: str, root_uri: str
+) -> Iterator[tuple[list[dict[str, Any]], int]]:
+    """The pages of a flat listing, each with the HTTP requests it took."""
+    for answer, attempts in _answers(client, bucket, prefix, start_after, root_uri):
+        yield answer.get("Contents", []), attempts
+
+
+def _answers(
+    client: Any, bucket: str, prefix: str, start_after: str, root_uri: str, **more: Any
+) -> Iterator[tuple[dict[str, Any], int]]:
+    """The answers to a listing, page by page, each with the HTTP requests it took."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    arguments = {"Bucket": bucket, "Prefix": prefix, "StartAfter": start_after, "MaxKeys": _PAGE, **more}
+    while True:
+        try:
+            answer = client.list_objects_v2(**arguments)
+        except (BotoCoreError, ClientError) as error:
+            raise _s3_error(error, root_uri) from error
+        yield answer, 1 + answer["ResponseMetadata"].get("RetryAttempts", 0)
+        if not answer.get("IsTruncated"):
+            return
+        arguments["ContinuationToken"] = answer["NextContinuationToken"]
+
+
+def _s3_error(error: Exception, root_uri: str) -> LandingMisconfigured | LandingUnavailable:
+    from botocore import exceptions
+
+    if isinstance(error, exceptions.ClientError):
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        code = error.response.get("Error", {}).get("Code")
+        transient = status >= 500 or status == 429 or code in _TRANSIENT_CODES
+    else:
+        transient = isinstance(
+            error,
+            (exceptions.HTTPClientError, exceptions.ConnectionError, exceptions.CredentialRetrievalError),
+        )
+    if transient:
+        return LandingUnavailable(f"landing root {root_uri} could not be listed: {error}; try again")
+    return LandingMisconfigured(
+        f"landing root {root_uri} cannot be listed: {error}; check that the bucket exists and that these credentials "
+        "may list it (s3:ListBucket)"
+    )

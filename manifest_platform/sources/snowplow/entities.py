@@ -1,0 +1,327 @@
+"""From the JSON cells of enriched lines to the typed columns of entity tables.
+
+Each cell is parsed once; the entities are gathered by model, and each column of a model is typed in one go. Only a
+column that holds a misfit is gone through value by value.
+
+What fits: a value of the column's type. Null fits every column, also where the schema forbids it, and so does a missing
+property: trackers send both, and a null column says the same. A string longer than the schema allows is cut to that
+length, as those of event fields are: real entities exceed their schemas, and the warehouse column holds no more.
+Properties that no version of the schema names are left out. An integer beyond 64 bits is read as a floating-point number.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute
+
+from manifest_platform.column_types import arrow_type
+from manifest_platform.shred.bad import LONGEST_QUOTE, Reason
+from manifest_platform.shred.columns import HIERARCHY, SchemaError
+from manifest_platform.shred.parquet import max_length
+from manifest_platform.sources.snowplow.atomic import Lines
+from manifest_platform.sources.snowplow.enriched import EVENTS_TABLE, FIELDS, POSITION
+from manifest_platform.sources.snowplow.iglu import EntityTable, Resolver, SchemaKey, UnknownSchema
+
+pc: Any = pyarrow.compute  # its functions come into being at run time, unknown to type checkers
+
+_CELLS = tuple(FIELDS[POSITION[name]] for name in ("unstruct_event", "derived_contexts", "contexts"))
+_WRAPPERS = {
+    "contexts": re.compile(r"iglu:com\.snowplowanalytics\.snowplow/contexts/jsonschema/1-[0-9]+-[0-9]+"),
+    "self-describing": re.compile(r"iglu:com\.snowplowanalytics\.snowplow/unstruct_event/jsonschema/1-[0-9]+-[0-9]+"),
+}
+_SHOULD_BE = {
+    "contexts": "iglu:com.snowplowanalytics.snowplow/contexts/jsonschema/1-*-* with an array",
+    "self-describing": "iglu:com.snowplowanalytics.snowplow/unstruct_event/jsonschema/1-*-* with one entity",
+}
+_RFC3339 = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]+)?([Zz]|[+-][0-9]{2}:?[0-9]{2})?")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+
+_NULL = type(None)
+_PYTHON_TYPES: dict[str, frozenset[type]] = {
+    "boolean": frozenset((bool, _NULL)),
+    "integer": frozenset((int, _NULL)),
+    "bigint": frozenset((int, _NULL)),
+    "double": frozenset((float, _NULL)),
+    "string": frozenset((str, _NULL)),
+    "timestamp": frozenset((str, _NULL)),
+    "date": frozenset((str, _NULL)),
+}
+_OBJECTS = frozenset((dict, _NULL))
+_ARRAYS = frozenset((list, _NULL))
+
+
+@dataclass
+class _Bucket:
+    """The entities of one model: of each its row, its version and its data."""
+
+    key: SchemaKey
+    table: EntityTable
+    rows: list[int] = field(default_factory=list)
+    versions: list[str] = field(default_factory=list)
+    data: list[Any] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Entities:
+    """The entities of one model: its table, its rows, and the row of the event that each belongs to."""
+
+    definition: EntityTable
+    table: pa.Table
+    rows: np.ndarray
+
+
+class _Misfit(ValueError):
+    """A value that its column cannot hold."""
+
+
+def entity_tables(lines: Lines, events: pa.Table, resolver: Resolver) -> Iterator[Entities]:
+    """The typed table of each model that occurs, rows in the order of events and, within one, as the cells have them.
+
+    What is wrong with a cell or an entity becomes a reason of its line, and such an entity's row is not to be used.
+    Raises RegistryUnavailable.
+    """
+    nul = b"\\u0000" in lines.data
+    for bucket in _gather(lines, resolver):
+        columns = _hierarchy(bucket, events) + _typed(bucket, lines, nul)
+        names = [column.name for column in bucket.table.table.columns]
+        yield Entities(bucket.table, pa.Table.from_arrays(columns, names=names), np.array(bucket.rows, np.int64))
+
+
+def _gather(lines: Lines, resolver: Resolver) -> list[_Bucket]:
+    buckets: dict[str, _Bucket] = {}
+    by_schema: dict[str, tuple[_Bucket, str] | Reason] = {}
+    wrappers: dict[str, set[str]] = {"contexts": set(), "self-describing": set()}
+    cells = [(cell.name, cell.type, wrappers[cell.type], lines.cells(POSITION[cell.name])) for cell in _CELLS]
+    for row in range(len(lines.line)):
+        for name, type_, known_wrappers, values in cells:
+            text = values[row]
+            if text is None:
+                continue
+            try:
+                wrapper = orjson.loads(text)
+            except orjson.JSONDecodeError as error:
+                lines.add(row, _of_field("field", name, text, f"is no JSON: {error}"))
+                continue
+            schema = wrapper.get("schema") if type(wrapper) is dict else None
+            if type(schema) is not str or schema not in known_wrappers:
+                if type(schema) is not str or not _WRAPPERS[type_].fullmatch(schema):
+                    message = f"its schema is {_quote(schema)}; expected {_SHOULD_BE[type_]}"
+                    lines.add(row, _of_field("wrapper_schema", name, text, message))
+                    continue
+                known_wrappers.add(schema)
+            inside = wrapper.get("data")
+            if type_ == "self-describing":
+                inside = [inside]
+            elif type(inside) is not list:
+                lines.add(row, _of_field("wrapper_schema", name, text, f"holds no array; expected {_SHOULD_BE[type_]}"))
+                continue
+            for entity in inside:
+                try:
+                    schema, data = entity["schema"], entity["data"]
+                    found = by_schema.get(schema)
+                except (TypeError, KeyError):
+                    lines.add(row, _of_entity(name, entity, "is no entity: an object with schema and data"))
+                    continue
+                if found is None:
+                    found = by_schema[schema] = _find(schema, resolver, buckets)
+                if isinstance(found, tuple):
+                    bucket, version = found
+                    bucket.rows.append(row)
+                    bucket.versions.append(version)
+                    bucket.data.append(data)
+                else:
+                    lines.add(row, {**found, "field": name})
+    return list(buckets.values())
+
+
+def _find(schema: Any, resolver: Resolver, buckets: dict[str, _Bucket]) -> tuple[_Bucket, str] | Reason:
+    try:
+        key = SchemaKey.parse(schema)
+        table = resolver.table(key)
+    except UnknownSchema as error:
+        return {"type": "unknown_schema", "schema": schema, "message": str(error)}
+    except SchemaError as error:
+        return {"type": "entity", "schema": schema, "message": str(error)}
+    except (ValueError, TypeError):
+        text = str(schema)[:LONGEST_QUOTE]
+        return {"type": "unknown_schema", "schema": text, "message": "is no schema key iglu:vendor/name/jsonschema/1-0-0"}
+    bucket = buckets.get(key.family)
+    if bucket is None:
+        bucket = buckets[key.family] = _Bucket(key, table)
+    bucket.table = table  # a version that a registry does not list may just have added columns
+    return bucket, key.version
+
+
+def _hierarchy(bucket: _Bucket, events: pa.Table) -> list[pa.Array]:
+    count = len(bucket.rows)
+    rows = pa.array(bucket.rows, pa.int64())
+    key = bucket.key
+    values: dict[str, pa.Array] = {
+        "schema_version": pa.array(bucket.versions, pa.string()),
+        "root_id": events["event_id"].combine_chunks().take(rows),
+        "root_tstamp": events["collector_tstamp"].combine_chunks().take(rows),
+    }
+    constants = {
+        "schema_vendor": key.vendor,
+        "schema_name": key.name,
+        "schema_format": key.format,
+        "ref_root": EVENTS_TABLE,
+        "ref_tree": f'["{EVENTS_TABLE}","{key.name}"]',
+        "ref_parent": EVENTS_TABLE,
+    }
+    return [
+        values[column.name] if column.name in values else pa.repeat(pa.scalar(constants[column.name]), count)
+        for column in HIERARCHY
+    ]
+
+
+def _typed(bucket: _Bucket, lines: Lines, nul: bool) -> list[pa.Array]:
+    def note(place: int, path: tuple[str, ...], value: Any, message: str) -> None:
+        schema = f"{bucket.key.family}{bucket.versions[place].removeprefix(str(bucket.key.model))}"
+        reason = {"type": "entity", "schema": schema, "path": ".".join(path), "value": _quote(value), "message": message}
+        lines.add(bucket.rows[place], reason)
+
+    objects: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+
+    def objects_at(path: tuple[str, ...]) -> list[dict[str, Any]]:
+        if path not in objects:
+            values = _values(objects_at(path[:-1]), path[-1]) if path else bucket.data
+            if set(map(type, values)) != {dict}:
+                for place, value in enumerate(values):
+                    if type(value) not in _OBJECTS or (value is None and not path):
+                        note(place, path, value, "is no object")
+                values = [value if type(value) is dict else {} for value in values]
+            objects[path] = values
+        return objects[path]
+
+    objects_at(())
+    arrays = []
+    for column in bucket.table.columns:
+        values = _values(objects_at(column.path[:-1]), column.path[-1])
+        type_ = column.column.type
+        if column.array and not set(map(type, values)) <= _ARRAYS:
+            for place, value in enumerate(values):
+                if type(value) not in _ARRAYS:
+                    note(place, column.path, value, "is no array")
+                    values[place] = None
+        array = _all_fit(values, type_, nul)
+        if array is None:
+            for place, value in enumerate(values):
+                try:
+                    values[place] = _fit(value, type_)
+                except (_Misfit, ValueError, OverflowError):
+                    note(place, column.path, value, f"does not fit {type_}")
+                    values[place] = None
+            array = pa.array(values, arrow_type(type_))
+        arrays.append(array)
+    return arrays
+
+
+def _values(objects: list[dict[str, Any]], name: str) -> list[Any]:
+    try:
+        return list(map(operator.itemgetter(name), objects))  # half the time, where every object has the property
+    except KeyError:
+        return [each.get(name) for each in objects]
+
+
+def _all_fit(values: list[Any], type_: str, nul: bool) -> pa.Array | None:
+    """The values as an array where that is plain; None where one needs a closer look."""
+    if type_ == "json":
+        return _all_json(values, nul)
+    if not set(map(type, values)) <= _PYTHON_TYPES["string" if type_.startswith("string") else type_]:
+        return None
+    try:
+        if type_ in ("timestamp", "date"):
+            return pa.array([_fit(value, type_) for value in values], arrow_type(type_))
+        array = pa.array(values, arrow_type(type_))
+    except (ValueError, OverflowError, TypeError):
+        return None
+    limit = max_length(type_)
+    if limit is not None and (pc.max(pc.binary_length(array)).as_py() or 0) > limit:
+        array = pc.utf8_slice_codeunits(array, 0, limit)
+    if nul and type_.startswith("string") and pc.any(pc.match_substring(array, "\0")).as_py():
+        return None
+    return array
+
+
+def _all_json(values: list[Any], nul: bool) -> pa.Array | None:
+    try:
+        texts = [None if value is None else orjson.dumps(value) for value in values]
+    except TypeError:
+        return None
+    if nul and any(text and _ESCAPED_NUL.search(text) for text in texts):
+        return None
+    return pa.array(texts, pa.string())
+
+
+def _fit(value: Any, type_: str) -> Any:
+    """The value as its column takes it. Raises ValueError or OverflowError where it does not fit."""
+    if value is None:
+        return None
+    kind = type(value)
+    if type_ == "json":
+        return _json(value)
+    if type_.startswith("string") and kind is str:
+        limit = max_length(type_)
+        if "\0" not in value:
+            return value[:limit]
+    elif type_ in ("integer", "bigint") and (kind is int or (kind is float and value.is_integer())):
+        number = int(value)
+        bits = 31 if type_ == "integer" else 63
+        if -(2**bits) <= number < 2**bits:
+            return number
+    elif type_ == "double" and kind in (int, float):
+        return float(value)
+    elif type_ == "boolean" and kind is bool:
+        return value
+    elif type_ == "timestamp" and kind is str:
+        return _timestamp(value)
+    elif type_ == "date" and kind is str and _DATE.fullmatch(value):
+        return date.fromisoformat(value)
+    raise _Misfit
+
+
+def _json(value: Any) -> str:
+    try:
+        text = orjson.dumps(value)
+    except TypeError as error:  # nested too deeply
+        raise _Misfit from error
+    if _ESCAPED_NUL.search(text):
+        raise _Misfit
+    return text.decode()
+
+
+def _timestamp(text: str) -> datetime:
+    match = _RFC3339.fullmatch(text)
+    if not match:
+        raise _Misfit
+    day, time, fraction, zone = match.groups()
+    microseconds = (fraction or ".0")[:7].ljust(7, "0")
+    moment = datetime.fromisoformat(f"{day}T{time}{microseconds}{(zone or 'Z').upper()}")
+    return moment.astimezone(UTC).replace(tzinfo=None)
+
+
+def _of_field(type_: str, name: str, text: bytes, message: str) -> Reason:
+    return {"type": type_, "field": name, "value": text.decode()[:LONGEST_QUOTE], "message": message}
+
+
+def _of_entity(name: str, entity: Any, message: str) -> Reason:
+    return {"type": "entity", "field": name, "value": _quote(entity), "message": message}
+
+
+def _quote(value: Any) -> str:
+    try:
+        text = orjson.dumps(value).decode()
+    except TypeError:
+        text = "nested too deeply"
+    return text[:LONGEST_QUOTE]

@@ -1,0 +1,362 @@
+"""A Direct Data archive: parts that were downloaded, joined, unpacked and checked as one stream.
+
+Belongs here: what makes an archive trustworthy. The parts are slices of one gzip of one tar, so that none can be read
+alone. Each is checked by size and MD5 before any byte of it is unpacked, and fetched again where it is wrong; for that it
+waits in memory, or where it is large in a temporary file: one part at a time, never the whole archive. What is unpacked goes
+to its place at once, so that memory stays flat.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import hashlib
+import io
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import IO, cast
+
+import numpy as np
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
+
+from manifest_platform import storage
+from manifest_platform.sources.directories import HIDDEN
+from manifest_platform.sources.errors import LandingUnavailable
+from manifest_platform.sources.veeva.errors import BadArchive, DownloadBroken
+from manifest_platform.sources.veeva.files import Part, UnpackedFile
+from manifest_platform.sources.veeva.layout import ATTEMPT
+
+MANIFEST = "manifest.csv"
+METADATA = "metadata_full.csv"
+"""What all columns are, in archives of changes and of logs; a snapshot's manifest names its own."""
+UNNAMED = (MANIFEST, METADATA)
+"""The files that an archive's manifest does not name."""
+
+_CHUNK = 1 << 20
+_TAR_BLOCK = 1 << 18  # tarfile moves what is left of a block at every small read
+_IN_MEMORY = 16 << 20  # a larger part waits on disk
+_MANIFEST_SIZE = 16 << 20
+_SEGMENT = 255  # bytes, the most that file systems hold
+_PATH = 700  # bytes: S3's keys end at 1,024, and the place comes before
+_COLUMNS = ("extract", "records", "file")
+
+Download = Callable[[Part], Generator[bytes]]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What no honest archive goes beyond: so many members, so many bytes out of one byte in.
+
+    `attempts`: how often a part is fetched before it is given up. `free_bytes`: unpacked without a look at the ratio, for
+    small archives may well consist of the same bytes.
+    """
+
+    members: int = 100_000
+    ratio: float = 200
+    free_bytes: int = 64 << 20
+    attempts: int = 3
+
+
+LIMITS = Limits()
+
+
+def unpack(
+    parts: Sequence[Part], download: Download, folder: str, limits: Limits = LIMITS, needed: Collection[str] = ()
+) -> tuple[UnpackedFile, ...]:
+    """Unpacks an archive into a folder (a URI) and checks it against its own manifest; the files, by path.
+
+    `needed`: files that must be there though no manifest names them. Raises BadArchive for whatever is wrong with it; what
+    `download` raises; LandingUnavailable where a part cannot wait on disk; OSError where the folder cannot be written. The
+    folder holds a part of the files then.
+    """
+    files: dict[str, UnpackedFile] = {}
+    manifest = None
+    folders: set[str] = set()
+    blocks = _blocks(parts, download, limits.attempts)
+    with ThreadPoolExecutor(1) as beside, contextlib.closing(_Inflated(blocks, limits)) as stream:
+        for number, (tar, member) in enumerate(_members(stream), start=1):
+            if number > limits.members:
+                raise BadArchive(f"more than {limits.members} members: that is no Direct Data archive")
+            path = _path_of(member, files, folders)
+            if path is None:
+                continue
+            files[path], content = _write(tar, member, path, folder, beside)
+            manifest = content if path == MANIFEST else manifest
+        stream.drain()
+    check(manifest, files, needed)
+    return tuple(files[path] for path in sorted(files))
+
+
+def check(manifest: bytes | None, files: Mapping[str, UnpackedFile], needed: Collection[str] = ()) -> None:
+    """Holds the files of an archive against its manifest: each is named, each that is named or needed is there, whole.
+
+    Raises BadArchive naming the file, what the manifest says and what was found.
+    """
+    if manifest is None:
+        raise BadArchive(f"{MANIFEST} is missing, which says what else there must be")
+    for path in needed:
+        if path not in files:
+            raise BadArchive(f"{path} is missing, which every such archive has: what its columns are would be unknown")
+    named = _read_manifest(manifest)
+    for path, records in named.items():
+        if path not in files:
+            raise BadArchive(f"{path} is missing: {MANIFEST} names it, with {records} records")
+        if files[path].records != records:
+            raise BadArchive(f"{path} has {files[path].records} records, and {MANIFEST} says {records}")
+    extra = sorted(path for path in files if path not in named and path not in UNNAMED)
+    if extra:
+        raise BadArchive(f"{extra[0]} is there, and {MANIFEST} does not name it ({len(extra)} such)")
+
+
+def _read_manifest(manifest: bytes) -> dict[str, int]:
+    """The files that a manifest names, with their numbers of records."""
+    try:
+        text = manifest.decode("utf-8-sig")
+        header, *rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
+    except UnicodeDecodeError as error:
+        raise BadArchive(f"{MANIFEST} is no UTF-8 at byte {error.start}") from error
+    except csv.Error as error:
+        raise BadArchive(f"{MANIFEST} is no CSV: {error}") from error
+    except ValueError:
+        raise BadArchive(f"{MANIFEST} is empty: it has no header") from None
+    for column in _COLUMNS:
+        if header.count(column) != 1:
+            raise BadArchive(f"{MANIFEST} has {header.count(column)} columns {column!r}, not one: its header is {header}")
+    named: dict[str, int] = {}
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(header):
+            raise BadArchive(f"{MANIFEST}, record {number}: {len(row)} fields, and its header has {len(header)}")
+        extract, records, path = (row[header.index(column)] for column in _COLUMNS)
+        if not (records.isascii() and records.isdigit()):
+            raise BadArchive(f"{MANIFEST}, record {number}: records of {extract} is {records!r}, not a number")
+        path = path.removeprefix("./")
+        if not path and int(records):
+            raise BadArchive(f"{MANIFEST}, record {number}: {extract} has {records} records, and no file is named")
+        if path in named:
+            raise BadArchive(f"{MANIFEST}, record {number}: {path} is named twice")
+        if path:
+            named[path] = int(records)
+    return named
+
+
+# Members
+
+
+def _members(stream: _Inflated) -> Generator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
+    """The members of a tar, each to be read before the next is asked for. Raises BadArchive for what is no tar."""
+    try:
+        with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|", bufsize=_TAR_BLOCK, encoding="utf-8") as tar:
+            while member := tar.next():
+                yield tar, member
+    except (tarfile.TarError, ValueError, OverflowError) as error:
+        raise BadArchive(f"the archive is no whole tar: {error}") from error
+
+
+def _path_of(member: tarfile.TarInfo, files: Mapping[str, UnpackedFile], folders: set[str]) -> str | None:
+    """The path of a member that is a file; None for a folder. Remembers the folders. Raises BadArchive for anything else."""
+    name = repr(member.name[:200])
+    if not (member.isfile() or member.isdir()) or member.issparse():
+        raise BadArchive(f"member {name} is a link, a device or the like: only files and folders are unpacked")
+    segments = [segment for segment in member.name.rstrip("/").split("/") if segment != "."]
+    if problem := _problem_of(member.name, segments):
+        raise BadArchive(f"member {name} {problem}")
+    path = "/".join(segments)
+    if path in files or (path in folders and member.isfile()):
+        raise BadArchive(f"member {name} is there twice")
+    above = ["/".join(segments[:depth]) for depth in range(1, len(segments))]
+    if blocked := next((folder for folder in above if folder in files), None):
+        raise BadArchive(f"member {name} lies below {blocked}, which is a file")
+    folders.update(above if member.isfile() else [*above, path])
+    return path if member.isfile() else None
+
+
+def _problem_of(name: str, segments: Sequence[str]) -> str | None:
+    """What makes a member's name dangerous, or one that the landing place cannot hold."""
+    if name.startswith("/"):
+        return "is an absolute path"
+    if ".." in segments:
+        return "leads out of the archive"
+    if not name.isprintable() or "\\" in name:
+        return "has characters that no file here may have in its name"
+    if "" in segments:
+        return "has an empty part in its path"
+    if any(segment.startswith((*HIDDEN, ATTEMPT)) for segment in segments):
+        return f"begins like what is no data of a window's: {', '.join((*HIDDEN, ATTEMPT))}"
+    if any(len(segment.encode()) > _SEGMENT for segment in segments) or len(name.encode()) > _PATH:
+        return "is too long a name"
+    return None
+
+
+def _write(
+    tar: tarfile.TarFile, member: tarfile.TarInfo, path: str, folder: str, beside: Executor
+) -> tuple[UnpackedFile, bytes]:
+    """Writes a member to its place; of the manifest the content too. A piece is looked at while the next is inflated."""
+    if path == MANIFEST and member.size > _MANIFEST_SIZE:
+        raise BadArchive(f"{MANIFEST} has {member.size} bytes: that is none")
+    source = tar.extractfile(member)
+    assert source is not None  # it is a file
+    taken, content = _Taken(), b""
+    relative = storage.quote_path(path) if storage.is_local(folder) else path
+    with storage.open_output(f"{folder}/{relative}") as target:
+        looking = beside.submit(taken.feed, b"")
+        while chunk := _read(source, path):
+            looking.result()
+            looking = beside.submit(taken.feed, chunk)
+            target.write(chunk)
+            content += chunk if path == MANIFEST else b""
+        looking.result()
+    return UnpackedFile(path, taken.size, taken.digest.hexdigest(), taken.counter.finish()), content
+
+
+class _Taken:
+    """What is noted of a file while it is written."""
+
+    def __init__(self) -> None:
+        self.size, self.digest, self.counter = 0, hashlib.sha256(), RecordCounter()
+
+    def feed(self, chunk: bytes) -> None:
+        self.size += len(chunk)
+        self.digest.update(chunk)
+        self.counter.feed(chunk)
+
+
+def _read(source: IO[bytes], path: str) -> bytes:
+    try:
+        return source.read(_CHUNK)
+    except tarfile.TarError as error:
+        raise BadArchive(f"{path} is truncated: {error}") from error
+
+
+class RecordCounter:
+    """Counts the records of CSV (RFC 4180) that comes in pieces: line ends outside quotes, without header and empty lines."""
+
+    def __init__(self) -> None:
+        self._lines = 0
+        self._quoted = False
+        self._pending = 0  # bytes since the last line end
+        self._last = 0  # the byte before the piece
+
+    def feed(self, piece: bytes) -> None:
+        """Takes the next piece."""
+        if not piece:
+            return
+        values = np.frombuffer(piece, np.uint8)
+        ends = np.flatnonzero(values == ord("\n"))
+        if b'"' in piece:
+            quotes = np.flatnonzero(values == ord('"'))
+            ends = ends[(np.searchsorted(quotes, ends) + self._quoted) % 2 == 0]
+            self._quoted ^= len(quotes) % 2 == 1
+        elif self._quoted:
+            ends = ends[:0]
+        if len(ends):
+            lengths = np.diff(ends, prepend=-1 - self._pending) - 1
+            before = np.where(ends > 0, values[ends - 1], self._last)
+            self._lines += int(np.count_nonzero(lengths > np.where(before == ord("\r"), 1, 0)))
+            self._pending = len(values) - int(ends[-1]) - 1
+        else:
+            self._pending += len(values)
+        self._last = piece[-1]
+
+    def finish(self) -> int:
+        """The number of records, the last one counted where no line end follows it."""
+        unended = self._pending > (1 if self._last == ord("\r") else 0)
+        return max(0, self._lines + unended - 1)
+
+
+# Bytes
+
+
+def _blocks(parts: Sequence[Part], download: Download, attempts: int) -> Generator[bytes]:
+    """The bytes of all parts, each part verified before its first byte comes."""
+    for part in parts:
+        with _fetch(part, download, attempts) as spooled:
+            while block := spooled.read(_TAR_BLOCK):
+                yield block
+
+
+def _fetch(part: Part, download: Download, attempts: int) -> IO[bytes]:
+    """A part with the size and the MD5 that Vault announced, fetched again where they are wrong.
+
+    Raises BadArchive, or DownloadBroken where the last try did not even end.
+    """
+    again = retry_if_exception_type((BadArchive, DownloadBroken))
+    return Retrying(stop=stop_after_attempt(attempts), retry=again, reraise=True)(_spool, part, download)
+
+
+def _spool(part: Part, download: Download) -> IO[bytes]:
+    """A part, downloaded and verified, to be read from its beginning. Raises BadArchive, LandingUnavailable."""
+    spooled = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
+    try:
+        size, digest = 0, hashlib.md5(usedforsecurity=False)
+        with contextlib.closing(download(part)) as blocks:
+            for block in blocks:
+                size += len(block)
+                if size > part.size:
+                    break
+                digest.update(block)
+                spooled.write(block)
+        if size != part.size:
+            found = f"more than {part.size}" if size > part.size else size
+            raise BadArchive(f"part {part.name} has {found} bytes, and Vault announced {part.size}")
+        if part.md5 is not None and digest.hexdigest() != part.md5.lower():
+            raise BadArchive(f"part {part.name} has MD5 {digest.hexdigest()}, and Vault announced {part.md5}")
+        spooled.seek(0)
+    except OSError as error:
+        spooled.close()
+        raise LandingUnavailable(
+            f"part {part.name} could not be kept in the temporary directory: {error}; make room there, or set TMPDIR"
+        ) from error
+    except BaseException:
+        spooled.close()
+        raise
+    return spooled
+
+
+class _Inflated:
+    """What a gzip of several blocks holds, as the file that tarfile reads. Memory is bounded whatever a block becomes."""
+
+    def __init__(self, blocks: Generator[bytes], limits: Limits):
+        self._blocks, self._limits = blocks, limits
+        self._inflate = zlib.decompressobj(wbits=31)
+        self._input, self._read, self._written = b"", 0, 0
+
+    def read(self, size: int) -> bytes:
+        """Some of what comes next, at most so many bytes; none at the end. Raises BadArchive."""
+        while True:
+            if not self._input:
+                self._input = next(self._blocks, b"")
+                self._read += len(self._input)
+            if not self._input and self._inflate.eof:
+                return b""
+            if not self._input:
+                raise BadArchive(f"the archive is truncated: its gzip does not end with its {self._read} bytes")
+            if self._inflate.eof:
+                self._inflate = zlib.decompressobj(wbits=31)  # gzips may follow each other
+            if piece := self._inflated(size):
+                return piece
+
+    def _inflated(self, size: int) -> bytes:
+        try:
+            piece = self._inflate.decompress(self._input, size)
+        except zlib.error as error:
+            raise BadArchive(f"the archive is damaged within the {self._read} bytes so far: {error}") from error
+        self._input = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
+        self._written += len(piece)
+        if self._written > self._limits.free_bytes and self._written > self._read * self._limits.ratio:
+            raise BadArchive(
+                f"{self._read} bytes became more than {self._limits.ratio:g} times as many: that is no honest archive"
+            )
+        return piece
+
+    def drain(self) -> None:
+        """Reads to the end, where gzip's own checksum is."""
+        while self.read(_CHUNK):
+            pass
+
+    def close(self) -> None:
+        """Gives up what is open."""
+        self._blocks.close()

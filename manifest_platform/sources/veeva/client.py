@@ -1,0 +1,479 @@
+"""Vault's API, as far as Direct Data needs it: a session, the list of files, the download of their parts.
+
+Belongs here: one call at a time over HTTP, its patience and its failures. Vault answers failures with HTTP 200: what counts is
+the type that it names, never the wording. What is captured, and when, is the producer's matter.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from itertools import chain
+from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+import httpx
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential_jitter
+
+from manifest_platform.sources.veeva.errors import (
+    DownloadBroken,
+    LoginRefused,
+    VaultRefused,
+    VaultUnavailable,
+    VaultUnreachable,
+    WrongVault,
+)
+from manifest_platform.sources.veeva.files import Awaiting, DirectDataFile, Feed, FileListing, Part, Unusable
+from manifest_platform.sources.veeva.layout import VAULT_BEGAN
+
+log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+EXTRACT_TYPES: Mapping[Feed, str] = {
+    "incr": "incremental_directdata",
+    "log": "log_directdata",
+    "full": "full_directdata",
+}
+
+_ENDED = "INVALID_SESSION_ID"
+_TRANSIENT = {"API_LIMIT_EXCEEDED", "UNEXPECTED_ERROR", "CONFIGURATION_MODE_ENABLED"}
+_LOCKING = {
+    "INSUFFICIENT_ACCESS",
+    "USERNAME_OR_PASSWORD_INCORRECT",
+    "USER_LOCKED_OUT",
+    "PASSWORD_CHANGE_REQUIRED",
+    "INACTIVE_USER",
+}
+_BLOCK = 1 << 18
+_ERROR_SIZE = 1 << 16  # an answer that says what went wrong is no longer
+_LITTLE_LEFT = 0.05  # of the burst limit
+
+
+@dataclass(frozen=True)
+class Password:
+    """A login by user and password."""
+
+    user: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class OAuth:
+    """A login by a bearer token of an identity provider: the profile and the client that Vault knows it by."""
+
+    profile: str
+    client: str
+    token: str = field(repr=False)
+    url: str = "https://login.veevavault.com"
+
+
+@dataclass(frozen=True)
+class VaultLogin:
+    """Which vault, and who logs in. `vault`: the id that every session is held against; `api`: the version, as `v25.2`.
+
+    Raises ValueError for a URL to which a secret would travel in the clear: https, or http to this machine alone.
+    """
+
+    url: str
+    vault: str
+    credentials: Password | OAuth
+    api: str = "v25.2"
+    client_id: str = "manifest-platform"
+
+    def __post_init__(self) -> None:
+        urls = [self.url, self.credentials.url] if isinstance(self.credentials, OAuth) else [self.url]
+        for url in urls:
+            parts = urlsplit(url)
+            local = parts.hostname in ("localhost", "127.0.0.1", "::1")
+            if parts.scheme != "https" and not (parts.scheme == "http" and local):
+                raise ValueError(f"{url}: secrets are sent by https:// only, or by http:// to this machine")
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long Vault is waited for, in seconds.
+
+    A call that fails for a passing reason is made `attempts` times, with waits that double from `first_wait` to
+    `longest_wait`, somewhat at random. Who is told to wait longer than that gives up at once. `burst_pause`: before each call
+    while little of the burst limit is left. `idle`: a session that was not used for so long is kept alive. `session_age`: an
+    older session is replaced, for Vault ends it at 48 hours.
+    """
+
+    attempts: int = 5
+    first_wait: float = 1
+    longest_wait: float = 60
+    connect: float = 10
+    read: float = 60
+    burst_pause: float = 5
+    idle: float = 300
+    session_age: float = 47 * 3600
+
+
+PATIENCE = Patience()
+
+
+class Vault:
+    """A session with one vault, opened by the first call. For one thread. Close it after use.
+
+    `requests` and `bytes`: what was asked and received so far. `sleep` and `clock` (in seconds) are for tests. Every call
+    raises VaultUnavailable (VaultUnreachable where no call would do better), VaultRefused and LoginRefused.
+    """
+
+    def __init__(
+        self,
+        login: VaultLogin,
+        patience: Patience = PATIENCE,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.login, self.patience = login, patience
+        self.requests = self.bytes = 0
+        self._sleep, self._clock = sleep, clock
+        self._base = f"{login.url.rstrip('/')}/api/{login.api}"
+        timeout = httpx.Timeout(patience.read, connect=patience.connect)
+        self._http = httpx.Client(
+            timeout=timeout, headers={"X-VaultAPI-ClientID": login.client_id, "Accept": "application/json"}
+        )
+        self._session: str | None = None
+        self._opened = self._used = 0.0
+        self._pause = 0.0
+        self._refused: LoginRefused | None = None
+
+    def close(self) -> None:
+        """Gives the connections back. The session ends by itself: another program of the same user may be given it too."""
+        self._http.close()
+
+    def __enter__(self) -> Vault:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    @property
+    def has_session(self) -> bool:
+        """Whether Vault has let the user in."""
+        return self._session is not None
+
+    # Calls
+
+    def log_in(self) -> None:
+        """Opens a session. Raises WrongVault for one of another vault, LoginRefused; then nobody asks again."""
+        if self._refused:
+            raise self._refused
+        self._session = None
+        try:
+            answer = self._patiently(self._open_session)
+        except VaultRefused as error:
+            self._refused = LoginRefused(f"no session with vault {self.login.vault}: {error}", error.type)
+            raise self._refused from error
+        except VaultUnavailable as error:
+            raise VaultUnreachable(f"no session with vault {self.login.vault}: {error}", error.wait) from error
+        opened = str(answer.get("vaultId"))
+        if opened != self.login.vault:
+            self._refused = WrongVault(
+                f"{self.login.url} opened a session with vault {opened}, and vault {self.login.vault} is configured:"
+                " correct the url or the id; nothing was read",
+                "WRONG_VAULT",
+            )
+            raise self._refused
+        if not answer.get("sessionId"):
+            self._refused = LoginRefused(f"{self.login.url} says that it opened a session, and gives none", "HTTP 200")
+            raise self._refused
+        self._session = str(answer["sessionId"])
+        self._opened = self._used = self._clock()
+
+    def keep_alive(self) -> None:
+        """Keeps the session from ending for idleness."""
+        self._within_session(lambda: self._json("POST", f"{self._base}/keep-alive"))
+
+    def files(self, feed: Feed, start: datetime | None = None, stop: datetime | None = None) -> FileListing:
+        """What Vault has of a feed now, of the windows from `start` to `stop`; without them, all that it keeps.
+
+        Of snapshots Vault gives none unless `start` is as early as they start themselves, which it is by default.
+        """
+        bounds = {"start_time": start or (VAULT_BEGAN if feed == "full" else None), "stop_time": stop}
+        query = {name: f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" for name, time in bounds.items() if time}
+        query["extract_type"] = EXTRACT_TYPES[feed]
+        answer = self._within_session(lambda: self._json("GET", f"{self._base}/services/directdata/files", params=query))
+        return _listing(feed, answer.get("data") or [])
+
+    def download(self, part: Part) -> Generator[bytes]:
+        """The bytes of a part, as they come. Raises DownloadBroken where they end early: ask for all of it again."""
+        url = f"{self._base}/services/directdata/files/{quote(part.name, safe='')}"
+        response, blocks = self._within_session(lambda: self._begin(url))
+        try:
+            for block in blocks:
+                self.bytes += len(block)
+                yield block
+                if self._clock() - self._used > self.patience.idle:
+                    with suppress(VaultUnavailable):  # the download may well go on
+                        self.keep_alive()
+        except httpx.RequestError as error:
+            raise DownloadBroken(f"the download of {part.name} broke off: {error!r}") from error
+        finally:
+            response.close()
+
+    # Sessions
+
+    def _open_session(self) -> dict[str, Any]:
+        who, dns = self.login.credentials, urlsplit(self.login.url).hostname
+        if isinstance(who, Password):
+            form = {"username": who.user, "password": who.password, "vaultDNS": dns}
+            return self._json("POST", f"{self._base}/auth", data=form)
+        url = f"{who.url.rstrip('/')}/auth/oauth/session/{quote(who.profile, safe='')}"
+        form = {"vaultDNS": dns, "client_id": who.client}
+        return self._json("POST", url, data=form, headers={"Authorization": f"Bearer {who.token}"})
+
+    def _within_session(self, call: Callable[[], Answer]) -> Answer:
+        """Makes a call in a session that is not too old; where Vault says that it has ended, once more in a new one."""
+        if self._session is None or self._clock() - self._opened > self.patience.session_age:
+            self.log_in()
+        try:
+            return self._patiently(call)
+        except _SessionEnded:
+            self.log_in()
+        try:
+            return self._patiently(call)
+        except _SessionEnded as again:
+            raise VaultRefused(f"{again}, in a session that was just opened", _ENDED) from again
+
+    def _patiently(self, call: Callable[[], Answer]) -> Answer:
+        patience = self.patience
+        own = wait_exponential_jitter(multiplier=patience.first_wait, max=patience.longest_wait, jitter=patience.first_wait)
+        return Retrying(
+            retry=retry_if_exception_type(VaultUnavailable),
+            wait=lambda state: max(own(state), _told_to_wait(state)),
+            stop=lambda state: state.attempt_number >= patience.attempts or _told_to_wait(state) > patience.longest_wait,
+            sleep=self._sleep,
+            reraise=True,
+        )(call)
+
+    # HTTP
+
+    def _json(self, method: str, url: str, **request: Any) -> dict[str, Any]:
+        """The answer to a call, where it is a success."""
+        response = self._send(method, url, stream=False, **request)
+        return self._judge(response, response.content)
+
+    def _begin(self, url: str) -> tuple[httpx.Response, Iterator[bytes]]:
+        """A download that has begun: the response, to be closed, and its bytes, which are none of a failure's."""
+        response = self._send("GET", url, stream=True, headers={"Accept": "*/*", "Accept-Encoding": "identity"})
+        try:
+            blocks = response.iter_raw(_BLOCK)
+            first = next(blocks, b"")
+            if response.status_code != 200 or _is_answer(response, first):
+                self._judge(response, first)
+                raise VaultRefused(f"{self._what(response)}: an answer came, and no file", "NO_FILE")
+        except httpx.RequestError as error:
+            response.close()
+            raise VaultUnavailable(f"{self._what(response)}: {error!r}") from error
+        except BaseException:
+            response.close()
+            raise
+        return response, chain([first], blocks)
+
+    def _send(
+        self, method: str, url: str, stream: bool, headers: Mapping[str, str] | None = None, **request: Any
+    ) -> httpx.Response:
+        """One request and the beginning of its answer. Raises VaultUnavailable where none comes."""
+        if self._pause:
+            self._sleep(self._pause)
+        own = {"Authorization": self._session} if self._session else {}
+        self.requests += 1
+        try:
+            built = self._http.build_request(method, url, headers={**own, **(headers or {})}, **request)
+            response = self._http.send(built, stream=stream)
+        except httpx.RequestError as error:
+            unconnected = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
+            failure = VaultUnreachable if unconnected else VaultUnavailable
+            raise failure(f"{method} {urlsplit(url).path} of {urlsplit(url).netloc}: {error!r}") from error
+        self._used = self._clock()
+        self._pause = self._pause_after(response.headers)
+        log.debug("%s: HTTP %s", self._what(response), response.status_code)
+        return response
+
+    def _pause_after(self, headers: httpx.Headers) -> float:
+        """The seconds to leave Vault alone: as long as it delayed its answer, and longer while little of its limit is left."""
+        delay = _number(headers.get("X-VaultAPI-ResponseDelay")) or 0
+        left, limit = (_number(headers.get(f"X-VaultAPI-BurstLimit{name}")) for name in ("Remaining", ""))
+        is_low = left is not None and limit is not None and left < limit * _LITTLE_LEFT
+        return min(max(delay / 1000, self.patience.burst_pause if is_low else 0), self.patience.longest_wait)
+
+    def _judge(self, response: httpx.Response, body: bytes) -> dict[str, Any]:
+        """The content of an answer that is a success. Raises what the answer says otherwise."""
+        what, status = self._what(response), response.status_code
+        if status == 429 or status >= 500:
+            downtime = response.headers.get("X-VaultAPI-DowntimeExpectedDurationMinutes")
+            expected = f", and expects to be down for {downtime} minutes" if downtime else ""
+            raise self._unavailable(f"{what}: HTTP {status}{expected}", response)
+        answer = _parsed(body)
+        if status == 200 and answer.get("responseStatus") in ("SUCCESS", "WARNING"):
+            return answer
+        kind, message = _failure(answer)
+        if kind is None:
+            raise VaultRefused(f"{what}: HTTP {status} with an answer that is none of Vault's", f"HTTP {status}")
+        said = self._without_secrets(f"{what}: {kind}: {message}")
+        if kind == _ENDED:
+            raise _SessionEnded(said, kind)
+        if kind in _TRANSIENT or (answer.get("responseStatus") == "EXCEPTION" and kind not in _LOCKING):
+            raise self._unavailable(said, response)
+        raise VaultRefused(said, kind)
+
+    def _unavailable(self, message: str, response: httpx.Response) -> VaultUnavailable:
+        wait = _retry_after(response)
+        failure = VaultUnreachable if wait and wait > self.patience.longest_wait else VaultUnavailable
+        return failure(message, wait)
+
+    def _what(self, response: httpx.Response) -> str:
+        request = response.request
+        execution = response.headers.get("X-VaultAPI-ExecutionId", "unknown")
+        return f"{request.method} {request.url.path} of {request.url.netloc.decode()} (execution {execution})"
+
+    def _without_secrets(self, text: str) -> str:
+        """Text of Vault's, which might repeat what it was sent."""
+        who = self.login.credentials
+        for secret in (who.password if isinstance(who, Password) else who.token, self._session):
+            text = text.replace(secret, "***") if secret else text
+        return text
+
+
+class _SessionEnded(VaultRefused):
+    """Vault does not know the session any more."""
+
+
+def _told_to_wait(state: RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome else None
+    return (error.wait or 0) if isinstance(error, VaultUnavailable) else 0
+
+
+def _retry_after(response: httpx.Response) -> float | None:
+    """The seconds of Retry-After, which says them or a date."""
+    said = response.headers.get("Retry-After")
+    if said is None or (seconds := _number(said)) is not None:
+        return None if said is None else seconds
+    with suppress(ValueError):
+        return max(0.0, (parsedate_to_datetime(said) - datetime.now(UTC)).total_seconds())
+    return None
+
+
+def _number(text: str | None) -> float | None:
+    return float(text) if text and text.strip().isdecimal() else None
+
+
+def _is_answer(response: httpx.Response, first: bytes) -> bool:
+    """Whether the body is JSON of Vault's, whatever it is called."""
+    return "json" in response.headers.get("Content-Type", "") or (
+        len(first) < _ERROR_SIZE and "responseStatus" in _parsed(first)
+    )
+
+
+def _parsed(body: bytes) -> dict[str, Any]:
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _failure(answer: Mapping[str, Any]) -> tuple[str | None, str]:
+    """The type of a failure and what is said of it; no type for what is no failure of Vault's."""
+    errors = answer.get("errors") or [{}]
+    first = errors[0] if isinstance(errors, list) and isinstance(errors[0], dict) else {}
+    kind = first.get("type") or answer.get("errorType")
+    if kind is None and answer.get("responseStatus") in ("FAILURE", "EXCEPTION"):
+        kind = answer["responseStatus"]
+    return kind, str(first.get("message") or answer.get("responseMessage") or "no reason given")
+
+
+# The list
+
+
+class _Unusable(ValueError):
+    """What an entry of the list lacks."""
+
+
+def _listing(feed: Feed, entries: Sequence[Any]) -> FileListing:
+    files: list[DirectDataFile] = []
+    awaiting: list[Awaiting] = []
+    unusable: list[Unusable] = []
+    for entry in entries:
+        if not isinstance(entry, dict):
+            unusable.append(Unusable("without a name", feed, f"it is {entry!r}, and no object"))
+            continue
+        name = str(entry.get("name") or entry.get("filename") or "without a name")
+        error = entry.get("error")
+        if error and not entry.get("filepart_details"):
+            told = error if isinstance(error, dict) else {"message": str(error)}
+            awaiting.append(Awaiting(name, feed, _time_or_none(told.get("next_retry")), str(told.get("message") or "")))
+            continue
+        try:
+            files.append(_file(feed, name, entry))
+        except _Unusable as problem:
+            unusable.append(Unusable(name, feed, str(problem)))
+    files.sort(key=lambda file: (file.stop, file.name))
+    return FileListing(tuple(files), tuple(awaiting), tuple(unusable))
+
+
+def _file(feed: Feed, name: str, entry: Mapping[str, Any]) -> DirectDataFile:
+    if entry.get("extract_type") not in (None, EXTRACT_TYPES[feed]):
+        raise _Unusable(f"it is of extract_type {entry['extract_type']}, and {EXTRACT_TYPES[feed]} was asked for")
+    start, stop = (_minute(entry, column) for column in ("start_time", "stop_time"))
+    if start >= stop:
+        raise _Unusable(f"it stops at {entry['stop_time']}, and starts at {entry['start_time']}")
+    count = None if entry.get("record_count") is None else _whole(entry, "record_count")
+    parts = tuple(sorted(map(_part, entry.get("filepart_details") or ()), key=lambda part: part.number))
+    if [part.number for part in parts] != list(range(1, len(parts) + 1)):
+        raise _Unusable(f"its parts are numbered {[part.number for part in parts]}")
+    if entry.get("fileparts") is not None and _whole(entry, "fileparts") != len(parts):
+        raise _Unusable(f"it has {entry['fileparts']} parts (fileparts), and {len(parts)} are described (filepart_details)")
+    if not parts:
+        _check_empty(entry, count)
+    return DirectDataFile(name, feed, start, stop, count, parts)
+
+
+def _check_empty(entry: Mapping[str, Any], count: int | None) -> None:
+    """Lets nothing pass for a window in which nothing happened but what says so: it would be passed over for ever."""
+    if count is None:
+        raise _Unusable("it has no parts (filepart_details), and does not say that it has no records (record_count)")
+    if count:
+        raise _Unusable(f"it has {count} records (record_count), and no parts (filepart_details)")
+    if entry.get("size") is not None and _whole(entry, "size"):
+        raise _Unusable(f"it has {entry['size']} bytes (size), and no parts (filepart_details)")
+
+
+def _part(entry: Mapping[str, Any]) -> Part:
+    if not entry.get("name"):
+        raise _Unusable("one of its parts has no name")
+    md5 = entry.get("md5checksum")
+    return Part(str(entry["name"]), _whole(entry, "filepart"), _whole(entry, "size"), str(md5).lower() if md5 else None)
+
+
+def _whole(entry: Mapping[str, Any], column: str) -> int:
+    value = entry.get(column)
+    try:
+        return int(str(value))
+    except ValueError:
+        raise _Unusable(f"it has {column} {value!r}, and a whole number is needed") from None
+
+
+def _minute(entry: Mapping[str, Any], column: str) -> datetime:
+    time = _time_or_none(entry.get(column))
+    if time is None or time.second or time.microsecond:
+        raise _Unusable(f"it has {column} {entry.get(column)!r}, and a time is needed, in whole minutes with a zone")
+    return time
+
+
+def _time_or_none(text: Any) -> datetime | None:
+    """A time of Vault's, to the minute or to the second; None for what is none."""
+    try:
+        time = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return time.astimezone(UTC) if time.tzinfo else None

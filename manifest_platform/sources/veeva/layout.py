@@ -1,0 +1,232 @@
+"""Where a vault's windows lie, and what their directories are called.
+
+    <root>/vault=<id>/incr/stoptime=YYYYMMDDHHMM/    a window of changes, by its stop time
+    <root>/vault=<id>/log/date=YYYY-MM-DD/           a day's logs, by their stop time: the day after
+    <root>/vault=<id>/full/date=YYYY-MM-DD/          a snapshot, by its stop time
+
+Times are UTC. Logs and snapshots that do not stop at midnight are called `date=YYYY-MM-DDTHHMM`, so that a name says the
+feed and the stop time, and both say the name.
+
+A directory holds an archive's own tree, complete by marker or by settling, or one `attempt=…` folder for each attempt of the
+producer's: those are its own alone, and one that was never registered is garbage.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import get_args
+
+from manifest_platform import storage
+from manifest_platform.sources.directories import (
+    HIDDEN,
+    SUCCESS,
+    Layout,
+    Marker,
+    NameListing,
+    RunDirectory,
+    RunListing,
+    RunName,
+    Settle,
+    list_names,
+    read,
+    sweep,
+)
+from manifest_platform.sources.errors import LandingMisconfigured, LandingUnavailable
+from manifest_platform.sources.veeva.files import Feed, Sidecar
+
+FEEDS: tuple[Feed, ...] = get_args(Feed)
+SIDECAR = "_files.json"
+"""Lies beside the files of a captured window, and is written last."""
+ATTEMPT = "attempt="
+VAULT_BEGAN = datetime(2000, 1, 1, tzinfo=UTC)
+"""Where every snapshot starts."""
+
+_NAME = re.compile(
+    r"(?:(?P<incr>incr)/)?stoptime=(?P<stop>[0-9]{12})"
+    r"|(?P<feed>log|full)/date=(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})(?:T(?P<minutes>[0-9]{4}))?"
+)
+_SPANS = {"incr": timedelta(minutes=15), "log": timedelta(days=1)}
+
+
+@dataclass(frozen=True, slots=True)
+class WindowName(RunName):
+    """What a window's name says: `incr/stoptime=202601010015` is a window of feed `incr`, and `time` is when it stops.
+
+    `sort` and `start` are of the form `2026-01-01T00:15Z`. `start` is where the source's schedule has such a window begin.
+    """
+
+    feed: Feed
+    start: str
+
+    @property
+    def stop(self) -> str:
+        """When the window stops, in the form of `start`: its place among the windows of its feed."""
+        return self.sort
+
+
+def minute(time: datetime) -> str:
+    """A time as windows have it, `2026-01-01T00:15Z`. Raises ValueError for one without a zone or within a minute."""
+    if time.tzinfo is None or time.second or time.microsecond:
+        raise ValueError(f"{time!r} is no whole minute with a time zone")
+    return f"{time.astimezone(UTC).isoformat()[:16]}Z"
+
+
+def parse_minute(text: str) -> datetime | None:
+    """The time of a text that `minute` gives; None for any other."""
+    try:
+        return datetime.strptime(text, "%Y-%m-%dT%H:%MZ").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def window_name(feed: Feed, stop: datetime) -> str:
+    """The name of the window of a feed that stops at a time. Raises ValueError as `minute`."""
+    text = minute(stop)
+    day, time = text[:10], text[11:13] + text[14:16]
+    if feed == "incr":
+        return f"incr/stoptime={day.replace('-', '')}{time}"
+    return f"{feed}/date={day}" + ("" if time == "0000" else f"T{time}")
+
+
+def parse_window_name(name: str) -> WindowName | None:
+    """What a window's name says, or None where it is no window's: a name that `window_name` gives.
+
+    `stoptime=…` alone is taken for `incr/stoptime=…`; a `date=…` needs its feed.
+    """
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    feed: Feed = "incr" if found["stop"] else "log" if found["feed"] == "log" else "full"
+    text = found["stop"] or f"{found['date'].replace('-', '')}{found['minutes'] or '0000'}"
+    try:
+        stop = datetime.strptime(text, "%Y%m%d%H%M").replace(tzinfo=UTC)
+        start = stop - _SPANS[feed] if feed in _SPANS else VAULT_BEGAN
+    except (ValueError, OverflowError):
+        return None
+    if found["minutes"] == "0000":
+        return None  # it would be a second name of the same window
+    return WindowName(window_name(feed, stop), minute(stop), stop, feed, minute(start))
+
+
+def vault_uri(root: str | Path, vault: str) -> str:
+    """The folder of a vault's windows."""
+    return f"{storage.as_uri(root)}/vault={vault}"
+
+
+def item_uri(root: str | Path, vault: str, name: str) -> str:
+    """The directory of a window, which is its item's id."""
+    return f"{vault_uri(root, vault)}/{name}"
+
+
+def list_windows(
+    root: str | Path,
+    vault: str,
+    after: datetime | None = None,
+    completeness: Marker | Settle = SUCCESS,
+    feeds: Collection[Feed] = FEEDS,
+) -> RunListing:
+    """Sees the windows of a vault that somebody landed, of these feeds, that stop at or after a time, in a sweep a feed.
+
+    A run's `name` is the window's, as `incr/stoptime=202601010015`. The producer's attempts are passed over, and so is a
+    directory that holds neither a file nor the marker: an empty window is one with the marker alone. Feeds that have no folder
+    yet have no windows. Raises as `sweep`, and ValueError for a time without a zone.
+    """
+    if after is not None and after.tzinfo is None:
+        raise ValueError(f"after={after!r} has no time zone; give a time in UTC")
+    folder = vault_uri(root, vault)
+    runs: list[RunDirectory] = []
+    unparseable: list[str] = []
+    requests = 0
+    for feed in (feed for feed in _feeds_there(root, folder) if feed in feeds):
+        start = "" if after is None else _first_name(feed, after)
+        found = sweep(f"{folder}/{feed}", _layout(feed), start, completeness)
+        runs += [run for run in found.runs if (run.files or run.marker) and (after is None or run.time >= after)]
+        unparseable += [f"{feed}/{name}" for name in found.unparseable]
+        requests += found.requests
+    return RunListing(sorted(runs, key=lambda run: (run.sort, run.name)), unparseable, requests)
+
+
+def list_window_names(root: str | Path, vault: str, feed: Feed, after: datetime | None = None) -> NameListing:
+    """The names of the windows of a feed that stop at or after a time, whoever landed them, without a look into any.
+
+    Raises as `list_names`.
+    """
+    folder = vault_uri(root, vault)
+    if feed not in _feeds_there(root, folder):
+        return NameListing([], [], 0)
+    found = list_names(f"{folder}/{feed}", _layout(feed), "" if after is None else _first_name(feed, after))
+    names = [name for name in found.names if after is None or name.time >= after]
+    return NameListing(names, [f"{feed}/{name}" for name in found.unparseable], found.requests)
+
+
+def read_window(place: str, completeness: Marker | Settle = SUCCESS) -> RunDirectory:
+    """A window as it is now, by the URI of its directory, or of the attempt that holds it.
+
+    Raises LandingMisconfigured where it is gone, otherwise as `list_windows`; ValueError for a URI that is no window's.
+    """
+    folder, _, last = place.rpartition("/")
+    uri = folder if last.startswith(ATTEMPT) else place
+    parsed = parse_window_name("/".join(uri.split("/")[-2:]))
+    if parsed is None:
+        raise ValueError(f"{place} does not end in the name of a window")
+    return read(place, parsed, _layout(parsed.feed), completeness)
+
+
+def read_files(place: str) -> Sidecar | None:
+    """What the producer captured in a folder; None for one that it did not write.
+
+    Raises LandingUnavailable where it cannot be read, LandingMisconfigured for a sidecar that is none.
+    """
+    uri = f"{place}/{SIDECAR}"
+    try:
+        return Sidecar.from_bytes(storage.read_bytes(uri))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise LandingUnavailable(f"{uri} could not be read: {error}; try again") from error
+    except ValueError as error:
+        raise LandingMisconfigured(f"{uri}: {error}; it was altered: put it back, or skip the window") from error
+
+
+def list_attempts(item: str) -> list[tuple[str, datetime]]:
+    """The producer's attempts in a window's directory, registered or not, and when each was last written to. Raises OSError."""
+    from pyarrow.fs import FileSelector  # no other command that looks at names needs it
+
+    system, folder = storage.filesystem(item)
+    found = system.get_file_info(FileSelector(folder, allow_not_found=True, recursive=True))
+    written: dict[str, datetime] = {}
+    for info in found:
+        attempt = info.path.removeprefix(f"{folder}/").partition("/")[0]
+        if attempt.startswith(ATTEMPT) and info.mtime:
+            written[attempt] = max(info.mtime, written.get(attempt, info.mtime))
+    return [(f"{item}/{attempt}", time) for attempt, time in sorted(written.items())]
+
+
+def is_missing(root: str | Path) -> bool:
+    """Whether a landing root on a disk does not exist. In S3 none has to."""
+    uri = storage.as_uri(root)
+    return storage.is_local(uri) and not os.path.exists(storage.local_path(uri))
+
+
+def _feeds_there(root: str | Path, folder: str) -> tuple[Feed, ...]:
+    """The feeds to sweep. On a disk a folder that is missing is no mistake; a missing root is, and S3 has neither."""
+    if not storage.is_local(folder):
+        return FEEDS
+    if is_missing(root):
+        path = storage.local_path(storage.as_uri(root))
+        raise LandingMisconfigured(f"landing root {path} does not exist; create it or correct the dataset's root")
+    return tuple(feed for feed in FEEDS if os.path.exists(storage.local_path(f"{folder}/{feed}")))
+
+
+def _first_name(feed: Feed, after: datetime) -> str:
+    """Where a sweep of a feed's folder begins: the names of its windows sort by their stops."""
+    return window_name(feed, after.replace(second=0, microsecond=0)).partition("/")[2]
+
+
+def _layout(feed: Feed) -> Layout:
+    return Layout(lambda name: parse_window_name(f"{feed}/{name}"), (*HIDDEN, ATTEMPT))

@@ -1,0 +1,345 @@
+"""The producer: what Vault has published and the manifest does not know is downloaded, verified, written and registered.
+
+Belongs here: one run of it. Nothing is registered before all of it is verified and written, under a folder that is the
+attempt's own; what an attempt leaves that was not registered is garbage, and nobody reads it. The producer takes no lease and
+looks at nobody's progress: it works while consumers stand still, and any number of producers do no harm to each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from manifest_platform import failpoints, storage
+from manifest_platform.manifest import Discovered, ItemKey, Landed, Manifest
+from manifest_platform.manifest.records import format_time, parse_time
+from manifest_platform.sources.errors import LandingUnavailable
+from manifest_platform.sources.veeva.archive import LIMITS, METADATA, Limits, unpack
+from manifest_platform.sources.veeva.client import Password, Vault
+from manifest_platform.sources.veeva.errors import (
+    BadArchive,
+    LoginRefused,
+    VaultRefused,
+    VaultUnavailable,
+    VaultUnreachable,
+    WrongVault,
+)
+from manifest_platform.sources.veeva.events import Awaited, Captured, CaptureFailed, CaptureReport, Diverged, Event
+from manifest_platform.sources.veeva.files import (
+    FINGERPRINT,
+    Awaiting,
+    DirectDataFile,
+    Feed,
+    FileListing,
+    Sidecar,
+    Source,
+    UnpackedFile,
+)
+from manifest_platform.sources.veeva.layout import (
+    ATTEMPT,
+    SIDECAR,
+    item_uri,
+    list_attempts,
+    minute,
+    parse_window_name,
+    window_name,
+)
+
+BY_URGENCY: tuple[Feed, ...] = ("log", "incr", "full")
+"""The order in which feeds are captured: logs first, which Vault keeps for two days only."""
+AWAITED = "vault"
+"""Where the manifest keeps the windows that Vault failed to publish."""
+LOGIN = "login"
+"""Where the manifest keeps the login that Vault refused."""
+LOGIN_PAUSE = timedelta(hours=24)
+"""How long a login that was refused is not tried again by a schedule: some five wrong passwords lock the user out."""
+GARBAGE_AGE = timedelta(days=1)
+"""How long an attempt that was not registered is left alone: another producer may be at it."""
+FAILED_IN_A_ROW = 2
+"""So many windows that Vault does not give, one after the other, and the rest of their feed is not asked for."""
+
+
+def capture(
+    vault: Vault,
+    manifest: Manifest,
+    root: str | Path,
+    vault_id: str,
+    feeds: Collection[Feed],
+    now: datetime,
+    names: Collection[str] | None = None,
+    limits: Limits = LIMITS,
+    insist: bool = True,
+) -> Iterator[Event]:
+    """Captures what Vault has of some feeds and the manifest does not know; what happened, and at last a CaptureReport.
+
+    Each window is registered by itself, the oldest of a feed first, so that a run that ends early keeps what it has done. Of
+    snapshots only the newest is captured. `names`: these windows alone, as `full/date=2026-01-01`, and of snapshots older ones
+    too. `now`: the time, UTC. `insist`: tries a login too that Vault refused within the last day; not for schedules, for every
+    try brings the user nearer to being locked out.
+
+    A window or a list that Vault fails to give holds no other up. Where several windows in a row fail so their feed ends early,
+    and where Vault or the landing place cannot be reached the run; the report says why. Raises LoginRefused for a session that
+    cannot be had, ValueError for a name that is no window's, and what the manifest raises.
+    """
+    run = _Run(vault, manifest, root, vault_id, None if names is None else _window_names(names), limits)
+    unavailable: str | None = None
+    refused = manifest.looks(LOGIN)
+    if not insist:
+        _check_login(vault, refused, now)
+    try:
+        for feed in BY_URGENCY:
+            if feed in feeds and run.wants(feed):
+                for event in run.feed(feed, now):
+                    run.events.append(event)
+                    yield event
+    except LoginRefused as error:
+        _keep_refused(vault, manifest, error, now)
+        raise
+    except LandingUnavailable as error:
+        unavailable = str(error)
+    if refused and vault.has_session:
+        manifest.keep_looks(LOGIN, {})
+    yield run.report(unavailable or run.given_up)
+
+
+@dataclass
+class _Run:
+    """One run of the producer, while it runs."""
+
+    vault: Vault
+    manifest: Manifest
+    root: str | Path
+    vault_id: str
+    names: frozenset[str] | None
+    limits: Limits
+    events: list[Event] = field(default_factory=list)
+    oldest: dict[Feed, str] = field(default_factory=dict)
+    known: int = 0
+    failed_in_a_row: int = 0
+    given_up: str | None = None
+
+    def wants(self, feed: Feed) -> bool:
+        """Whether anything of a feed is to be captured."""
+        return self.names is None or any(name.startswith(f"{feed}/") for name in self.names)
+
+    def feed(self, feed: Feed, now: datetime) -> Iterator[Event]:
+        """Captures what is new of a feed."""
+        try:
+            listing = self.vault.files(feed)
+        except (LoginRefused, VaultUnreachable):
+            raise
+        except (VaultRefused, VaultUnavailable) as error:
+            yield self._failed(feed, feed, error)
+            return
+        self.failed_in_a_row = 0
+        yield from self._keep_awaited(feed, listing.awaiting, now)
+        for entry in listing.unusable:
+            yield CaptureFailed(feed, entry.name, f"Vault's list says of it: {entry.reason}", permanent=True)
+        if listing.files:
+            self.oldest[feed] = minute(listing.files[0].stop)
+        chosen = self._chosen(feed, listing)
+        for name in self._not_there(feed, chosen):
+            yield CaptureFailed(feed, name, "Vault does not have it, or not any more", permanent=True)
+        keys = {file: self._key(file) for file in chosen}
+        known = self.manifest.known(feed, list(keys.values()))
+        elsewhere = self.manifest.registered(feed, list(keys.values()))
+        for file, key in keys.items():
+            if key.id in known:
+                yield from self._compare(file, known[key.id])
+            elif key.sort in elsewhere:
+                yield _moved(file, elsewhere[key.sort])
+            else:
+                yield from self._capture(file, key)
+            if self.failed_in_a_row >= FAILED_IN_A_ROW:
+                return
+
+    def report(self, unavailable: str | None) -> CaptureReport:
+        """What all of it came to."""
+        captured = [event for event in self.events if isinstance(event, Captured)]
+        return CaptureReport(
+            captured=tuple(event.name for event in captured),
+            empty=tuple(event.name for event in captured if event.is_empty),
+            diverged=tuple(event.name for event in self.events if isinstance(event, Diverged)),
+            failed=tuple(event for event in self.events if isinstance(event, CaptureFailed)),
+            awaited=tuple(event for event in self.events if isinstance(event, Awaited)),
+            known=self.known,
+            oldest=dict(self.oldest),
+            unavailable=unavailable,
+            requests=self.vault.requests,
+            bytes=self.vault.bytes,
+        )
+
+    # What there is
+
+    def _chosen(self, feed: Feed, listing: FileListing) -> Sequence[DirectDataFile]:
+        """What is to be captured of what Vault has: an older snapshot only where it is asked for."""
+        if self.names is not None:
+            return [file for file in listing.files if window_name(feed, file.stop) in self.names]
+        return listing.files[-1:] if feed == "full" else listing.files
+
+    def _not_there(self, feed: Feed, chosen: Sequence[DirectDataFile]) -> list[str]:
+        there = {window_name(feed, file.stop) for file in chosen}
+        return [name for name in self.names or () if name.startswith(f"{feed}/") and name not in there]
+
+    def _key(self, file: DirectDataFile) -> ItemKey:
+        name = window_name(file.feed, file.stop)
+        return ItemKey(file.feed, minute(file.stop), item_uri(self.root, self.vault_id, name))
+
+    def _keep_awaited(self, feed: Feed, awaiting: Sequence[Awaiting], now: datetime) -> Iterator[Awaited]:
+        """Notes the windows of a feed that Vault failed to publish, in place of those that were noted before."""
+        before = self.manifest.looks(AWAITED)
+        others = {name: look for name, look in before.items() if look["feed"] != feed}
+        noted: dict[str, dict[str, str]] = {}
+        for one in awaiting:
+            first_seen = before.get(one.name, {}).get("first_seen") or format_time(now)
+            next_retry = minute(one.next_retry.replace(second=0, microsecond=0)) if one.next_retry else ""
+            noted[one.name] = {"feed": feed, "next_retry": next_retry, "message": one.message, "first_seen": first_seen}
+            yield Awaited(feed, one.name, one.next_retry, one.message, parse_time(first_seen))
+        if others | noted != before:
+            self.manifest.keep_looks(AWAITED, others | noted)
+
+    # Windows
+
+    def _capture(self, file: DirectDataFile, key: ItemKey) -> Iterator[Captured | Diverged | CaptureFailed]:
+        """Downloads, verifies, writes and registers a window. An empty one has nothing to be written."""
+        began = time.monotonic()
+        landed = _landed(file, key)
+        if file.parts:
+            content = f"{key.id}/{ATTEMPT}{uuid.uuid4().hex}"
+            try:
+                files = self._write(file, content)
+            except (LoginRefused, VaultUnreachable):
+                raise
+            except (BadArchive, VaultRefused, VaultUnavailable) as error:
+                yield self._failed(file.feed, key.name, error)
+                return
+            self.failed_in_a_row = 0
+            size = sum(one.bytes for one in files)
+            landed = replace(landed, files=len(files), bytes=size, content=content)
+        failpoints.reach("capture.landed")
+        [found] = self.manifest.discover(file.feed, [landed])
+        failpoints.reach("capture.registered")
+        if found.outcome in ("known", "changed", "moved"):
+            yield from self._lost_race(found, file)
+        else:
+            _collect_garbage(key.id, landed.content)
+            yield Captured(file.feed, key.name, landed, found.outcome, file.size, time.monotonic() - began)
+
+    def _failed(self, feed: Feed, name: str, error: BadArchive | VaultRefused | VaultUnavailable) -> CaptureFailed:
+        """A window, or the list of a feed, that could not be had; gives up where Vault does not give several in a row."""
+        passing = isinstance(error, VaultUnavailable)
+        self.failed_in_a_row = self.failed_in_a_row + 1 if passing else 0
+        if self.failed_in_a_row >= FAILED_IN_A_ROW:
+            self.given_up = str(error)
+        return CaptureFailed(feed, name, str(error), permanent=not passing)
+
+    def _write(self, file: DirectDataFile, content: str) -> tuple[UnpackedFile, ...]:
+        """Writes a window's files, and when all are verified the sidecar. What is written of one that fails is removed."""
+        try:
+            needed = () if file.feed == "full" else (METADATA,)
+            files = unpack(file.parts, self.vault.download, content, self.limits, needed)
+            source = Source(file.name, minute(file.start), minute(file.stop), file.record_count, file.parts)
+            storage.ObjectFolder(content).put(SIDECAR, Sidecar(source, files).to_bytes())
+        except OSError as error:
+            _discard(content)
+            raise LandingUnavailable(f"{content} could not be written: {error}; make room or give access") from error
+        except BaseException:
+            _discard(content)
+            raise
+        return files
+
+    def _lost_race(self, found: Discovered, file: DirectDataFile) -> Iterator[Diverged | CaptureFailed]:
+        """Another registered the window while it was captured here: one item it is, and what was written here is garbage."""
+        key, content = found.landed.key, found.landed.content
+        if found.known_as:
+            yield _moved(file, found.known_as)
+        else:
+            there = self.manifest.item(key).landed
+            if there and there.content == content:
+                return  # it is our own, after an answer that was lost
+            yield from self._compare(file, there.checksum if there else None)
+        if content:
+            _discard(content)
+
+    def _compare(self, file: DirectDataFile, known: str | None) -> Iterator[Diverged]:
+        """What the manifest has of a window stays; that Vault has something else now is told.
+
+        The checksum of one that somebody else landed is of another kind, and says nothing here. A Vault may begin to tell
+        MD5s: what was captured before is known without.
+        """
+        same = known in (file.fingerprint, file.without_md5.fingerprint)
+        if known is None or same or not known.startswith(FINGERPRINT):
+            self.known += 1
+        else:
+            yield Diverged(file.feed, window_name(file.feed, file.stop), known, file.fingerprint)
+
+
+def _landed(file: DirectDataFile, key: ItemKey) -> Landed:
+    """A window without content."""
+    return Landed(key, 0, 0, file.fingerprint, minute(file.start), minute(file.stop))
+
+
+def _moved(file: DirectDataFile, elsewhere: str) -> CaptureFailed:
+    reason = f"it is registered as {elsewhere}: landing.root was another then, and it would be loaded twice"
+    return CaptureFailed(file.feed, window_name(file.feed, file.stop), reason, permanent=True)
+
+
+def _discard(content: str) -> None:
+    """Removes what an attempt wrote that nobody reads; what cannot be removed stays, and does no harm."""
+    with contextlib.suppress(OSError):
+        storage.delete_folder(content)
+
+
+def _collect_garbage(item: str, content: str | None) -> None:
+    """Removes the old attempts of a window that was registered, which nobody will read; best effort."""
+    with contextlib.suppress(OSError):
+        for attempt, written in list_attempts(item):
+            if attempt != content and datetime.now(UTC) - written > GARBAGE_AGE:
+                _discard(attempt)
+
+
+# Logins that were refused
+
+
+def _check_login(vault: Vault, refused: Mapping[str, Mapping[str, str]], now: datetime) -> None:
+    """Raises LoginRefused where Vault refused the same user and secret a short while ago."""
+    for look in refused.values():
+        until = parse_time(look["time"]) + LOGIN_PAUSE
+        if now < until and look["who"] == _who(vault, look["salt"]):
+            raise LoginRefused(
+                f"no login is tried: the same one was refused at {look['time']}, and further tries may lock the user out"
+                f" ({look['message']}). Correct user or secret, or capture by hand; else it is tried again at"
+                f" {format_time(until)}",
+                look["type"],
+            )
+
+
+def _keep_refused(vault: Vault, manifest: Manifest, error: LoginRefused, now: datetime) -> None:
+    """Notes a login that Vault refused, for whoever captures next. What did not come from Vault's own check is no refusal."""
+    if isinstance(error, WrongVault) or error.type.startswith("HTTP "):
+        return
+    salt = uuid.uuid4().hex
+    look = {"who": _who(vault, salt), "salt": salt, "time": format_time(now), "type": error.type, "message": str(error)}
+    manifest.keep_looks(LOGIN, {"refused": look})
+
+
+def _who(vault: Vault, salt: str) -> str:
+    """Stands for who logs in where, and with which secret, which it does not give away: guessing is dear."""
+    login, who = vault.login, vault.login.credentials
+    secret = (who.user, who.password) if isinstance(who, Password) else (who.profile, who.client, who.token)
+    text = repr((login.url, login.vault, secret))
+    return hashlib.scrypt(text.encode(), salt=salt.encode(), n=1 << 14, r=8, p=1, dklen=32).hex()
+
+
+def _window_names(names: Collection[str]) -> frozenset[str]:
+    found = {name: parse_window_name(name) for name in names}
+    for name, parsed in found.items():
+        if parsed is None:
+            raise ValueError(f"{name!r} is no window's name, as incr/stoptime=202601010015 or full/date=2026-01-01")
+    return frozenset(parsed.name for parsed in found.values() if parsed)

@@ -1,0 +1,238 @@
+"""The Spark job that shreds a batch of windows of Veeva Vault's Direct Data.
+
+A task shreds one large file of a window, chunk by chunk, or several small ones; either way it first reads what the window's
+manifest and metadata say. Configuration that an archive holds besides (`Metadata/object.csv` and the like) becomes no
+table: it stays where it landed. Rows with the same key are not looked for here: that is the warehouse's.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from manifest_platform import storage
+from manifest_platform.listing import Listing
+from manifest_platform.shred.bad import BAD
+from manifest_platform.shred.batch import (
+    CHUNK,
+    Dated,
+    Directory,
+    Options,
+    ShredFailure,
+    Task,
+    Unusable,
+    Writer,
+    Written,
+    open_landed,
+    shred_batch,
+)
+from manifest_platform.sources.veeva.direct_data import MANIFEST, METADATA_FULL, Contents, Extract, Feed, read_contents
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from manifest_platform.shred.csv_kernel import Stream
+
+BAD_ROWS = replace(BAD, mode="merge", key=("file", "line"))
+"""The bad rows of windows: a window that is loaded again after a snapshot replaces those that it brought before."""
+
+_READERS = 8  # small files of one task that are read at the same time
+
+
+@dataclass(frozen=True)
+class Window(Directory):
+    """A window to shred; without files it is an empty one.
+
+    `place`: the URI of the folder that the files lie below. `stop`: the end of its time, as `2026-01-01T00:15Z`. `expected`:
+    the SHA-256 of every file by its path below the place, as it was when the window was registered; None where that was not
+    noted. Files whose names begin with `_` or `.` are not the window's.
+    """
+
+    place: str
+    feed: Feed
+    stop: str
+    expected: Mapping[str, str] | None = field(default=None, hash=False)
+
+    @functools.cached_property
+    def paths(self) -> dict[str, tuple[str, int]]:
+        """The window's files as (URI, size in bytes) by their paths below the place, in order."""
+        found = {self._path(uri): (uri, size) for uri, size in self.files}
+        return {path: found[path] for path in sorted(found) if _is_data(path)}
+
+    def _path(self, uri: str) -> str:
+        path = uri.removeprefix(f"{self.place.rstrip('/')}/")
+        if path == uri:
+            raise ValueError(f"{uri} does not lie below {self.place}")
+        return unquote(path) if storage.is_local(uri) else path
+
+
+@dataclass(frozen=True)
+class VeevaOptions(Options):
+    """What is different about a vault, besides how to cut the work and how many bad rows a window may have.
+
+    `types`: by `table.column`, the type in Vault's words, where that of the metadata is wrong. `partial_in_full`: patterns of
+    the workflows' tables that a snapshot holds only in part: their rows are merged, and none goes.
+    """
+
+    types: Mapping[str, str] = field(default_factory=dict, hash=False)
+    partial_in_full: tuple[str, ...] = ("*legacy*__sys",)
+
+
+def shred(spark: SparkSession, windows: Sequence[Window], options: VeevaOptions | None = None) -> list[Listing | ShredFailure]:
+    """Shreds a batch of windows in one Spark job; the results come in the order of the windows.
+
+    Each window's Parquet files lie under `output/<table>/date=YYYY-MM-DD/`, by the day of its stop, and its listing is
+    `output/listing.json`. The same window gives the same rows and files. A window that fails is a ShredFailure, never an
+    exception: where files and manifest do not agree, a file is not what was registered, or a file cannot be read as CSV.
+    """
+    options, batch = options or VeevaOptions(), uuid.uuid4().hex
+    windows = tuple(windows)
+    tasks = [
+        Task(index, number, window.output, tuple(window.paths[path][0] for path in paths), paths)
+        for index, window in enumerate(windows)
+        for number, paths in enumerate(_plan(window, options.split_size))
+    ]
+
+    def work(task: Task[tuple[str, ...]]) -> Written:
+        window = windows[task.directory]
+        return _shred_files(task, window, _contents(window, options, batch), options.split_size)
+
+    return shred_batch(spark, windows, tasks, work, options)
+
+
+def _plan(window: Window, split_size: int) -> list[tuple[str, ...]]:
+    """The paths of the files of each task: large ones alone, small ones together up to `split_size` bytes.
+
+    A window that has files, or should have, has a task at least, to look at its manifest; an empty one has none.
+    """
+    if not window.files and not window.expected:
+        return []
+    tasks: list[list[str]] = [[]]
+    room = split_size
+    for path, (_, size) in window.paths.items():
+        if path in (MANIFEST, METADATA_FULL):
+            continue
+        if tasks[-1] and size > room:
+            tasks.append([])
+            room = split_size
+        tasks[-1].append(path)
+        room -= size
+    return [tuple(paths) for paths in tasks]
+
+
+def _is_data(path: str) -> bool:
+    return not path.rpartition("/")[2].startswith(("_", "."))
+
+
+def _shred_files(task: Task[tuple[str, ...]], window: Window, contents: Contents, split_size: int) -> Written:
+    writer = Writer(task, split_size + CHUNK, lambda _, rows: [Dated(window.stop[:10], rows)])
+    if task.number == 0:
+        for table in contents.columns_alone():
+            writer.add(table)
+        writer.written.retired += contents.retired
+    extracts = [extract for path in task.part if (extract := contents.extract(path))]
+    for extract, stream in _opened(window, extracts):
+        path = extract.file or ""
+        try:
+            _shred_file(extract, stream, window.paths[path][0], contents, writer)
+        except Unusable:
+            _read_all(window, [path])  # that it was altered says more than what is wrong with it now
+            raise
+    return writer.close()
+
+
+@functools.lru_cache(maxsize=4)
+def _contents(window: Window, options: VeevaOptions, batch: str) -> Contents:
+    """What a window's manifest and metadata say, read once for its tasks of a batch in one worker process."""
+    if window.expected is not None:
+        other = sorted(set(filter(_is_data, window.expected)) ^ set(window.paths))
+        if other:
+            raise Unusable(f"{window.place} was altered after it was registered: {', '.join(other[:3])} {_ADVICE}")
+    return read_contents(
+        window.feed,
+        window.paths.keys(),
+        lambda paths: dict(zip(paths, _read_all(window, paths), strict=True)),
+        options.types,
+        options.partial_in_full,
+    )
+
+
+def _shred_file(extract: Extract, stream: Stream, uri: str, contents: Contents, writer: Writer) -> None:
+    from manifest_platform.shred.csv_kernel import CsvFile
+
+    records = 0
+    file = CsvFile(stream, uri)
+    if file.header:
+        table = contents.table(extract, file.header)
+        writer.add(table)
+        for typed in file.rows(table.columns, table.key):
+            writer.add(table, typed.rows)
+            writer.chunk_done(typed.bytes, typed.rows.num_rows, BAD_ROWS, typed.bad)
+            records += typed.rows.num_rows + typed.bad.num_rows
+    if records != extract.records:
+        raise Unusable(
+            f"{uri} has {records} records, but {MANIFEST} says {extract.records}: it is not whole; "
+            "land the window again, or ask for it again"
+        )
+
+
+def _opened(window: Window, extracts: Sequence[Extract]) -> Iterator[tuple[Extract, Stream]]:
+    """The data files as streams: one alone is verified when it ends; several are small, and read beforehand."""
+    paths = [extract.file or "" for extract in extracts]
+    if len(paths) > 1:
+        for extract, data in zip(extracts, _read_all(window, paths), strict=True):
+            yield extract, io.BytesIO(data)
+    else:
+        for extract, path in zip(extracts, paths, strict=True):
+            with _Verified(window, path) as stream:
+                yield extract, stream
+
+
+def _read_all(window: Window, paths: Sequence[str]) -> list[bytes]:
+    """The contents of files, verified, read at the same time: from an object store each costs a round trip."""
+
+    def read(path: str) -> bytes:
+        with _Verified(window, path) as stream:
+            return b"".join(iter(functools.partial(stream.read, CHUNK), b""))
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        return list(pool.map(read, paths))
+
+
+_ADVICE = "is not what it was then; put the content back that was registered and resolve the item, or skip it"
+
+
+class _Verified(io.RawIOBase):
+    """A file of a window as a stream that, at its end, compares what was read with what was registered.
+
+    Reading raises FileChanged, Unusable where the file was altered, OSError.
+    """
+
+    def __init__(self, window: Window, path: str):
+        self._uri, size = window.paths[path]
+        self._expected = window.expected[path] if window.expected is not None else None
+        self._file = open_landed(self._uri, size)
+        self._found = hashlib.sha256()
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        block = self._file.read(size if size >= 0 else None)
+        if self._expected is None:
+            return block
+        self._found.update(block)
+        if not block and self._found.hexdigest() != self._expected:
+            raise Unusable(f"{self._uri} was altered after it was registered: its content {_ADVICE}")
+        return block
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()

@@ -1,0 +1,189 @@
+"""A Veeva vault's Direct Data as a source: windows of changes, days of logs, snapshots.
+
+Changes are loaded in strict order without a gap, after a snapshot; logs are appended, in an order of their own; a snapshot is
+loaded when somebody begins a full load with it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from manifest_platform import __version__
+from manifest_platform.listing import BAD_TABLE
+from manifest_platform.manifest import Application, Claim, ItemKey, Landed, Refused, Step
+from manifest_platform.sources.directories import RunDirectory
+from manifest_platform.sources.source import LOAD, SHRED, Known, Named, Source, Sweep, rewritten
+from manifest_platform.sources.veeva.files import Feed
+from manifest_platform.sources.veeva.layout import (
+    FEEDS,
+    is_missing,
+    item_uri,
+    list_window_names,
+    list_windows,
+    parse_minute,
+    parse_window_name,
+    read_files,
+    read_window,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from manifest_platform.listing import Listing
+    from manifest_platform.shred.batch import Directory, ShredFailure
+    from manifest_platform.sources.veeva.client import Vault
+
+INCR, LOG, FULL = "incr", "log", "full"
+
+
+class VeevaDirectData(Source):
+    """The windows of one vault, below `vault=<id>/` of one landing root."""
+
+    feeds = (FULL, INCR, LOG)
+    main = INCR
+    form = "a window's name (incr/stoptime=YYYYMMDDHHMM, log/date=YYYY-MM-DD or full/date=YYYY-MM-DD)"
+    kind = "veeva"
+    landed_as = "windows"
+    landed_are = "Direct Data windows of a vault, verified, and registered in the manifest once they are whole."
+    shredded_are = "Typed Parquet of every window: one table an extract, the deleted keys beside, and the bad rows."
+    loaded_are = {
+        INCR: "The changes in the warehouse: strictly in order, without a gap, exactly once, one transaction a window.",
+        LOG: "The vault's logs in the warehouse: appended, each day exactly once.",
+        FULL: "The snapshots in the warehouse: one replaces all that it covers, and begins a new epoch.",
+    }
+    on_demand = frozenset({FULL})
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """What a snapshot leaves as it is where it lacks it: bad rows, and workflows of which it holds only a part."""
+        return (BAD_TABLE, *self.settings.shred.partial_in_full)
+
+    @property
+    def vault_id(self) -> str:
+        """The number of the vault."""
+        assert self.settings.vault is not None  # the configuration demands it
+        return self.settings.vault.id
+
+    def steps(self, feed: str, attempts: int) -> tuple[Step, ...]:
+        """Shred, and load as the feed demands."""
+        load, shred = Application(LOAD, __version__), Step(Application(SHRED, __version__), max_attempts=attempts)
+        if feed == FULL:
+            return shred, Step(load, (SHRED,), order="full", covers=(INCR,), max_attempts=attempts)
+        if feed == LOG:
+            return shred, Step(load, (SHRED,), order="strict", late=self.settings.load.late, max_attempts=attempts)
+        return shred, Step(load, (SHRED,), order="strict", gap="contiguous", needs_full=True, max_attempts=attempts)
+
+    def named(self, text: str) -> list[Named]:
+        """The window of a name; a date alone may be a day of logs and a snapshot."""
+        forms = [f"{LOG}/{text}", f"{FULL}/{text}"] if text.startswith("date=") else [text]
+        return [Named(parsed.feed, parsed.sort) for form in forms if (parsed := parse_window_name(form))]
+
+    def placed(self, uri: str) -> Named | None:
+        """The window that a URI ends in."""
+        _, _, name = uri.rpartition(f"/vault={self.vault_id}/")
+        return next(iter(self.named(name)), None)
+
+    def time(self, name: str) -> datetime | None:
+        """When the window stops, or the snapshot was taken."""
+        parsed = parse_window_name(name)
+        return parsed.time if parsed else parse_minute(name)
+
+    def sweep(self, feed: str, after: datetime | None, known: Known) -> Sweep:
+        """The windows that somebody else landed. Of a feed that is captured, those that are known are not looked into.
+
+        They have some twenty files each, and were verified before they were registered.
+        """
+        vault = self.settings.vault
+        if not vault or not vault.url or feed not in vault.feeds:
+            found = list_windows(self.root, self.vault_id, after, self.completeness, [_feed(feed)])
+            return Sweep(found.runs, found.unparseable, found.requests)
+        if is_missing(self.root):
+            return Sweep([], [], 0)  # the first capture makes it
+        listed = list_window_names(self.root, self.vault_id, _feed(feed), after)
+        keys = {one.name: ItemKey(feed, one.sort, item_uri(self.root, self.vault_id, one.name)) for one in listed.names}
+        present = known(list(keys.values()))
+        runs = [read_window(key.id, self.completeness) for key in keys.values() if key not in present]
+        landed = [run for run in runs if run.files or run.marker]
+        return Sweep(landed, listed.unparseable, listed.requests + len(runs), len(present))
+
+    def landed(self, feed: str, seen: RunDirectory) -> Landed:
+        """A window that somebody else landed: its times are those of its name."""
+        window = parse_window_name(seen.name)
+        assert window is not None  # a sweep gives no others
+        key = ItemKey(feed, window.sort, seen.uri)
+        return Landed(key, len(seen.files), seen.bytes, seen.checksum, window.start, window.stop)
+
+    def directory(self, claim: Claim, output: str) -> Directory:
+        """The window's files; what was captured is held against the checksums that were taken then."""
+        from manifest_platform.sources.veeva.shredder import Window
+
+        key, landed = claim.item.key, claim.item.landed
+        attempt = claim.processing.record_id
+        if landed is None:
+            raise Refused(f"{key.name} was not discovered, so nothing says where its files are")
+        files: tuple[tuple[str, int], ...] = ()
+        expected = None
+        if landed.files:
+            window = read_window(landed.place, self.completeness)
+            captured = read_files(landed.place) if landed.content else None
+            if captured is None and window.checksum != landed.checksum:
+                raise rewritten(landed, len(window.files), window.bytes)
+            files = tuple((file.uri, file.size) for file in window.files)
+            expected = {file.path: file.sha256 for file in captured.files} if captured else None
+        return Window(
+            item=key.id,
+            files=files,
+            output=output,
+            attempt=attempt,
+            feed=_feed(key.feed),
+            stop=key.sort,
+            place=landed.place,
+            expected=expected,
+        )
+
+    def shred(self, session: SparkSession, directories: Sequence[Directory]) -> list[Listing | ShredFailure]:
+        """Extracts, typed by the window's own metadata."""
+        from manifest_platform.sources.veeva.shredder import VeevaOptions, Window, shred
+
+        settings = self.settings.shred
+        options = VeevaOptions(
+            split_size=settings.split_mib << 20,
+            max_bad_count=settings.bad_rows.max_count,
+            max_bad_share=settings.bad_rows.max_share,
+            types=dict(settings.types),
+            partial_in_full=settings.partial_in_full,
+        )
+        return shred(session, [one for one in directories if isinstance(one, Window)], options)
+
+    def vault(self) -> Vault:
+        """The Vault that is captured, by the configuration and the secrets of the environment; logs in at first use.
+
+        Raises Refused where it is not configured, or a secret is missing.
+        """
+        from manifest_platform.sources.veeva.client import OAuth, Password, Patience, Vault, VaultLogin
+
+        vault = self.settings.vault
+        assert vault is not None
+        if vault.url is None:
+            raise Refused(f"nothing is captured of dataset {self.dataset}: its vault has no url in the configuration")
+        if vault.oauth:
+            token = _secret(vault.oauth.token_variable, "token")
+            credentials = OAuth(vault.oauth.profile, vault.oauth.client, token, vault.oauth.url)
+        else:
+            credentials = Password(vault.user or "", _secret(vault.password_variable, "password"))
+        return Vault(VaultLogin(vault.url, vault.id, credentials, vault.api), Patience(read=vault.read_seconds))
+
+
+def _feed(name: str) -> Feed:
+    """A feed's name as one of the three."""
+    return next(feed for feed in FEEDS if feed == name)
+
+
+def _secret(variable: str, what: str) -> str:
+    secret = os.environ.get(variable)
+    if not secret:
+        raise Refused(f"the Vault's {what} is to be in the environment, as {variable}, and is not")
+    return secret

@@ -1,0 +1,1 @@
+"""The engines that a warehouse runs on: a file for each."""

@@ -1,0 +1,426 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from manifest_platform import config
+from manifest_platform.config import ConfigError, load
+from manifest_platform.manifest.item import check_key_text
+from manifest_platform.storage import as_uri
+from manifest_platform.warehouse.apply import CONTROL_SCHEMA
+
+REPOSITORY = Path(__file__).parents[2]
+
+WHOLE = """
+datasets:
+  acme:
+    landing: {root: landing}
+    shred: {output: shredded, schemas: [schemas, "https://schemas.example/"]}
+"""
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    monkeypatch.delenv(config.VARIABLE, raising=False)
+
+    def _write(text: str) -> Path:
+        file = tmp_path / "platform.yaml"
+        file.write_text(text)
+        return file
+
+    return _write
+
+
+def problems(file: Path) -> str:
+    with pytest.raises(ConfigError) as raised:
+        load(file)
+    message = str(raised.value)
+    assert str(file) in message
+    return message
+
+
+def test_defaults_fill_what_a_dataset_does_not_say(write, tmp_path):
+    settings = load(write(WHOLE))
+    acme = settings.datasets["acme"]
+    assert (acme.landing.complete, acme.landing.marker, acme.load.late) == ("marker", "_SUCCESS", "append")
+    assert settings.manifest.store == f"sqlite:///{tmp_path}/.manifest_platform/manifest.db"
+
+
+def test_relative_paths_are_relative_to_the_file_and_others_stay(write, tmp_path):
+    settings = load(write(WHOLE))
+    acme = settings.datasets["acme"]
+    assert acme.landing.root == f"{tmp_path}/landing"
+    assert acme.shred.schemas == [f"{tmp_path}/schemas", "https://schemas.example/"]
+    assert settings.spark.conf == f"{tmp_path}/spark_conf/local.conf"
+    remote = load(write(WHOLE.replace("root: landing", "root: s3://bucket/enriched")))
+    assert remote.datasets["acme"].landing.root == "s3://bucket/enriched"
+
+
+def test_the_repositorys_file_loads_and_keeps_all_that_the_demo_makes_in_one_place(monkeypatch, tmp_path):
+    monkeypatch.setenv("MANIFEST_PLATFORM_DEMO", str(tmp_path))
+    settings = load(REPOSITORY / config.DEFAULT_FILE)
+    acme = settings.datasets["acme"]
+    assert settings.dataset(None) == "acme"
+    assert Path(settings.spark.conf).is_file()
+    for place in (acme.landing.root, acme.shred.output, *acme.shred.schemas, settings.warehouse.path):
+        assert Path(place).is_relative_to(tmp_path)
+    assert settings.manifest.store == f"sqlite:///{tmp_path}/manifest.db"
+    assert Path(settings.manifest.overflow or "").is_relative_to(tmp_path)
+
+
+def test_the_repositorys_files_name_every_key_of_their_sources():
+    named, known = set(), set()
+    for file in (config.DEFAULT_FILE, "manifest_platform_veeva.yaml"):
+        data = yaml.safe_load((REPOSITORY / file).read_text())
+        loaded = load(REPOSITORY / file).model_dump()
+        assert keys(data) <= keys(loaded)
+        named |= {key.partition(".")[2].partition(".")[2] if key.startswith("datasets.") else key for key in keys(data)}
+        known |= {key.partition(".")[2].partition(".")[2] if key.startswith("datasets.") else key for key in keys(loaded)}
+    assert named == known
+
+
+def keys(data: dict, prefix: str = "") -> set[str]:
+    return {f"{prefix}{name}" for name in data}.union(
+        *(keys(part, f"{prefix}{name}.") for name, part in data.items() if isinstance(part, dict))
+    )
+
+
+def test_the_environment_names_the_file_and_an_argument_beats_it(write, monkeypatch, tmp_path):
+    named = write(WHOLE)
+    monkeypatch.setenv(config.VARIABLE, str(named))
+    assert "acme" in load().datasets
+    other = tmp_path / "other.yaml"
+    other.write_text(WHOLE.replace("acme", "other"))
+    assert "other" in load(other).datasets
+
+
+def test_a_missing_file_says_how_to_name_one(tmp_path, monkeypatch):
+    monkeypatch.delenv(config.VARIABLE, raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=f"no configuration at .*{config.DEFAULT_FILE}; pass --config FILE or set"):
+        load()
+
+
+def test_what_cannot_be_read_as_a_file_is_no_configuration(tmp_path):
+    (tmp_path / "latin").write_bytes(b"datasets: \xe9")
+    for file, reason in (
+        (tmp_path, "Is a directory"),
+        (tmp_path / "latin" / "x", "Not a directory"),
+        (tmp_path / "latin", "it is not UTF-8 text"),
+    ):
+        assert f"cannot read {file}: {reason}; pass a YAML file" in problems(file)
+
+
+def test_every_problem_is_reported_at_once(write):
+    message = problems(
+        write(
+            """
+datasets:
+  acme:
+    source: kafka
+    landing: {root: landing, look_back: 3}
+    shred: {output: shredded, schemas: none, batch: 0}
+    load: {late: ignore}
+lease: {seconds: soon}
+"""
+        )
+    )
+    for key in (
+        "datasets.acme.source",
+        "datasets.acme.landing.look_back",
+        "datasets.acme.shred.schemas",
+        "datasets.acme.shred.batch",
+        "datasets.acme.load.late",
+        "lease.seconds",
+    ):
+        assert f"\n  {key}:" in message
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (("root: landing", "root: landing, marker: a/b"), "datasets.acme.landing.marker: 'a/b'"),
+        (("root: landing", "root: landing, complete: never"), "datasets.acme.landing.complete: 'never'"),
+        (("root: landing", "root: landing, settle_seconds: 0"), "datasets.acme.landing.settle_seconds: 0"),
+        (("root: landing", "look_back_days: 3"), "datasets.acme.landing.root: is required"),
+        (("output: shredded", "output: shredded, batch: 91"), "datasets.acme.shred.batch: 91"),
+        (("output: shredded", "output: shredded, bad_rows: {max_share: 2}"), "datasets.acme.shred.bad_rows.max_share: 2"),
+        (("  acme:", "  Acme:"), "datasets.Acme"),
+        (("  acme:", "  acme:\n    owner: nobody"), "datasets.acme.owner: 'nobody'"),
+        (
+            ("datasets:", "manifest: {store: 'mysql://h/db'}\ndatasets:"),
+            "allowed: sqlite:///path/to/manifest.db, postgresql://",
+        ),
+        (("datasets:", "manifest: {store: 'sqlite://'}\ndatasets:"), "allowed: sqlite:///path/to/manifest.db, postgresql://"),
+        (("datasets:", "manifest: {store: 'postgresql://h'}\ndatasets:"), "manifest.store: 'postgresql://h': allowed: "),
+        (
+            ("datasets:", "manifest: {store: 'postgresql://h/db?password=x'}\ndatasets:"),
+            "password in the query; give it by PGPASSWORD, PGPASSFILE or",
+        ),
+        (("datasets:", "manifest: {store: 'dynamodb://'}\ndatasets:"), "'dynamodb://': allowed: dynamodb://TABLE?region="),
+        (
+            ("datasets:", "manifest: {store: 'dynamodb://table?rgion=eu-west-1'}\ndatasets:"),
+            "unknown or repeated rgion; allowed: dynamodb://TABLE?region=",
+        ),
+        (("datasets:", "manifest: {overflow: 'gs://b/x'}\ndatasets:"), "manifest.overflow: 'gs://b/x': allowed: a local path"),
+        (("datasets:", "manifest: {store: 'sqlite:///s3://b/m.db'}\ndatasets:"), "manifest.store: 'sqlite:///s3://b/m.db'"),
+        (
+            ("datasets:", "warehouse: {path: 's3://b/x.duckdb'}\ndatasets:"),
+            "warehouse.path: 's3://b/x.duckdb': allowed: a local",
+        ),
+        (("datasets:", "warehouse: {path: ''}\ndatasets:"), "warehouse.path: '': allowed: a local path"),
+        (
+            ("datasets:", "spark: {conf: 's3://b/some.conf'}\ndatasets:"),
+            "spark.conf: 's3://b/some.conf': allowed: a local path",
+        ),
+        (("root: landing", "root: 'gs://b/x'"), "datasets.acme.landing.root: 'gs://b/x': allowed: a local path, file:///path"),
+        (("root: landing", "root: 's3:///x'"), "datasets.acme.landing.root: 's3:///x': allowed: a local path, file:///path"),
+        (("root: landing", "root: ~nobody-here/x"), "landing.root: '~nobody-here/x': allowed: a local path, with ~ for a home"),
+        (("root: landing", "root: ''"), "datasets.acme.landing.root: '': allowed: a local path"),
+        (("root: landing", "root: 's3://b/a b'"), "landing.root: 's3://b/a b': allowed in an s3:// URI: printable ASCII"),
+        (("root: landing", "root: 's3://b/a#b'"), "landing.root: 's3://b/a#b': allowed in an s3:// URI: printable ASCII"),
+        (("root: landing", "root: 's3://b/é'"), "landing.root: 's3://b/é': allowed in an s3:// URI: printable ASCII"),
+        (("root: landing", "root: 's3://key@b/x'"), "landing.root: 's3://***@b/x': allowed: s3://bucket/prefix; S3 takes its"),
+        (("root: landing", "root: 'file:///a#b'"), "landing.root: 'file:///a#b': allowed: a local path or file:///path, with"),
+        (("root: landing", "root: 'file:///a?'"), "landing.root: 'file:///a?': allowed: a local path or file:///path, with"),
+        (("root: landing", "root: 'file://host/a'"), "landing.root: 'file://host/a': allowed: a local path or file:///path"),
+        (("output: shredded", "output: 'gs://b/x'"), "datasets.acme.shred.output: 'gs://b/x': allowed: a local path"),
+        (("https://schemas.example/", "ftp://h/x"), "datasets.acme.shred.schemas.1: 'ftp://h/x': allowed: a local path"),
+        (("https://schemas.example/", "https:///x"), "datasets.acme.shred.schemas.1: 'https:///x': allowed: a local path"),
+        (
+            ("  acme:", "  manifest_platform:"),
+            "datasets.manifest_platform: 'manifest_platform': is a schema of the warehouse's",
+        ),
+        (("  acme:", "  information_schema:"), "datasets.information_schema: 'information_schema': is a schema"),
+        (("datasets:", "warehouse: {kind: oracle}\ndatasets:"), "warehouse.kind: 'oracle'"),
+        (("datasets:", "drain: {max_items: 0}\ndatasets:"), "drain.max_items: 0"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_key(write, change, expected):
+    assert expected in problems(write(WHOLE.replace(*change)))
+
+
+@pytest.mark.parametrize(
+    "root", ["s3://bucket/enriched", "s3://bucket", "file:///a%23b", "/a b#c/é", "with space", "s3://bucket/run@x/y?z"]
+)
+def test_what_the_manifests_keys_hold_is_taken(write, root):
+    settings = load(write(WHOLE.replace("root: landing", f"root: '{root}'")))
+    check_key_text("landing root", as_uri(settings.datasets["acme"].landing.root))
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        "postgresql://user@host:5432/database",
+        "postgresql://user@/database?host=/var/run/postgresql",
+        "dynamodb://Table-1?region=eu-west-1&endpoint=http://localhost:8000",
+    ],
+)
+def test_every_kind_of_store_is_one_line(write, tmp_path, store):
+    settings = load(write(f"manifest: {{store: '{store}', overflow: big}}\n{WHOLE}")).manifest
+    assert (settings.store, settings.overflow) == (store, f"{tmp_path}/big")
+    assert load(write(WHOLE)).manifest.overflow is None
+
+
+def test_the_ledgers_schema_is_no_datasets_name(write):
+    assert f"datasets.{CONTROL_SCHEMA}" in problems(write(WHOLE.replace("acme", CONTROL_SCHEMA)))
+
+
+def test_an_unknown_key_is_reported_with_those_that_are_allowed(write):
+    message = problems(write(WHOLE.replace("root: landing", "root: landing, path: x")))
+    assert "datasets.acme.landing.path: unknown key; allowed here: complete, look_back_days, marker, root" in message
+    assert "allowed here: datasets, drain, lease, manifest, spark, warehouse" in problems(write(f"spork: {{}}\n{WHOLE}"))
+
+
+@pytest.mark.parametrize("text", ["", "datasets: {}", "[]", "- a"])
+def test_a_file_without_datasets_is_refused(write, text):
+    problems(write(text))
+
+
+def test_a_file_that_is_no_yaml_is_refused(write):
+    assert "is not YAML" in problems(write("datasets: [unclosed"))
+
+
+def test_two_datasets_cannot_share_a_place(write, tmp_path):
+    second = "\n  beta:\n    landing: {root: landing/}\n    shred: {output: elsewhere, schemas: [schemas]}\n"
+    message = problems(write(WHOLE.rstrip() + second))
+    assert "acme and beta share landing.root" in message
+    named_otherwise = second.replace("landing/", f"'file://{tmp_path}/landing'")
+    assert "acme and beta share landing.root" in problems(write(WHOLE.rstrip() + named_otherwise))
+    shared_output = second.replace("landing/", "other").replace("elsewhere", "shredded")
+    assert "acme and beta share shred.output" in problems(write(WHOLE.rstrip() + shared_output))
+
+
+def test_the_environment_fills_references_and_defaults_stand_in(write, monkeypatch):
+    text = WHOLE.replace("root: landing", 'root: "${ROOT:-s3://default/x}/enriched"')
+    monkeypatch.delenv("ROOT", raising=False)
+    assert load(write(text)).datasets["acme"].landing.root == "s3://default/x/enriched"
+    monkeypatch.setenv("ROOT", "s3://mine")
+    assert load(write(text)).datasets["acme"].landing.root == "s3://mine/enriched"
+
+
+def test_a_reference_without_value_or_default_is_reported(write, monkeypatch):
+    monkeypatch.delenv("ROOT", raising=False)
+    assert "datasets.acme.landing.root: ${ROOT} is not set" in problems(
+        write(WHOLE.replace("root: landing", 'root: "${ROOT}"'))
+    )
+
+
+def test_a_password_in_the_file_is_refused_and_not_repeated(write):
+    message = problems(write(WHOLE.replace("https://schemas", "https://me:hunter2@schemas")))
+    assert "datasets.acme.shred.schemas.1: holds a password" in message
+    assert "hunter2" not in message
+
+
+def test_a_password_from_the_environment_is_taken(write, monkeypatch):
+    monkeypatch.setenv("PASSWORD", "hunter2")
+    settings = load(write(WHOLE.replace("https://schemas", "https://me:${PASSWORD}@schemas")))
+    assert settings.datasets["acme"].shred.schemas[1] == "https://me:hunter2@schemas.example/"
+
+
+@pytest.mark.parametrize("password", ["hunter2", "hun@ter2", "hun/ter2", "hun ter2", "hun'ter2"])
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        (("datasets:", 'manifest: {store: "mysql://u:${PASSWORD}@h/db"}\ndatasets:'), "manifest.store: "),
+        (("datasets:", 'manifest: {store: "postgresql://u:${PASSWORD}@h/db?password=x"}\ndatasets:'), "manifest.store: "),
+        (("root: landing", 'root: "s3://u:${PASSWORD}@h/db"'), "datasets.acme.landing.root: "),
+        (("https://schemas.example/", "ftp://u:${PASSWORD}@h/db"), "datasets.acme.shred.schemas.1: "),
+        (("datasets:", 'lease: ["ftp://u:${PASSWORD}@h/db"]\ndatasets:'), "lease: "),
+    ],
+)
+def test_a_password_from_the_environment_is_never_shown(write, monkeypatch, change, shown, password):
+    monkeypatch.setenv("PASSWORD", password)
+    message = problems(write(WHOLE.replace(*change)))
+    assert shown in message
+    assert "://***@h/db" in message
+    assert "ter2" not in message
+
+
+def test_which_dataset_is_meant(write):
+    settings = load(write(WHOLE))
+    assert settings.dataset(None) == settings.dataset("acme") == "acme"
+    with pytest.raises(ConfigError, match="'beta' is not configured; there are: acme"):
+        settings.dataset("beta")
+    second = "\n  beta:\n    landing: {root: b}\n    shred: {output: c, schemas: [schemas]}\n"
+    with pytest.raises(ConfigError, match="name one: acme, beta"):
+        load(write(WHOLE.rstrip() + second)).dataset(None)
+
+
+@pytest.mark.parametrize("option", ["password", "sslpassword"])
+def test_a_password_in_the_query_of_a_url_is_refused_and_not_shown(write, option):
+    with pytest.raises(ConfigError) as error:
+        load(write(WHOLE.replace("datasets:", f"manifest: {{store: 'postgresql://u@h/db?x=1&{option}=s3cret'}}\ndatasets:", 1)))
+    assert f"{option}=***" in str(error.value) and "s3cret" not in str(error.value)
+
+
+MERGED = (
+    WHOLE.rstrip()
+    + """
+    merge:
+      output: merged
+      tables:
+        events: {name: web_events, target_mib: 64, zone: Asia/Tokyo}
+      catalog: {kind: glue, prefix: lake_}
+"""
+)
+
+
+def test_merging_is_configured_by_dataset_and_table(write, tmp_path):
+    assert load(write(WHOLE)).datasets["acme"].merge is None
+    merge = load(write(MERGED)).datasets["acme"].merge
+    assert merge and (merge.output, merge.profile, merge.zone) == (str(tmp_path / "merged"), "default", "UTC")
+    assert (merge.tables["events"].name, merge.tables["events"].target_mib) == ("web_events", 64)
+    assert (merge.catalog.kind, merge.workers) == ("glue", 2)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "told"),
+    [
+        ("zone: Asia/Tokyo", "zone: Tokyo", "merge.tables.events.zone: 'Tokyo': allowed: a time zone's name"),
+        ("output: merged", "output: ftp://x", "merge.output: 'ftp://x': allowed: a local path"),
+        ("output: merged", "output: merged\n      profle: strict", "merge.profle: unknown key; allowed here: catalog,"),
+        ("target_mib: 64", "target_mb: 64", "merge.tables.events.target_mb: unknown key; allowed here: comments, enabled"),
+        ("kind: glue", "kind: hive", "merge.catalog: "),
+        ("prefix: lake_", "prefx: lake_", "merge.catalog.glue.prefx: unknown key; allowed here: kind, prefix"),
+        ("output: merged", "profile: strict", "merge.output: is required"),
+        ("events: {name: web_events", "page: {name: web}\n        events: {name: web", "are both called 'web'"),
+    ],
+)
+def test_a_wrong_value_of_merging_is_told_with_what_is_allowed(write, right, wrong, told):
+    with pytest.raises(ConfigError) as error:
+        load(write(MERGED.replace(right, wrong)))
+    assert told in str(error.value)
+
+
+def test_datasets_merge_into_places_of_their_own(write):
+    second = "\n  beta:\n    landing: {root: b}\n    shred: {output: c, schemas: [schemas]}\n    merge: {output: merged}\n"
+    with pytest.raises(ConfigError, match=r"acme and beta share merge.output"):
+        load(write(MERGED.rstrip() + second))
+
+
+# Veeva's own
+
+VAULT = """
+datasets:
+  vault:
+    source: veeva
+    vault: {id: "1001", url: "http://localhost:8787", user: me}
+    landing: {root: landing}
+    shred: {output: shredded}
+"""
+
+
+def test_a_vault_is_told_where_it_is_and_who_logs_in(write):
+    vault = load(write(VAULT)).datasets["vault"].vault
+    assert vault is not None
+    assert (vault.id, vault.url, vault.user, vault.password_variable) == (
+        "1001",
+        "http://localhost:8787",
+        "me",
+        "VAULT_PASSWORD",
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "then", "told"),
+    [
+        ('    vault: {id: "1001", url: "http://localhost:8787", user: me}\n', "", "vault is required of source veeva"),
+        ('"1001"', "abc", "datasets.vault.vault.id: 'abc': "),
+        (", user: me", "", "datasets.vault.vault: with a url, allowed is either a user or oauth"),
+        ("user: me", "user: me, oauth: {profile: a, client: b}", "allowed is either a user or oauth"),
+        ("http://localhost:8787", "ftp://localhost", "datasets.vault.vault.url: 'ftp://localhost': allowed: https://host, or"),
+        ("http://localhost:8787", "https://host/api", "vault.vault.url: 'https://host/api': allowed: https://host, or"),
+        (": shredded}", ": shredded, types: {a.b: Text}}", "vault.shred.types.a.b: 'Text': Input should be 'String'"),
+        ("{output: shredded}", "{output: shredded, schemas: [x]}", "shred.schemas is allowed of source snowplow_enriched only"),
+        ("http://localhost:8787", "https://:geheim@host", "'https://***@host': allowed: https://host, or"),
+        ("http://localhost:8787", "https://host#part", "allowed: https://host, or"),
+        ("http://localhost:8787", "http://localhost:port", "allowed: https://host, or"),
+        (": shredded}", ": shredded}\n    steps: [{name: out, upstream: [load], order: strict}]", "'out' would stop at"),
+        (": shredded}", ": shredded}\n    steps: [{name: out, feed: full, order: strict}]", "'out' would stop at"),
+        (
+            ": shredded}",
+            ": shredded}\n    steps: [{name: a, feed: log}, {name: b, upstream: [a]}]",
+            "step 'b' of feed incr waits for 'a', which is of feed log",
+        ),
+        (": shredded}", ": shredded}\n    merge: {output: merged}", "merge is allowed of source snowplow_enriched only"),
+    ],
+)  # fmt: skip
+def test_a_wrong_vault_is_told_of_with_what_is_allowed(write, now, then, told):
+    assert now in VAULT
+    assert told in problems(write(VAULT.replace(now, then)))
+
+
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [
+        ('vault: {id: "1"}', "vault is allowed of source veeva only"),
+        ("load: {logs: own}", "load.logs is allowed of source veeva only"),
+        ("steps: [{name: report, feed: incr}]", "a step's feed is allowed of source veeva only"),
+    ],
+)
+def test_what_is_veevas_is_refused_of_a_shop(write, part, told):
+    message = problems(
+        write(f"datasets:\n  shop:\n    landing: {{root: l}}\n    shred: {{output: s, schemas: [i]}}\n    {part}\n")
+    )
+    assert told in message

@@ -1,0 +1,617 @@
+"""What the DynamoDB driver does beyond the contract: faults between client and server, limits, cost, the table's settings.
+
+On DynamoDB Local; moto stands in where that lacks a setting, and is said so there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.awsrequest import AWSResponse
+from botocore.exceptions import ConnectionClosedError, EndpointConnectionError, ReadTimeoutError
+from moto.server import ThreadedMotoServer
+
+from manifest_platform.demo.dynamodb import REGION, DynamoDbLocal
+from manifest_platform.manifest import ConditionFailed, OutcomeUnknown, StoreUnavailable
+from manifest_platform.manifest.store import ABSENT, Check, Put, RowDamaged, StoreRejected, Units, Write, transact_once
+from manifest_platform.manifest.stores import dynamodb as driver
+from manifest_platform.manifest.stores.dynamodb import Address, DynamoDbStore
+from manifest_platform.manifest.stores.dynamodb_table import check_table, create_table
+from manifest_platform.storage import ObjectFolder
+from manifest_platform_tests.manifest.given import DONE, FEED, LOAD, SHRED, claim_next, discover, key, lease, manifest
+
+HERE = "partition"
+
+
+@pytest.fixture
+def url(dynamodb: DynamoDbLocal) -> str:
+    url = dynamodb.store(f"test-{uuid.uuid4().hex[:12]}")
+    create_table(url)
+    return url
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[DynamoDbStore]:
+    with closing(DynamoDbStore(url)) as store:
+        yield store
+
+
+@pytest.fixture
+def other(url: str) -> Iterator[DynamoDbStore]:
+    """Another worker's store on the same table."""
+    with closing(DynamoDbStore(url)) as store:
+        yield store
+
+
+# Where the table is
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("dynamodb://Table", Address("Table")),
+        ("dynamodb://a_b.c-1?region=eu-west-1", Address("a_b.c-1", "eu-west-1")),
+        (
+            "dynamodb://table?region=eu-west-1&endpoint=http://localhost:8000",
+            Address("table", "eu-west-1", "http://localhost:8000"),
+        ),
+        ("dynamodb://table?endpoint=https%3A%2F%2Fhost%2F", Address("table", None, "https://host/")),
+    ],
+)
+def test_a_url_says_where_the_table_is(url: str, address: Address) -> None:
+    assert Address.parse(url) == address
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("dynamodb://", "allowed: dynamodb://TABLE"),
+        ("dynamodb://ab", "allowed: dynamodb://TABLE"),
+        ("dynamodb://key:secret@table", "allowed: dynamodb://TABLE"),
+        ("dynamodb://table/more", "allowed: dynamodb://TABLE"),
+        ("dynamodb:table", "allowed: dynamodb://TABLE"),
+        ("dynamodb://table?regoin=eu-west-1", "unknown or repeated regoin"),
+        ("dynamodb://table?region=a&region=b", "unknown or repeated parameter"),
+        ("dynamodb://table?region=", "region must be a region's name"),
+        ("dynamodb://table?region=Frankfurt am Main", "region must be a region's name"),
+        ("dynamodb://table?endpoint=localhost:8000", "endpoint must be http"),
+        ("dynamodb://table?endpoint=http://key:secret@host", "endpoint must be http"),
+        ("dynamodb://table?endpoint=http://host/path", "endpoint must be http"),
+        ("dynamodb://table?endpoint=http://host:port", "endpoint must be http"),
+    ],
+)
+def test_a_url_that_cannot_be_meant_is_refused_with_what_is_allowed(url: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says) as error:
+        Address.parse(url)
+    assert "secret" not in str(error.value)
+
+
+# What a person has to mend
+
+
+def rejected(url: str, says: str) -> None:
+    with pytest.raises(StoreRejected, match=says), closing(DynamoDbStore(url)) as store:
+        store.get(HERE, "a")
+    with pytest.raises(StoreRejected, match=says), closing(DynamoDbStore(url)) as store:
+        transact_once(store, HERE, [Put("a", {"mark": "mine"}, ABSENT)], "mark")
+
+
+def test_a_table_that_is_missing_says_how_it_is_made(dynamodb: DynamoDbLocal) -> None:
+    rejected(dynamodb.store("missing"), r"table missing in eu-west-1 at http.*manifest-platform store create")
+
+
+def test_missing_credentials_are_said_so(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setattr(driver, "_session", driver._session.__wrapped__)  # not one of other credentials
+    rejected(url, "Unable to locate credentials: give credentials as every AWS tool")
+
+
+def test_a_missing_region_and_an_unknown_profile_are_said_so(dynamodb: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch) -> None:
+    rejected("dynamodb://table", "You must specify a region: say which in manifest.store")
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    monkeypatch.setattr(driver, "_session", driver._session.__wrapped__)  # not one of other credentials
+    rejected(dynamodb.store("table"), "profile .*nobody.* could not be found: give credentials")
+
+
+def test_a_region_and_credentials_come_from_a_profile(
+    url: str, dynamodb: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    keys = "aws_access_key_id = a\naws_secret_access_key = b"
+    profile = f"[profile mine]\n{keys}\nregion = {REGION}\nendpoint_url = {dynamodb.endpoint}\n"
+    (tmp_path / "config").write_text(profile)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "mine")
+    monkeypatch.setattr(driver, "_session", driver._session.__wrapped__)  # not one of other credentials
+    with closing(DynamoDbStore(f"dynamodb://{Address.parse(url).table}")) as store:
+        assert store.query(HERE, "") == []
+
+
+def test_a_call_that_dynamodb_finds_invalid_is_rejected(store: DynamoDbStore) -> None:
+    with pytest.raises(StoreRejected, match=r"ValidationError: .*range primary key values must be under 1024 bytes"):
+        store.transact(HERE, [Put("a" * 1025, {}, ABSENT), Check("b", ABSENT)], "token")
+    with pytest.raises(StoreRejected, match="ValidationException"):
+        store.get(HERE, "")
+
+
+# Faults between client and server: what the client's connection does instead of sending, for its next calls
+
+
+Send = Callable[[Any], AWSResponse]
+Fault = Callable[[Send, Any], AWSResponse]
+
+
+def faults(store: DynamoDbStore, *each: Fault | None, rest: Fault | None = None) -> list[int]:
+    """Lets each fault happen to one attempt, then `rest` to all others; returns a list that grows with the attempts."""
+    session, left, attempts = store._client._endpoint.http_session, list(each), []
+    send = session.send
+
+    def faulty(request: Any) -> AWSResponse:
+        attempts.append(len(attempts))
+        fault = left.pop(0) if left else rest
+        return fault(send, request) if fault else send(request)
+
+    session.send = faulty
+    return attempts
+
+
+def request_lost(_send: Send, request: Any) -> AWSResponse:
+    raise EndpointConnectionError(endpoint_url=request.url)
+
+
+def answer_lost(send: Send, request: Any) -> AWSResponse:
+    send(request)
+    raise ConnectionClosedError(endpoint_url=request.url, request=request, error=None)
+
+
+def vanished(_send: Send, request: Any) -> AWSResponse:
+    raise ReadTimeoutError(endpoint_url=request.url, error=None)
+
+
+class _Body:
+    """A body as urllib3 gives it."""
+
+    def __init__(self, content: bytes):
+        self._content = content
+
+    def stream(self, **_options: Any) -> Iterator[bytes]:
+        yield self._content
+
+
+def answers(status: int, code: str, **more: Any) -> Callable[[Send, Any], AWSResponse]:
+    """The server refuses with an error of its own."""
+    content = json.dumps({"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "said so", **more}).encode()
+    return lambda _send, request: AWSResponse(request.url, status, {}, _Body(content))
+
+
+throttled = answers(400, "ThrottlingException")
+broken = answers(500, "InternalServerError")
+busy = answers(400, "TransactionInProgressException")
+in_conflict = answers(400, "TransactionConflictException")
+
+
+def cancelled(*reasons: str) -> Callable[[Send, Any], AWSResponse]:
+    return answers(400, "TransactionCanceledException", CancellationReasons=[{"Code": reason} for reason in reasons])
+
+
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The test's thread does not wait; returns what its pauses would have been. Others' threads go on as they do."""
+    pauses: list[float] = []
+    sleep, mine = time.sleep, threading.get_ident()
+    monkeypatch.setattr("time.sleep", lambda seconds: (pauses.append if threading.get_ident() == mine else sleep)(seconds))
+    return pauses
+
+
+PAIR: list[Write] = [Put("a", {"of": "mine"}, ABSENT), Check("b", ABSENT)]
+ALONE: list[Write] = [Put("a", {"of": "mine"}, ABSENT, lasting=True)]
+ways = pytest.mark.parametrize("writes", [PAIR, ALONE], ids=["transaction", "single put"])
+
+
+@ways
+@pytest.mark.parametrize("fault", [request_lost, answer_lost, vanished, throttled, broken, busy])
+def test_a_fault_that_passes_goes_unnoticed_and_the_row_is_written_once(
+    store: DynamoDbStore, no_pause: list[float], writes: list[Write], fault: Callable
+) -> None:
+    attempts = faults(store, fault)
+    store.transact(HERE, writes, "token")
+    assert len(attempts) == 2
+    row = store.get(HERE, "a")
+    assert row and row.version == 1
+
+
+@ways
+@pytest.mark.parametrize(
+    ("fault", "kind", "written"),
+    [
+        (request_lost, StoreUnavailable, False),
+        (throttled, StoreUnavailable, False),
+        (busy, StoreUnavailable, False),
+        (answer_lost, OutcomeUnknown, True),
+        (vanished, OutcomeUnknown, False),
+        (broken, OutcomeUnknown, False),
+    ],
+)
+def test_a_fault_that_stays_says_whether_the_row_may_be_written(
+    store: DynamoDbStore,
+    other: DynamoDbStore,
+    no_pause: list[float],
+    writes: list[Write],
+    fault: Callable,
+    kind: type[Exception],
+    written: bool,
+) -> None:
+    attempts = faults(store, rest=fault)
+    with pytest.raises(kind) as error:
+        store.transact(HERE, writes, "token")
+    assert type(error.value) is kind
+    assert len(attempts) == driver.ATTEMPTS
+    assert sum(no_pause) <= 7  # seconds
+    assert (other.get(HERE, "a") is not None) == written
+    with pytest.raises(StoreUnavailable):
+        store.get(HERE, "a")
+    with pytest.raises(StoreUnavailable):
+        store.query(HERE, "")
+
+
+@ways
+@pytest.mark.parametrize("then", [request_lost, throttled, answers(400, "ValidationException"), in_conflict])
+def test_what_follows_a_lost_answer_does_not_make_it_certain(
+    store: DynamoDbStore, no_pause: list[float], writes: list[Write], then: Callable
+) -> None:
+    faults(store, answer_lost, rest=then)
+    with pytest.raises(OutcomeUnknown):
+        store.transact(HERE, writes, "token")
+
+
+def test_what_came_before_does_not_make_a_later_call_unclear(store: DynamoDbStore, no_pause: list[float]) -> None:
+    faults(store, answer_lost, None, rest=request_lost)
+    store.transact(HERE, ALONE, "token")
+    with pytest.raises(StoreUnavailable):
+        store.transact(HERE, [Put("a", {}, 1, lasting=True)], "another")
+
+
+def test_a_single_put_that_was_overwritten_before_its_repeat_stays_unknown(
+    store: DynamoDbStore, other: DynamoDbStore, no_pause: list[float]
+) -> None:
+    def overwritten(send: Send, request: Any) -> AWSResponse:
+        other.transact(HERE, [Put("a", {"of": "theirs"}, 1, lasting=True)], "theirs")
+        return send(request)
+
+    faults(store, answer_lost, overwritten)
+    with pytest.raises(OutcomeUnknown, match="the row changed since"):
+        store.transact(HERE, ALONE, "mine")
+
+
+@pytest.mark.parametrize("conflict", ["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"])
+def test_a_transaction_that_met_another_is_tried_again(store: DynamoDbStore, no_pause: list[float], conflict: str) -> None:
+    attempts = faults(store, *[cancelled(conflict, "None")] * 3)
+    store.transact(HERE, PAIR, "token")
+    assert len(attempts) == 4 and len(no_pause) == 3
+    faults(store, rest=cancelled(conflict, "None"))
+    with pytest.raises(StoreUnavailable, match=f"{driver.CONFLICTS} tries met other transactions"):
+        store.transact(HERE, PAIR, "another")
+    assert max(no_pause) <= driver.LONGEST_PAUSE_S
+
+
+def test_a_single_put_that_met_a_transaction_is_tried_again(store: DynamoDbStore, no_pause: list[float]) -> None:
+    faults(store, in_conflict, in_conflict)
+    store.transact(HERE, ALONE, "token")
+    faults(store, rest=in_conflict)
+    with pytest.raises(StoreUnavailable):
+        store.transact(HERE, [Put("a", {}, 1, lasting=True)], "another")
+
+
+def test_of_mixed_reasons_those_of_conditions_are_named_and_others_are_told(store: DynamoDbStore) -> None:
+    faults(
+        store, cancelled("TransactionConflict", "ConditionalCheckFailed"), cancelled("None", "ItemCollectionSizeLimitExceeded")
+    )
+    with pytest.raises(ConditionFailed) as error:
+        store.transact(HERE, PAIR, "token")
+    assert error.value.failed == (PAIR[1],)
+    with pytest.raises(StoreRejected, match="ItemCollectionSizeLimitExceeded"):
+        store.transact(HERE, PAIR, "token")
+
+
+def test_threads_that_write_the_same_rows_all_get_through(store: DynamoDbStore) -> None:
+    """Each adds one to a counter, together with a row of its own, as often as it takes."""
+    start = threading.Barrier(4)
+
+    def add(who: int) -> None:
+        start.wait()
+        for number in range(10):
+            while True:
+                row = store.get(HERE, "counter")
+                version = row.version if row else ABSENT
+                try:
+                    store.transact(
+                        HERE, [Put("counter", {}, version), Put(f"{who} {number}", {}, ABSENT)], f"{who} {number} {version}"
+                    )
+                    break
+                except ConditionFailed:
+                    continue
+
+    with ThreadPoolExecutor(4) as pool:
+        for added in [pool.submit(add, who) for who in range(4)]:
+            added.result()
+    counter = store.get(HERE, "counter")
+    assert counter and counter.version == 40 == len(store.query(HERE, "")) - 1
+
+
+@pytest.mark.parametrize("operation", ["get", "query", "transact"])
+def test_a_server_that_never_answers_is_given_up(
+    dynamodb: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    monkeypatch.setattr(driver, "READ_TIMEOUT_S", 0.1)
+    call: Callable[[DynamoDbStore], object] = {
+        "get": lambda store: store.get(HERE, "a"),
+        "query": lambda store: store.query(HERE, ""),
+        "transact": lambda store: store.transact(HERE, PAIR, "token"),
+    }[operation]
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"dynamodb://table?region={REGION}&endpoint=http://127.0.0.1:{silent.getsockname()[1]}"
+        with closing(DynamoDbStore(url)) as store, pytest.raises((StoreUnavailable, OutcomeUnknown)) as error:
+            call(store)
+    assert type(error.value) is (OutcomeUnknown if operation == "transact" else StoreUnavailable)
+
+
+def test_every_read_is_strongly_consistent(store: DynamoDbStore) -> None:
+    asked: list[dict] = []
+    store._client.meta.events.register("before-parameter-build.dynamodb", lambda params, **_event: asked.append(params))
+    store.get(HERE, "a")
+    store.query(HERE, "")
+    assert [params["ConsistentRead"] for params in asked] == [True, True]
+
+
+# Large rows
+
+
+BIG = "x" * 290_000
+
+
+def test_a_query_goes_on_beyond_a_megabyte(store: DynamoDbStore) -> None:
+    for number in range(9):
+        store.transact(HERE, [Put(f"P#{number}", {"of": BIG}, ABSENT)], str(number))
+    before = store.requests
+    whole = store.query(HERE, "P#")
+    assert [row.sort for row in whole] == [f"P#{number}" for number in range(9)]
+    assert store.requests - before >= 3
+    assert store.query(HERE, "P#", limit=6) == whole[:6]
+    assert store.query(HERE, "P#", after="P#1", limit=6) == whole[2:8]
+    assert store.query(HERE, "P#", reverse=True) == whole[::-1]
+
+
+def outside(url: str) -> list[dict]:
+    """What the table's rows say of data that lies elsewhere."""
+    address = Address.parse(url)
+    client = boto3.client("dynamodb", region_name=address.region, endpoint_url=address.endpoint)
+    pages = client.get_paginator("scan").paginate(TableName=address.table)
+    return [item["outside"]["M"] for page in pages for item in page["Items"] if "outside" in item]
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_data_that_is_too_large_for_a_row_lies_elsewhere_and_comes_back(url: str, tmp_path: Path, lasting: bool) -> None:
+    data = {"of": "ü" * 100_000}
+    with closing(DynamoDbStore(url, ObjectFolder(tmp_path / "overflow"))) as store:
+        for _ in range(2):
+            store.transact(HERE, [Put("a", data, ABSENT, lasting)], "token")
+        row = store.get(HERE, "a")
+        assert row and row.data == data
+        assert store.query(HERE, "") == [row]
+        [pointer] = outside(url)
+        [file] = (tmp_path / "overflow").iterdir()
+        assert (pointer["path"]["S"], pointer["sha256"]["S"]) == (f"file://{file}", file.name)
+        assert int(pointer["bytes"]["N"]) == file.stat().st_size
+        store.transact(HERE, [Put("a", {}, 1, lasting)], "small again")
+        assert outside(url) == []
+
+
+def test_a_transaction_that_is_too_large_as_a_whole_keeps_its_largest_rows_elsewhere(url: str, tmp_path: Path) -> None:
+    writes = [Put(f"{number:02d}", {"of": "x" * (100_000 + number)}, ABSENT) for number in range(40)]
+    with closing(DynamoDbStore(url, ObjectFolder(tmp_path))) as store:
+        store.transact(HERE, writes, "token")
+        assert [row.data for row in store.query(HERE, "")] == [write.data for write in writes]
+    assert len(outside(url)) == len(list(tmp_path.iterdir())) == 6
+
+
+def test_without_a_place_for_it_large_data_is_refused_and_the_key_named(store: DynamoDbStore) -> None:
+    store.transact(HERE, [Put("a", {"of": "x" * (driver.ROW_LIMIT - 9)}, ABSENT)], "just so")
+    with pytest.raises(StoreRejected, match=r"RECORD#b has 307,201 bytes of data.*set manifest.overflow"):
+        store.transact(HERE, [Put("RECORD#b", {"of": "x" * (driver.ROW_LIMIT - 8)}, ABSENT)], "too much")
+    assert [row.sort for row in store.query(HERE, "")] == ["a"]
+
+
+@pytest.fixture
+def far(url: str, tmp_path: Path) -> Path:
+    """The file in which the data of row `a` lies."""
+    with closing(DynamoDbStore(url, ObjectFolder(tmp_path / "overflow"))) as store:
+        store.transact(HERE, [Put("a", {"of": "x" * 400_000}, ABSENT)], "token")
+    [file] = (tmp_path / "overflow").iterdir()
+    return file
+
+
+def test_large_data_that_changed_or_is_gone_is_reported(url: str, far: Path) -> None:
+    with closing(DynamoDbStore(url, ObjectFolder(far.parent))) as store:
+        far.write_bytes(far.read_bytes().replace(b"x", b"y", 1))
+        with pytest.raises(RowDamaged, match=rf"the data of a in file://{far} is not what was written.*backup"):
+            store.get(HERE, "a")
+        far.unlink()
+        with pytest.raises(RowDamaged, match=rf"the data of a is gone: put file://{far} back"):
+            store.query(HERE, "")
+
+
+def test_large_data_needs_its_place_to_be_read(url: str, far: Path, store: DynamoDbStore) -> None:
+    with pytest.raises(StoreRejected, match=rf"the data of a is in file://{far}: set manifest.overflow"):
+        store.get(HERE, "a")
+
+
+class _Full:
+    def put(self, _name: str, _data: bytes, /) -> str:
+        raise OSError("no space left")
+
+    def get(self, _path: str, /) -> bytes:
+        raise OSError("no route to host")
+
+
+def test_a_place_that_cannot_be_reached_is_unavailable_and_nothing_is_written(url: str, far: Path) -> None:
+    with closing(DynamoDbStore(url, _Full())) as store:
+        with pytest.raises(StoreUnavailable, match="no space left"):
+            store.transact(HERE, [Put("b", {"of": "x" * 400_000}, ABSENT)], "token")
+        with pytest.raises(StoreUnavailable, match="no route to host"):
+            store.get(HERE, "a")
+        assert store.get(HERE, "b") is None
+
+
+# What it costs
+
+
+def test_what_the_server_charges_is_summed(store: DynamoDbStore) -> None:
+    assert store.units == Units(0, 0)
+    store.transact(HERE, [Put("a", {"of": "x" * 1500}, ABSENT, lasting=True)], "1")
+    assert store.units == Units(0, 2)
+    store.transact(HERE, [Put("a", {"of": "x" * 2500}, 1)], "2")
+    assert store.units == Units(0, 2 + 6)
+    store.get(HERE, "a")
+    store.query(HERE, "")
+    assert store.units == Units(2, 8)
+
+
+@contextmanager
+def charged(store: DynamoDbStore) -> Generator[list[int]]:
+    """The write units of a store's calls by DynamoDB's rules, which see each item.
+
+    A write costs a unit for each begun KB of the item, at least one, twice that in a transaction; a check in a transaction
+    costs as much as a write. DynamoDB Local counts items of equal size in a transaction once, so its own sum is too low.
+    """
+    units: list[int] = []
+
+    def size(item: dict[str, dict[str, str]]) -> int:
+        return sum(len(name) + len(value) for name, typed in item.items() for value in typed.values())
+
+    def note(params: dict, model: Any, **_event: Any) -> None:
+        if model.name == "PutItem":
+            units.append(math.ceil(size(params["Item"]) / 1024))
+        for item in params.get("TransactItems", ()):
+            [write] = item.values()
+            units.append(2 * math.ceil(size(write.get("Item", write.get("Key"))) / 1024))
+
+    store._client.meta.events.register("before-parameter-build.dynamodb", note)
+    yield units
+
+
+def test_an_item_costs_few_requests_and_units_from_discovered_to_applied(store: DynamoDbStore) -> None:
+    of = manifest(store)
+    of.known(FEED, [key(1)])
+    with lease(of, SHRED) as shredding, lease(of, LOAD) as loading, charged(store) as units:
+        discover(of, 1)
+        before = store.requests
+        [claim] = of.claim(shredding, of.waiting(FEED, "shred", 10)[0])
+        of.complete(claim, DONE)
+        of.complete(claim_next(of, loading), DONE)
+        assert store.requests - before <= 8
+        assert 20 < sum(units) <= 26
+
+
+def test_boto3_is_loaded_when_a_store_is_opened_and_not_before() -> None:
+    code = "import sys, manifest_platform.manifest.stores.dynamodb, manifest_platform.config; print('boto3' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+# The table
+
+
+def test_a_table_is_made_once_and_is_as_it_should_be(dynamodb: DynamoDbLocal) -> None:
+    url = dynamodb.store(f"test-{uuid.uuid4().hex[:12]}")
+    assert create_table(url)
+    assert check_table(url) == []
+    assert not create_table(url)
+    assert check_table(url) == []
+
+
+@pytest.fixture
+def imitation(dynamodb: DynamoDbLocal) -> Iterator[Any]:
+    """moto's DynamoDB: DynamoDB Local knows neither point-in-time recovery nor encryption."""
+    server = ThreadedMotoServer("127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield boto3.client("dynamodb", region_name=REGION, endpoint_url=f"http://{host}:{port}")
+    server.stop()
+
+
+def test_every_setting_that_drifted_is_reported_with_the_command_that_mends_it(imitation: Any) -> None:
+    table, endpoint = f"test-{uuid.uuid4().hex[:12]}", imitation.meta.endpoint_url
+    url = f"dynamodb://{table}?region={REGION}&endpoint={endpoint}"
+    with pytest.raises(StoreRejected, match="store create"):
+        check_table(url)
+    keys = {"partition": "HASH", "sort": "RANGE"}
+    imitation.create_table(
+        TableName=table,
+        KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in keys.items()],
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in keys],
+        ProvisionedThroughput={"ReadCapacityUnits": 1, "WriteCapacityUnits": 1},
+    )
+    imitation.update_time_to_live(TableName=table, TimeToLiveSpecification={"Enabled": True, "AttributeName": "expires_at"})
+    found = {difference.setting: difference for difference in check_table(url)}
+    assert list(found) == [
+        "billing",
+        "encryption",
+        "deletion protection",
+        "stream",
+        "point-in-time recovery",
+        "time to live",
+    ]
+    for difference in found.values():
+        assert difference.mend.startswith("aws dynamodb update-")
+        assert f"--table-name {table} " in difference.mend
+        assert difference.mend.endswith(f"--region {REGION} --endpoint-url {endpoint}")
+    assert "AttributeName=expires_at" in found["time to live"].mend
+
+    # It changes no table that is there, but for the backups, which a crash may have left off.
+    assert not create_table(url)
+    assert {difference.setting for difference in check_table(url)} == found.keys() - {"point-in-time recovery"}
+
+
+def test_a_new_table_has_every_setting(imitation: Any) -> None:
+    url = f"dynamodb://test-{uuid.uuid4().hex[:12]}?region={REGION}&endpoint={imitation.meta.endpoint_url}"
+    assert create_table(url)
+    assert check_table(url) == []
+
+
+def test_a_table_of_other_keys_is_reported(dynamodb: DynamoDbLocal) -> None:
+    table = f"test-{uuid.uuid4().hex[:12]}"
+    client = boto3.client("dynamodb", region_name=REGION, endpoint_url=dynamodb.endpoint)
+    client.create_table(
+        TableName=table,
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "N"}],
+        BillingMode="PAY_PER_REQUEST",
+        StreamSpecification={"StreamEnabled": True, "StreamViewType": "KEYS_ONLY"},
+        DeletionProtectionEnabled=True,
+    )
+    keys, stream = check_table(dynamodb.store(table))
+    assert str(keys).startswith("keys: id N HASH, and should be partition S HASH, sort S RANGE")
+    assert str(stream).startswith("stream: KEYS_ONLY, and should be NEW_AND_OLD_IMAGES")
+    assert "StreamEnabled=false" in stream.mend and "then" in stream.mend
+
+
+def test_a_table_that_never_becomes_active_is_given_up(dynamodb: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manifest_platform.manifest.stores.dynamodb_table.WAIT_S", 0)
+    monkeypatch.setattr("manifest_platform.manifest.stores.dynamodb_table._Table.create", lambda _table: True)
+    with pytest.raises(StoreUnavailable, match="not active after 0 s; repeat the command"):
+        create_table(dynamodb.store("never"))

@@ -1,0 +1,564 @@
+"""A whole dataset examined: real objects, a real warehouse, a manifest that may have been put back from a backup."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from manifest_platform import failpoints
+from manifest_platform.archive import archive
+from manifest_platform.cli import main
+from manifest_platform.manifest import OUTPUT, Application, Failure, Payload, Ready, State
+from manifest_platform.manifest.dump import dump, put_dump
+from manifest_platform.manifest.records import Stamp
+from manifest_platform.manifest.store import Delete, Put
+from manifest_platform.manifest.stores.sql import SqlStore
+from manifest_platform.manifest.transitions import append, put_record, put_state, record_key
+from manifest_platform.operations.doctor import Doctor, Kind, repair
+from manifest_platform.operations.doctor.sink import open_ledger
+from manifest_platform.pipeline import FEED, LOAD, SHRED, Budget, Stop, shred_chosen
+from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.errors import WarehouseError
+from manifest_platform_tests.pipeline.shop import Shop, drained, history, keys, run_name, run_names, watermark
+
+RUNS = 4
+LOADED = ["New", "shred Processing", "shred Processed", "load Processing", "load Processed"]
+
+
+@pytest.fixture(scope="module")
+def shredded(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A shop with some runs that are shredded."""
+    home = tmp_path_factory.mktemp("shredded") / "shop"
+    Shop(home).shredded(spark, RUNS)
+    return home
+
+
+@pytest.fixture
+def shop(shredded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    """A copy of that shop, at the same place: its items are known by their URIs."""
+    aside = shredded.with_name("aside")
+    shutil.copytree(shredded, aside)
+    try:
+        yield Shop(shredded)
+    finally:
+        shutil.rmtree(shredded)
+        aside.rename(shredded)
+
+
+def load(shop: Shop, items: int | None = None) -> None:
+    with shop.open() as pipeline:
+        drained(pipeline, budget=Budget(items=items))
+
+
+def back_up(shop: Shop) -> Path:
+    return Path(shutil.copy(shop.home / "manifest.db", shop.home / "backup.db"))
+
+
+def put_back(shop: Shop, backup: Path) -> None:
+    for file in shop.home.glob("manifest.db*"):
+        file.unlink()
+    shutil.copy(backup, shop.home / "manifest.db")
+
+
+def found(shop: Shop, **options: Any) -> list[tuple[Kind, str]]:
+    with shop.open() as pipeline:
+        return [(one.kind, one.subject) for one in Doctor(pipeline, **options).examine().findings]
+
+
+def repaired(shop: Shop) -> tuple[list[str], list[tuple[Kind, str]]]:
+    with shop.open() as pipeline:
+        doctor = Doctor(pipeline)
+        left = doctor.repair()
+        return doctor.done, [(one.kind, one.subject) for one in left.findings]
+
+
+def test_nothing_is_found_before_between_and_after_the_loads(shop: Shop) -> None:
+    assert found(shop) == []
+    assert not (shop.home / "warehouse.duckdb").exists(), "to look makes nothing"
+    load(shop, 2)
+    assert found(shop) == []
+    load(shop)
+    assert found(shop) == []
+    assert repaired(shop) == ([], [])
+
+
+def test_a_manifest_put_back_from_a_backup_is_brought_up_to_the_ledger(shop: Shop) -> None:
+    load(shop, 1)
+    backup = back_up(shop)
+    load(shop)
+    seen = shop.seen
+    put_back(shop, backup)
+    assert found(shop) == [(Kind.UNRECORDED, run_name(number)) for number in range(1, RUNS)]
+    done, left = repaired(shop)
+    assert left == []
+    assert len(done) == RUNS - 1
+    assert done[0].startswith(f"{run_name(1)}: recorded as loaded at ")
+    with shop.open() as pipeline:
+        for number in range(RUNS):
+            assert history(pipeline, number) == LOADED
+            entry = pipeline.warehouse.ledger_entry(FEED, keys(pipeline, number)[0].id, 1)
+            record = pipeline.manifest.item(keys(pipeline, number)[0]).processed_by(Application(LOAD))
+            assert record
+            assert entry
+            assert record.epoch == entry.epoch
+            assert (record.data["rows"], record.data["applied_at"]) == (entry.rows, entry.applied_at.isoformat())
+            assert record.data["bytes"] > 0
+        assert watermark(pipeline) == keys(pipeline, RUNS - 1)[0].sort
+        assert drained(pipeline)[1].stop is Stop.IDLE
+    assert (shop.seen.rows, shop.seen.ledger) == (seen.rows, seen.ledger)
+
+
+def test_what_the_ledger_is_not_at_yet_stays_to_be_loaded(shop: Shop) -> None:
+    load(shop, 1)
+    backup = back_up(shop)
+    load(shop, 1)
+    put_back(shop, backup)
+    done, left = repaired(shop)
+    assert (len(done), left) == (1, [])
+    with shop.open() as pipeline:
+        assert history(pipeline, 1) == LOADED
+        assert history(pipeline, 2) == LOADED[:3]
+    load(shop)
+    assert shop.seen.ledger == [(name, False) for name in run_names(*range(RUNS))]
+
+
+def test_what_a_restored_manifest_would_load_behind_the_ledger_is_late(shop: Shop) -> None:
+    backup = back_up(shop)
+    with shop.open() as pipeline:
+        pipeline.manifest.skip(keys(pipeline, 1)[0], "not needed", LOAD)
+    load(shop)
+    put_back(shop, backup)
+    done, left = repaired(shop)
+    assert left == [(Kind.UNRECORDED, run_name(2)), (Kind.UNRECORDED, run_name(3))]
+    assert done[1:] == [
+        f"{run_name(1)}: marked late, for the warehouse is past it and lacks it",
+        f"{run_name(1)} comes next, and is to be loaded: drain, and what comes behind it is recorded as loaded before",
+    ]
+    with shop.open() as pipeline:
+        drained(pipeline)
+        assert history(pipeline, 1)[-1] == "load Processed"
+    assert shop.seen.runs == run_names(0, 2, 3, 1)
+    assert shop.doubled_events == []
+    assert found(shop) == []
+
+
+def test_an_item_that_was_appended_late_after_the_backup(tmp_path: Path, spark: Any) -> None:
+    shop = Shop(tmp_path / "shop")
+    with shop.open() as pipeline:
+        shop.land(pipeline, 1)
+        drained(pipeline, spark)
+        list(shred_chosen(pipeline, lambda: spark, shop.land(pipeline, 0)))
+    backup = back_up(shop)
+    load(shop)
+    assert shop.seen.ledger == [(run_name(1), False), (run_name(0), True)]
+    put_back(shop, backup)
+    assert found(shop) == [(Kind.UNRECORDED, run_name(0))]
+    with shop.open() as pipeline, pipeline.lease(FEED, LOAD):
+        assert found(shop) == [], "whoever holds the lease may be about to record it"
+    done, left = repaired(shop)
+    assert (len(done), left) == (1, [])
+    with shop.open() as pipeline:
+        assert history(pipeline, 0)[-1] == "load Processed"
+        assert watermark(pipeline) == keys(pipeline, 1)[0].sort
+
+    warehouse = DuckDB(shop.home / "warehouse.duckdb")
+    ledger = warehouse.qualified("manifest_platform", "ledger")
+    warehouse.write(f"INSERT INTO {ledger} SELECT * REPLACE (2 AS epoch) FROM {ledger}")
+    warehouse.close()
+    with shop.open() as pipeline, open_ledger(pipeline, 1) as opened:
+        assert [entry.epoch for entry in opened.entries(FEED, 1)] == [2, 2], "the newest of each item, once"
+        assert list(opened.entries(FEED, 3)) == []
+
+
+def fail_next(shop: Shop) -> None:
+    with shop.open() as pipeline, pipeline.lease(FEED, LOAD) as lease:
+        verdict = pipeline.manifest.next(FEED, LOAD, holding=True)
+        assert isinstance(verdict, Ready)
+        [claim] = pipeline.manifest.claim(lease, [verdict.item], verdict.state)
+        pipeline.manifest.fail(claim, Failure("permanent", "no such column"))
+
+
+def test_an_item_that_failed_in_the_backup_and_was_loaded_later(shop: Shop) -> None:
+    fail_next(shop)
+    backup = back_up(shop)
+    with shop.open() as pipeline:
+        pipeline.manifest.resolve(keys(pipeline, 0)[0], "the column is there")
+    load(shop, 1)
+    put_back(shop, backup)
+    done, left = repaired(shop)
+    assert left == []
+    assert done[0] == f"{run_name(0)}: resolved, for the warehouse has it: an attempt after this one went well"
+    with shop.open() as pipeline:
+        assert history(pipeline, 0)[-3:] == ["load Resolved", "load Processing", "load Processed"]
+
+
+def test_an_item_that_failed_and_was_not_loaded_stays_failed(shop: Shop) -> None:
+    fail_next(shop)
+    assert repaired(shop) == ([], [])
+    with shop.open() as pipeline:
+        assert history(pipeline, 0)[-1] == "load Failed permanent"
+
+
+def test_an_item_that_failed_and_was_passed_over_later_waits_for_a_person(shop: Shop) -> None:
+    fail_next(shop)
+    backup = back_up(shop)
+    with shop.open() as pipeline:
+        pipeline.manifest.skip(keys(pipeline, 0)[0], "not needed", LOAD)
+    load(shop)
+    put_back(shop, backup)
+    done, left = repaired(shop)
+    assert done == [
+        f"{run_name(0)} comes next, and is in the way: load failed: no such column. Do this first:"
+        f" manifest-platform resolve {run_name(0)}"
+    ]
+    assert left == [(Kind.UNRECORDED, name) for name in run_names(1, 2, 3)]
+    with shop.open() as pipeline:
+        assert history(pipeline, 0)[-1] == "load Failed permanent"
+
+
+def test_a_backup_from_before_the_runs_were_discovered(shop: Shop, spark: Any) -> None:
+    load(shop)
+    for file in shop.home.glob("manifest.db*"):
+        file.unlink()
+    assert found(shop, objects=False) == [(Kind.UNKNOWN, name) for name in run_names(*range(RUNS))]
+    done, left = repaired(shop)
+    assert done == [
+        f"discovered {RUNS} directories that the manifest did not know",
+        f"{run_name(0)} comes next, and is in the way: shred has not processed it yet. Do this first: manifest-platform drain",
+    ]
+    assert left == [(Kind.UNRECORDED, name) for name in run_names(*range(RUNS))]
+    with shop.open() as pipeline:
+        [first, *_] = Doctor(pipeline).examine().findings
+        assert (first.command, first.repairable) == ("manifest-platform drain", False)
+        seen = shop.seen
+        drained(pipeline, spark)
+    assert (shop.seen.rows, shop.seen.ledger) == (seen.rows, seen.ledger)
+    assert found(shop) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["drain", "doctor"])
+def test_a_backup_of_some_time_ago_comes_to_rest(tmp_path: Path, spark: Any, first: str) -> None:
+    shop = Shop(tmp_path / "shop")
+    shop.shredded(spark, 5)
+    load(shop, 2)
+    with shop.open() as pipeline:
+        shop.land(pipeline, 6, 7)
+    backup = back_up(shop)
+    with shop.open() as pipeline:
+        drained(pipeline, spark)
+        shop.land(pipeline, 5, 8, 9)
+        drained(pipeline, spark)
+    seen = shop.seen
+    assert seen.runs == run_names(0, 1, 2, 3, 4, 6, 7, 5, 8, 9)
+    put_back(shop, backup)
+
+    for turn in range(2):
+        if (turn == 0) == (first == "doctor"):
+            done, _ = repaired(shop)
+            assert bool(done) == (first == "doctor")
+        else:
+            with shop.open() as pipeline:
+                pipeline.discover(everything=True)
+                assert drained(pipeline, spark)[1].stop is Stop.IDLE
+    assert found(shop) == []
+    assert (shop.seen.rows, shop.seen.ledger) == (seen.rows, seen.ledger)
+    assert shop.doubled_events == []
+    with shop.open() as pipeline:
+        assert watermark(pipeline) == keys(pipeline, 9)[0].sort
+        assert all(history(pipeline, number)[-1] == "load Processed" for number in range(10))
+
+
+def test_a_ledger_that_lacks_what_was_recorded(shop: Shop) -> None:
+    load(shop)
+    warehouse = DuckDB(shop.home / "warehouse.duckdb")
+    ledger = warehouse.qualified("manifest_platform", "ledger")
+    warehouse.write(f"DELETE FROM {ledger} WHERE item LIKE '%{run_name(1)}%'")
+    warehouse.close()
+    assert found(shop) == [(Kind.UNLEDGERED, run_name(1))]
+    assert repaired(shop) == ([], [(Kind.UNLEDGERED, run_name(1))])
+    with shop.open() as pipeline:
+        [finding] = Doctor(pipeline).examine().findings
+        assert finding.command == f"manifest-platform history {run_name(1)}"
+    (shop.home / "warehouse.duckdb").unlink()
+    assert found(shop) == [(Kind.UNLEDGERED, name) for name in run_names(*range(RUNS))]
+    assert found(shop, warehouse=False) == []
+
+
+def test_what_was_imported_as_loaded_is_not_looked_for_in_the_ledger(shop: Shop) -> None:
+    with shop.open() as pipeline:
+        item = pipeline.manifest.item(keys(pipeline, 0)[0])
+        opened = append(item, State.PROCESSING, Application(LOAD), Stamp("import"), previous=item.records[0].record_id)
+        done = append(opened, State.PROCESSED, Application(LOAD), Stamp("import"), previous=opened.records[-1].record_id)
+        writes = [put_record(item.key, one) for one in done.records[-2:]]
+        pipeline.manifest.store.transact(pipeline.name, writes, "import")
+    assert found(shop) == [(Kind.STATE, "STATE#load")] * 2, "applied and watermark"
+    assert repaired(shop)[1] == []
+
+
+def test_archived_items_are_examined_as_if_still_there(shop: Shop) -> None:
+    load(shop)
+    place = f"file://{shop.home / 'archive'}"
+    with shop.open() as pipeline:
+        assert archive(pipeline.manifest, FEED, datetime.now(UTC) + timedelta(hours=1), place).items == RUNS - 1
+    assert found(shop, grace=timedelta(0)) == []
+    with shop.open() as pipeline:
+        store = pipeline.manifest.store
+        row = store.get(pipeline.name, "STATE#load")
+        assert row
+        store.transact(pipeline.name, [Delete(row.sort, row.version)], "gone")
+        lines = list(dump(store, pipeline.name))
+    assert repaired(shop)[1] == []
+    with shop.open() as pipeline:
+        assert watermark(pipeline) == keys(pipeline, RUNS - 1)[0].sort
+        copy = SqlStore(f"sqlite:///{shop.home}/copy.db")
+        put_dump(copy, pipeline.name, lambda: lines)
+        assert list(dump(copy, pipeline.name)) == lines
+
+
+@pytest.mark.parametrize("point", ["load.committed", "load.in_transaction"])
+def test_a_dead_claim_is_settled_as_a_drain_does(shop: Shop, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(failpoints.VARIABLE, f"{point}:raise")
+    with shop.open() as pipeline, pytest.raises(failpoints.FailpointReached):
+        drained(pipeline)
+    monkeypatch.delenv(failpoints.VARIABLE)
+    committed = point == "load.committed"
+    first = run_name(0)
+    expected = [(Kind.DEAD_CLAIM, first), *([(Kind.UNRECORDED, first)] if committed else [])]
+    assert sorted(found(shop)) == sorted(expected)
+    done, left = repaired(shop)
+    ended = "Processed" if committed else "Failed, Resolved"
+    assert (len(done), left) == (1, [])
+    assert done[0].endswith(f"is ended ({ended})")
+    load(shop)
+    assert shop.seen.runs == run_names(*range(RUNS))
+    assert shop.doubled_events == []
+
+
+def test_a_shredder_that_died_is_found_and_its_item_shredded_again(shop: Shop, spark: Any) -> None:
+    with shop.open() as pipeline:
+        [key] = shop.land(pipeline, RUNS)
+        with pipeline.lease(FEED, SHRED) as lease:
+            pipeline.manifest.claim(lease, [pipeline.manifest.item(key)])
+        assert found(shop) == [(Kind.DEAD_CLAIM, run_name(RUNS))]
+        assert repaired(shop)[1] == []
+        drained(pipeline, spark)
+        assert history(pipeline, RUNS)[-1] == "load Processed"
+
+
+def attempt(shop: Shop, run: str, name: str, age: timedelta) -> Path:
+    folder = shop.home / "shredded" / "shop" / run / name / "events"
+    folder.mkdir(parents=True)
+    file = folder / "part.parquet"
+    file.write_bytes(b"12345")
+    then = (datetime.now(UTC) - age).timestamp()
+    os.utime(file, (then, then))
+    return folder.parent
+
+
+def test_objects_that_nothing_names_are_found_and_removed_after_the_grace_time(shop: Shop) -> None:
+    day = timedelta(hours=25)
+    before = set((shop.home / "shredded").rglob("*.parquet"))
+    died = attempt(shop, run_name(0), "died", day)
+    fresh = attempt(shop, run_name(1), "fresh", timedelta(hours=1))
+    stranger = attempt(shop, "run=2019-01-01-00-00-00", "stranger", day)
+    with shop.open() as pipeline:
+        [key] = shop.land(pipeline, RUNS)
+        with pipeline.lease(FEED, SHRED) as lease:
+            [claim] = pipeline.manifest.claim(lease, [pipeline.manifest.item(key)])
+            working = attempt(shop, run_name(RUNS), claim.processing.record_id, day)
+            own = attempt(shop, run_name(2), "sessions-1", day)
+            prefix = f"file://{own}"
+            pipeline.manifest.commit_output(
+                keys(pipeline, 2)[0], Application("sessions"), Payload(OUTPUT, {"prefix": prefix, "rows": 1})
+            )
+            doctor = Doctor(pipeline)
+            diagnosis = doctor.examine()
+            assert [(one.kind, one.place) for one in diagnosis.findings] == [
+                (Kind.ORPHAN, f"file://{stranger}"),
+                (Kind.ORPHAN, f"file://{died}"),
+            ]
+            assert [one.cause.partition(":")[0] for one in diagnosis.findings] == [
+                "the manifest knows no such item",
+                "no completed record names it",
+            ]
+            left = doctor.clean(diagnosis)
+            assert [(one.kind, one.place) for one in left.findings] == [(Kind.ORPHAN, f"file://{stranger}")]
+            assert doctor.done == [f"removed file://{died}: 1 objects, 5 bytes"]
+            assert stranger.is_dir(), "the manifest may be the wrong one"
+            assert not died.exists()
+            shutil.rmtree(stranger)
+            assert fresh.is_dir()
+            assert own.is_dir()
+            assert working.is_dir()
+            assert before <= set((shop.home / "shredded").rglob("*.parquet"))
+            assert [one.place for one in Doctor(pipeline, grace=timedelta(minutes=1)).examine().findings] == [f"file://{fresh}"]
+            pipeline.manifest.complete(claim, Payload(OUTPUT, {}))
+
+
+def test_objects_that_a_record_names_by_now_are_not_removed(shop: Shop) -> None:
+    folder = attempt(shop, run_name(2), "sessions-1", timedelta(hours=25))
+    with shop.open() as pipeline:
+        doctor = Doctor(pipeline)
+        diagnosis = doctor.examine()
+        assert [one.place for one in diagnosis.findings] == [f"file://{folder}"]
+        key = keys(pipeline, 2)[0]
+        pipeline.manifest.commit_output(key, Application("sessions"), Payload(OUTPUT, {"prefix": f"file://{folder}"}))
+        doctor.clean(diagnosis)
+        assert doctor.done == []
+    assert folder.is_dir()
+
+
+def damage(shop: Shop, number: int) -> None:
+    with shop.open() as pipeline:
+        store = pipeline.manifest.store
+        row = store.get(pipeline.name, record_key(keys(pipeline, number)[0], 1))
+        assert row
+        store.transact(pipeline.name, [Put(row.sort, {**row.data, "state": "Lost"}, row.version)], "damage")
+
+
+def cleaned(shop: Shop) -> tuple[list[str], list[tuple[Kind, str]]]:
+    with shop.open() as pipeline:
+        doctor = Doctor(pipeline, grace=timedelta(0))
+        left = doctor.clean(doctor.examine())
+        return doctor.done, [(one.kind, one.subject) for one in left.findings]
+
+
+def test_nothing_is_removed_while_an_item_cannot_be_read(shop: Shop) -> None:
+    load(shop)
+    died = attempt(shop, run_name(0), "died", timedelta(hours=25))
+    files = set((shop.home / "shredded").rglob("*.parquet"))
+    damage(shop, 1)
+    done, left = cleaned(shop)
+    assert (done, [kind for kind, _ in left]) == ([], [Kind.UNREADABLE, Kind.ORPHAN, Kind.KEPT])
+    assert left[0] == (Kind.UNREADABLE, run_name(1))
+    assert set((shop.home / "shredded").rglob("*.parquet")) == files
+    assert died.is_dir()
+
+
+def test_nothing_is_removed_that_an_item_damaged_meanwhile_may_name(shop: Shop) -> None:
+    died = attempt(shop, run_name(1), "died", timedelta(hours=25))
+    with shop.open() as pipeline:
+        doctor = Doctor(pipeline)
+        diagnosis = doctor.examine()
+        damage(shop, 1)
+        left = doctor.clean(diagnosis)
+    assert (doctor.done, [one.kind for one in left.findings]) == ([], [Kind.UNREADABLE, Kind.ORPHAN])
+    assert died.is_dir()
+
+
+def test_nothing_is_removed_while_the_manifest_lacks_what_was_loaded(shop: Shop) -> None:
+    load(shop, 1)
+    backup = back_up(shop)
+    load(shop, 1)
+    put_back(shop, backup)
+    died = attempt(shop, run_name(0), "died", timedelta(hours=25))
+    done, left = cleaned(shop)
+    assert (done, [kind for kind, _ in left]) == ([], [Kind.ORPHAN, Kind.UNRECORDED, Kind.KEPT])
+    assert died.is_dir()
+
+
+def test_an_empty_store_has_nothing_removed(shop: Shop) -> None:
+    files = set((shop.home / "shredded").rglob("*.parquet"))
+    for file in shop.home.glob("manifest.db*"):
+        file.unlink()
+    done, left = cleaned(shop)
+    assert (done, [kind for kind, _ in left]) == ([], [Kind.ORPHAN] * RUNS + [Kind.KEPT])
+    assert set((shop.home / "shredded").rglob("*.parquet")) == files
+
+
+def test_a_damaged_item_that_the_ledger_has(shop: Shop) -> None:
+    load(shop)
+    damage(shop, 1)
+    assert found(shop) == [(Kind.UNREADABLE, run_name(1))]
+
+
+@pytest.mark.parametrize("error", [WarehouseError("no space left"), OSError("no space left")], ids=["foreseen", "not foreseen"])
+def test_what_was_repaired_is_told_also_where_a_later_pass_breaks_off(
+    shop: Shop, error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: Any) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(repair, "rewrite_waiting_rows", broken)
+    monkeypatch.setattr(repair, "adopt", broken)
+    for options in ((), ("--json",)):
+        with shop.open() as pipeline:
+            store = pipeline.manifest.store
+            wrong = pipeline.manifest.state(Application(LOAD)).with_feed(FEED, applied=7)
+            store.transact(pipeline.name, [put_state(Application(LOAD), wrong)], str(options))
+        command = ["doctor", "--repair", "--config", str(shop.config_file), *options]
+        done = "state of load: counters, watermarks and epochs written as the log adds up to them"
+        if isinstance(error, WarehouseError):
+            assert main(command) == 1
+        else:
+            with pytest.raises(OSError, match="no space left"):
+                main(command)
+        told = capsys.readouterr()
+        assert done in (told.out if options == () or isinstance(error, WarehouseError) else told.err)
+        if options and isinstance(error, WarehouseError):
+            assert json.loads(told.out) == {"error": {"type": "WarehouseError", "message": "no space left"}, "done": [done]}
+
+
+def test_a_command_of_another_program_is_given_no_options(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    with shop.open() as pipeline:
+        lease = pipeline.manifest.acquire(FEED, LOAD, "fast clock", timedelta(days=2))
+        assert main(["doctor", "--json", "--config", str(shop.config_file)]) == 1
+        lease.release()
+    [finding] = json.loads(capsys.readouterr().out)["findings"]
+    assert finding["command"] == "timedatectl status"
+
+
+def test_a_warehouse_that_somebody_has_open_is_left_unchecked(shop: Shop) -> None:
+    load(shop)
+    path = str(shop.home / "warehouse.duckdb")
+    script = f"import duckdb, sys; held = duckdb.connect({path!r}); print(1, flush=True); sys.stdin.read()"
+    holder = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout
+        holder.stdout.readline()
+        with shop.open() as pipeline:
+            [finding] = Doctor(pipeline, patience=0.1).examine().findings
+        assert (finding.kind, "is locked by another process" in finding.cause) == (Kind.UNCHECKED, True)
+    finally:
+        holder.communicate()
+
+
+def test_the_command_says_what_is_wrong_and_what_it_did(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--config", str(shop.config_file))
+    load(shop, 1)
+    backup = back_up(shop)
+    load(shop)
+    put_back(shop, backup)
+    assert main(["doctor", *options]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith(f"✗ {run_name(1)}: loaded but not recorded\n      cause       the warehouse has it since ")
+    assert f" command manifest-platform doctor --repair --config {shop.config_file} " in " ".join(out.split())
+    assert out.endswith(f"dataset shop, {RUNS} items: 3 things are wrong\n")
+    assert main(["doctor", *options, "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert [one["kind"] for one in told["findings"]] == ["unrecorded"] * 3
+    assert told["findings"][0]["key"]["name"] == run_name(1)
+    assert main(["doctor", "--repair", *options]) == 0
+    out = capsys.readouterr().out
+    assert out.count("✓ ") == 3
+    assert out.endswith(f"dataset shop, {RUNS} items: nothing is wrong\n")
+    with shop.open() as pipeline:
+        record = pipeline.manifest.item(keys(pipeline, 1)[0]).processed_by(Application(LOAD))
+        assert record
+        assert "(manifest-platform " in record.author
+    attempt(shop, run_name(0), "died", timedelta(hours=25))
+    assert main(["doctor", *options]) == 1
+    assert main(["doctor", "--no-objects", *options]) == 0
+    assert main(["doctor", "--grace", "48", *options]) == 0
+    assert main(["doctor", "--clean", *options]) == 0
+    assert main(["doctor", *options]) == 0

@@ -1,0 +1,556 @@
+"""The manifest against its own log: damage is found and mended where that is safe, and none is found where there is none."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from pathlib import Path
+from typing import NoReturn, cast
+
+import pytest
+
+from manifest_platform.manifest import Application, Failure, FeedState, ItemKey, Lease, Manifest, Step, StepState, Store
+from manifest_platform.manifest.archive import Place, move
+from manifest_platform.manifest.dataset import FULL_LOAD
+from manifest_platform.manifest.records import OUTPUT, Payload, State
+from manifest_platform.manifest.store import Delete, Put, Row, RowDamaged, StoreUnavailable, Write
+from manifest_platform.manifest.stores.sql import SqlStore
+from manifest_platform.manifest.transitions import pending_key, record_key, records_prefix, state_key
+from manifest_platform.operations.doctor.findings import Finding, Kind
+from manifest_platform.operations.doctor.log import ATTEMPTS, States, examine
+from manifest_platform.operations.doctor.repair import restate, rewrite_waiting_rows, settle
+from manifest_platform.operations.migration.importing import HELD, IMPORTED
+from manifest_platform_tests.manifest import vault
+from manifest_platform_tests.manifest.given import (
+    DONE,
+    FEED,
+    HOUR,
+    LOAD,
+    SHRED,
+    Clock,
+    assert_kept,
+    claim_next,
+    discover,
+    history,
+    key,
+    kill,
+    land,
+    landed,
+    lease,
+    load_next,
+    manifest,
+    record,
+    register_by_hand,
+    set_state,
+    shred,
+    twin,
+)
+
+MINUTE = timedelta(minutes=1)
+STRAY = "0c5b1c9e-6f2d-4a7e-9a55-2f4e1d3c7b10"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = SqlStore(f"sqlite:///{tmp_path}/manifest.db")
+    yield opened
+    opened.close()
+
+
+def found(of: Manifest) -> list[Finding]:
+    return examined(of)[0]
+
+
+def examined(of: Manifest) -> tuple[list[Finding], States]:
+    diagnosis, states = examine(of, of._clock(), {"load": HOUR, "shred": HOUR})
+    return diagnosis.findings, states
+
+
+def kinds(of: Manifest) -> list[Kind]:
+    return [finding.kind for finding in found(of)]
+
+
+def mended(of: Manifest) -> list[str]:
+    """What repairs that need no sink say they did."""
+    findings, states = examined(of)
+
+    def acquire(feed: str, application: str) -> AbstractContextManager[Lease]:
+        return of.acquire(feed, application, "doctor", HOUR)
+
+    settled = list(settle(of, findings, acquire))
+    if settled:
+        findings, states = examined(of)
+    return [*settled, *restate(of, states), *rewrite_waiting_rows(of, findings)]
+
+
+def busy_shop(store: Store, **options) -> Manifest:
+    """A shop in which everything has happened that can."""
+    shop = manifest(store, late="append", **options)
+    land(shop, 2, 3, 4, 6, 7, 8)
+    for _ in range(3):
+        load_next(shop)
+    shop.skip(key(6), "not needed")
+    discover(shop, 1, 5)
+    shred(shop, 1, 5)
+    load_next(shop)
+    load_next(shop)
+    with lease(shop) as held:
+        shop.fail(claim_next(shop, held), Failure("permanent", "no"))
+    manifest(store, late="quarantine").discover(FEED, [landed(0)])
+    return shop
+
+
+def test_nothing_is_found_where_nothing_is_wrong(store: Store) -> None:
+    shop = busy_shop(store)
+    assert found(shop) == []
+    assert_kept(shop)
+    assert mended(shop) == []
+
+
+def test_an_empty_manifest_is_healthy(store: Store) -> None:
+    assert found(manifest(store)) == []
+
+
+@pytest.mark.parametrize("then", ["begun", "cancelled", "loaded", "gone on", "begun again"])
+def test_nothing_is_found_around_full_loads(store: Store, then: str) -> None:
+    of = vault.vault(store)
+    vault.land(of, vault.INCR, 1, 2, 3, 4)
+    vault.land(of, vault.LOG, 1, 2)
+    vault.land(of, vault.FULL, 2, 3)
+    vault.load(of, vault.INCR, 1, 2, 3)
+    vault.load(of, vault.LOG, 1)
+    vault.begin(of, 2)
+    if then == "cancelled":
+        with vault.acquire(of, vault.FULL) as held:
+            of.cancel_full_load(held, "not now")
+    elif then != "begun":
+        vault.load(of, vault.FULL, 2)
+    if then in ("gone on", "begun again"):
+        vault.load(of, vault.INCR, 3, 4)
+        vault.land(of, vault.INCR, 1, shredded=False)
+    if then == "begun again":
+        vault.begin(of, 3)
+    before = vault.state(of)
+    assert (before.mode == FULL_LOAD) == then.startswith("begun")
+    assert found(of) == []
+
+    store.transact(of.dataset, [Delete(state_key(LOAD), before.version)], "the state is gone")
+    assert Kind.STATE in kinds(of)
+    assert mended(of)
+    after = vault.state(of)
+    assert _without_swept(after) == _without_swept(before)
+    assert found(of) == []
+
+
+def _without_swept(state: StepState) -> StepState:
+    feeds = {name: dataclasses.replace(feed, swept="") for name, feed in state.feeds.items()}
+    return dataclasses.replace(state, feeds={name: feed for name, feed in feeds.items() if feed != FeedState()}, version=0)
+
+
+def test_the_log_alone_is_enough(store: Store) -> None:
+    shop = busy_shop(store)
+    before = shop.state(LOAD)
+    told = [(finding.kind, finding.key) for finding in found(shop)]
+    assert told == []
+    waiting = {name: list(shop.pending(FEED, name)) for name in ("shred", "load")}
+    for row in store.query(shop.dataset, ""):
+        if not row.sort.startswith("RECORD#"):
+            store.transact(shop.dataset, [Delete(row.sort, row.version)], f"gone {row.sort}")
+    assert Kind.STATE in kinds(shop)
+    mended(shop)
+    assert _without_swept(shop.state(LOAD)) == _without_swept(before)
+    assert {name: list(shop.pending(FEED, name)) for name in ("shred", "load")} == waiting
+    assert found(shop) == []
+    assert_kept(shop)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"applied": 7},
+        {"skipped": 0},
+        {"quarantined": 3},
+        {"late": 1},
+        {"watermark": key(3).position},
+        {"watermark": key(8).position},
+        {"stop": "2026-01-02"},
+        {"serving_epoch": 0},
+        {"boundary": "0"},
+    ],
+    ids=str,
+)
+def test_a_state_that_differs_from_the_log(store: Store, wrong: dict) -> None:
+    shop = busy_shop(store)
+    state = shop.state(LOAD)
+    set_state(shop, state.with_feed(FEED, **wrong))
+    findings = found(shop)
+    assert {finding.kind for finding in findings} == {Kind.STATE}
+    [part] = wrong
+    assert any(f"{part} is {wrong[part]!r}, and the log adds up to " in finding.cause for finding in findings)
+    assert mended(shop) == ["state of load: counters, watermarks and epochs written as the log adds up to them"]
+    assert _without_swept(shop.state(LOAD)) == _without_swept(state)
+    assert found(shop) == []
+    assert_kept(shop)
+
+
+def test_an_epoch_that_the_log_is_beyond(store: Store) -> None:
+    shop = manifest(store)
+    land(shop, 1)
+    set_state(shop, dataclasses.replace(shop.state(LOAD), epoch=2))
+    load_next(shop)
+    set_state(shop, dataclasses.replace(shop.state(LOAD), epoch=1))
+    [finding] = found(shop)
+    assert (finding.kind, finding.cause) == (Kind.STATE, "epoch is 1, and the log adds up to 2")
+    mended(shop)
+    assert shop.state(LOAD).epoch == 2
+
+
+def test_a_state_that_went_on_meanwhile_is_not_overwritten(store: Store) -> None:
+    shop = busy_shop(store)
+    set_state(shop, shop.state(LOAD).with_feed(FEED, applied=7))
+    _, states = examined(shop)
+    set_state(shop, shop.state(LOAD).with_feed(FEED, applied=8))
+    assert list(restate(shop, states)) == ["state of load: not written, for the step went on meanwhile; run it again"]
+    assert shop.state(LOAD).feed(FEED).applied == 8
+
+
+def test_an_item_that_a_sink_was_past_moves_no_watermark(store: Store) -> None:
+    shop = manifest(store, late="append")
+    land(shop, 1)
+    with lease(shop) as held:
+        shop.defer(claim_next(shop, held), "the sink is past it")
+        shop.complete(claim_next(shop, held), DONE)
+    assert shop.state(LOAD).feed(FEED).watermark == ""
+    assert found(shop) == []
+
+
+def test_an_item_that_was_passed_over_unseen_comes_back(store: Store) -> None:
+    shop = manifest(store)
+    land(shop, 1, 3)
+    load_next(shop)
+    load_next(shop)
+    before = shop.state(LOAD)
+    set_state(shop, StepState(version=before.version))
+    shop.discover(FEED, [landed(2)])
+    unmarked = dataclasses.replace(before, version=shop.state(LOAD).version)
+    set_state(shop, unmarked.with_feed(FEED, swept=key(3).position))
+    assert shop.next(FEED, "load").__class__.__name__ == "Idle", "nobody would ever see it"
+    [finding] = found(shop)
+    assert (finding.kind, finding.key, finding.repairable) == (Kind.LOST, key(2), True)
+    mended(shop)
+    shop.next(FEED, "load")
+    assert shop.item(key(2)).is_late_for(LOAD)
+    assert found(shop) == []
+    assert_kept(shop)
+
+
+def test_what_is_registered_while_a_watermark_is_raised_is_seen(store: Store) -> None:
+    shop = manifest(store)
+    land(shop, 1, 3)
+    load_next(shop)
+    load_next(shop)
+    state = shop.state(LOAD)
+    set_state(shop, state.with_feed(FEED, watermark=key(1).position, swept=""))
+    _, states = examined(shop)
+    discover(shop, 2)
+    assert list(restate(shop, states))
+    shop.next(FEED, "load")
+    assert shop.item(key(2)).is_late_for(LOAD)
+
+
+def test_a_waiting_row_that_is_missing(store: Store) -> None:
+    shop = busy_shop(store)
+    discover(shop, 9)
+    store.transact(shop.dataset, [Delete(pending_key(SHRED, key(9)), 1)], "gone")
+    assert [item.key for item in shop.waiting(FEED, "shred", 9)[0]] == [key(0)]
+    [finding] = found(shop)
+    assert (finding.kind, finding.key, finding.step) == (Kind.WAITING_ROW, key(9), "shred")
+    assert mended(shop) == ["run=009: it waits for shred again"]
+    assert found(shop) == []
+    assert_kept(shop)
+
+
+@pytest.mark.parametrize(("number", "why"), [(2, "is done, skipped or not ready"), (99, "is not in the log")])
+def test_a_waiting_row_too_many(store: Store, number: int, why: str) -> None:
+    shop = busy_shop(store)
+    store.transact(shop.dataset, [Put(pending_key(SHRED, key(number)), {}, 0)], "stray")
+    [finding] = found(shop)
+    assert (finding.kind, finding.key) == (Kind.WAITING_ROW, key(number))
+    assert finding.cause == f"shred has a row for it, and it {why}"
+    assert mended(shop) == [f"{key(number).name}: it does not wait for shred any more"]
+    assert found(shop) == []
+
+
+def test_a_waiting_row_between_two_items(store: Store) -> None:
+    shop = manifest(store)
+    discover(shop, 1, 3)
+    store.transact(shop.dataset, [Put(pending_key(SHRED, key(2)), {}, 0)], "stray")
+    [finding] = found(shop)
+    assert (finding.kind, finding.key) == (Kind.WAITING_ROW, key(2))
+
+
+def test_a_waiting_row_is_written_only_for_an_item_that_is_as_it_was_read(store: Store) -> None:
+    shop = manifest(store)
+    discover(shop, 1)
+    store.transact(shop.dataset, [Delete(pending_key(SHRED, key(1)), 1)], "gone")
+    findings = found(shop)
+    meddling = Meddling(
+        store, "PENDING#", lambda: shop.commit_output(key(1), Application("sessions"), Payload(OUTPUT, {})), at="after get"
+    )
+    told = list(rewrite_waiting_rows(manifest(meddling), findings))
+    assert told == ["run=001: its waiting row was not written, for it changed meanwhile; run it again"]
+    assert store.get(shop.dataset, pending_key(SHRED, key(1))) is None
+
+
+class Meddling:
+    """A store on which somebody does something at some readings of some rows: `at` a `query`, `before get` or `after get`."""
+
+    def __init__(self, store: Store, prefix: str, does: Callable[[], object], at: str = "query", times: int = 1):
+        self.store, self.prefix, self.does, self.at, self.times = store, prefix, does, at, times
+        self.requests, self.units = 0, None
+
+    def _meddle(self, at: str, sort: str) -> None:
+        if at == self.at and self.times and sort.startswith(self.prefix):
+            self.times -= 1
+            self.does()
+
+    def get(self, partition: str, sort: str) -> Row | None:
+        self._meddle("before get", sort)
+        row = self.store.get(partition, sort)
+        self._meddle("after get", sort)
+        return row
+
+    def query(self, partition: str, prefix: str, **options) -> list[Row]:
+        rows = self.store.query(partition, prefix, **options)
+        self._meddle("query", prefix)
+        return rows
+
+    def transact(self, partition: str, writes: Sequence[Write], token: str) -> None:
+        self.store.transact(partition, writes, token)
+
+    def close(self) -> None:
+        self.store.close()
+
+
+def test_work_that_goes_on_meanwhile_is_no_finding(store: Store) -> None:
+    shop = manifest(store)
+    discover(shop, 1, 2)
+    assert found(manifest(Meddling(store, "PENDING#shred", lambda: shred(shop, 1)))) == []
+    assert found(manifest(Meddling(store, "RECORD#", lambda: load_next(shop)))) == []
+    assert found(manifest(Meddling(store, "PENDING#shred", lambda: discover(shop, 4)))) == []
+    shop.skip(key(4), "not needed")
+    waits_again = Meddling(store, "PENDING#shred", lambda: shop.unskip(key(4), "needed"))
+    and_not = Meddling(cast(Store, waits_again), "PENDING#shred", lambda: shop.skip(key(4), "no"), at="before get")
+    assert found(manifest(and_not)) == []
+    discover(shop, 3)
+    held = lease(shop, SHRED)
+    claims = shop.claim(held, [shop.item(key(2)), shop.item(key(3))])
+    assert (
+        found(manifest(Meddling(store, "LEASE#", lambda: shop.complete(claims[0], Payload(OUTPUT, {})), at="after get"))) == []
+    )
+    held.release()
+    assert kinds(shop) == [Kind.DEAD_CLAIM]
+    ends = Meddling(store, "LEASE#", lambda: shop.complete(claims[1], Payload(OUTPUT, {})), at="after get")
+    assert found(manifest(ends)) == []
+
+
+def test_steps_that_never_rest_leave_the_sums_unchecked(store: Store) -> None:
+    shop = manifest(store)
+    land(shop, *range(1, 9))
+    busy = Meddling(store, "RECORD#", lambda: load_next(shop), times=ATTEMPTS)
+    [finding] = found(manifest(busy))
+    assert finding.kind is Kind.UNCHECKED
+    assert f"steps went on {ATTEMPTS} times" in finding.cause
+
+
+@pytest.mark.parametrize("application", [SHRED, LOAD])
+def test_a_dead_claim(store: Store, application: Application) -> None:
+    clock = Clock()
+    shop = manifest(store, clock=clock)
+    land(shop, 1)
+    discover(shop, 2)
+    number = 1 if application is LOAD else 2
+    held = lease(shop, application)
+    claim_next(shop, held)
+    assert found(shop) == []
+    kill(held)
+    clock.turn(HOUR + MINUTE)
+    [finding] = found(shop)
+    assert (finding.kind, finding.key, finding.step) == (Kind.DEAD_CLAIM, key(number), application.key)
+    assert "its lease ended at 2026-01-01 01:00:00 UTC" in finding.cause
+    with lease(shop, application):
+        assert found(shop) == [], "the new holder settles it"
+        [told] = mended_with(shop, [finding])
+        assert told.startswith("not settled, for somebody works on it now: ")
+    [told] = mended(shop)
+    assert told == f"run=00{number}: the claim of {application.key} by test is ended (Failed, Resolved)"
+    assert history(shop, number)[-2:] == [f"{application.key} Failed", f"{application.key} Resolved"]
+    assert found(shop) == []
+
+
+def mended_with(of: Manifest, findings: list[Finding]) -> list[str]:
+    return list(settle(of, findings, lambda feed, application: of.acquire(feed, application, "doctor", HOUR)))
+
+
+def test_a_claim_without_a_lease_as_an_import_may_have_left(store: Store) -> None:
+    shop = manifest(store)
+    discover(shop, 1)
+    stray = record(State.PROCESSING, STRAY, shop.item(key(1)).records[0].record_id, SHRED, sequence=2)
+    store.transact(shop.dataset, [Put(record_key(key(1), 2), stray.to_dict(), 0)], "by hand")
+    [finding] = found(shop)
+    assert (finding.kind, "it holds no lease" in finding.cause) == (Kind.DEAD_CLAIM, True)
+    mended(shop)
+    assert found(shop) == []
+    shred(shop, 1)
+
+
+def test_a_claim_of_an_application_that_is_no_step(store: Store) -> None:
+    shop = manifest(store)
+    discover(shop, 1)
+    stray = record(State.PROCESSING, STRAY, None, Application("merge"), sequence=2)
+    store.transact(shop.dataset, [Put(record_key(key(1), 2), stray.to_dict(), 0)], "by hand")
+    [finding] = found(shop)
+    assert (finding.kind, finding.repairable) == (Kind.DEAD_CLAIM, False)
+    assert "No step of feed enriched is called merge: declare it" in finding.cause
+    assert mended(shop) == []
+    merging = Manifest(store, "shop", {FEED: [*shop.steps(FEED), Step(Application("merge"))]}, "test", clock=shop._clock)
+    assert Kind.DEAD_CLAIM in kinds(merging)
+    mended(merging)
+    assert found(merging) == []
+
+
+def test_a_step_that_is_declared_later_gets_what_is_there(store: Store) -> None:
+    shop = busy_shop(store)
+    later = Manifest(store, "shop", {FEED: [*shop.steps(FEED), Step(Application("count"))]}, "test", clock=shop._clock)
+    assert set(kinds(later)) == {Kind.WAITING_ROW}
+    mended(later)
+    assert found(later) == []
+    assert len(later.waiting(FEED, "count", 99)[0]) == 7
+
+
+@pytest.mark.parametrize(("ahead", "told"), [(61, 1), (60, 0)])
+def test_a_clock_that_is_ahead(store: Store, ahead: int, told: int) -> None:
+    clock, fast = Clock(), Clock()
+    fast.turn(timedelta(seconds=ahead))
+    shop = manifest(store, clock=clock)
+    discover(manifest(store, clock=fast, author="fast"), 1, 2)
+    findings = found(shop)
+    assert len(findings) == told
+    for finding in findings:
+        assert finding.kind is Kind.CLOCK
+        assert finding.cause.startswith("fast wrote a New 61 s ahead of this machine's clock")
+
+
+@pytest.mark.parametrize(("ahead", "told"), [(61, [Kind.CLOCK]), (60, [])])
+def test_a_lease_that_ends_later_than_any_can(store: Store, ahead: int, told: list[Kind]) -> None:
+    clock, fast = Clock(), Clock()
+    fast.turn(timedelta(seconds=ahead))
+    with lease(manifest(store, clock=fast)):
+        assert kinds(manifest(store, clock=clock)) == told
+
+
+def test_two_items_with_one_sort_key(store: Store) -> None:
+    shop = manifest(store)
+    discover(shop, 1, 2)
+    register_by_hand(shop, twin(1, "s3://other/run=001/"))
+    [finding] = [one for one in found(shop) if one.kind is Kind.TWIN]
+    assert (finding.kind, finding.key) == (Kind.TWIN, twin(1, "s3://other/run=001/").key)
+    assert "s3://bucket/enriched/run=001/ and s3://other/run=001/" in finding.cause
+
+
+def test_an_item_that_breaks_the_rules(store: Store) -> None:
+    shop = manifest(store)
+    discover(shop, 1, 2)
+    stray = record(State.PROCESSED, STRAY, application=SHRED, sequence=2, payload=Payload(OUTPUT, {"rows": "many"}))
+    store.transact(shop.dataset, [Put(record_key(key(1), 2), stray.to_dict(), 0)], "by hand")
+    [finding] = [one for one in found(shop) if one.kind is Kind.INVALID]
+    assert finding.key == key(1)
+    assert "must point at a Processing" in finding.cause
+    assert "$.rows: 'many' breaks type" in finding.cause
+    assert finding.command == "manifest-platform history run=001"
+
+
+def test_a_row_that_cannot_be_read_hides_nothing_and_leaves_the_sums_alone(store: Store) -> None:
+    shop = manifest(store)
+    land(shop, 1, 2)
+    load_next(shop)
+    row = store.get(shop.dataset, record_key(key(1), 1))
+    assert row
+    store.transact(shop.dataset, [Put(row.sort, {**row.data, "state": "Lost"}, row.version)], "damage")
+    discover(shop, 3)
+    store.transact(shop.dataset, [Delete(pending_key(SHRED, key(3)), 1)], "gone")
+    findings, states = examined(shop)
+    assert [finding.kind for finding in findings] == [Kind.UNREADABLE, Kind.WAITING_ROW]
+    assert (findings[0].key, findings[0].place) == (key(1), records_prefix(FEED, key(1).position))
+    assert findings[0].command == f"manifest-platform history {key(1).id}"
+    assert list(restate(shop, states)) == []
+
+
+def test_a_row_whose_key_names_another_number(store: Store) -> None:
+    shop = manifest(store)
+    discover(shop, 1)
+    row = store.get(shop.dataset, record_key(key(1), 1))
+    assert row
+    store.transact(shop.dataset, [Delete(row.sort, 1), Put(record_key(key(1), 7), row.data, 0)], "moved")
+    [finding] = [one for one in found(shop) if one.kind is Kind.UNREADABLE]
+    assert f"the key of row {record_key(key(1), 7)} does not say its sequence number" in finding.cause
+
+
+def damage(of: Manifest, number: int) -> None:
+    row = of.store.get(of.dataset, record_key(key(number), 1))
+    assert row
+    of.store.transact(of.dataset, [Put(row.sort, {**row.data, "state": "Lost"}, row.version)], f"damage {number}")
+
+
+def test_a_damaged_item_that_waits_is_found_once(store: Store) -> None:
+    shop = manifest(store)
+    discover(shop, 1, 2)
+    damage(shop, 1)
+    assert [(one.kind, one.key) for one in found(shop)] == [(Kind.UNREADABLE, key(1))]
+
+
+def test_a_claim_that_is_damaged_while_it_is_looked_at(store: Store) -> None:
+    shop = manifest(store)
+    discover(shop, 1)
+    held = lease(shop, SHRED)
+    claim_next(shop, held)
+    held.release()
+    damages = Meddling(store, "LEASE#", lambda: damage(shop, 1), at="after get")
+    assert kinds(manifest(damages)) == [Kind.UNREADABLE]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(RowDamaged("a.parquet is gone"), Kind.UNREADABLE), (StoreUnavailable("a.parquet cannot be read now"), Kind.UNCHECKED)],
+    ids=["gone", "unavailable"],
+)
+def test_what_the_store_says_of_archived_records_is_the_cause(store: Store, error: Exception, kind: Kind) -> None:
+    shop = manifest(store)
+    land(shop, 1, 2)
+    load_next(shop)
+    load_next(shop)
+    item = shop.item(key(1))
+    place = Place("file:///a.parquet", "checksum", item.sequence)
+    store.transact(shop.dataset, move(item, place), "moved")
+
+    def read_archived(_key: ItemKey, _place: Place) -> NoReturn:
+        raise error
+
+    [finding] = found(Manifest(store, "shop", shop.feeds, "test", clock=shop._clock, read_archived=read_archived))
+    assert (finding.kind, finding.cause, finding.key) == (kind, str(error), key(1))
+    assert finding.command == f"manifest-platform history {key(1).id}"
+
+
+def test_an_import_that_broke_off(store: Store) -> None:
+    clock = Clock()
+    shop = manifest(store, clock=clock)
+    discover(shop, 1)
+    importing = Manifest(store, "shop", shop.feeds, "operator", run_id=f"{IMPORTED}dynamodb://runs", clock=clock)
+    held = [importing.acquire(FEED, name, "operator, importing", HELD) for name in ("shred", "load")]
+    [finding] = found(shop)
+    assert (finding.kind, finding.command) == (Kind.IMPORT, "manifest-platform import-snowplow runs")
+    for one in held:
+        one.release()
+    assert found(shop) == []

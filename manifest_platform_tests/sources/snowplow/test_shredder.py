@@ -1,0 +1,244 @@
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from manifest_platform import failpoints, storage
+from manifest_platform.listing import Listing
+from manifest_platform.shred.batch import Directory, Options, ShredFailure
+from manifest_platform.sources.snowplow.iglu import Resolver
+from manifest_platform.sources.snowplow.shredder import BAD_DATE, shred
+from manifest_platform_tests.sources.snowplow.events import CLICK, PAGE, acme_registry, contexts, enriched, entity
+
+CLICKS = "com_acme_link_click_1"
+DAY, NEXT_DAY = "2024-03-05", "2024-03-06"
+
+
+def event(number: int, day: str = DAY, **fields: str) -> bytes:
+    event_id = f"00000000-0000-4000-8000-{number:012d}"
+    click = contexts(entity(CLICK, {"position": number}))
+    return enriched(**{"event_id": event_id, "collector_tstamp": f"{day} 00:00:00.{number:03d}", "contexts": click, **fields})
+
+
+@pytest.fixture
+def resolver(tmp_path: Path) -> Resolver:
+    return Resolver([str(acme_registry(tmp_path / "registry"))])
+
+
+@pytest.fixture
+def landed(tmp_path: Path) -> Callable[..., Directory]:
+    """Makes a directory of files, each of lines or of bytes."""
+
+    def make(name: str, /, **files: list[bytes] | bytes) -> Directory:
+        folder = tmp_path / "landed" / name
+        folder.mkdir(parents=True)
+        for file, content in files.items():
+            data = content if isinstance(content, bytes) else b"".join(line + b"\n" for line in content)
+            (folder / file.replace("__", ".")).write_bytes(data)
+        found = tuple((storage.as_uri(path), path.stat().st_size) for path in sorted(folder.iterdir()))
+        return Directory(storage.as_uri(folder), found, storage.as_uri(tmp_path / "shredded" / name / "a1"), "a1")
+
+    return make
+
+
+def one(results: list[Listing | ShredFailure]) -> Listing:
+    (result,) = results
+    assert isinstance(result, Listing), result
+    return result
+
+
+def failed(result: Listing | ShredFailure) -> ShredFailure:
+    assert isinstance(result, ShredFailure)
+    return result
+
+
+def rows(listing: Listing, table: str) -> list[dict]:
+    tables = [pq.read_table(storage.local_path(uri), partitioning=None) for uri in listing.uris(table)]
+    return pa.concat_tables(tables).to_pylist() if tables else []
+
+
+def test_a_directory_becomes_files_and_a_listing(spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory]):
+    directory = landed("run", a=[event(1), event(2, NEXT_DAY), b"bad"], b=[event(3)])
+    listing = one(shred(spark, [directory], resolver))
+    assert (listing.item, listing.attempt) == (directory.item, "a1")
+    assert (listing.lines, listing.good, listing.bad) == (4, 3, 1)
+    assert [table.name for table in listing.tables] == ["bad", CLICKS, "events"]
+    assert {(found.table, found.date): found.rows for found in listing.objects} == {
+        ("bad", BAD_DATE): 1,
+        (CLICKS, DAY): 2,
+        (CLICKS, NEXT_DAY): 1,
+        ("events", DAY): 2,
+        ("events", NEXT_DAY): 1,
+    }
+    assert [row["txn_id"] for row in rows(listing, "events")] == [None] * 3
+    assert [row["position"] for row in rows(listing, CLICKS)] == [1, 3, 2]
+    assert Listing.read(f"{directory.output}/listing.json") == listing
+    first = next(found for found in listing.objects if (found.table, found.date) == ("events", DAY))
+    assert first.uri == f"{directory.output}/events/date={DAY}/00000-000.parquet"
+    assert (first.min_time, first.max_time) == (f"{DAY}T00:00:00.001000Z", f"{DAY}T00:00:00.003000Z")
+    assert first.bytes == storage.local_path(first.uri).stat().st_size
+    (bad,) = rows(listing, "bad")
+    assert (bad["file"], bad["line"], bad["raw"]) == (directory.files[0][0], 3, "bad")
+    on_disk = {storage.as_uri(path) for path in storage.local_path(directory.output).rglob("*.parquet")}
+    assert on_disk == {found.uri for found in listing.objects}
+
+
+@pytest.mark.parametrize("split_size", [1, 700, 2000, 1 << 20])
+def test_any_split_size_gives_the_same_rows(
+    spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory], split_size: int
+):
+    lines = [event(number, (DAY, NEXT_DAY)[number % 2]) if number % 4 else b"bad%d" % number for number in range(12)]
+    directory = landed("run", a=lines[:9], b__gz=gzip.compress(b"\n".join(lines[9:])))
+    if split_size == 1:  # a task for each byte would take minutes; a byte less than a line cuts everywhere as well
+        split_size = len(lines[1]) - 1
+    listing = one(shred(spark, [directory], resolver, Options(split_size=split_size)))
+    assert (listing.lines, listing.good, listing.bad) == (12, 9, 3)
+    assert sorted(row["position"] for row in rows(listing, CLICKS)) == [number for number in range(12) if number % 4]
+    assert sorted(row["event_id"] for row in rows(listing, "events")) == sorted(row["root_id"] for row in rows(listing, CLICKS))
+    assert sorted((row["file"][-1], row["line"], row["raw"]) for row in rows(listing, "bad")) == [
+        ("a", 1, "bad0"),
+        ("a", 5, "bad4"),
+        ("a", 9, "bad8"),
+    ]
+
+
+def test_shredding_is_repeatable(spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory]):
+    directory = landed("run", a=[event(number) for number in range(20)] + [b"bad"])
+    again = Directory(directory.item, directory.files, f"{directory.output}-again", "a2")
+    first, second = shred(spark, [directory, again], resolver, Options(split_size=3000))
+    assert isinstance(first, Listing)
+    assert isinstance(second, Listing)
+    assert len(first.uris("events")) > 1
+    for old, new in zip(first.objects, second.objects, strict=True):
+        assert storage.local_path(old.uri).read_bytes() == storage.local_path(new.uri).read_bytes()
+
+
+def test_a_batch_is_one_job_and_its_results_are_in_order(
+    spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory]
+):
+    directories = [landed(f"run{number}", a=[event(each) for each in range(number)]) for number in range(1, 6)]
+    spark.sparkContext.setJobGroup("one-job", "counts the jobs of a batch")
+    results = shred(spark, directories, resolver, Options(split_size=1500))
+    spark.sparkContext.setJobGroup("other", "")
+    assert [one([result]).lines for result in results] == [1, 2, 3, 4, 5]
+    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup("one-job")) == 1
+
+
+def test_an_empty_directory_needs_no_job(spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory]):
+    directory = landed("run", empty=b"")
+    spark.sparkContext.setJobGroup("no-job", "counts the jobs of an empty batch")
+    results = shred(spark, [directory, landed("none")], resolver)
+    spark.sparkContext.setJobGroup("other", "")
+    assert [(each.lines, each.objects) for each in (one(results[:1]), one(results[1:]))] == [(0, ()), (0, ())]
+    assert Listing.read(f"{directory.output}/listing.json") == results[0]
+    assert list(spark.sparkContext.statusTracker().getJobIdsForGroup("no-job")) == []
+
+
+def test_too_many_bad_lines_fail_the_directory(spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory]):
+    directory = landed("run", a=[event(1), b"x", event(2), enriched(txn_id="many"), b"z", b"y"])
+    bad = failed(shred(spark, [directory], resolver, Options(max_bad_share=0.5, max_bad_count=3))[0])
+    assert (bad.item, bad.attempt, bad.kind) == (directory.item, "a1", "permanent")
+    assert "4 of 6 lines" in bad.message
+    assert "66.7%" in bad.message
+    assert "; for example line 2 of a: not_tsv: the line has no tab. All reasons are in file:" in bad.message
+    [bad_object] = storage.local_path(f"{directory.output}/bad").rglob("*.parquet")
+    assert storage.as_uri(bad_object) in bad.message
+    assert pq.read_table(bad_object, partitioning=None)["line"].to_pylist() == [2, 4, 5, 6]
+    assert not storage.local_path(f"{directory.output}/listing.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "example"),
+    [
+        (enriched(txn_id="many"), "line 1 of a: field txn_id: is no 32-bit integer."),
+        (enriched(contexts=contexts(entity("iglu:com.acme/none/jsonschema/1-0-0", {}))),
+         "line 1 of a: unknown_schema iglu:com.acme/none/jsonschema/1-0-0: is in none of /"),
+    ],
+)  # fmt: skip
+def test_the_example_of_a_bad_line_names_field_or_schema(
+    spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory], line: bytes, example: str
+):
+    bad = failed(shred(spark, [landed("run", a=[line])], resolver, Options(max_bad_share=0, max_bad_count=0))[0])
+    assert example in bad.message
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.5, 4), (0.67, 3)])
+def test_few_or_a_small_share_of_bad_lines_pass(
+    spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory], share: float, count: int
+):
+    directory = landed("run", a=[event(1), b"w", event(2), b"x", b"z", b"y"])
+    listing = one(shred(spark, [directory], resolver, Options(max_bad_share=share, max_bad_count=count)))
+    assert listing.bad == 4
+
+
+def test_a_directory_that_cannot_be_read_fails_alone(spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory]):
+    good = landed("good", a=[event(1)])
+    vanished = landed("vanished", a=[event(1)], b=[event(2)])
+    storage.local_path(vanished.files[1][0]).unlink()
+    grown = landed("grown", a=[event(1)])
+    with storage.local_path(grown.files[0][0]).open("ab") as file:
+        file.write(b"more")
+    corrupt = landed("corrupt", a__gz=b"no gzip")
+    cut = landed("cut", a__gz=gzip.compress(event(1))[:-20])
+    results = shred(spark, [vanished, grown, corrupt, cut, good], resolver)
+    assert [failed(result).kind for result in results[:4]] == ["permanent"] * 4
+    for result, part in zip(results[:4], ["landed/vanished/b", "registered with", "a.gz", "a.gz"], strict=True):
+        assert part in failed(result).message
+    assert one(results[4:]).good == 1
+    assert not storage.local_path(f"{grown.output}/listing.json").exists()
+
+
+def test_an_unreachable_registry_is_a_transient_failure(spark: SparkSession, landed: Callable[..., Directory]):
+    without_entities = landed("plain", a=[enriched()])
+    results = shred(spark, [landed("run", a=[event(1)]), without_entities], Resolver(["http://127.0.0.1:1"]))
+    assert failed(results[0]).kind == "transient"
+    assert "127.0.0.1:1" in failed(results[0]).message
+    assert one(results[1:]).good == 1
+
+
+def test_an_output_that_cannot_be_written_is_a_failure(
+    spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory], tmp_path: Path
+):
+    (tmp_path / "blocked").write_text("a file where a folder should be")
+    directory = landed("run", a=[event(1)])
+    blocked = Directory(directory.item, directory.files, (tmp_path / "blocked").as_uri(), "a1")
+    empty = Directory(directory.item, (), (tmp_path / "blocked").as_uri(), "a1")
+    assert [failed(result).kind for result in shred(spark, [blocked, empty], resolver)] == ["transient", "transient"]
+
+
+def test_large_gzip_files_are_written_in_parts(
+    spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory], monkeypatch: pytest.MonkeyPatch
+):
+    lines = [event(number, page_title="x" * 1900) for number in range(3000)]
+    directory = landed("run", a__gz=gzip.compress(b"\n".join(lines), 1))
+    listing = one(shred(spark, [directory], resolver, Options(split_size=100)))
+    assert listing.rows("events") == 3000
+    assert [uri[-13:-8] for uri in listing.uris("events")] == ["0-000", "0-001"]
+
+
+def test_a_schema_published_meanwhile_is_seen_by_the_next_batch(
+    spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory], tmp_path: Path
+):
+    newer = PAGE.replace("1-0-0", "1-0-1")
+    directory = landed("run", a=[enriched(contexts=contexts(entity(newer, {"id": "1"})))])
+    assert one(shred(spark, [directory], resolver)).bad == 1
+    schema = tmp_path / "registry/schemas/com.acme/WebPage/jsonschema/1-0-1"
+    schema.write_text(json.dumps({"properties": {"id": {"type": "string"}}}))
+    assert one(shred(spark, [directory], resolver)).good == 1
+
+
+def test_the_listing_is_written_last(
+    spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory], monkeypatch: pytest.MonkeyPatch
+):
+    directory = landed("run", a=[event(1)])
+    monkeypatch.setenv(failpoints.VARIABLE, "shred.job_done:raise")
+    with pytest.raises(failpoints.FailpointReached):
+        shred(spark, [directory], resolver)
+    output = storage.local_path(directory.output)
+    assert list(output.rglob("*.parquet"))
+    assert not (output / "listing.json").exists()

@@ -1,0 +1,89 @@
+"""What operators are told of a vault: by `status`, and by the doctor of a manifest that was put back."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from manifest_platform.cli.standing import step_status
+from manifest_platform.operations.doctor import Doctor
+from manifest_platform.pipeline import LOAD, Pipeline
+from manifest_platform_tests.sources.veeva.ward.ward import (
+    FULL,
+    INCR,
+    LOG,
+    Ward,
+    at,
+    begun,
+    crashing,
+    drained,
+    full,
+    incrs,
+    land,
+    started,
+)
+
+pytestmark = pytest.mark.stores("sqlite")
+
+
+def told(ward: Ward) -> list[tuple[str, str, str]]:
+    """Kind, subject and command of what the doctor finds."""
+    with ward.open() as pipeline:
+        return [(one.kind, one.subject, one.command) for one in Doctor(pipeline, objects=False).examine().findings]
+
+
+def repaired(ward: Ward) -> list[tuple[str, str, str]]:
+    """What is left once the doctor has mended what it can."""
+    with ward.open() as pipeline:
+        Doctor(pipeline, objects=False).repair()
+    return told(ward)
+
+
+def with_a_snapshot(ward: Ward) -> None:
+    """A vault that was loaded up to 00:45; a snapshot of 00:30 has landed."""
+    with ward.open() as pipeline:
+        started(pipeline, "0000", *incrs("0015", "0045"))
+        drained(pipeline)
+        land(pipeline, full("0030"))
+
+
+def test_the_status_of_snapshots_shows_the_boundary(pipeline: Pipeline) -> None:
+    assert step_status(pipeline, FULL, LOAD).watermark is None
+    started(pipeline, "0000", *incrs("0015", "0030"))
+    drained(pipeline)
+    land(pipeline, full("0015"))
+    status = {feed: step_status(pipeline, feed, LOAD) for feed in (FULL, INCR, LOG)}
+    assert (status[FULL].watermark, status[FULL].watermark_time) == ("2026-01-02T00:00Z", at("0000"))
+    assert (status[INCR].watermark, status[LOG].watermark) == ("incr/stoptime=202601020030", None)
+
+
+def test_a_snapshot_that_a_manifest_put_back_knows_nothing_of_is_to_be_begun_again(ward: Ward) -> None:
+    with_a_snapshot(ward)
+    database, backup = ward.home / "manifest.db", ward.home / "backup.db"
+    shutil.copy(database, backup)
+    with ward.open() as pipeline:
+        begun(pipeline, "0030")
+        drained(pipeline, feeds=[FULL])
+    assert told(ward) == []
+    for file in ward.home.glob("manifest.db*"):
+        file.unlink()
+    shutil.copy(backup, database)
+    name = "full/date=2026-01-02T0030"
+    wanted = [("loaded but not recorded", name, f"manifest-platform full begin {name}")]
+    assert told(ward) == wanted
+    assert repaired(ward) == wanted, "no repair of the log brings back what was not begun"
+    with ward.open() as pipeline:
+        begun(pipeline, "0030")
+        drained(pipeline)
+    assert told(ward) == []
+
+
+def test_a_snapshot_that_was_begun_and_committed_is_recorded_by_repair(ward: Ward) -> None:
+    with_a_snapshot(ward)
+    with ward.open() as pipeline:
+        begun(pipeline, "0030")
+        with crashing("full.committed"):
+            drained(pipeline)
+    assert ("loaded but not recorded", "manifest-platform doctor --repair") in [(one[0], one[2]) for one in told(ward)]
+    assert repaired(ward) == []

@@ -1,0 +1,516 @@
+"""A vault whose windows go from landing to warehouse: real files, a real manifest, a real DuckDB file.
+
+Windows come in two ways. Most tests `land` them: registered and shredded by the manifest's own rules, with listing and Parquet
+written as the shredder would, but without a server and without Spark. Or a fake Vault has them: `captured` fetches them, and a
+drain with Spark does the rest; `differences` holds the warehouse against the vault's own history.
+
+As a program (`python -m manifest_platform_tests.sources.veeva.ward.ward CONFIG COMMAND`), it captures, drains, begins or
+cancels in a process of its own, which a test may kill or stop: it says `ready`, waits for a line, works, and says as JSON how
+that ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import yaml
+
+from manifest_platform import cli, config, failpoints
+from manifest_platform.fake_vault import FakeVault, Simulation
+from manifest_platform.listing import LISTING_FILE, Column, Listing, Table
+from manifest_platform.manifest import (
+    LANDED,
+    OUTPUT,
+    Application,
+    Claim,
+    ItemKey,
+    Landed,
+    Payload,
+    Ready,
+    Record,
+    Standing,
+    StepState,
+    lease,
+)
+from manifest_platform.manifest.dataset import judge
+from manifest_platform.pipeline import LOAD, SHRED, Budget, DrainReport, Event, Pipeline, drain
+from manifest_platform.pipeline.capture import capture
+from manifest_platform.pipeline.full import Begun, begin, cancel, full_status
+from manifest_platform.pipeline.pipeline import folder_name
+from manifest_platform.sources.veeva.events import CaptureReport
+from manifest_platform.sources.veeva.layout import FEEDS, item_uri, minute, parse_minute, window_name
+from manifest_platform.spark import session
+from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform_tests.manifest.given import kill
+from manifest_platform_tests.pipeline.shop import REPOSITORY, launched, no_spark
+from manifest_platform_tests.warehouse.shop import written
+
+NAME, VAULT_ID = "vault", "1001"
+INCR, LOG, FULL = "incr", "log", "full"
+PASSWORD = "VAULT_PASSWORD"
+QUARTER, DAY = timedelta(minutes=15), timedelta(days=1)
+BEGAN = datetime(2000, 1, 1, tzinfo=UTC)
+TODAY = "0102"
+PRODUCT, AUDIT, LEGACY = "product__v", "login_audit_trail__sys", "workflow_legacy__sys"
+UNBOUNDED = Budget()
+
+Rows = Mapping[str, Mapping[str, str | None]]
+Tables = dict[str, dict[str, str]]
+
+
+def at(text: str) -> datetime:
+    """A time as cases write it: `0015`, of the second day of 2026; `0101-2330`, of another one."""
+    day, _, time = text.rpartition("-")
+    return datetime.strptime(f"2026{day or TODAY}{time}", "%Y%m%d%H%M").replace(tzinfo=UTC)
+
+
+def short(time: datetime) -> str:
+    """The text that `at` takes."""
+    text = f"{time:%m%d-%H%M}"
+    return text.removeprefix(f"{TODAY}-")
+
+
+# Windows
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window of a feed. `rows`: by table and id, the `name__v`; None for a row that was deleted, in windows of changes."""
+
+    feed: str
+    start: datetime
+    stop: datetime
+    rows: Rows = field(hash=False)
+
+    @property
+    def name(self) -> str:
+        return window_name(next(feed for feed in FEEDS if feed == self.feed), self.stop)
+
+
+def incr(stop: str, rows: Rows | None = None, start: str | None = None) -> Window:
+    """A window of changes. If not told what: a row of its own, and one that every window changes, so that order shows."""
+    time = at(stop)
+    return Window(INCR, at(start) if start else time - QUARTER, time, rows or {PRODUCT: {"last": stop, stop: "changed"}})
+
+
+def incrs(first: str, last: str) -> list[Window]:
+    """Windows of changes without a gap, from the one that stops first to the one that stops last."""
+    count = (at(last) - at(first)) // QUARTER
+    return [incr(short(at(first) + number * QUARTER)) for number in range(count + 1)]
+
+
+def log(stop: str, rows: Rows | None = None) -> Window:
+    """A day's logs; if not told otherwise, with one row."""
+    return Window(LOG, at(stop) - DAY, at(stop), rows or {AUDIT: {f"login {stop}": "ok"}})
+
+
+def full(stop: str, rows: Rows | None = None) -> Window:
+    """A snapshot; if not told otherwise, what changes up to then would have left, in short."""
+    return Window(FULL, BEGAN, at(stop), rows if rows is not None else {PRODUCT: {"last": f"full {stop}"}})
+
+
+def replayed(windows: Iterable[Window]) -> Tables:
+    """What the tables must hold after windows in this order, by the source's rules alone."""
+    tables: Tables = {}
+    for window in windows:
+        if window.feed == FULL:
+            tables = {name: rows if name in (AUDIT, LEGACY) else {} for name, rows in tables.items()}
+        for table, rows in window.rows.items():
+            held = tables.setdefault(table, {})
+            for key, value in rows.items():
+                if value is None:
+                    held.pop(key, None)
+                else:
+                    held[key] = value
+    return tables
+
+
+_MODES = {INCR: "merge", LOG: "append", FULL: "replace"}
+
+
+def _tables(window: Window) -> list[tuple[Table, list[dict[str, Any]]]]:
+    """The window's tables as a listing has them, deletes beside."""
+    found: list[tuple[Table, list[dict[str, Any]]]] = []
+    for name, rows in window.rows.items():
+        mode: Any = "merge" if fnmatchcase(name, "*legacy*__sys") else _MODES[window.feed]
+        columns = (Column("id", "string"), Column("name__v", "string"))
+        kept = [{"id": key, "name__v": value} for key, value in rows.items() if value is not None]
+        if kept or len(kept) == len(rows):
+            found.append((Table(name, columns, mode, () if mode == "append" else ("id",)), kept))
+        if gone := [
+            {"id": key, "deleted_date": window.stop.replace(tzinfo=None)} for key, value in rows.items() if value is None
+        ]:
+            deleted = (Column("id", "string"), Column("deleted_date", "timestamp"))
+            found.append((Table(f"{name}_deletes", deleted, "delete", ("id",), name), gone))
+    return found
+
+
+# The ward
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a reader finds in the warehouse.
+
+    `tables`: `name__v` by table and id, those of `land` alone, without those in the making; `ledger`: (window, epoch), as
+    `incr 0015`, in the order of the commits; `fences`: by feed its token, epoch, and up to when it was applied.
+    """
+
+    tables: Tables
+    ledger: list[tuple[str, int]]
+    fences: dict[str, tuple[int, int, str]]
+
+    @property
+    def applied(self) -> list[str]:
+        """The windows in the ledger."""
+        return [window for window, _ in self.ledger]
+
+
+NOTHING = Seen({}, [], {})
+
+
+class Ward:
+    """One vault under a directory; `settings` are those of the configuration, laid over small defaults.
+
+    `store_url`: the manifest's, SQLite where none is given. `vault`: the fake one that is captured; none if windows only land.
+    `names`: the datasets, each a vault of its own.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        store_url: str | None = None,
+        vault: FakeVault | None = None,
+        names: Sequence[str] = (NAME,),
+        **settings: Any,
+    ) -> None:
+        self.home, self.vault = home, vault
+        self.vault_id = str(vault.vault_id) if vault else VAULT_ID
+        login = {"url": vault.url, "user": vault.user, "password_variable": PASSWORD} if vault else {}
+        strict = {"bad_rows": {"max_count": 0, "max_share": 0.0}}
+        own = {part: settings.pop(part, {}) for part in ("vault", "landing", "shred", "load")}
+        datasets = {
+            name: {
+                "source": "veeva",
+                "vault": {"id": self.vault_id, **login, **own["vault"]},
+                "landing": {"root": str(home / "landing" / folder), **own["landing"]},
+                "shred": {"output": str(home / "shredded" / folder), **strict, **own["shred"]},
+                "load": own["load"],
+            }
+            for name, folder in zip(names, names if len(names) > 1 else [""], strict=True)
+        }
+        whole = {
+            "datasets": datasets,
+            "manifest": {"store": store_url or "sqlite:///manifest.db"},
+            "warehouse": {"path": "warehouse.duckdb"},
+            "spark": {"conf": str(REPOSITORY / "spark_conf" / "local.conf")},
+            **settings,
+        }
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "landing").mkdir(exist_ok=True)
+        self.config_file = home / "manifest_platform.yaml"
+        self.config_file.write_text(yaml.safe_dump(whole))
+
+    def open(self, run_id: str | None = None, name: str = NAME) -> Pipeline:
+        return Pipeline(config.load(self.config_file), name, run_id)
+
+    def command(self, *arguments: str) -> int:
+        """The exit code of an operator's command, run in this process."""
+        with patch.dict(os.environ, {config.VARIABLE: str(self.config_file), **self.environment}):
+            return cli.main(list(arguments))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process needs to log in."""
+        return {PASSWORD: self.vault.password} if self.vault else {}
+
+    @property
+    def seen(self) -> Seen:
+        return self.seen_of(NAME)
+
+    def seen_of(self, name: str) -> Seen:
+        """What a reader finds of one of several datasets."""
+        if not (self.home / "warehouse.duckdb").exists():
+            return NOTHING
+        warehouse = DuckDB(self.home / "warehouse.duckdb")
+        try:
+            control = warehouse.qualified("manifest_platform")
+            if "ledger" not in warehouse.columns("manifest_platform"):
+                return NOTHING
+            mine = "WHERE dataset = ?", (name,)
+            ledger = warehouse.execute(f"SELECT item, epoch FROM {control}.ledger {mine[0]} ORDER BY applied_at", mine[1])
+            fences = warehouse.execute(f"SELECT feed, token, epoch, applied FROM {control}.fence {mine[0]}", mine[1])
+            tables = {
+                table: _by_id(warehouse.execute(f'SELECT "id", "name__v" FROM {warehouse.qualified(name, table)}'))
+                for table, columns in sorted(warehouse.columns(name).items())
+                if {"id", "name__v"} <= columns.keys() and "__mp_" not in table
+            }
+            return Seen(
+                tables,
+                [(_short_name(item), epoch) for item, epoch in ledger],
+                {feed: (token, epoch, short_position(applied)) for feed, token, epoch, applied in fences},
+            )
+        finally:
+            warehouse.close()
+
+    def process(
+        self,
+        *arguments: str,
+        failpoint: str | None = None,
+        wait: bool = False,
+        environment: dict[str, str] | None = None,
+    ) -> subprocess.Popen[str]:
+        """A process that does a command, up to a failpoint (`load.committed:kill`). With `wait`, a line on stdin begins it.
+
+        Commands: `capture`, `drain`, `begin ITEM`, `cancel`; before them options, as `--without-heartbeat`.
+        """
+        own = {**self.environment, **(environment or {})}
+        return launched([__name__, str(self.config_file), *arguments], self.home, own, failpoint, wait)
+
+    def captured(self, pipeline: Pipeline, *feeds: str) -> CaptureReport:
+        """Captures what the fake Vault has, of all feeds where none are named."""
+        with patch.dict(os.environ, self.environment):
+            *_, report = capture(pipeline, feeds or None)
+        assert isinstance(report, CaptureReport)
+        return report
+
+    def differences(
+        self, simulation: Simulation, upto: datetime, snapshots: Sequence[datetime] = (), logs: datetime | None = None
+    ) -> dict[str, tuple[list[Any], list[Any]]]:
+        """The tables that do not hold what the vault had at a time: the rows that are too much, and those that lack.
+
+        `snapshots`: the stop times of those that were loaded. `logs`: up to when logs were loaded, since the day before the
+        beginning; not looked at where that is not said.
+        """
+        wanted = {name: list(rows.values()) for name, rows in simulation.tables(upto, snapshots).items()}
+        wanted |= simulation.logs(logs) if logs else {}
+        warehouse = DuckDB(self.home / "warehouse.duckdb")
+        try:
+            there = warehouse.columns(NAME)
+            found: dict[str, tuple[list[Any], list[Any]]] = {}
+            for name, rows in wanted.items():
+                columns = sorted({column for row in rows for column in row}) or list(there.get(name, {}))[:1]
+                names = ", ".join(f'"{column}"' for column in columns)
+                held: list[tuple[Any, ...]] = []
+                if name in there:
+                    held = warehouse.execute(f"SELECT {names} FROM {warehouse.qualified(NAME, name)}")
+                right = [tuple(_stored(row.get(column)) for column in columns) for row in rows]
+                much, little = Counter(held) - Counter(right), Counter(right) - Counter(held)
+                if much or little:
+                    found[name] = list(much.elements()), list(little.elements())
+            return found
+        finally:
+            warehouse.close()
+
+
+def _by_id(rows: list[tuple[Any, ...]]) -> dict[str, str]:
+    found = dict(rows)
+    assert len(found) == len(rows), f"rows that are there twice: {sorted(rows)}"
+    return found
+
+
+def _stored(value: Any) -> Any:
+    """A value of the vault as tables hold it: times in UTC without a zone, nothing for an empty text."""
+    return value.astimezone(UTC).replace(tzinfo=None) if isinstance(value, datetime) else None if value == "" else value
+
+
+def _short_name(uri: str) -> str:
+    """`incr 0015` of an item's URI."""
+    feed, sort = uri.split("/")[-2], uri.rpartition("=")[2]
+    time = datetime.strptime(sort.replace("-", "").replace("T", "").ljust(12, "0"), "%Y%m%d%H%M").replace(tzinfo=UTC)
+    return f"{feed} {short(time)}"
+
+
+def short_position(position: str) -> str:
+    """The time of a position, as cases write it; nothing for none."""
+    time = parse_minute(position.partition("#")[0])
+    return short(time) if time else ""
+
+
+# What is done in a ward
+
+
+def land(pipeline: Pipeline, *windows: Window, shredded: bool = True) -> list[str]:
+    """Windows that land, in this order, and are shredded; what became of each, as `new` or `quarantined`."""
+    outcomes: list[str] = []
+    for feed, some in groupby(windows, key=lambda window: window.feed):
+        outcomes += [found.outcome for found in pipeline.manifest.discover(feed, [landed(pipeline, one) for one in some])]
+    if shredded:
+        for feed in {window.feed for window in windows}:
+            _shred(pipeline, feed, [window for window in windows if window.feed == feed])
+    return outcomes
+
+
+def landed(pipeline: Pipeline, window: Window, checksum: str = "as-landed") -> Landed:
+    """A window as the manifest is to know it."""
+    vault = pipeline.dataset.vault
+    assert vault is not None
+    key = ItemKey(window.feed, minute(window.stop), item_uri(pipeline.source.root, vault.id, window.name))
+    return Landed(key, len(window.rows), 100, checksum, minute(window.start), minute(window.stop))
+
+
+def _shred(pipeline: Pipeline, feed: str, windows: Sequence[Window]) -> None:
+    items = {window: pipeline.manifest.item(landed(pipeline, window).key) for window in windows}
+    todo = {window: item for window, item in items.items() if not item.processed_by(Application(SHRED))}
+    if not todo:
+        return
+    with pipeline.lease(feed, SHRED) as held:
+        for window, claim in zip(todo, pipeline.manifest.claim(held, list(todo.values())), strict=True):
+            listing = write_listing(pipeline, window, claim.processing.record_id)
+            place = f"{pipeline.folder(claim.item.key)}/{claim.processing.record_id}/{LISTING_FILE}"
+            tables = sorted(table.name for table in listing.tables if table.mode != "delete")
+            data = {"listing": place, "lines": listing.lines, "good": listing.lines, "bad": 0, "bytes": listing.bytes}
+            pipeline.manifest.complete(claim, Payload(OUTPUT, {**data, "tables": tables}))
+
+
+def write_listing(pipeline: Pipeline, window: Window, attempt: str) -> Listing:
+    """Parquet and listing of a window, where an attempt at shredding it would have put them."""
+    key = landed(pipeline, window).key
+    folder = Path(pipeline.dataset.shred.output) / pipeline.name / folder_name(key)
+    listing = dataclasses.replace(written(folder, attempt, _tables(window)), item=key.id, attempt=attempt)
+    listing.write(f"{pipeline.folder(key)}/{attempt}/{LISTING_FILE}")
+    return listing
+
+
+def started(pipeline: Pipeline, snapshot: str = "0000", *windows: Window) -> None:
+    """The first snapshot is loaded; then windows land that may be loaded."""
+    land(pipeline, full(snapshot))
+    begun(pipeline, snapshot)
+    drained(pipeline)
+    land(pipeline, *windows)
+
+
+def spoil(pipeline: Pipeline, window: str, feed: str = INCR) -> Path:
+    """Takes away what shredding wrote of a window, so that loading it fails; returns where it is, for `mend`."""
+    folder = Path(pipeline.dataset.shred.output) / pipeline.name / folder_name(key_of(pipeline, window, feed))
+    [*files] = folder.glob("*/*/*/*.parquet")
+    for file in files:
+        file.rename(file.with_suffix(".taken"))
+    return folder
+
+
+def mend(folder: Path) -> None:
+    """Puts back what `spoil` took away."""
+    for file in folder.glob("*/*/*/*.taken"):
+        file.rename(file.with_suffix(".parquet"))
+
+
+def left_by_a_dead_worker(ward: Ward, feed: str = INCR) -> Claim:
+    """What is next on a feed, claimed by a worker that dies; its lease is ended, as whoever knows of its death does."""
+    with ward.open(run_id="dead") as worker:
+        held = worker.manifest.acquire(feed, LOAD, "a worker", DAY)
+        ready = worker.manifest.next(feed, LOAD, holding=True)
+        assert isinstance(ready, Ready), ready
+        [claim] = worker.manifest.claim(held, [ready.item], ready.state)
+        kill(held)
+        worker.manifest.end_leases("dead")
+    return claim
+
+
+@contextmanager
+def crashing(point: str) -> Generator[None]:
+    """The worker's end at a point of its work; its lease is free at once."""
+    with patch.dict(os.environ, {failpoints.VARIABLE: f"{point}:raise"}), pytest.raises(failpoints.FailpointReached):
+        yield
+
+
+def drained(
+    pipeline: Pipeline, spark: Any = no_spark, budget: Budget = UNBOUNDED, feeds: Sequence[str] | None = None
+) -> tuple[list[Event], DrainReport]:
+    """What a drain did, and its report. `spark`: a session, or what gives one."""
+    *events, report = drain(pipeline, spark if callable(spark) else lambda: spark, budget, feeds)
+    assert isinstance(report, DrainReport)
+    return [event for event in events if not isinstance(event, DrainReport)], report
+
+
+def begun(pipeline: Pipeline, item: str, spark: Any = no_spark) -> Begun:
+    """Begins a full load with a snapshot, by its name, or as cases write its stop time."""
+    name = item if "/" in item or item == "latest" else full(item).name
+    *_, last = begin(pipeline, spark if callable(spark) else lambda: spark, name, "for a test")
+    assert isinstance(last, Begun)
+    return last
+
+
+def key_of(pipeline: Pipeline, window: str, feed: str = INCR) -> ItemKey:
+    """The key of a window, by its stop time as cases write it."""
+    return pipeline.manifest.find(feed, minute(at(window)))
+
+
+def state(pipeline: Pipeline) -> StepState:
+    return pipeline.manifest.state(Application(LOAD))
+
+
+def watermark(pipeline: Pipeline, feed: str = INCR) -> str:
+    """Up to when a feed is loaded, as cases write it; nothing where nothing is."""
+    return short_position(state(pipeline).feed(feed).watermark)
+
+
+def standings(pipeline: Pipeline, feed: str = INCR) -> dict[str, Standing]:
+    """How each window of a feed stands with `load`, by its stop time; those that are to be loaded as the backlog has them."""
+    step = pipeline.manifest.step(feed, LOAD)
+    seen = state(pipeline).seen_by(step, feed)
+    every = {short_position(item.key.position): judge(item, step, seen) for item in pipeline.manifest.items(feed)}
+    waiting = {short_position(item.key.position): judged for item, judged in pipeline.manifest.backlog(feed, LOAD)}
+    return {stop: judged.standing for stop, judged in (every | waiting).items()}
+
+
+def history(pipeline: Pipeline, window: str, feed: str = INCR) -> list[str]:
+    """A window's records, each as `application state kind`; `New` for the one that registered it."""
+    return [_words(record) for record in pipeline.manifest.history(key_of(pipeline, window, feed))]
+
+
+def attempts(pipeline: Pipeline, window: str, feed: str = INCR) -> int:
+    """How often a load of a window was begun."""
+    return history(pipeline, window, feed).count("load Processing")
+
+
+def _words(record: Record) -> str:
+    if record.payload and record.payload.schema == LANDED:
+        return "New"
+    kind = record.data.get("kind") or ("automatic" if record.data.get("automatic") else "")
+    return " ".join(word for word in (record.application.key, str(record.state), kind) if word)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("config")
+    parser.add_argument("command", choices=["capture", "drain", "begin", "cancel"])
+    parser.add_argument("item", nargs="?", default="latest", help="of begin: a snapshot's name")
+    parser.add_argument("--without-heartbeat", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.without_heartbeat:
+        setattr(lease, "HEARTBEATS_PER_DURATION", 1e-6)  # noqa: B010
+    settings = config.load(arguments.config)
+    with Pipeline(settings, NAME) as pipeline:
+        print("ready", flush=True)  # noqa: T201
+        sys.stdin.readline()
+        if arguments.command == "capture":
+            *_, end = capture(pipeline)
+        elif arguments.command == "drain":
+            *_, end = drain(pipeline, lambda: session(settings.spark.conf))
+        elif arguments.command == "begin":
+            *_, end = begin(pipeline, lambda: session(settings.spark.conf), arguments.item, "for a test")
+        else:
+            cancel(pipeline, "for a test")
+            end = full_status(pipeline)
+        print(json.dumps(dataclasses.asdict(end), default=str))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
