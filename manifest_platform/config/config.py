@@ -14,14 +14,10 @@ from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import SplitResult, urlsplit
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     ValidationError,
     ValidationInfo,
@@ -32,6 +28,17 @@ from pydantic import (
 from manifest_platform import storage
 from manifest_platform.manifest.item import InvalidKey, check_key_text
 from manifest_platform.manifest.stores.dynamodb import Address
+from manifest_platform.settings import (
+    YEAR,
+    LocalFolder,
+    LocalPath,
+    ReadableLocation,
+    ServerUrl,
+    Settings,
+    StorageLocation,
+    TimeZone,
+    local_path,
+)
 from manifest_platform.warehouse.apply import CONTROL_SCHEMA
 
 VARIABLE = "MANIFEST_PLATFORM_CONFIG"
@@ -47,9 +54,7 @@ _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _PASSWORD_IN_URL = re.compile(r"://[^/@:\s]+:[^/@\s]+@")
 _USER_INFO = re.compile(r"://.*@", re.DOTALL)  # greedy: a password may hold any character
 _PASSWORD_OPTION = re.compile(r"((?:\?|&)[^=&]*password=)[^&'\"]*", re.IGNORECASE)
-_BUCKET = re.compile(r"[A-Za-z0-9._-]+")
 _TABLE = r"^[a-z][a-z0-9_]{0,126}$"
-_YEAR = 366 * 86_400
 _RESERVED = (CONTROL_SCHEMA, "information_schema", "pg_catalog")
 
 
@@ -71,78 +76,6 @@ Name = Annotated[
 ]
 
 
-def _local_path(location: str, info: ValidationInfo) -> str:
-    """An absolute local path; a relative one is taken from the configuration file's directory."""
-    if not location or "://" in location:
-        raise ValueError("allowed: a local path")
-    base = (info.context or {}).get("base", Path.cwd())
-    try:
-        return str((base / Path(location).expanduser()).absolute())
-    except RuntimeError as error:
-        raise ValueError("allowed: a local path, with ~ for a home directory that exists") from error
-
-
-def _local_folder(location: str, info: ValidationInfo) -> str:
-    """The path of a local folder that is there."""
-    path = _local_path(location, info)
-    if not Path(path).is_dir():
-        raise ValueError("allowed: a local folder, and there is none")
-    return path
-
-
-def _storage_location(location: str, info: ValidationInfo) -> str:
-    """An absolute local path, or a URI that `storage` can read and write as it stands."""
-    if "://" not in location:
-        return _local_path(location, info)
-    try:
-        storage.as_uri(location)
-    except storage.UnsupportedLocation as error:
-        raise ValueError("allowed: a local path, file:///path or s3://bucket/prefix") from error
-    parts = urlsplit(location)
-    if parts.scheme == "file" and (parts.netloc or parts.query or parts.fragment or location.endswith(("?", "#"))):
-        raise ValueError("allowed: a local path or file:///path, with %23 for '#' and %3F for '?' in it")
-    if parts.scheme == "s3" and not _BUCKET.fullmatch(parts.netloc):
-        raise ValueError("allowed: s3://bucket/prefix; S3 takes its credentials from the environment, as AWS_ACCESS_KEY_ID")
-    return location
-
-
-def _registry_location(location: str, info: ValidationInfo) -> str:
-    """A folder as `_storage_location` has it, or an http(s):// URL."""
-    parts = urlsplit(location)
-    if parts.scheme in ("http", "https") and parts.hostname:
-        return location
-    if "://" in location and parts.scheme not in ("file", "s3"):
-        raise ValueError("allowed: a local path, file:///path, s3://bucket/prefix, http://host/path or https://host/path")
-    return _storage_location(location, info)
-
-
-def _http_url(url: str) -> str:
-    """The URL of a server that secrets are sent to, without what follows the host."""
-    parts = urlsplit(url)
-    local = parts.hostname in ("localhost", "127.0.0.1", "::1")
-    is_safe = parts.scheme == "https" or (parts.scheme == "http" and local)
-    more = parts.path.strip("/") or any(mark in url for mark in "?#@") or not _is_port(parts)
-    if not is_safe or not parts.hostname or more:
-        raise ValueError("allowed: https://host, or http://localhost:port for one of this machine")
-    return url.rstrip("/")
-
-
-def _is_port(parts: SplitResult) -> bool:
-    try:
-        return parts.port is None or parts.port > 0
-    except ValueError:
-        return False
-
-
-def _zone(name: str) -> str:
-    """The name of a time zone that the system knows."""
-    try:
-        ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ValueError("allowed: a time zone's name, as UTC or Asia/Tokyo") from error
-    return name
-
-
 VaultType = Literal[
     "String",
     "LongText",
@@ -157,11 +90,7 @@ VaultType = Literal[
 ]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-
-
-class ManifestConfig(_Part):
+class ManifestConfig(Settings):
     """Where the manifest is kept.
 
     `store`: `sqlite:///path`, the path relative to the file; `postgresql://user@host/database`; or `dynamodb://TABLE`, with
@@ -171,16 +100,16 @@ class ManifestConfig(_Part):
     """
 
     store: str = "sqlite:///.manifest_platform/manifest.db"
-    overflow: str | None = None
-    archive: str | None = None
-    schemas: list[Annotated[str, AfterValidator(_local_folder)]] = []
+    overflow: StorageLocation | None = None
+    archive: StorageLocation | None = None
+    schemas: list[LocalFolder] = []
 
     @field_validator("store")
     @classmethod
     def _is_a_stores(cls, url: str, info: ValidationInfo) -> str:
         scheme, separator, rest = url.partition("://")
         if scheme == "sqlite" and rest.startswith("/") and rest != "/":
-            return f"sqlite:///{_local_path(rest.removeprefix('/'), info)}"
+            return f"sqlite:///{local_path(rest.removeprefix('/'), info)}"
         if scheme == "postgresql" and separator:
             from manifest_platform.manifest.stores.sql import check_url  # loads SQLAlchemy, which this store needs anyway
 
@@ -191,35 +120,26 @@ class ManifestConfig(_Part):
             return url
         raise ValueError(f"allowed: {', '.join(STORES)}")
 
-    @field_validator("overflow", "archive")
-    @classmethod
-    def _is_a_place(cls, location: str | None, info: ValidationInfo) -> str | None:
-        return None if location is None else _storage_location(location, info)
 
-
-class WarehouseConfig(_Part):
+class WarehouseConfig(Settings):
     """The warehouse that datasets are loaded into: a DuckDB file."""
 
     kind: Literal["duckdb"] = "duckdb"
-    path: str = ".manifest_platform/warehouse.duckdb"
-
-    _locate = field_validator("path")(_local_path)
+    path: LocalPath = ".manifest_platform/warehouse.duckdb"
 
 
-class LandingConfig(_Part):
+class LandingConfig(Settings):
     """Where a dataset's directories land, and when one counts as complete.
 
     `root`: a local path or s3://. `complete`: by a `marker` file (default `_SUCCESS`) or after `settle_seconds` without
     a change. `look_back_days`: how far behind the watermark (logical time) a late directory is still looked for.
     """
 
-    root: str
+    root: StorageLocation
     complete: Literal["marker", "settle"] = "marker"
     marker: str = Field("_SUCCESS", min_length=1, pattern=r"^[^/]+$")
     settle_seconds: float = Field(300, ge=1, le=86_400)
     look_back_days: float = Field(30, gt=0, le=36_500)
-
-    _locate = field_validator("root")(_storage_location)
 
     @field_validator("root")
     @classmethod
@@ -233,14 +153,14 @@ class LandingConfig(_Part):
         return root
 
 
-class BadRowsConfig(_Part):
+class BadRowsConfig(Settings):
     """How many bad rows an item may have: it fails when both the count and the share are exceeded."""
 
     max_count: int = Field(100, ge=0)
     max_share: float = Field(0.05, ge=0, le=1)
 
 
-class ShredConfig(_Part):
+class ShredConfig(Settings):
     """Where shredded Parquet goes, by which schemas, in which portions.
 
     `schemas`: Iglu registries by priority, each a folder, s3:// or http(s):// URL, for Snowplow. `types`: of `extract.column`,
@@ -248,18 +168,16 @@ class ShredConfig(_Part):
     snapshots hold only a part. `batch`: directories one Spark job takes. `split_mib`: the most that one Spark task reads, MiB.
     """
 
-    output: str
-    schemas: list[Annotated[str, AfterValidator(_registry_location)]] = []
+    output: StorageLocation
+    schemas: list[ReadableLocation] = []
     types: dict[Annotated[str, Field(pattern=r"^[^.\s]+\.[^.\s]+$")], VaultType] = {}
     partial_in_full: tuple[str, ...] = ("*legacy*__sys",)
     batch: int = Field(40, ge=1, le=90)
     split_mib: int = Field(32, ge=1, le=1024)
     bad_rows: BadRowsConfig = BadRowsConfig()
 
-    _locate = field_validator("output")(_storage_location)
 
-
-class LoadConfig(_Part):
+class LoadConfig(Settings):
     """How a dataset is loaded. `late`: what becomes of a directory that arrives behind the watermark.
 
     `append`: it is loaded next and marked late (tables that only append). `quarantine`: it is set aside for the operator. Of
@@ -270,19 +188,19 @@ class LoadConfig(_Part):
 
     late: Literal["append", "quarantine"] = "append"
     logs: Literal["with", "own"] = "with"
-    max_lag_seconds: float = Field(3600, ge=1, le=_YEAR)
+    max_lag_seconds: float = Field(3600, ge=1, le=YEAR)
 
 
-class OAuthConfig(_Part):
+class OAuthConfig(Settings):
     """A Vault session by an identity provider's token: the profile, the client, the variable that holds the token."""
 
     profile: str = Field(min_length=1, pattern=r"^[^/\s]+$")
     client: str = Field(min_length=1)
     token_variable: str = Field("VAULT_TOKEN", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
-    url: Annotated[str, AfterValidator(_http_url)] = "https://login.veevavault.com"
+    url: ServerUrl = "https://login.veevavault.com"
 
 
-class VaultConfig(_Part):
+class VaultConfig(Settings):
     """The Vault whose Direct Data files are captured; without `url` none are, and directories are landed by others.
 
     `id`: the vault's number, which every session is held against. `user`: who logs in; the password is in the environment, in
@@ -291,7 +209,7 @@ class VaultConfig(_Part):
     """
 
     id: str = Field(pattern=r"^[0-9]{1,12}$", description="digits")
-    url: Annotated[str, AfterValidator(_http_url)] | None = None
+    url: ServerUrl | None = None
     user: str | None = Field(None, min_length=1)
     password_variable: str = Field("VAULT_PASSWORD", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     oauth: OAuthConfig | None = None
@@ -306,7 +224,7 @@ class VaultConfig(_Part):
         return self
 
 
-class MergeTableConfig(_Part):
+class MergeTableConfig(Settings):
     """What is different about one table, under the name that shredding gives it; what is left out is as for all of them.
 
     `name`, `schema_name`: what readers call it, if that is not shredding's name and the dataset's. `enabled: false`:
@@ -316,24 +234,19 @@ class MergeTableConfig(_Part):
     name: str | None = Field(None, pattern=_TABLE)
     schema_name: str | None = Field(None, pattern=_TABLE)
     enabled: bool = True
-    interval_seconds: int | None = Field(None, ge=0, le=_YEAR)
+    interval_seconds: int | None = Field(None, ge=0, le=YEAR)
     target_mib: int | None = Field(None, ge=1, le=4096)
-    zone: str | None = None
+    zone: TimeZone | None = None
     comments: dict[str, str] = {}
 
-    @field_validator("zone")
-    @classmethod
-    def _is_a_zone(cls, zone: str | None) -> str | None:
-        return zone if zone is None else _zone(zone)
 
-
-class EmbeddedCatalogConfig(_Part):
+class EmbeddedCatalogConfig(Settings):
     """The catalog within the manifest: readers are DuckDB views, Spark, and the IO manager."""
 
     kind: Literal["embedded"] = "embedded"
 
 
-class GlueCatalogConfig(_Part):
+class GlueCatalogConfig(Settings):
     """AWS Glue's Data Catalog; a dataset's database is `prefix` and the dataset's name and `suffix`.
 
     `region`: where the environment does not say it. Credentials, and another endpoint, come from the environment alone.
@@ -345,7 +258,7 @@ class GlueCatalogConfig(_Part):
     region: str | None = None
 
 
-class MergeConfig(_Part):
+class MergeConfig(Settings):
     """How small objects of a dataset become well-sized ones.
 
     `output`: where merged objects lie, a path or s3://. `first_day`: Dagster's first partition; what is older is merged all the
@@ -357,26 +270,19 @@ class MergeConfig(_Part):
     `invisible_seconds`: how long readers may not see an object before a check fails.
     """
 
-    output: str
+    output: StorageLocation
     first_day: date = date(2024, 1, 1)
     profile: Literal["default", "strict"] = "default"
-    interval_seconds: int | None = Field(None, ge=0, le=_YEAR)
+    interval_seconds: int | None = Field(None, ge=0, le=YEAR)
     target_mib: int | None = Field(None, ge=1, le=4096)
-    zone: str = "UTC"
-    close_after_seconds: int | None = Field(None, ge=0, le=_YEAR)
+    zone: TimeZone = "UTC"
+    close_after_seconds: int | None = Field(None, ge=0, le=YEAR)
     max_attempts: int = Field(5, ge=1, le=20)
     workers: int = Field(2, ge=1, le=64)
     delayed: Literal["merged", "at_once"] = "merged"
-    invisible_seconds: int | None = Field(None, ge=1, le=_YEAR)
+    invisible_seconds: int | None = Field(None, ge=1, le=YEAR)
     tables: dict[Annotated[str, Field(pattern=_TABLE)], MergeTableConfig] = {}
     catalog: EmbeddedCatalogConfig | GlueCatalogConfig = Field(EmbeddedCatalogConfig(), discriminator="kind")
-
-    _locate = field_validator("output")(_storage_location)
-
-    @field_validator("zone")
-    @classmethod
-    def _is_a_zone(cls, zone: str) -> str:
-        return _zone(zone)
 
     @field_validator("tables")
     @classmethod
@@ -391,7 +297,7 @@ class MergeConfig(_Part):
         return tables
 
 
-class StepConfig(_Part):
+class StepConfig(Settings):
     """A step of one's own, done by programs that claim items from a shell (`manifest-platform run`).
 
     `feed`: whose items it is for, where the dataset has several. `upstream`: the steps that must have done an item before.
@@ -406,7 +312,7 @@ class StepConfig(_Part):
     late: Literal["append", "quarantine"] = "quarantine"
 
 
-class DatasetConfig(_Part):
+class DatasetConfig(Settings):
     """One dataset, from a landing root to the warehouse schema of the dataset's name.
 
     `source`: Snowplow's enriched runs, or the Direct Data of a Veeva vault, which `vault` describes.
@@ -471,29 +377,27 @@ class DatasetConfig(_Part):
         return steps
 
 
-class LeaseConfig(_Part):
+class LeaseConfig(Settings):
     """How long a worker that falls silent keeps its lease. Heartbeats come at a third of it."""
 
     seconds: float = Field(60, ge=1, le=3600)
     max_attempts: int = Field(8, ge=1, le=20, description="attempts that end by a crash or a passing fault")
 
 
-class SparkConfig(_Part):
+class SparkConfig(Settings):
     """Spark's settings: a properties file, one of `spark_conf/`."""
 
-    conf: str = "spark_conf/local.conf"
-
-    _locate = field_validator("conf")(_local_path)
+    conf: LocalPath = "spark_conf/local.conf"
 
 
-class DrainBudget(_Part):
+class DrainBudget(Settings):
     """The bounds of one drain that Dagster starts."""
 
     max_items: int = Field(1000, ge=1)
     max_seconds: float = Field(3000, ge=1)
 
 
-class Config(_Part):
+class Config(Settings):
     """Everything that the platform can be told."""
 
     datasets: dict[Name, DatasetConfig] = Field(min_length=1)

@@ -1,0 +1,173 @@
+"""What settings are made of: the base of every settings model, and the types of their values.
+
+Belongs here: how a value is validated, wherever it stands. Which settings there are is said by the package that they are of;
+`config` composes them into the one configuration.
+
+A path or URL is validated with the context `{"base": folder}`: relative paths are taken from that folder, the configuration
+file's.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import SplitResult, urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+    ValidationInfo,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
+
+from manifest_platform import plugins, storage
+
+_BUCKET = re.compile(r"[A-Za-z0-9._-]+")
+YEAR = 366 * 86_400
+"""Seconds in a year, the longest time that a setting may name."""
+
+
+class Settings(BaseModel):
+    """The base of every settings model: unknown keys are refused, defaults are validated, nothing changes once it is read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class PluginSettings:
+    """Annotates a field that holds the settings of a plug-in, which the value's own `key` names, as `kind: duckdb`.
+
+    `group`: the plug-in's group. `default`: the name where the value has no `key`. A plug-in of the group is a Settings model,
+    or has one as its attribute `settings`.
+    """
+
+    def __init__(self, group: str, default: str, key: str = "kind") -> None:
+        self.group, self.default, self.key = group, default, key
+
+    def model(self, value: Any) -> type[Settings]:
+        """The model of a value's plug-in. Raises UnknownPlugin."""
+        name = value.get(self.key, self.default) if isinstance(value, dict) else self.default
+        return self._model_of(plugins.load(self.group, name if isinstance(name, str) else repr(name)))
+
+    @staticmethod
+    def _model_of(plugin: Any) -> type[Settings]:
+        return getattr(plugin, "settings", plugin)
+
+    def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        """Validates by the plug-in's model; its problems are reported at their own places."""
+        return core_schema.with_info_plain_validator_function(self._validated)
+
+    def _validated(self, value: Any, info: ValidationInfo) -> Settings:
+        if isinstance(value, Settings):
+            return value
+        if not isinstance(value, dict):
+            raise ValueError("allowed: keys and their values")
+        try:
+            model = self.model(value)
+        except plugins.UnknownPlugin as error:
+            problem = InitErrorDetails(
+                type=PydanticCustomError("unknown_plugin", "{allowed}", {"allowed": str(error)}),
+                loc=(self.key,),
+                input=value[self.key],
+            )
+            raise ValidationError.from_exception_data("plug-in", [problem]) from error
+        return model.model_validate(value, context=info.context)
+
+    def __get_pydantic_json_schema__(self, _schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Any of the installed plug-ins' schemas."""
+        models = [self._model_of(plugins.load(self.group, name)) for name in plugins.names(self.group)]
+        return {"anyOf": [handler(model.__pydantic_core_schema__) for model in models]}
+
+
+# Places
+
+
+def local_path(location: str, info: ValidationInfo) -> str:
+    """An absolute local path; a relative one is taken from the folder of the context."""
+    if not location or "://" in location:
+        raise ValueError("allowed: a local path")
+    base = (info.context or {}).get("base", Path.cwd())
+    try:
+        return str((base / Path(location).expanduser()).absolute())
+    except RuntimeError as error:
+        raise ValueError("allowed: a local path, with ~ for a home directory that exists") from error
+
+
+def _local_folder(location: str, info: ValidationInfo) -> str:
+    path = local_path(location, info)
+    if not Path(path).is_dir():
+        raise ValueError("allowed: a local folder, and there is none")
+    return path
+
+
+def _storage_location(location: str, info: ValidationInfo) -> str:
+    if "://" not in location:
+        return local_path(location, info)
+    try:
+        storage.as_uri(location)
+    except storage.UnsupportedLocation as error:
+        raise ValueError("allowed: a local path, file:///path or s3://bucket/prefix") from error
+    parts = urlsplit(location)
+    if parts.scheme == "file" and (parts.netloc or parts.query or parts.fragment or location.endswith(("?", "#"))):
+        raise ValueError("allowed: a local path or file:///path, with %23 for '#' and %3F for '?' in it")
+    if parts.scheme == "s3" and not _BUCKET.fullmatch(parts.netloc):
+        raise ValueError("allowed: s3://bucket/prefix; S3 takes its credentials from the environment, as AWS_ACCESS_KEY_ID")
+    return location
+
+
+def _readable_location(location: str, info: ValidationInfo) -> str:
+    parts = urlsplit(location)
+    if parts.scheme in ("http", "https") and parts.hostname:
+        return location
+    if "://" in location and parts.scheme not in ("file", "s3"):
+        raise ValueError("allowed: a local path, file:///path, s3://bucket/prefix, http://host/path or https://host/path")
+    return _storage_location(location, info)
+
+
+LocalPath = Annotated[str, AfterValidator(local_path)]
+"""An absolute local path."""
+LocalFolder = Annotated[str, AfterValidator(_local_folder)]
+"""The absolute path of a local folder that is there."""
+StorageLocation = Annotated[str, AfterValidator(_storage_location)]
+"""An absolute local path, or a URI that `storage` reads and writes: `file:///path`, `s3://bucket/prefix`."""
+ReadableLocation = Annotated[str, AfterValidator(_readable_location)]
+"""A StorageLocation, or an http(s):// URL that is only read."""
+
+
+# Servers and zones
+
+
+def _http_url(url: str) -> str:
+    parts = urlsplit(url)
+    local = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    is_safe = parts.scheme == "https" or (parts.scheme == "http" and local)
+    more = parts.path.strip("/") or any(mark in url for mark in "?#@") or not _is_port(parts)
+    if not is_safe or not parts.hostname or more:
+        raise ValueError("allowed: https://host, or http://localhost:port for one of this machine")
+    return url.rstrip("/")
+
+
+def _is_port(parts: SplitResult) -> bool:
+    try:
+        return parts.port is None or parts.port > 0
+    except ValueError:
+        return False
+
+
+def _zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError("allowed: a time zone's name, as UTC or Asia/Tokyo") from error
+    return name
+
+
+ServerUrl = Annotated[str, AfterValidator(_http_url)]
+"""The URL of a server that secrets are sent to: https, or http on this machine; nothing behind the host and port."""
+TimeZone = Annotated[str, AfterValidator(_zone)]
+"""The name of a time zone that the system knows."""
