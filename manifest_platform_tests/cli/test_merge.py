@@ -18,7 +18,7 @@ import pytest
 
 from manifest_platform import config, failpoints, storage, stores
 from manifest_platform.cli import main
-from manifest_platform.cli.merge_standing import BUSY_JOBS
+from manifest_platform.cli.merge.standing import BUSY_JOBS
 from manifest_platform.cli.output import WIDTH
 from manifest_platform.demo.events import write_run
 from manifest_platform.manifest import Store

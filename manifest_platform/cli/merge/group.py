@@ -1,0 +1,67 @@
+"""The group of commands `merge`, and what they share: their arguments, and the way to a dataset's merging."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from manifest_platform.cli.app import WrongUse, app, open_pipeline, options
+from manifest_platform.cli.standing import as_typed
+from manifest_platform.manifest import Refused
+from manifest_platform.merging.state import Table
+from manifest_platform.pipeline.merge import Merging
+
+merge = typer.Typer(
+    help="Merges small objects into well-sized ones, and publishes them.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(merge, name="merge")
+
+TableName = Annotated[str, typer.Argument(metavar="TABLE", help="A table, as shredding or as readers call it.")]
+DateText = Annotated[str, typer.Argument(metavar="DATE", help="YYYY-MM-DD")]
+TableOption = Annotated[str | None, typer.Option("--table", metavar="TABLE", help="Of this table only.")]
+DateOption = Annotated[str | None, typer.Option("--date", metavar="DATE", help="Of this date only: YYYY-MM-DD.")]
+
+
+@contextmanager
+def open_merging(context: typer.Context, author: str | None = None, ahead: timedelta = timedelta()) -> Generator[Merging]:
+    """Merging of the dataset meant, by a clock that is `ahead` of the real one. Raises Refused if it is not merged."""
+    with open_pipeline(context, author=author) as pipeline:
+        yield Merging(pipeline, lambda: datetime.now(UTC) + ahead)
+
+
+def typed(merging: Merging, context: typer.Context, command: str) -> str:
+    """A command as it must be typed here."""
+    return as_typed(merging.pipeline, command, options(context))
+
+
+def date_of(text: str) -> date:
+    """A date from its text. Raises WrongUse."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise WrongUse(f"{text!r} is no date: write it as 2026-01-31") from error
+
+
+def table_named(merging: Merging, name: str) -> Table:
+    """A table by the name that shredding or readers give it. Raises Refused."""
+    found = merging.ledger.table(name)
+    if found:
+        return found
+    tables = merging.ledger.tables()
+    named = [table for table in tables if table.name == name]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        keys = " and ".join(table.key for table in named)
+        raise Refused(f"dataset {merging.ledger.dataset} has several tables called {name}: name one as shredding does, {keys}")
+    known = ", ".join(table.key for table in tables) or "none: nothing was registered yet"
+    raise Refused(f"dataset {merging.ledger.dataset} has no table {name!r}; it has {known}")
+
+
+def count_of(number: int, what: str) -> str:
+    """A number and what it counts: 1 range, 2 ranges."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

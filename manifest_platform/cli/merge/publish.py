@@ -1,0 +1,81 @@
+"""`merge publish`, and how a publication is told."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from manifest_platform.cli.app import Command, Exit, as_json
+from manifest_platform.cli.merge.group import merge, open_merging
+from manifest_platform.cli.output import print_json, say, wrapped
+from manifest_platform.merging.publish import PublishReport
+
+
+@merge.command(cls=Command)
+def publish(
+    context: typer.Context,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare every entry of the catalog, and mend it.")] = False,
+) -> int:
+    """Closes, switches and publishes what is due, without merging. Exit 1 if something failed, 4 if nothing was to do."""
+    with open_merging(context) as merging:
+        report = merging.publish(verify)
+    if as_json(context):
+        print_json(published_document(report))
+    else:
+        print_published(report)
+        requests = f"{report.store_requests:,} requests to the manifest, {report.catalog_requests:,} to the catalog"
+        say(f"{published_words(report) or 'nothing to publish'}; {requests}")
+    if not report.succeeded:
+        return Exit.FAILED
+    return Exit.DONE if changed(report) else Exit.NOTHING
+
+
+def changed(report: PublishReport) -> bool:
+    """Whether a publication changed anything."""
+    return bool(report.closed or report.switched or report.entered or report.shown or report.published or report.put_back)
+
+
+def print_published(report: PublishReport) -> None:
+    """What was published, what waits and what failed, a line each."""
+    for place, version in report.published:
+        say(f"✓ {place.table} {place.day}  published as version {version}")
+    for place, reason in report.waiting:
+        say(wrapped(f"{place}  waits: {reason}", "· ", "    "))
+    for failed in report.failed:
+        kind = "passing" if failed.passing else "for a person"
+        say(wrapped(f"{failed.place}  not published ({kind}): {failed.error}", "✗ ", "    "))
+    if report.busy:
+        say(f"· {report.busy} publishes just now, and goes on with what is closed and switched")
+
+
+def published_words(report: PublishReport) -> str:
+    """What a publication did, counted."""
+    counts = {
+        "closed": len(report.closed),
+        "switched": len(report.switched),
+        "shown": len(report.shown),
+        "published": len(report.published),
+        "put back": len(report.put_back),
+        "not published": len(report.failed),
+    }
+    return ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
+
+
+def published_part(report: PublishReport | None) -> dict[str, Any]:
+    """What a larger document says of a publication."""
+    return {"published": published_document(report) if report else None}
+
+
+def published_document(report: PublishReport) -> dict[str, Any]:
+    """A publication as JSON has it."""
+    places = ("closed", "switched", "entered", "shown", "put_back")
+    return {
+        **{name: [str(place) for place in getattr(report, name)] for name in places},
+        "published": [{"partition": str(place), "version": version} for place, version in report.published],
+        "waiting": [{"partition": str(place), "reason": reason} for place, reason in report.waiting],
+        "failed": [{"place": str(one.place), "error": one.error, "passing": one.passing} for one in report.failed],
+        "busy": report.busy,
+        "store_requests": report.store_requests,
+        "catalog_requests": report.catalog_requests,
+    }

@@ -1,0 +1,61 @@
+"""`merge files` and `merge query`: what readers of the published partitions get."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from manifest_platform.cli.app import Command, Exit, as_json
+from manifest_platform.cli.merge.group import DateText, TableName, count_of, date_of, merge, open_merging, table_named
+from manifest_platform.cli.output import WIDTH, print_json, say, size_of
+from manifest_platform.manifest import Refused
+from manifest_platform.merging.readers import FilesUnknown, NotPublished, Reader
+
+
+@merge.command(cls=Command)
+def files(context: typer.Context, table: TableName, day: DateText) -> int:
+    """Lists the files that readers of a partition get now."""
+    with open_merging(context) as merging:
+        key = table_named(merging, table).key
+        try:
+            found = Reader(merging.ledger, merging.config.delayed == "at_once").files(key, date_of(day))
+        except NotPublished as error:
+            raise Refused(str(error)) from error
+    if as_json(context):
+        print_json(dataclasses.asdict(found))
+        return Exit.DONE
+    for file in found.files:
+        kind = "small" if file.lower is None else f"({file.lower}, {file.upper}]"
+        say(f"{file.rows:>10,} rows  {size_of(file.bytes):>9}  {kind}\n  {file.uri}")
+    served = f"version {found.version}, generation {found.generation}" if found.version else "small objects, as they came"
+    rows, size = sum(file.rows for file in found.files), sum(file.bytes for file in found.files)
+    say(f"{key} {found.date}: {served}; {count_of(len(found.files), 'file')}, {rows:,} rows, {size_of(size)}")
+    return Exit.DONE
+
+
+@merge.command(cls=Command)
+def query(context: typer.Context, sql: Annotated[str, typer.Argument(metavar="SQL", help="One query.")]) -> int:
+    """Asks the published partitions, in a DuckDB that is gone afterwards.
+
+    Each table is a view over the files that readers get now; its column dt is the partition's date.
+    """
+    import duckdb
+
+    with open_merging(context) as merging, closing(duckdb.connect()) as connection:
+        try:
+            Reader(merging.ledger, merging.config.delayed == "at_once").views(connection)
+            schemas = sorted({table.schema for table in merging.ledger.tables()})
+            if schemas:
+                connection.execute(f"SET search_path = '{','.join(schemas)}'")
+            if as_json(context):
+                found = connection.execute(sql)
+                columns = [column[0] for column in found.description or ()]
+                print_json({"rows": [dict(zip(columns, row, strict=True)) for row in found.fetchall()]})
+            elif (relation := connection.sql(sql)) is not None:
+                relation.show(max_width=WIDTH, max_rows=100)
+        except (duckdb.Error, FilesUnknown) as error:
+            raise Refused(str(error)) from error
+    return Exit.DONE

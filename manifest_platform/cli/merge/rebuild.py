@@ -1,0 +1,52 @@
+"""`merge rebuild` and `merge retry`: what an operator does to a partition that is damaged, or was set aside."""
+
+from __future__ import annotations
+
+import typer
+
+from manifest_platform import spark
+from manifest_platform.cli.app import Command, Exit, as_json, operator
+from manifest_platform.cli.commands import ending_well
+from manifest_platform.cli.merge.group import DateText, TableName, count_of, date_of, merge, open_merging, table_named, typed
+from manifest_platform.cli.merge.publish import print_published, published_part
+from manifest_platform.cli.merge.standing import partition_document
+from manifest_platform.cli.output import print_json, say, size_of, wrapped
+from manifest_platform.pipeline import rebuild as upkeep
+
+
+@merge.command(cls=Command)
+def rebuild(context: typer.Context, table: TableName, day: DateText) -> int:
+    """Writes all merged objects of a partition anew from its small ones, and publishes them.
+
+    New files, the same version in a new generation: readers see the old or the new ones. A partition that is not switched yet
+    is rebuilt too, and published when it is switched.
+    """
+    with open_merging(context, author=operator()) as merging, ending_well("readers see what they saw before"):
+        conf = merging.pipeline.config.spark.conf
+        key, when = table_named(merging, table).key, date_of(day)
+        done = upkeep.rebuild(merging, lambda: spark.session(conf), key, when)
+    if as_json(context):
+        counts = {name: getattr(done, name) for name in ("ranges", "objects", "rows", "bytes_in", "bytes_out")}
+        generation = done.partition.generation
+        print_json({"table": key, "date": when, "generation": generation, **counts} | published_part(done.published))
+    else:
+        what = f"{count_of(done.ranges, 'range')} from {count_of(done.objects, 'small object')}, {done.rows:,} rows"
+        sizes = f"{size_of(done.bytes_in)} in, {size_of(done.bytes_out)} out"
+        say(wrapped(f"{key} {when}  rebuilt  {what}, {sizes}; generation {done.partition.generation}", "✓ ", "    "))
+        print_published(done.published)
+        if not done.partition.switched:
+            say("it is not switched yet, so nobody reads its merged objects; it is published when it is")
+    return Exit.DONE if done.published.succeeded else Exit.FAILED
+
+
+@merge.command(cls=Command)
+def retry(context: typer.Context, table: TableName, day: DateText) -> int:
+    """Lets a partition that was set aside be merged again, by the next run."""
+    with open_merging(context, author=operator()) as merging:
+        partition = merging.ledger.retry(table_named(merging, table).key, date_of(day))
+        command = typed(merging, context, "manifest-platform merge run")
+    if as_json(context):
+        print_json(partition_document(partition))
+    else:
+        say(f"{partition.table} {partition.date} is to be merged again, now; next: {command}")
+    return Exit.DONE

@@ -1,0 +1,100 @@
+"""`merge gc` and `merge drop`: removes what nothing needs, or a whole table."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+
+from manifest_platform.cli.app import Command, Exit, WrongUse, as_json, operator
+from manifest_platform.cli.merge.group import TableName, merge, open_merging, table_named
+from manifest_platform.cli.output import print_json, print_lines, print_table, say, size_of, wrapped
+from manifest_platform.merging import garbage
+from manifest_platform.merging.garbage import Garbage
+from manifest_platform.pipeline import rebuild as upkeep
+
+_AGE = re.compile(r"(0|[1-9][0-9]{0,4})([mhdw])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+Sure = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+@merge.command(cls=Command)
+def gc(
+    context: typer.Context,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
+    grace: Annotated[str, typer.Option(metavar="AGE", help="Keep what was needed or written since: 12h, 7d or 2w.")] = "7d",
+) -> int:
+    """Removes what nothing needs any more: superseded merged objects, what dead attempts left, old versions.
+
+    Never small objects, what a committed range or a version within the grace time names, or what a running job wrote. Exit 4 if
+    there is nothing to remove.
+    """
+    age = _age(grace)
+    found: list[Garbage] = []
+    with open_merging(context, author=operator()) as merging:
+        look = garbage.find if dry_run else garbage.remove
+        found += look(merging.ledger, merging.output, datetime.now(UTC), age)
+    if as_json(context):
+        print_json({"dry_run": dry_run, "tables": [_garbage_document(one) for one in found]})
+    elif found:
+        heads = ("table", "merged objects", "manifest files", "versions", "size")
+        rows = [(one.table, *map(str, _counts(one)), size_of(one.bytes)) for one in found]
+        print_table(heads, rows)
+        say(f"{size_of(sum(one.bytes for one in found))} {'would be' if dry_run else 'were'} removed")
+    else:
+        say(f"nothing to remove that was not needed for {grace}")
+    return Exit.DONE if found else Exit.NOTHING
+
+
+def _counts(of: Garbage) -> tuple[int, int, int]:
+    return len(of.objects), len(of.manifests), len(of.versions)
+
+
+def _garbage_document(of: Garbage) -> dict[str, Any]:
+    objects, manifests, versions = _counts(of)
+    files = [{"uri": f"{of.location}/{one.name}", "bytes": one.bytes} for one in (*of.objects, *of.manifests)]
+    counts = {"objects": objects, "manifests": manifests, "versions": versions, "bytes": of.bytes}
+    return {"table": of.table, "location": of.location, **counts, "files": files}
+
+
+def _age(text: str) -> timedelta:
+    parts = _AGE.fullmatch(text)
+    if not parts:
+        raise WrongUse(f"--grace {text}: a number and m, h, d or w, as 7d")
+    return timedelta(**{_UNITS[parts[2]]: int(parts[1])})
+
+
+@merge.command(cls=Command)
+def drop(context: typer.Context, table: TableName, yes: Sure = False) -> int:
+    """Removes a table with everything: its entry in the catalog, its rows, its merged objects.
+
+    What shredding wrote stays. The table comes again with the next objects that shredding writes of it, unless it is disabled.
+    """
+    if as_json(context) and not yes:
+        raise WrongUse("drop asks before it removes anything; with --json give it --yes")
+    with open_merging(context, author=operator()) as merging:
+        # Of a drop that ended early the rest goes, and not another table that readers call so.
+        known = table if upkeep.was_known(merging, table) else table_named(merging, table).key
+        there = upkeep.stock(merging, known)
+        what = {
+            "partitions": f"{there.partitions:,}, with {there.small_objects:,} small objects of {there.rows:,} rows",
+            "files": f"{there.files:,} ({size_of(there.bytes)}) in {there.location}",
+            "catalog": there.table.catalog_name or merging.config.catalog.kind,
+        }
+        if not as_json(context):
+            say(f"table {known}")
+            print_lines(what)
+        if not yes and not typer.confirm("Remove all of it?"):
+            say("nothing was removed")
+            return Exit.NOTHING
+        dropped = upkeep.drop(merging, known)
+    if as_json(context):
+        numbers = {name: getattr(dropped, name) for name in ("partitions", "small_objects", "rows", "files", "bytes")}
+        print_json({"table": known, "location": dropped.location, **numbers})
+    else:
+        again = f"it comes again with its next objects, unless merge.tables.{known}.enabled is false"
+        say(wrapped(f"{known} is removed; {again}"))
+    return Exit.DONE

@@ -1,0 +1,206 @@
+"""`merge run`: registers, merges what is due or asked for, closes, switches and publishes."""
+
+from __future__ import annotations
+
+import dataclasses
+from calendar import monthrange
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+
+from manifest_platform import spark
+from manifest_platform.cli.app import Command, Exit, WrongUse, as_json, options
+from manifest_platform.cli.commands import ending_well
+from manifest_platform.cli.merge.group import count_of, date_of, merge, open_merging, table_named, typed
+from manifest_platform.cli.merge.publish import changed, print_published, published_part, published_words
+from manifest_platform.cli.output import moment, print_json, say, size_of, warn, wrapped
+from manifest_platform.cli.standing import as_typed
+from manifest_platform.merging.ledger import Registration
+from manifest_platform.merging.state import FinishedJob, Partition
+from manifest_platform.pipeline import Stop
+from manifest_platform.pipeline.merge import MergeBudget, MergeEvent, MergeReport, MergeStarted, Merging, Place, register
+from manifest_platform.pipeline.merge import merge as merging_now
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """Which partitions a run is asked to merge: those of these tables, all if none is named, from one date to another."""
+
+    tables: tuple[str, ...]
+    first: date | None
+    last: date | None
+
+    def __bool__(self) -> bool:
+        return bool(self.tables or self.first)
+
+    def partitions(self, merging: Merging) -> list[Partition]:
+        """Those that have something to merge. Raises Refused for a table that is not known."""
+        keys = {table_named(merging, name).key for name in self.tables}
+        return [
+            found
+            for found in merging.ledger.open_partitions()
+            if found.waiting.objects
+            and (not keys or found.table in keys)
+            and (self.first is None or self.last is None or self.first <= found.date <= self.last)
+        ]
+
+
+@merge.command(cls=Command)
+def run(
+    context: typer.Context,
+    table: Annotated[list[str] | None, typer.Option("--table", metavar="TABLE", help="Merge this one now; repeatable.")] = None,
+    day: Annotated[str | None, typer.Option("--date", metavar="DATE", help="Merge this date now: YYYY-MM-DD.")] = None,
+    month: Annotated[str | None, typer.Option(metavar="MONTH", help="Merge all dates of this month now: YYYY-MM.")] = None,
+    max_partitions: Annotated[int | None, typer.Option(min=1, metavar="N", help="Merge at most so many partitions.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(min=1, metavar="S", help="Begin nothing after so many seconds.")] = None,
+    clock: Annotated[str | None, typer.Option(metavar="TIME", help="Pretend that it is later, to try it.")] = None,
+) -> int:
+    """Registers what was shredded, merges what is due, closes, switches and publishes.
+
+    With --table, --date or --month, those are merged now and to their last object, be their days over or not, and nothing
+    else. Exit 0 something was done, 1 failed or busy, 4 nothing to do. With --json: one line an event, then the summary.
+    """
+    now = datetime.now(UTC)
+    ahead = _ahead(clock, now)
+    wanted = _Wanted(tuple(table or ()), *_dates(day, month))
+    documents = as_json(context)
+    report = MergeReport()
+    with open_merging(context, ahead=ahead) as merging, ending_well("the next merge run takes back what was in work"):
+        if ahead:
+            warn(f"warning: by --clock it is {moment(now + ahead)} for this run, and what it registers, merges and publishes")
+        budget = MergeBudget(max_partitions, max_seconds)
+        with closing(_events(merging, budget, wanted, options(context))) as events:
+            for event in events:
+                if isinstance(event, MergeReport):
+                    report = event
+                elif documents:
+                    print_json(_event_document(event))
+                else:
+                    say(_progress(event))
+        if documents:
+            print_json({"event": "ended", **_report_document(report)})
+        else:
+            _print_report(report, lambda text: typed(merging, context, text))
+    return _exit(report)
+
+
+def _events(merging: Merging, budget: MergeBudget, wanted: _Wanted, given: str) -> Generator[MergeEvent | MergeReport]:
+    conf = merging.pipeline.config.spark.conf
+    registered: list[Registration] = []
+    asked: list[Place] = []
+    if wanted:  # what is to be merged now may only just have been shredded
+        for event in register(merging):
+            registered.append(event)
+            yield event
+        found = wanted.partitions(merging)
+        for one in found:
+            if one.set_aside:
+                told = as_typed(merging.pipeline, f"manifest-platform merge retry {one.table} {one.date}", given)
+                warn(f"warning: {one.table} of {one.date} is set aside, and not merged: {one.set_aside.error}; then {told}")
+        asked = [(one.table, one.date) for one in found if not one.set_aside]
+        if not asked:
+            nothing = MergeReport(reason="nothing waits to be merged there")
+            for event in registered:
+                nothing.count(event)
+            yield nothing
+            return
+    for event in merging_now(merging, lambda: spark.session(conf), budget, asked):
+        if isinstance(event, MergeReport):
+            for one in registered:
+                event.count(one)
+        yield event
+
+
+def _exit(report: MergeReport) -> Exit:
+    published = report.published
+    if report.failed or report.stop in (Stop.BUSY, Stop.UNAVAILABLE, Stop.FENCED) or (published and published.failed):
+        return Exit.FAILED
+    did = report.commits or report.merged or (published and changed(published))
+    return Exit.DONE if did else Exit.NOTHING
+
+
+def _ahead(clock: str | None, now: datetime) -> timedelta:
+    if clock is None:
+        return timedelta()
+    try:
+        time = datetime.fromisoformat(clock)
+    except ValueError as error:
+        raise WrongUse(f"--clock {clock}: a time as 2026-01-31T12:00 (UTC) or 2026-01-31T12:00+09:00") from error
+    time = time if time.tzinfo else time.replace(tzinfo=UTC)
+    if time < now:
+        raise WrongUse(f"--clock {clock} is past: it is {moment(now)}, and what is written must not lie before what is there")
+    return time - now
+
+
+def _dates(day: str | None, month: str | None) -> tuple[date | None, date | None]:
+    """The first and the last date that are meant; None for all."""
+    if day and month:
+        raise WrongUse("--date and --month: name one of them")
+    if day:
+        return date_of(day), date_of(day)
+    if month is None:
+        return None, None
+    try:
+        first = datetime.strptime(month, "%Y-%m").date()
+    except ValueError as error:
+        raise WrongUse(f"--month {month}: a month as 2026-01") from error
+    return first, first.replace(day=monthrange(first.year, first.month)[1])
+
+
+def _progress(event: MergeEvent) -> str:
+    """An event of a run as a line."""
+    if isinstance(event, FinishedJob):
+        return _job_line(event)
+    if isinstance(event, MergeStarted):
+        what = f"{count_of(event.ranges, 'range')} of {count_of(event.partitions, 'partition')}"
+        return f"  merging {what}, {count_of(event.objects, 'object')}, {size_of(event.bytes)}, in one Spark job"
+    outside = f"; {event.outside:,} left, their dates are not accepted" if event.outside else ""
+    passed = f"; {event.passed_over:,} of tables that are not merged" if event.passed_over else ""
+    what = f"{count_of(event.objects, 'object')} of {count_of(event.partitions, 'partition')}"
+    return f"· commit {event.commit}  registered  {what}{outside}{passed}"
+
+
+def _job_line(job: FinishedJob) -> str:
+    name = f"{job.table} {job.date}"
+    if job.outcome in ("failed", "died"):
+        return wrapped(f"{name}  {job.outcome}, attempt {job.attempts + 1}: {job.error}", "✗ ", "    ")
+    if not job.ranges:
+        return f"· {name}  nothing to merge"
+    took = (job.finished - job.started).total_seconds()
+    sizes = f"{size_of(job.bytes_in)} in, {size_of(job.bytes_out)} out"
+    return f"✓ {name}  merged  {count_of(len(job.ranges), 'range')}  {job.rows:,} rows  {sizes}  {took:.2f} s"
+
+
+def _event_document(event: MergeEvent) -> dict[str, Any]:
+    kind = (
+        "finished" if isinstance(event, FinishedJob) else "merge_started" if isinstance(event, MergeStarted) else "registered"
+    )
+    return {"event": kind, **dataclasses.asdict(event)}
+
+
+def _report_document(report: MergeReport) -> dict[str, Any]:
+    fields = {field.name: getattr(report, field.name) for field in dataclasses.fields(report) if field.name != "published"}
+    return fields | published_part(report.published)
+
+
+def _print_report(report: MergeReport, typed: Callable[[str], str]) -> None:
+    """What a run did, and why it stopped."""
+    if report.published:
+        print_published(report.published)
+    parts = [
+        f"{count_of(report.commits, 'commit')} registered" if report.commits else "",
+        f"{report.closed:,} closed" if report.closed else "",
+        f"{count_of(report.merged, 'partition')} merged" if report.merged or not report.failed else "",
+        f"{report.failed:,} failed" if report.failed else "",
+        published_words(report.published) if report.published else "",
+    ]
+    said = ", ".join(part for part in parts if part)
+    say(wrapped(f"{said} in {report.seconds:.1f} s, {count_of(report.requests, 'request')}; stopped: {report.stop}"))
+    if report.reason:
+        say(wrapped(report.reason))
+    if report.failed:
+        say(f"next: {typed('manifest-platform merge status')}")

@@ -1,0 +1,112 @@
+"""`merge status` and `merge explain`: how merging stands, and what a partition waits for."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import typer
+
+from manifest_platform.cli.app import Command, Exit, as_json
+from manifest_platform.cli.merge.group import DateText, TableName, count_of, date_of, merge, open_merging, table_named, typed
+from manifest_platform.cli.merge.standing import (
+    Busy,
+    MergeStatus,
+    PartitionStanding,
+    TableStanding,
+    explain_partition,
+    merge_status,
+    partition_document,
+)
+from manifest_platform.cli.output import moment, print_json, print_lines, say, size_of, wrapped
+from manifest_platform.manifest import Refused
+
+
+@merge.command(cls=Command)
+def status(context: typer.Context) -> int:
+    """Shows how merging stands: what waits, and for what. Exit 3 if a partition was set aside.
+
+    Partitions that are at rest, merged and published to their last object, are not looked at: see `merge show partitions`.
+    """
+    with open_merging(context) as merging:
+        found = merge_status(merging, lambda text: typed(merging, context, text))
+    if as_json(context):
+        tables = [_table_document(table) for table in found.tables]
+        print_json({**{field.name: getattr(found, field.name) for field in dataclasses.fields(found)}, "tables": tables})
+    else:
+        _print_status(found)
+    aside = any(one.set_aside for table in found.tables for one in table.partitions)
+    return Exit.BLOCKED if aside else Exit.DONE
+
+
+def _table_document(table: TableStanding) -> dict[str, Any]:
+    counts = {state: table.count(state) for state in ("open", "closed", "switched")}
+    backlog = {**dataclasses.asdict(table.backlog), "oldest": table.oldest}
+    partitions = [dataclasses.asdict(one) for one in table.partitions]
+    return {"table": table.table, "enabled": table.enabled, **counts, "backlog": backlog, "partitions": partitions}
+
+
+def _print_status(found: MergeStatus) -> None:
+    behind = found.completed - found.registered
+    say(f"dataset {found.dataset}, profile {found.profile}, catalog {found.catalog}, output {found.output}")
+    more = f"; the next run registers {behind:,} more" if behind else ""
+    print_lines({"registered": f"{count_of(found.registered, 'commit')}{more}"})
+    for table in found.tables:
+        if table.partitions:
+            _print_table_status(table)
+    for busy in found.busy:
+        say(wrapped(_busy_words(busy), "", "      "))
+    resting = sum(1 for table in found.tables if not table.partitions)
+    of = f"{resting:,} of {count_of(len(found.tables), 'table')} at rest" if found.tables else "no tables yet"
+    say(f"{of}; asked in {count_of(found.requests, 'request')}")
+
+
+def _print_table_status(table: TableStanding) -> None:
+    counts = [f"{table.count(state):,} {state}" for state in ("open", "closed", "switched") if table.count(state)]
+    say(f"{table.table}{'' if table.enabled else ' (not enabled)'}: {', '.join(counts)}")
+    backlog = table.backlog
+    if backlog.objects:
+        since = f", the oldest registered at {moment(table.oldest)}" if table.oldest else ""
+        print_lines({"backlog": f"{count_of(backlog.objects, 'object')}, {size_of(backlog.bytes)}{since}"})
+    for one in table.partitions:
+        print_lines({str(one.date): _partition_words(one)})
+        if one.set_aside:
+            print_lines({"next": one.command})
+
+
+def _partition_words(one: PartitionStanding) -> str:
+    version = {-1: "not shown yet", 0: "shown as small objects"}.get(one.current, f"version {one.current}")
+    wanted = f", {one.desired} is merged" if one.desired > max(one.current, 0) else ""
+    waiting = (
+        f"{count_of(one.waiting.objects, 'object')} ({size_of(one.waiting.bytes)}) to merge; " if one.waiting.objects else ""
+    )
+    return f"{one.state}, {version}{wanted}; {waiting}{one.waits_for}"
+
+
+def _busy_words(busy: Busy) -> str:
+    failed = f", {busy.failed:,} of them failed" if busy.failed else ""
+    return (
+        f"{busy.table} {busy.date} is merged again and again: {busy.jobs:,} jobs within a day{failed}, {size_of(busy.bytes)} of"
+        " small objects. Each was another job, for objects that came meanwhile; merge log shows them"
+    )
+
+
+@merge.command(cls=Command)
+def explain(context: typer.Context, table: TableName, day: DateText) -> int:
+    """Says how a partition stands, what a merge of it would do now, and why it is not merged, closed, switched or published."""
+    with open_merging(context) as merging:
+        known = table_named(merging, table)
+        partition = merging.ledger.partition(known.key, date_of(day))
+        if partition is None:
+            raise Refused(
+                f"{known.key} of {day}: no object of it is registered;"
+                f" {typed(merging, context, 'manifest-platform merge run')} registers what was shredded"
+            )
+        told = explain_partition(merging, partition, known, lambda text: typed(merging, context, text))
+    if as_json(context):
+        ranges = [{"lower": one.lower, "upper": one.upper, "objects": len(one.objects)} for one in told.plan.ranges]
+        plan = {"ranges": ranges, "leftover": told.plan.leftover, "reason": told.plan.reason}
+        print_json({**partition_document(partition), "text": told.text, "plan": plan, "command": told.command})
+    else:
+        say(wrapped(told.text))
+    return Exit.DONE
