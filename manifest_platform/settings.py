@@ -43,20 +43,20 @@ class PluginSettings:
     """Annotates a field that holds the settings of a plug-in, which the value's own `key` names, as `kind: duckdb`.
 
     `group`: the plug-in's group. `default`: the name where the value has no `key`. A plug-in of the group is a Settings model,
-    or has one as its attribute `settings`.
+    or has one as its attribute `model`.
     """
 
     def __init__(self, group: str, default: str, key: str = "kind") -> None:
         self.group, self.default, self.key = group, default, key
 
-    def model(self, value: Any) -> type[Settings]:
-        """The model of a value's plug-in. Raises UnknownPlugin."""
+    def settings_of(self, value: Any) -> type[Settings]:
+        """The model of the plug-in that a value names. Raises UnknownPlugin."""
         name = value.get(self.key, self.default) if isinstance(value, dict) else self.default
         return self._model_of(plugins.load(self.group, name if isinstance(name, str) else repr(name)))
 
     @staticmethod
     def _model_of(plugin: Any) -> type[Settings]:
-        return getattr(plugin, "settings", plugin)
+        return getattr(plugin, "model", plugin)
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         """Validates by the plug-in's model; its problems are reported at their own places."""
@@ -68,7 +68,7 @@ class PluginSettings:
         if not isinstance(value, dict):
             raise ValueError("allowed: keys and their values")
         try:
-            model = self.model(value)
+            model = self.settings_of(value)
         except plugins.UnknownPlugin as error:
             problem = InitErrorDetails(
                 type=PydanticCustomError("unknown_plugin", "{allowed}", {"allowed": str(error)}),

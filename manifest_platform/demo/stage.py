@@ -21,6 +21,7 @@ import yaml
 from manifest_platform import cli, config
 from manifest_platform.cli import Exit
 from manifest_platform.cli.output import WIDTH
+from manifest_platform.sources.snowplow.settings import SnowplowSettings
 
 REPOSITORY = Path(__file__).parents[2]
 HOME_VARIABLE = "MANIFEST_PLATFORM_DEMO"
@@ -46,7 +47,8 @@ def home_of(file: str, folder: str, dataset: str) -> Path:
     places = [settings.warehouse.path, manifest.store.removeprefix("sqlite:///")]
     places += [place for place in (manifest.overflow, manifest.archive) if place]
     for one in settings.datasets.values():
-        places += [one.landing.root, one.shred.output, *one.shred.schemas]
+        schemas = one.shred.schemas if isinstance(one, SnowplowSettings) else ()
+        places += [one.landing.root, one.shred.output, *schemas]
         places += [one.merge.output] if one.merge else []
     outside = [place for place in places if not Path(place).is_relative_to(home)]
     if outside or list(settings.datasets) != [dataset]:

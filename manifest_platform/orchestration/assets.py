@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from manifest_platform.config import Config, DatasetConfig
+from manifest_platform.config import Config
 from manifest_platform.manifest import ItemKey, Refused, StoreError
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.capture import NO_VALUE, build_windows
@@ -26,6 +26,7 @@ from manifest_platform.pipeline import (
     shred_chosen,
 )
 from manifest_platform.sources.errors import LandingError
+from manifest_platform.sources.settings import DatasetSettings
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import WarehouseError
 
@@ -45,7 +46,7 @@ def build_assets(config: Config, dataset: str) -> list[dg.AssetSpec | dg.AssetsD
     ]
 
 
-def _landed_spec(settings: DatasetConfig, dataset: str, feed: str) -> dg.AssetSpec:
+def _landed_spec(settings: DatasetSettings, dataset: str, feed: str) -> dg.AssetSpec:
     """The directories of a feed, which somebody else lands."""
     source = SOURCES[settings.source]
     return dg.AssetSpec(
@@ -58,7 +59,7 @@ def _landed_spec(settings: DatasetConfig, dataset: str, feed: str) -> dg.AssetSp
     )
 
 
-def _work(settings: DatasetConfig, dataset: str, feed: str) -> list[dg.AssetsDefinition]:
+def _work(settings: DatasetSettings, dataset: str, feed: str) -> list[dg.AssetsDefinition]:
     """What is made of a feed's directories: typed Parquet, and rows in the warehouse."""
     source = SOURCES[settings.source]
 

@@ -11,7 +11,6 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from manifest_platform.config import DatasetConfig
 from manifest_platform.manifest import Landed, Refused, StoreError, UnknownItem
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.keys import asset_key, group_name, item_partitions
@@ -19,7 +18,9 @@ from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import SOURCES, Pipeline
 from manifest_platform.pipeline.capture import capture
 from manifest_platform.sources.errors import LandingError
+from manifest_platform.sources.settings import DatasetSettings
 from manifest_platform.sources.veeva.events import Awaited, Captured, CaptureReport, Diverged
+from manifest_platform.sources.veeva.settings import VeevaSettings
 
 NO_VALUE: Any = dg.Nothing  # the asset writes by itself, nothing is handed to an IO manager
 OTHER_CONTENT = "the vault has other content now than was captured; what was captured stands, until a full load is begun"
@@ -41,7 +42,7 @@ class Capture:
     schedules: list[dg.ScheduleDefinition]
 
 
-def build_windows(settings: DatasetConfig, dataset: str, feed: str) -> dg.AssetsDefinition:
+def build_windows(settings: DatasetSettings, dataset: str, feed: str) -> dg.AssetsDefinition:
     """The windows of a feed, which are captured: materialised, those that are chosen; by the schedules, what is new."""
     source = SOURCES[settings.source]
 
@@ -81,7 +82,7 @@ def build_windows(settings: DatasetConfig, dataset: str, feed: str) -> dg.Assets
     return windows
 
 
-def build_capture(settings: DatasetConfig, dataset: str) -> Capture:
+def build_capture(settings: DatasetSettings, dataset: str) -> Capture:
     """The job that captures what is new of a vault, every quarter of an hour; snapshots daily."""
     source = SOURCES[settings.source]
 
@@ -126,11 +127,11 @@ def build_capture(settings: DatasetConfig, dataset: str) -> Capture:
 
 
 def _schedule(
-    settings: DatasetConfig, job: dg.JobDefinition, name: str, cron: str, feeds: Collection[str]
+    settings: DatasetSettings, job: dg.JobDefinition, name: str, cron: str, feeds: Collection[str]
 ) -> dg.ScheduleDefinition:
     """A schedule of captures: on, where there is something to capture and the secret to log in with."""
+    assert isinstance(settings, VeevaSettings)
     vault = settings.vault
-    assert vault is not None  # what is captured is a vault
     wanted = [feed for feed in vault.feeds if feed in feeds]
     variable = vault.oauth.token_variable if vault.oauth else vault.password_variable
     has_secret = bool(os.environ.get(variable))

@@ -7,7 +7,6 @@ from itertools import islice, pairwise
 
 import dagster as dg
 
-from manifest_platform.config import DatasetConfig
 from manifest_platform.manifest import Application, Blocked, Item, Record, Standing, Survey
 from manifest_platform.manifest.dataset import PASSED, judge
 from manifest_platform.orchestration import metadata
@@ -15,6 +14,7 @@ from manifest_platform.orchestration.keys import SHREDDED, WAREHOUSE, asset_key
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import LOAD, SHRED, SOURCES, Pipeline
 from manifest_platform.pipeline.full import remedy, why_needed
+from manifest_platform.sources.settings import DatasetSettings
 from manifest_platform.warehouse.apply import Warehouse
 from manifest_platform.warehouse.engines.duckdb import DuckDB
 
@@ -79,14 +79,14 @@ def _not_blocked(pipeline: Pipeline, feed: str) -> dg.AssetCheckResult:
     )
 
 
-def build_checks(settings: DatasetConfig, dataset: str) -> list[dg.AssetChecksDefinition]:
+def build_checks(settings: DatasetSettings, dataset: str) -> list[dg.AssetChecksDefinition]:
     """The checks of one dataset."""
     source = SOURCES[settings.source]
     checks = [check for feed in source.feeds for check in _feed_checks(settings, dataset, feed)]
     return [*checks, *_vault_checks(dataset)] if settings.source == "veeva" else [*checks, _rows_in_warehouse(dataset)]
 
 
-def _feed_checks(settings: DatasetConfig, dataset: str, feed: str) -> list[dg.AssetChecksDefinition]:
+def _feed_checks(settings: DatasetSettings, dataset: str, feed: str) -> list[dg.AssetChecksDefinition]:
     shredded, warehouse = asset_key(dataset, feed, SHREDDED), asset_key(dataset, feed, WAREHOUSE)
 
     @dg.asset_check(asset=warehouse, name=NOT_BLOCKED, description="No directory blocks the feed's order.")

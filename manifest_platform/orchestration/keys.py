@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from manifest_platform.config import DatasetConfig
 from manifest_platform.pipeline import SOURCES
+from manifest_platform.sources.settings import DatasetSettings
+from manifest_platform.sources.veeva.settings import VeevaSettings
 
 DATASET_TAG = "manifest_platform/dataset"
 SHREDDED, WAREHOUSE = "shredded", "warehouse"
@@ -37,7 +38,7 @@ class Asset:
     name: str
 
 
-def asset_of(settings: DatasetConfig, path: Sequence[str]) -> Asset:
+def asset_of(settings: DatasetSettings, path: Sequence[str]) -> Asset:
     """The dataset, feed and name of an asset, of ours or a user's own, by its key's path."""
     source = SOURCES[settings.source]
     if source.main not in _ALONE and path[1] in source.feeds:
@@ -55,9 +56,9 @@ def op_name(dataset: str, feed: str, asset: str) -> str:
     return asset_key(dataset, feed, asset).to_python_identifier()
 
 
-def is_captured(settings: DatasetConfig) -> bool:
+def is_captured(settings: DatasetSettings) -> bool:
     """Whether the platform captures a dataset's directories itself; otherwise others land them."""
-    return settings.vault is not None and settings.vault.url is not None
+    return isinstance(settings, VeevaSettings) and settings.vault.url is not None
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,9 @@ class Drain:
     feeds: tuple[str, ...]
 
 
-def drains(dataset: str, settings: DatasetConfig) -> list[Drain]:
+def drains(dataset: str, settings: DatasetSettings) -> list[Drain]:
     """A dataset's drains: one, or one for its logs beside. They take turns: an embedded warehouse has one writer."""
     feeds = SOURCES[settings.source].feeds
-    if settings.load.logs == "with":
+    if not isinstance(settings, VeevaSettings) or settings.load.logs == "with":
         return [Drain(f"{dataset}_drain", feeds)]
     return [Drain(f"{dataset}_drain", tuple(feed for feed in feeds if feed != "log")), Drain(f"{dataset}_log_drain", ("log",))]

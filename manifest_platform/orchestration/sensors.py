@@ -15,13 +15,14 @@ from typing import Self
 
 import dagster as dg
 
-from manifest_platform.config import Config, DatasetConfig, load
+from manifest_platform.config import Config, load
 from manifest_platform.manifest import Application, Blocked, Item, ItemKey, Ready, Standing, State
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.checks import evaluations
 from manifest_platform.orchestration.keys import SHREDDED, WAREHOUSE, Drain, asset_key, drains, is_captured, item_partitions
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import LOAD, SHRED, DiscoveryReport, Loaded, Pipeline
+from manifest_platform.sources.settings import DatasetSettings
 from manifest_platform.stores import file_identity
 
 INTERVAL_S = 30
@@ -178,7 +179,9 @@ class Remembered:
         return json.dumps(dataclasses.asdict(self))
 
 
-def build_listing_sensor(dataset: str, settings: DatasetConfig, drain_jobs: Sequence[dg.JobDefinition]) -> dg.SensorDefinition:
+def build_listing_sensor(
+    dataset: str, settings: DatasetSettings, drain_jobs: Sequence[dg.JobDefinition]
+) -> dg.SensorDefinition:
     """The sensor that looks at a dataset's landing root, adds partitions, and asks for a drain when there is work."""
     drained = drains(dataset, settings)
 

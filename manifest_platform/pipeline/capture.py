@@ -25,9 +25,9 @@ def capture(
     from manifest_platform.sources.veeva import producer  # loads an HTTP client, which no other command needs
 
     source = pipeline.source
-    if not isinstance(source, VeevaDirectData) or pipeline.dataset.vault is None:
+    if not isinstance(source, VeevaDirectData):
         raise Refused(f"dataset {pipeline.name} is no vault: its directories are landed by others, and nothing is captured")
-    configured = pipeline.dataset.vault.feeds
+    configured = source.settings.vault.feeds
     if strangers := sorted(set(feeds or ()) - set(configured)):
         raise Refused(f"feed {strangers[0]} of dataset {pipeline.name} is not captured; configured are {', '.join(configured)}")
     for name in names or ():

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 from manifest_platform import failpoints, storage
 from manifest_platform.column_types import widened
-from manifest_platform.config import GlueCatalogConfig, MergeConfig, MergeTableConfig
 from manifest_platform.listing import BAD_TABLE, Column
 from manifest_platform.manifest import ClaimLost, Lease, LeaseBusy, OutcomeUnknown, Refused, StoreError, StoreUnavailable
 from manifest_platform.merging.catalogs.catalog import Catalog
@@ -29,6 +28,7 @@ from manifest_platform.merging.ledger import Claimed, MergeLedger, Registration
 from manifest_platform.merging.plan import PROFILES, Plan, PlannedRange, Profile, plan
 from manifest_platform.merging.publish import PublishReport, PublishSettings, publish
 from manifest_platform.merging.readers import Reader
+from manifest_platform.merging.settings import GlueCatalogSettings, MergeSettings, MergeTableSettings
 from manifest_platform.merging.state import LIVE, NEW, FinishedJob, Partition, Range, RunningJob, Table, TableSettings
 from manifest_platform.merging.transitions import (
     MAX_RANGES,
@@ -163,7 +163,7 @@ class Merging:
     def catalog(self) -> Catalog:
         """The configured catalog."""
         config = self.config.catalog
-        if isinstance(config, GlueCatalogConfig):
+        if isinstance(config, GlueCatalogSettings):
             from manifest_platform.merging.catalogs.glue import GlueCatalog
 
             return GlueCatalog(prefix=config.prefix, suffix=config.suffix, region=config.region)
@@ -214,11 +214,11 @@ class Merging:
         return publish(self.ledger, self.catalog(), settings, self.clock())
 
 
-def table_settings(key: str, dataset: str, config: MergeConfig, profile: Profile) -> TableSettings:
+def table_settings(key: str, dataset: str, config: MergeSettings, profile: Profile) -> TableSettings:
     """What is configured of a table: its own, else the dataset's, else the profile's."""
     from manifest_platform.sources.snowplow.shredder import time_column
 
-    own = config.tables.get(key, MergeTableConfig())
+    own = config.tables.get(key, MergeTableSettings())
     name, schema = own.name or key, own.schema_name or dataset
     return TableSettings(
         name=name,

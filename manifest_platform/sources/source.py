@@ -12,9 +12,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
 from manifest_platform import storage
-from manifest_platform.config import DatasetConfig
 from manifest_platform.manifest import Claim, ItemKey, Landed, Refused, Step
 from manifest_platform.sources.directories import Marker, RunDirectory, Settle
+from manifest_platform.sources.settings import DatasetSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,13 +51,16 @@ class Sweep:
 
 
 class Source(ABC):
-    """One source, for one dataset. `feeds`: in the order in which a drain loads them; `main`: the one that others follow.
+    """A source, for one dataset. `model`: the settings of such a dataset.
+
+    `feeds`: in the order in which a drain loads them; `main`: the one that others follow.
 
     `on_demand`: feeds whose directories are shredded when somebody asks for it, not as they land. `form`: what a name looks
     like. `kind`: what Dagster marks them with. `landed_as`: what the directories are called; `landed_are`, `shredded_are` and,
     by feed, `loaded_are`: a sentence on what they are, what shredding makes of them, and what loading does.
     """
 
+    model: ClassVar[type[DatasetSettings]]
     feeds: ClassVar[tuple[str, ...]]
     main: ClassVar[str]
     form: ClassVar[str]
@@ -68,7 +71,7 @@ class Source(ABC):
     loaded_are: ClassVar[Mapping[str, str]]
     on_demand: ClassVar[frozenset[str]] = frozenset()
 
-    def __init__(self, dataset: str, settings: DatasetConfig):
+    def __init__(self, dataset: str, settings: DatasetSettings):
         self.dataset, self.settings = dataset, settings
 
     @property

@@ -4,8 +4,11 @@ import pytest
 import yaml
 
 from manifest_platform import config
-from manifest_platform.config import ConfigError, load
+from manifest_platform.config import Config, ConfigError, load
+from manifest_platform.config.reading import UniqueKeys
 from manifest_platform.manifest.item import check_key_text
+from manifest_platform.sources.snowplow.settings import SnowplowSettings
+from manifest_platform.sources.veeva.settings import VeevaSettings
 from manifest_platform.storage import as_uri
 from manifest_platform.warehouse.apply import CONTROL_SCHEMA
 
@@ -39,6 +42,13 @@ def problems(file: Path) -> str:
     return message
 
 
+def shop(settings: Config) -> SnowplowSettings:
+    """The dataset `acme`."""
+    found = settings.datasets["acme"]
+    assert isinstance(found, SnowplowSettings)
+    return found
+
+
 def test_defaults_fill_what_a_dataset_does_not_say(write, tmp_path):
     settings = load(write(WHOLE))
     acme = settings.datasets["acme"]
@@ -48,7 +58,7 @@ def test_defaults_fill_what_a_dataset_does_not_say(write, tmp_path):
 
 def test_relative_paths_are_relative_to_the_file_and_others_stay(write, tmp_path):
     settings = load(write(WHOLE))
-    acme = settings.datasets["acme"]
+    acme = shop(settings)
     assert acme.landing.root == f"{tmp_path}/landing"
     assert acme.shred.schemas == [f"{tmp_path}/schemas", "https://schemas.example/"]
     assert settings.spark.conf == f"{tmp_path}/spark_conf/local.conf"
@@ -59,7 +69,7 @@ def test_relative_paths_are_relative_to_the_file_and_others_stay(write, tmp_path
 def test_the_repositorys_file_loads_and_keeps_all_that_the_demo_makes_in_one_place(monkeypatch, tmp_path):
     monkeypatch.setenv("MANIFEST_PLATFORM_DEMO", str(tmp_path))
     settings = load(REPOSITORY / config.DEFAULT_FILE)
-    acme = settings.datasets["acme"]
+    acme = shop(settings)
     assert settings.dataset(None) == "acme"
     assert Path(settings.spark.conf).is_file()
     for place in (acme.landing.root, acme.shred.output, *acme.shred.schemas, settings.warehouse.path):
@@ -117,16 +127,17 @@ def test_every_problem_is_reported_at_once(write):
             """
 datasets:
   acme:
-    source: kafka
     landing: {root: landing, look_back: 3}
     shred: {output: shredded, schemas: none, batch: 0}
     load: {late: ignore}
+  other:
+    source: kafka
 lease: {seconds: soon}
 """
         )
     )
+    assert "\n  datasets.other.source: 'kafka': allowed: snowplow_enriched, veeva" in message
     for key in (
-        "datasets.acme.source",
         "datasets.acme.landing.look_back",
         "datasets.acme.shred.schemas",
         "datasets.acme.shred.batch",
@@ -275,7 +286,7 @@ def test_a_password_in_the_file_is_refused_and_not_repeated(write):
 def test_a_password_from_the_environment_is_taken(write, monkeypatch):
     monkeypatch.setenv("PASSWORD", "hunter2")
     settings = load(write(WHOLE.replace("https://schemas", "https://me:${PASSWORD}@schemas")))
-    assert settings.datasets["acme"].shred.schemas[1] == "https://me:hunter2@schemas.example/"
+    assert shop(settings).shred.schemas[1] == "https://me:hunter2@schemas.example/"
 
 
 @pytest.mark.parametrize("password", ["hunter2", "hun@ter2", "hun/ter2", "hun ter2", "hun'ter2"])
@@ -341,8 +352,8 @@ def test_merging_is_configured_by_dataset_and_table(write, tmp_path):
         ("output: merged", "output: ftp://x", "merge.output: 'ftp://x': allowed: a local path"),
         ("output: merged", "output: merged\n      profle: strict", "merge.profle: unknown key; allowed here: catalog,"),
         ("target_mib: 64", "target_mb: 64", "merge.tables.events.target_mb: unknown key; allowed here: comments, enabled"),
-        ("kind: glue", "kind: hive", "merge.catalog: "),
-        ("prefix: lake_", "prefx: lake_", "merge.catalog.glue.prefx: unknown key; allowed here: kind, prefix"),
+        ("kind: glue", "kind: hive", "merge.catalog.kind: 'hive': allowed: embedded, glue"),
+        ("prefix: lake_", "prefx: lake_", "merge.catalog.prefx: unknown key; allowed here: kind, prefix"),
         ("output: merged", "profile: strict", "merge.output: is required"),
         ("events: {name: web_events", "page: {name: web}\n        events: {name: web", "are both called 'web'"),
     ],
@@ -359,6 +370,24 @@ def test_datasets_merge_into_places_of_their_own(write):
         load(write(MERGED.rstrip() + second))
 
 
+@pytest.mark.parametrize("text", ["${HOME/landing", "${}/x", "${HOME-x}/y", "a${b c}"])
+def test_a_reference_that_is_malformed_is_no_text(write, text):
+    message = problems(write(WHOLE.replace("root: landing", f'root: "{text}"')))
+    assert "datasets.acme.landing.root: " in message
+    assert "holds a ${ that names no variable; allowed: ${NAME} or ${NAME:-default}" in message
+
+
+def test_a_key_that_stands_twice_is_refused_with_both_lines(write):
+    message = problems(write(WHOLE + "lease: {seconds: 60}\nlease: {seconds: 90}\n"))
+    line = len(WHOLE.splitlines()) + 1
+    assert f"key 'lease' stands on line {line} and again on line {line + 1}; allowed: once" in message
+
+
+def test_a_mapping_may_take_over_what_another_says(write):
+    text = "{beat: &beat {seconds: 90}, lease: {<<: *beat, seconds: 30}}"
+    assert yaml.load(text, Loader=UniqueKeys)["lease"] == {"seconds": 30}
+
+
 # Veeva's own
 
 VAULT = """
@@ -372,8 +401,9 @@ datasets:
 
 
 def test_a_vault_is_told_where_it_is_and_who_logs_in(write):
-    vault = load(write(VAULT)).datasets["vault"].vault
-    assert vault is not None
+    settings = load(write(VAULT)).datasets["vault"]
+    assert isinstance(settings, VeevaSettings)
+    vault = settings.vault
     assert (vault.id, vault.url, vault.user, vault.password_variable) == (
         "1001",
         "http://localhost:8787",
@@ -385,14 +415,14 @@ def test_a_vault_is_told_where_it_is_and_who_logs_in(write):
 @pytest.mark.parametrize(
     ("now", "then", "told"),
     [
-        ('    vault: {id: "1001", url: "http://localhost:8787", user: me}\n', "", "vault is required of source veeva"),
+        ('    vault: {id: "1001", url: "http://localhost:8787", user: me}\n', "", "datasets.vault.vault: is required"),
         ('"1001"', "abc", "datasets.vault.vault.id: 'abc': "),
         (", user: me", "", "datasets.vault.vault: with a url, allowed is either a user or oauth"),
         ("user: me", "user: me, oauth: {profile: a, client: b}", "allowed is either a user or oauth"),
         ("http://localhost:8787", "ftp://localhost", "datasets.vault.vault.url: 'ftp://localhost': allowed: https://host, or"),
         ("http://localhost:8787", "https://host/api", "vault.vault.url: 'https://host/api': allowed: https://host, or"),
         (": shredded}", ": shredded, types: {a.b: Text}}", "vault.shred.types.a.b: 'Text': Input should be 'String'"),
-        ("{output: shredded}", "{output: shredded, schemas: [x]}", "shred.schemas is allowed of source snowplow_enriched only"),
+        ("{output: shredded}", "{output: shredded, schemas: [x]}", "vault.shred.schemas: unknown key; allowed here: bad_rows,"),
         ("http://localhost:8787", "https://:geheim@host", "'https://***@host': allowed: https://host, or"),
         ("http://localhost:8787", "https://host#part", "allowed: https://host, or"),
         ("http://localhost:8787", "http://localhost:port", "allowed: https://host, or"),
@@ -403,7 +433,7 @@ def test_a_vault_is_told_where_it_is_and_who_logs_in(write):
             ": shredded}\n    steps: [{name: a, feed: log}, {name: b, upstream: [a]}]",
             "step 'b' of feed incr waits for 'a', which is of feed log",
         ),
-        (": shredded}", ": shredded}\n    merge: {output: merged}", "merge is allowed of source snowplow_enriched only"),
+        (": shredded}", ": shredded}\n    merge: {output: merged}", "merge is for tables that only append"),
     ],
 )  # fmt: skip
 def test_a_wrong_vault_is_told_of_with_what_is_allowed(write, now, then, told):
@@ -414,9 +444,9 @@ def test_a_wrong_vault_is_told_of_with_what_is_allowed(write, now, then, told):
 @pytest.mark.parametrize(
     ("part", "told"),
     [
-        ('vault: {id: "1"}', "vault is allowed of source veeva only"),
-        ("load: {logs: own}", "load.logs is allowed of source veeva only"),
-        ("steps: [{name: report, feed: incr}]", "a step's feed is allowed of source veeva only"),
+        ('vault: {id: "1"}', "shop.vault: unknown key; allowed here: landing,"),
+        ("load: {logs: own}", "shop.load.logs: unknown key; allowed here: late,"),
+        ("steps: [{name: report, feed: incr}]", "step 'report' is of feed 'incr'; allowed: enriched"),
     ],
 )
 def test_what_is_veevas_is_refused_of_a_shop(write, part, told):

@@ -11,6 +11,7 @@ from manifest_platform import __version__
 from manifest_platform.manifest import Application, Claim, ItemKey, Landed, Step
 from manifest_platform.sources.directories import RunDirectory
 from manifest_platform.sources.snowplow.layout import list_runs, parse_run_name, read_run
+from manifest_platform.sources.snowplow.settings import FEED, SnowplowSettings
 from manifest_platform.sources.source import LOAD, SHRED, Known, Named, Source, Sweep, rewritten
 
 if TYPE_CHECKING:
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
     from manifest_platform.listing import Listing
     from manifest_platform.shred.batch import Directory, ShredFailure
 
-FEED = "enriched"
-
 
 class SnowplowEnriched(Source):
     """The runs of one application, below one landing root."""
+
+    model = SnowplowSettings
+    settings: SnowplowSettings
 
     feeds = (FEED,)
     main = FEED

@@ -28,6 +28,7 @@ from manifest_platform.sources.veeva.layout import (
     read_files,
     read_window,
 )
+from manifest_platform.sources.veeva.settings import FULL, INCR, LOG, VeevaSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,11 +37,12 @@ if TYPE_CHECKING:
     from manifest_platform.shred.batch import Directory, ShredFailure
     from manifest_platform.sources.veeva.client import Vault
 
-INCR, LOG, FULL = "incr", "log", "full"
-
 
 class VeevaDirectData(Source):
     """The windows of one vault, below `vault=<id>/` of one landing root."""
+
+    model = VeevaSettings
+    settings: VeevaSettings
 
     feeds = (FULL, INCR, LOG)
     main = INCR
@@ -64,7 +66,6 @@ class VeevaDirectData(Source):
     @property
     def vault_id(self) -> str:
         """The number of the vault."""
-        assert self.settings.vault is not None  # the configuration demands it
         return self.settings.vault.id
 
     def steps(self, feed: str, attempts: int) -> tuple[Step, ...]:
@@ -97,7 +98,7 @@ class VeevaDirectData(Source):
         They have some twenty files each, and were verified before they were registered.
         """
         vault = self.settings.vault
-        if not vault or not vault.url or feed not in vault.feeds:
+        if not vault.url or feed not in vault.feeds:
             found = list_windows(self.root, self.vault_id, after, self.completeness, [_feed(feed)])
             return Sweep(found.runs, found.unparseable, found.requests)
         if is_missing(self.root):
@@ -166,7 +167,6 @@ class VeevaDirectData(Source):
         from manifest_platform.sources.veeva.client import OAuth, Password, Patience, Vault, VaultLogin
 
         vault = self.settings.vault
-        assert vault is not None
         if vault.url is None:
             raise Refused(f"nothing is captured of dataset {self.dataset}: its vault has no url in the configuration")
         if vault.oauth:

@@ -55,6 +55,7 @@ from manifest_platform.pipeline.full import Begun, begin, cancel, full_status
 from manifest_platform.pipeline.pipeline import folder_name
 from manifest_platform.sources.veeva.events import CaptureReport
 from manifest_platform.sources.veeva.layout import FEEDS, item_uri, minute, parse_minute, window_name
+from manifest_platform.sources.veeva.settings import VeevaSettings
 from manifest_platform.spark import session
 from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform_tests.manifest.given import kill
@@ -359,9 +360,8 @@ def land(pipeline: Pipeline, *windows: Window, shredded: bool = True) -> list[st
 
 def landed(pipeline: Pipeline, window: Window, checksum: str = "as-landed") -> Landed:
     """A window as the manifest is to know it."""
-    vault = pipeline.dataset.vault
-    assert vault is not None
-    key = ItemKey(window.feed, minute(window.stop), item_uri(pipeline.source.root, vault.id, window.name))
+    assert isinstance(pipeline.dataset, VeevaSettings)
+    key = ItemKey(window.feed, minute(window.stop), item_uri(pipeline.source.root, pipeline.dataset.vault.id, window.name))
     return Landed(key, len(window.rows), 100, checksum, minute(window.start), minute(window.stop))
 
 

@@ -1,0 +1,145 @@
+"""The settings of a dataset: what all sources share. A source's own model extends these.
+
+Belongs here: where directories land and when they are complete, where shredded output goes, how a dataset is loaded, steps of a
+user's own. What one source alone can be told is in its own folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from manifest_platform import storage
+from manifest_platform.manifest.item import InvalidKey, check_key_text
+from manifest_platform.merging.settings import MergeSettings
+from manifest_platform.settings import YEAR, Settings, StorageLocation
+
+PLATFORM_STEPS = ("shred", "load")
+"""The names of the platform's own steps, which a user's steps may wait for."""
+_TAKEN = (*PLATFORM_STEPS, "discover", "operator")
+
+
+class LandingSettings(Settings):
+    """Where a dataset's directories land, and when one counts as complete."""
+
+    root: StorageLocation = Field(description="the folder that the directories appear in: a local path or s3://bucket/prefix")
+    complete: Literal["marker", "settle"] = Field(
+        "marker",
+        description="when a directory is complete: `marker`, it holds the file named by `marker`; `settle`, it has not changed"
+        " for `settle_seconds`, for writers that leave no marker",
+    )
+    marker: str = Field("_SUCCESS", min_length=1, pattern=r"^[^/]+$", description="the file that a writer writes last")
+    settle_seconds: float = Field(
+        300, ge=1, le=86_400, description="seconds without a change after which a directory is complete"
+    )
+    look_back_days: float = Field(
+        30, gt=0, le=36_500, description="days behind the watermark, in logical time, in which late directories are looked for"
+    )
+
+    @field_validator("root")
+    @classmethod
+    def _fits_keys(cls, root: str) -> str:
+        """Items are known by their URIs, so what a key of the manifest cannot hold cannot be in them."""
+        try:
+            check_key_text("landing root", storage.as_uri(root))
+        except InvalidKey as error:
+            allowed = "allowed in an s3:// URI: printable ASCII without spaces, '!', '\"' and '#'"
+            raise ValueError(allowed) from error
+        return root
+
+
+class BadRowsSettings(Settings):
+    """How many bad rows a directory may have: it fails when it exceeds both the count and the share."""
+
+    max_count: int = Field(100, ge=0, description="bad rows that a directory may have whatever their share")
+    max_share: float = Field(0.05, ge=0, le=1, description="share of bad rows that a directory may have whatever their count")
+
+
+class ShredSettings(Settings):
+    """Where shredded Parquet goes, and in which portions Spark works."""
+
+    output: StorageLocation = Field(description="where typed Parquet goes: a local path or s3://bucket/prefix")
+    batch: int = Field(40, ge=1, le=90, description="directories that a Spark job takes")
+    split_mib: int = Field(32, ge=1, le=1024, description="the most that a Spark task reads, MiB")
+    bad_rows: BadRowsSettings = Field(BadRowsSettings(), description="how many bad rows a directory may have")
+
+
+class LoadSettings(Settings):
+    """How a dataset is loaded."""
+
+    late: Literal["append", "quarantine"] = Field(
+        "append",
+        description="what becomes of a directory that arrives behind the watermark: `append`, it is loaded next and marked late"
+        " (for tables that only append); `quarantine`, it is set aside for the operator",
+    )
+    max_lag_seconds: float = Field(
+        3600, ge=1, le=YEAR, description="seconds that a discovered directory may wait before a check warns"
+    )
+
+
+class StepSettings(Settings):
+    """A step of a user's own, done by programs that claim items from a shell (`manifest-platform run`)."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$", description="lower case letters, digits, '_' and '-'")
+    feed: str | None = Field(None, description="the feed whose items it works on, where the dataset has several")
+    upstream: tuple[str, ...] = Field((), description="the steps that must have done an item before")
+    order: Literal["any", "strict"] = Field(
+        "any", description="`any` item that is ready, or `strict`: the earliest that is not done, or nothing"
+    )
+    late: Literal["append", "quarantine"] = Field(
+        "quarantine", description="of a strict step: what becomes of a directory that arrives behind its watermark"
+    )
+
+
+class DatasetSettings(Settings):
+    """A dataset, from a landing root to the warehouse schema of the dataset's name.
+
+    `feeds`: of the source, the main one first. A source extends this model by what it alone can be told.
+    """
+
+    feeds: ClassVar[tuple[str, ...]] = ()
+
+    source: str = Field(description="the kind of directories that land")
+    owner: str = Field(
+        "team:data",
+        pattern=r"^(team:[A-Za-z0-9_.-]+|[^@\s]+@[^@\s]+)$",
+        description="who is responsible, as Dagster shows it: team:NAME or an e-mail address",
+    )
+    landing: LandingSettings = Field(description="where directories land, and when they are complete")
+    shred: ShredSettings = Field(description="where shredded Parquet goes")
+    load: LoadSettings = Field(LoadSettings(), description="how the dataset is loaded")
+    merge: MergeSettings | None = Field(
+        None, description="how small objects become well-sized ones, which a catalog shows; without it nothing is merged"
+    )
+    steps: tuple[StepSettings, ...] = Field((), description="steps of your own")
+
+    @field_validator("steps")
+    @classmethod
+    def _fit_together(cls, steps: tuple[StepSettings, ...]) -> tuple[StepSettings, ...]:
+        """Each step has a name of its own, and waits only for steps that come before it."""
+        known = list(PLATFORM_STEPS)
+        for step in steps:
+            if step.name in (*known, *_TAKEN):
+                raise ValueError(
+                    f"step {step.name!r} is declared already; allowed: names other than discover, {', '.join(known)}"
+                )
+            if missing := [name for name in step.upstream if name not in known]:
+                raise ValueError(
+                    f"step {step.name!r} waits for {', '.join(missing)}; allowed, declared before: {', '.join(known)}"
+                )
+            if step.feed not in (None, *cls.feeds):
+                raise ValueError(f"step {step.name!r} is of feed {step.feed!r}; allowed: {', '.join(cls.feeds)}")
+            known.append(step.name)
+        return steps
+
+    @model_validator(mode="after")
+    def _fits_its_source(self) -> DatasetSettings:
+        if problems := list(self.problems()):
+            raise ValueError("; ".join(problems))
+        return self
+
+    def problems(self) -> Iterator[str]:
+        """What does not fit together, by the source's own rules: a sentence each, with what is allowed."""
+        yield from ()

@@ -1,0 +1,101 @@
+"""The settings of a dataset of a Veeva vault's Direct Data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from manifest_platform.settings import ServerUrl, Settings
+from manifest_platform.sources.settings import DatasetSettings, LoadSettings, ShredSettings
+from manifest_platform.sources.veeva.files import Feed
+
+INCR, LOG, FULL = "incr", "log", "full"
+
+VaultType = Literal[
+    "String",
+    "LongText",
+    "Number",
+    "Date",
+    "DateTime",
+    "Relationship",
+    "MultiRelationship",
+    "Picklist",
+    "MultiPicklist",
+    "Boolean",
+]
+_VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+
+
+class OAuthSettings(Settings):
+    """A Vault session by an identity provider's token."""
+
+    profile: str = Field(min_length=1, pattern=r"^[^/\s]+$", description="the OAuth profile of the vault")
+    client: str = Field(min_length=1, description="the client's name")
+    token_variable: str = Field("VAULT_TOKEN", pattern=_VARIABLE, description="the environment variable that holds the token")
+    url: ServerUrl = Field("https://login.veevavault.com", description="the server that opens sessions")
+
+
+class VaultSettings(Settings):
+    """The Vault whose Direct Data files are captured; without `url` none are, and others land the directories."""
+
+    id: str = Field(pattern=r"^[0-9]{1,12}$", description="the vault's number, digits; every session is held against it")
+    url: ServerUrl | None = Field(None, description="the vault's server; without it nothing is captured")
+    user: str | None = Field(None, min_length=1, description="who logs in")
+    password_variable: str = Field(
+        "VAULT_PASSWORD", pattern=_VARIABLE, description="the environment variable that holds the password"
+    )
+    oauth: OAuthSettings | None = Field(None, description="a session by a token, instead of a user")
+    api: str = Field("v25.2", pattern=r"^v[0-9]{2}\.[0-9]$", description="the version of Vault's API")
+    feeds: tuple[Feed, ...] = Field((LOG, INCR, FULL), min_length=1, description="the feeds that are captured")
+    read_seconds: float = Field(60, ge=1, le=3600, description="seconds that the server may be silent")
+
+    @model_validator(mode="after")
+    def _logs_in(self) -> VaultSettings:
+        if self.url and bool(self.user) == bool(self.oauth):
+            raise ValueError("with a url, allowed is either a user or oauth")
+        return self
+
+
+class VeevaShredSettings(ShredSettings):
+    """Where shredded Parquet goes, and what Vault's metadata gets wrong."""
+
+    types: dict[Annotated[str, Field(pattern=r"^[^.\s]+\.[^.\s]+$")], VaultType] = Field(
+        {}, description="of `extract.column`, the type that is right where Vault's metadata is not"
+    )
+    partial_in_full: tuple[str, ...] = Field(
+        ("*legacy*__sys",), description="patterns of workflows' tables of which a snapshot holds only a part"
+    )
+
+
+class VeevaLoadSettings(LoadSettings):
+    """How a vault is loaded. `late` is about logs alone: a window of changes is always set aside."""
+
+    logs: Literal["with", "own"] = Field(
+        "with", description="whether logs are drained `with` the rest, or by a drain of their `own`"
+    )
+
+
+class VeevaSettings(DatasetSettings):
+    """A dataset of a Veeva vault's Direct Data."""
+
+    feeds: ClassVar[tuple[str, ...]] = (INCR, LOG, FULL)
+
+    source: Literal["veeva"] = Field("veeva", description="a Veeva vault's Direct Data")
+    vault: VaultSettings = Field(description="the vault")
+    shred: VeevaShredSettings = Field(description="where shredded Parquet goes, and what Vault's metadata gets wrong")
+    load: VeevaLoadSettings = Field(VeevaLoadSettings(), description="how the vault is loaded")
+
+    def problems(self) -> Iterator[str]:
+        """What could never work: merging tables that are loaded by key, and steps that could never go on."""
+        if self.merge is not None:
+            yield "merge is for tables that only append, and a vault's are loaded by key; allowed: no merge"
+        # What a snapshot contains is not loaded, and feeds do not share items.
+        feeds = {step.name: step.feed or INCR for step in self.steps}
+        for step in self.steps:
+            feed = feeds[step.name]
+            if step.order == "strict" and ("load" in step.upstream or feed == FULL):
+                yield f"step {step.name!r} would stop at what is never loaded; allowed of it is order any"
+            if strangers := [name for name in step.upstream if feeds.get(name, feed) != feed]:
+                yield f"step {step.name!r} of feed {feed} waits for {strangers[0]!r}, which is of feed {feeds[strangers[0]]}"
