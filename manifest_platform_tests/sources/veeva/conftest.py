@@ -3,10 +3,21 @@
 from manifest_platform_tests.manifest.conftest import (
     dynamodb,
     dynamodb_server,
+    postgres,
+    postgres_server,
     pytest_generate_tests,
     reopen,
     store_url,
 )
 from manifest_platform_tests.servers.vault import vault
 
-__all__ = ["dynamodb", "dynamodb_server", "pytest_generate_tests", "reopen", "store_url", "vault"]
+__all__ = [
+    "dynamodb",
+    "dynamodb_server",
+    "postgres",
+    "postgres_server",
+    "pytest_generate_tests",
+    "reopen",
+    "store_url",
+    "vault",
+]

@@ -6,17 +6,7 @@ from pathlib import Path
 import pytest
 
 from manifest_platform.pipeline import Pipeline
-from manifest_platform_tests.manifest.conftest import (
-    dynamodb,
-    dynamodb_server,
-    postgres,
-    postgres_server,
-    pytest_generate_tests,
-    store_url,
-)
 from manifest_platform_tests.sources.veeva.ward.ward import Ward
-
-__all__ = ["dynamodb", "dynamodb_server", "postgres", "postgres_server", "pytest_generate_tests", "store_url"]
 
 
 @pytest.fixture
