@@ -28,7 +28,7 @@ from pairs import arguments, interleaved, print_goal, ratio
 
 from manifest_platform import config
 from manifest_platform.manifest import OUTPUT, Application, ItemKey, Landed, Payload, Ready, StepState
-from manifest_platform.manifest.dataset import BEYOND_IDS, INCREMENTAL
+from manifest_platform.manifest.dataset import BEYOND_IDS, Mode
 from manifest_platform.manifest.transitions import state_key
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.full import Begun, begin, cancel
@@ -118,7 +118,7 @@ def ended(pipeline: Pipeline, windows: int) -> int:
         manifest.complete(claim, Payload(OUTPUT, {"rows": {}}))
         used = manifest.store.requests - before
     state = manifest.state(Application(LOAD))
-    assert (state.mode, state.feed("incr").applied) == (INCREMENTAL, 0)
+    assert (state.mode, state.feed("incr").applied) == (Mode.INCREMENTAL, 0)
     verdict = manifest.next("incr", LOAD)
     assert isinstance(verdict, Ready)
     assert verdict.item.key == window(pipeline.name, 0), verdict

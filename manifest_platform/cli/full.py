@@ -12,7 +12,7 @@ from manifest_platform.cli.app import Command, Exit, Reason, app, as_json, open_
 from manifest_platform.cli.commands import ending_well
 from manifest_platform.cli.output import event_document, print_json, print_lines, print_table, progress, say
 from manifest_platform.cli.standing import as_typed
-from manifest_platform.manifest.dataset import FULL_LOAD
+from manifest_platform.manifest.dataset import Mode
 from manifest_platform.pipeline.full import LATEST, Begun, FullStatus, begin, cancel, full_status
 
 full = typer.Typer(help="Loads a snapshot in full, and what came after it anew.", no_args_is_help=True, rich_markup_mode=None)
@@ -63,7 +63,7 @@ def status_(context: typer.Context) -> int:
 
 
 def _print_status(found: FullStatus, drain: str) -> None:
-    loading = found.mode == FULL_LOAD
+    loading = found.mode is Mode.FULL_LOAD
     heading = f"loading {found.loading} in full" if loading else "needs a full load" if found.needed else "goes on by changes"
     say(f"dataset {found.dataset}: {heading}")
     print_lines(

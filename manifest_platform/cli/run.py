@@ -15,7 +15,7 @@ import typer
 from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json, item_key, open_pipeline, options
 from manifest_platform.cli.output import print_json, say, warn, wrapped
 from manifest_platform.cli.standing import as_typed, helping_command
-from manifest_platform.manifest import Blocked, Failure, Idle, ItemKey, Record, State
+from manifest_platform.manifest import Blocked, Failure, FailureKind, Idle, ItemKey, Record, State
 from manifest_platform.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def fail(
     """Fails an item that `put claim` claimed."""
     from manifest_platform.pipeline import program
 
-    failure = Failure("transient" if transient else "permanent", message)
+    failure = Failure(FailureKind.TRANSIENT if transient else FailureKind.PERMANENT, message)
     with open_pipeline(context) as pipeline:
         key = item_key(pipeline, item)
         return _said(context, key, program.fail(pipeline, key, application, record, failure))

@@ -16,8 +16,21 @@ from typing import Any, Literal
 from manifest_platform.manifest.item import Item, ItemKey
 from manifest_platform.manifest.records import Application, Record, State, format_time, parse_time
 
-INCREMENTAL = "INCREMENTAL"
-FULL_LOAD = "FULL_LOAD"
+
+class Mode(StrEnum):
+    """What a step is about in its dataset. A mode that a later release stored reads as itself, and is none of these."""
+
+    INCREMENTAL = "INCREMENTAL"
+    FULL_LOAD = "FULL_LOAD"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Mode | None:
+        if not isinstance(value, str):
+            return None
+        unknown = str.__new__(cls, value)
+        unknown._name_, unknown._value_ = value, value
+        return unknown
+
 
 BEYOND_IDS = "\x7f"
 """Sorts behind every item id: `<sort>#<this>` is the position behind all items of a sort key."""
@@ -89,7 +102,7 @@ class StepState:
     `epoch`: the generation of the warehouse's data. `boundary`: the stop time of the snapshot loaded last.
     """
 
-    mode: str = INCREMENTAL
+    mode: Mode = Mode.INCREMENTAL
     epoch: int = 1
     boundary: str | None = None
     full: str | None = None
@@ -103,7 +116,7 @@ class StepState:
     def seen_by(self, step: Step, name: str) -> FeedState:
         """The feed as a step judges its items: of a snapshot, only a load of the epoch that was begun for it counts."""
         feed = self.feed(name)
-        loading = step.order == "full" and self.mode == FULL_LOAD
+        loading = step.order == "full" and self.mode is Mode.FULL_LOAD
         return dataclasses.replace(feed, serving_epoch=self.epoch) if loading else feed
 
     def with_feed(self, name: str, **changes: Any) -> StepState:
@@ -114,7 +127,7 @@ class StepState:
     def to_dict(self) -> dict[str, Any]:
         """The stored form."""
         return {
-            "mode": self.mode,
+            "mode": str(self.mode),
             "epoch": self.epoch,
             "boundary": self.boundary,
             "full": self.full,
@@ -125,7 +138,7 @@ class StepState:
     def from_dict(cls, data: dict[str, Any], version: int) -> StepState:
         """The state of its stored form."""
         feeds = {name: FeedState(**feed) for name, feed in data["feeds"].items()}
-        return cls(data["mode"], data["epoch"], data["boundary"], data.get("full"), feeds, version)
+        return cls(Mode(data["mode"]), data["epoch"], data["boundary"], data.get("full"), feeds, version)
 
 
 @dataclass(frozen=True)
@@ -306,7 +319,7 @@ def choose(
     Both are read as far as needed. `holding`: the caller holds the lease, so an open Processing of the step is a dead worker's.
     """
     standing = state.feed(feed)
-    if state.mode != INCREMENTAL:
+    if state.mode is not Mode.INCREMENTAL:
         waiting = (one for one in items if one.key.position > standing.watermark)
         item = next(waiting, None)
         reason = f"{step.application.key} is loading {position_name(feed, state.full or '')} in full: other feeds wait"

@@ -16,6 +16,7 @@ from typing import Any
 from manifest_platform.manifest.records import (
     LANDED,
     Application,
+    FailureKind,
     Payload,
     Record,
     State,
@@ -219,7 +220,7 @@ class Item:
         for record in self.records:
             if record.application.key != application.key:
                 continue
-            if record.state is State.FAILED and record.data.get("kind") in ("lease_expired", "transient"):
+            if record.state is State.FAILED and record.data.get("kind") in (FailureKind.LEASE_EXPIRED, FailureKind.TRANSIENT):
                 count += 1
             elif record.state is State.PROCESSED or (record.state is State.RESOLVED and not record.data.get("automatic")):
                 count = 0

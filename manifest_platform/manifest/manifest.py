@@ -36,7 +36,7 @@ from manifest_platform.manifest.dataset import (
 )
 from manifest_platform.manifest.item import Item, ItemKey, Landed, check_key_text
 from manifest_platform.manifest.lease import Lease, write_lease
-from manifest_platform.manifest.records import EVERYONE, LANDED, Application, Payload, Record, Stamp, State
+from manifest_platform.manifest.records import EVERYONE, LANDED, Application, FailureKind, Payload, Record, Stamp, State
 from manifest_platform.manifest.store import ABSENT, MAX_WRITES, ConditionFailed, Put, Row, Store, Write, transact_once
 from manifest_platform.manifest.transitions import Claim, Failure, Refused
 
@@ -557,7 +557,7 @@ class Manifest:
         held = self._inherit(lease, abandoned)
         dead = abandoned.processing
         message = f"lease expired: {dead.author} (run {dead.run_id}, token {dead.token}) did not finish"
-        failure = Failure("lease_expired", message)
+        failure = Failure(FailureKind.LEASE_EXPIRED, message)
         ended = self._end(held, lambda item, _state, stamp: transitions.fail(item, held, failure, stamp), lease)
         lease.settled = True
         return ended

@@ -41,6 +41,20 @@ class State(StrEnum):
     SKIPPED = "Skipped"
 
 
+class FailureKind(StrEnum):
+    """Why an attempt ended badly, and so what becomes of the item.
+
+    PERMANENT waits for a person. TRANSIENT (it may pass with nothing changed) and LEASE_EXPIRED (the worker died without a
+    word) are tried again, as often as the step allows. BEHIND is the answer of a sink that is past the item: no failure, for
+    the item is late.
+    """
+
+    PERMANENT = "permanent"
+    TRANSIENT = "transient"
+    LEASE_EXPIRED = "lease_expired"
+    BEHIND = "behind"
+
+
 _STATES = tuple(str(state) for state in State)
 _PREVIOUS: dict[State, tuple[State, ...]] = {
     State.NEW: (),

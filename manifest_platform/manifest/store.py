@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from manifest_platform.faults import Permanent, Transient
+
 MAX_WRITES = 100
 """Writes in one transaction, at most: DynamoDB's limit for TransactWriteItems, held by every driver."""
 
@@ -71,19 +73,19 @@ class ConditionFailed(StoreError):
         super().__init__("version differs: " + ", ".join(f"{write.sort} (expected {write.expected})" for write in failed))
 
 
-class StoreUnavailable(StoreError):
-    """The store could not be reached or is too busy; nothing was written. Passing: try again."""
+class StoreUnavailable(StoreError, Transient):
+    """The store could not be reached or is too busy; nothing was written."""
 
 
-class StoreRejected(StoreError):
+class StoreRejected(StoreError, Permanent):
     """The store will not do the call as things stand: a missing table or right, a row too large. Nothing was written.
 
-    Permanent: the message says what a person has to mend before it is tried again.
+    The message says what a person has to mend before it is tried again.
     """
 
 
-class RowDamaged(StoreError):
-    """What a row refers to is gone, or is not what it was. Permanent: it must come back from a backup."""
+class RowDamaged(StoreError, Permanent):
+    """What a row refers to is gone, or is not what it was: it must come back from a backup."""
 
 
 class OutcomeUnknown(StoreError):

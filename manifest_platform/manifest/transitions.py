@@ -17,10 +17,9 @@ from uuid import uuid4
 from manifest_platform.manifest import payloads
 from manifest_platform.manifest.dataset import (
     BEYOND_IDS,
-    FULL_LOAD,
-    INCREMENTAL,
     PASSED,
     LeaseState,
+    Mode,
     Standing,
     Step,
     StepState,
@@ -34,6 +33,7 @@ from manifest_platform.manifest.records import (
     REASON,
     Application,
     CouplingViolation,
+    FailureKind,
     Payload,
     Record,
     Stamp,
@@ -78,12 +78,9 @@ class Claim:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why an attempt failed. Kind: `permanent` waits for a person; `transient` and `lease_expired` are retried, bounded.
+    """Why an attempt failed."""
 
-    A sink that is past the item answers `behind`: no failure of it, so `defer` records that it is late.
-    """
-
-    kind: str
+    kind: FailureKind
     message: str
     exception: str | None = None
     traceback: str | None = None
@@ -91,7 +88,12 @@ class Failure:
     def payload(self) -> Payload:
         """The payload of the Failed record; long texts are cut, the traceback at its beginning."""
         traceback = self.traceback[-TRACEBACK_LIMIT:] if self.traceback else None
-        data = {**dataclasses.asdict(self), "message": self.message[:MESSAGE_LIMIT], "traceback": traceback}
+        data = {
+            **dataclasses.asdict(self),
+            "kind": str(self.kind),
+            "message": self.message[:MESSAGE_LIMIT],
+            "traceback": traceback,
+        }
         return Payload(FAILURE, {name: value for name, value in data.items() if value is not None})
 
 
@@ -394,11 +396,11 @@ def _require_ready(item: Item, step: Step, state: StepState) -> None:
     judged = judge(item, dataclasses.replace(step, gap="none"), feed)  # a gap is judged with the items before it at hand
     if judged.standing is not Standing.READY:
         raise Refused(f"{name} cannot be claimed by {application}: {judged.standing}. {judged.reason}")
-    if step.order == "strict" and state.mode != INCREMENTAL:
+    if step.order == "strict" and state.mode is not Mode.INCREMENTAL:
         raise Refused(f"{name} cannot be claimed: {application} is in mode {state.mode}")
     if step.order == "strict" and _is_behind(item.key, state) and not _is_late(item, step, state):
         raise Refused(f"{name} lies behind the watermark of {application}: ask what is next: manifest-platform next")
-    if step.order == "full" and (state.mode, state.full) != (FULL_LOAD, item.key.position):
+    if step.order == "full" and (state.mode, state.full) != (Mode.FULL_LOAD, item.key.position):
         raise Refused(f"{name} cannot be claimed by {application}: no full load was begun for it")
 
 
@@ -428,7 +430,7 @@ def complete(
     _require_open(item, processing)
     application, key = step.application, item.key
     if step.ordered:
-        mode = FULL_LOAD if step.order == "full" else INCREMENTAL
+        mode = Mode.FULL_LOAD if step.order == "full" else Mode.INCREMENTAL
         lowest = state.seen_by(step, key.feed).serving_epoch
         serves = state.epoch == processing.epoch if epoch is None else epoch >= lowest
         epoch = processing.epoch if epoch is None else epoch
@@ -471,7 +473,7 @@ def _end_full_load(snapshot: Item, step: Step, state: StepState) -> StepState:
     for feed in step.covers:
         rewound = {"watermark": boundary, "swept": boundary, "boundary": boundary, "stop": stop, "serving_epoch": state.epoch}
         state = state.with_feed(feed, **rewound, applied=0, late=0, quarantined=0)
-    return dataclasses.replace(state, mode=INCREMENTAL, boundary=stop, full=None)
+    return dataclasses.replace(state, mode=Mode.INCREMENTAL, boundary=stop, full=None)
 
 
 def _stop_of(snapshot: Item) -> str:
@@ -520,7 +522,7 @@ def fail(item: Item, held: Claim, failure: Failure, stamp: Stamp) -> list[Write]
     )
     writes: list[Write] = [put_record(item.key, failed.records[-1])]
     attempts = failed.automatic_retries(step.application)
-    if failure.kind != "permanent" and attempts < step.max_attempts:
+    if failure.kind is not FailureKind.PERMANENT and attempts < step.max_attempts:
         reason = f"attempt {attempts} of {step.max_attempts} ended by itself: retried"
         own = dataclasses.replace(stamp, record_id=str(uuid4()))
         resolved = append(
@@ -668,11 +670,11 @@ def begin_full_load(
         raise Refused(
             f"feed {snapshot.key.feed} holds no snapshots for {step.application.key}: {name} cannot be loaded in full"
         )
-    if state.mode == FULL_LOAD:
+    if state.mode is Mode.FULL_LOAD:
         loading = position_name(snapshot.key.feed, state.full or "")
         raise Refused(f"{step.application.key} is loading {loading} in full: wait for it, or cancel it first")
     _stop_of(snapshot)
-    begun = dataclasses.replace(state, mode=FULL_LOAD, epoch=max(state.epoch, above) + 1, full=snapshot.key.position)
+    begun = dataclasses.replace(state, mode=Mode.FULL_LOAD, epoch=max(state.epoch, above) + 1, full=snapshot.key.position)
     judged = judge(snapshot, step, begun.seen_by(step, snapshot.key.feed))
     if judged.standing is not Standing.READY:
         raise Refused(f"{name} cannot be loaded in full: {judged.standing}. {judged.reason}")
@@ -686,12 +688,12 @@ def cancel_full_load(
 
     Raises Refused where none is in progress, and while somebody works on the snapshot: whether it was committed must be known.
     """
-    if state.mode != FULL_LOAD:
+    if state.mode is not Mode.FULL_LOAD:
         raise Refused(f"{step.application.key} is loading nothing in full: there is nothing to cancel")
     blocker = snapshot.blocker({step.application.key: state.epoch})
     if blocker and blocker.state is State.PROCESSING:
         raise Refused(f"{snapshot.key.name} is being loaded by {blocker.author}: settle it with the sink first")
-    cancelled = dataclasses.replace(state, mode=INCREMENTAL, full=None)
+    cancelled = dataclasses.replace(state, mode=Mode.INCREMENTAL, full=None)
     return _note_full_load(snapshot, "cancelled", step, cancelled, reason, application, stamp)
 
 

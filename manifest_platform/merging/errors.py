@@ -4,12 +4,14 @@ PermanentFailure    trying again cannot help: the partition waits for a person
 PassingFailure      nothing is wrong with the objects, and a later try may succeed
 """
 
+from manifest_platform.faults import Permanent, Transient
+
 
 class MergeError(Exception):
     """Anything that kept a merged object from being written; what was written of it is named by no row."""
 
 
-class PermanentFailure(MergeError):
+class PermanentFailure(MergeError, Permanent):
     """Trying again cannot help."""
 
 
@@ -29,5 +31,5 @@ class WrongResult(PermanentFailure):
     """What was to be written differs from what was read: a defect. Nothing of it may be used."""
 
 
-class PassingFailure(MergeError):
+class PassingFailure(MergeError, Transient):
     """A storage did not answer or did not let us in, or there was no room; a later try may succeed."""

@@ -143,4 +143,4 @@ def backlog_metadata(survey: Survey, lag_seconds: float) -> dict[str, dg.Metadat
 
 def state_metadata(state: StepState) -> dict[str, dg.MetadataValue | str | int | float]:
     """The state of a dataset: its mode, the epoch of its data, and up to where the snapshot loaded last goes."""
-    return {"mode": state.mode, "epoch": state.epoch, **({"boundary": state.boundary} if state.boundary else {})}
+    return {"mode": str(state.mode), "epoch": state.epoch, **({"boundary": state.boundary} if state.boundary else {})}

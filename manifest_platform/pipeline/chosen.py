@@ -13,6 +13,7 @@ from manifest_platform.manifest import (
     Abandoned,
     Blocked,
     ConditionFailed,
+    FailureKind,
     FeedState,
     Idle,
     Item,
@@ -152,7 +153,7 @@ def load_chosen(pipeline: Pipeline, keys: Collection[ItemKey]) -> Iterator[Event
                 except ConditionFailed:
                     continue  # something was registered or resolved meanwhile: look again
                 yield event
-                if isinstance(event, Loaded) or event.failure.kind in ("permanent", "behind"):
+                if isinstance(event, Loaded) or event.failure.kind in (FailureKind.PERMANENT, FailureKind.BEHIND):
                     ordered = ordered[1:]
             else:
                 raise OutOfOrder(_not_next(pipeline, ordered[0], verdict))

@@ -14,6 +14,7 @@ from manifest_platform.manifest import (
     Blocked,
     ClaimLost,
     ConditionFailed,
+    FailureKind,
     Idle,
     LeaseBusy,
     OutcomeUnknown,
@@ -155,7 +156,7 @@ def _drain_shred(pipeline: Pipeline, feed: str, spark: Spark, left: int | None) 
             except ConditionFailed:
                 return None  # somebody changed one of them while Spark started: look again
             for event in events:
-                if isinstance(event, ItemFailed) and event.failure.kind == "transient":
+                if isinstance(event, ItemFailed) and event.failure.kind is FailureKind.TRANSIENT:
                     fault = event.failure.message
                 yield event
     return fault

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from manifest_platform import failpoints
 from manifest_platform.manifest import Abandoned, Application, Blocked, ItemKey, Lease, Record, Refused, Standing
-from manifest_platform.manifest.dataset import FULL_LOAD, judge
+from manifest_platform.manifest.dataset import Mode, judge
 from manifest_platform.manifest.manifest import FIRST_PAGE
 from manifest_platform.pipeline.chosen import shred_chosen
 from manifest_platform.pipeline.events import Event, ItemFailed, Loaded
@@ -101,7 +101,7 @@ def begin(pipeline: Pipeline, spark: Callable[[], SparkSession], item: str, reas
     """
     key = chosen_snapshot(pipeline, item)
     state = pipeline.manifest.state(Application(LOAD))
-    if state.mode == FULL_LOAD and state.full:
+    if state.mode is Mode.FULL_LOAD and state.full:
         raise Refused(
             f"a full load with {ItemKey.at(key.feed, state.full).name} is in progress: drain, or cancel it first"
             f" ({pipeline.command('manifest-platform full cancel')})"
@@ -138,7 +138,7 @@ def cancel(pipeline: Pipeline, reason: str) -> Record:
     it; Unavailable where the warehouse cannot be asked.
     """
     feed = full_feed(pipeline)
-    if pipeline.manifest.state(Application(LOAD)).mode != FULL_LOAD:
+    if pipeline.manifest.state(Application(LOAD)).mode is not Mode.FULL_LOAD:
         raise Refused(f"dataset {pipeline.name} is loading nothing in full: there is nothing to cancel")
     with pipeline.lease(feed, LOAD) as lease:
         verdict = pipeline.manifest.unsettled(lease) or pipeline.manifest.next(feed, LOAD, holding=True)
@@ -191,7 +191,7 @@ def why_needed(pipeline: Pipeline, now: datetime) -> str:
     """Why only a full load helps a dataset on; empty where none is needed, and where one is in progress."""
     step = pipeline.manifest.step(full_feed(pipeline), LOAD)
     state = pipeline.manifest.state(Application(LOAD))
-    if state.mode == FULL_LOAD:
+    if state.mode is Mode.FULL_LOAD:
         return ""
     for feed in step.covers:
         if pipeline.manifest.step(feed, LOAD).needs_full and not state.feed(feed).boundary:

@@ -31,6 +31,7 @@ from manifest_platform.manifest import (
     Application,
     Claim,
     Failure,
+    FailureKind,
     Item,
     ItemKey,
     Lease,
@@ -295,7 +296,7 @@ class Pipeline:
             try:
                 directories.append(self.source.directory(claim, self._output(claim)))
             except (LandingError, Refused) as error:
-                kind = "transient" if isinstance(error, LandingUnavailable) else "permanent"
+                kind = FailureKind.TRANSIENT if isinstance(error, LandingUnavailable) else FailureKind.PERMANENT
                 outcomes.append(self._fail(claim, Failure(kind, str(error), type(error).__name__)))
         with cancellable(session) as cancel, lease.cancelling(cancel):
             results = self.source.shred(session, directories) if directories else []
@@ -305,7 +306,7 @@ class Pipeline:
         for result in results:
             claim = claims[result.item]
             if isinstance(result, ShredFailure):
-                outcomes.append(self._fail(claim, Failure(result.kind, result.message)))
+                outcomes.append(self._fail(claim, Failure(FailureKind(result.kind), result.message)))
                 continue
             before = self.manifest.store.requests
             self.manifest.complete(claim, _shredded_payload(claim, result, self._listing_uri(claim)))
@@ -372,7 +373,7 @@ class Pipeline:
         [claim] = self.manifest.claim(lease, [ready.item], ready.state)
         failpoints.reach("load.claimed")
         if listing is None:
-            return self._fail(claim, Failure("permanent", str(gone), type(gone).__name__))
+            return self._fail(claim, Failure(FailureKind.PERMANENT, str(gone), type(gone).__name__))
         state, key, landed = ready.state, ready.item.key, ready.item.landed
         feed = state.seen_by(claim.step, key.feed)
         try:
@@ -394,12 +395,14 @@ class Pipeline:
                 applied = self._apply(lease, load)
         except Unclear:
             settled = self.settle(lease, Abandoned(claim.item, claim.processing))
-            return settled or ItemFailed(key, LOAD, Failure("lease_expired", "COMMIT failed; the ledger lacks the item"))
+            return settled or ItemFailed(
+                key, LOAD, Failure(FailureKind.LEASE_EXPIRED, "COMMIT failed; the ledger lacks the item")
+            )
         except Behind as error:
             self.manifest.defer(claim, str(error))
-            return ItemFailed(key, LOAD, Failure("behind", str(error), type(error).__name__))
+            return ItemFailed(key, LOAD, Failure(FailureKind.BEHIND, str(error), type(error).__name__))
         except PermanentFailure as error:
-            return self._fail(claim, Failure("permanent", str(error), type(error).__name__, traceback.format_exc()))
+            return self._fail(claim, Failure(FailureKind.PERMANENT, str(error), type(error).__name__, traceback.format_exc()))
         self.manifest.complete(claim, loaded_payload(applied.entry, listing.bytes))
         failpoints.reach("load.completed")
         seconds, used = time.monotonic() - started, self.manifest.store.requests - requests

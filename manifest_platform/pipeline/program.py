@@ -32,6 +32,7 @@ from manifest_platform.manifest import (
     Claim,
     ClaimLost,
     Failure,
+    FailureKind,
     Idle,
     Item,
     ItemKey,
@@ -172,7 +173,7 @@ def run(
             try:
                 program = start(environment)
             except OSError as error:
-                failure = Failure("permanent", f"the program cannot be started: {error}", type(error).__name__)
+                failure = Failure(FailureKind.PERMANENT, f"the program cannot be started: {error}", type(error).__name__)
                 return Ran(chosen.item.key, pipeline.manifest.fail(claim, failure), None)
             try:
                 with lease.cancelling(program.end):
@@ -317,11 +318,11 @@ def _ended(pipeline: Pipeline, claim: Claim, program: Program, code: int, output
         try:
             return pipeline.manifest.complete(claim, _written(output))
         except (InvalidPayload, InvalidSchema, StoreRejected) as error:
-            return pipeline.manifest.fail(claim, Failure("permanent", str(error), type(error).__name__))
+            return pipeline.manifest.fail(claim, Failure(FailureKind.PERMANENT, str(error), type(error).__name__))
     how = f"exit code {code}" if code > 0 else f"ended by {_signal_name(-code)}"
-    kind = "transient" if code == TEMPORARY_FAILURE or program.interrupted else "permanent"
+    passing = code == TEMPORARY_FAILURE or program.interrupted
     message = f"{how}: {program.errors[-MESSAGE_CHARACTERS:]}" if program.errors else how
-    return pipeline.manifest.fail(claim, Failure(kind, message))
+    return pipeline.manifest.fail(claim, Failure(FailureKind.TRANSIENT if passing else FailureKind.PERMANENT, message))
 
 
 def _written(output: Path) -> Payload:

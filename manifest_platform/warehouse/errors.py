@@ -6,6 +6,8 @@ TransientFailure    nothing was loaded, and a later try may succeed
 Unclear             it is not known whether it was loaded: raise the fence, then ask the ledger
 """
 
+from manifest_platform.faults import Permanent, Transient
+
 
 class WarehouseError(Exception):
     """Anything that kept a load from being applied."""
@@ -38,7 +40,7 @@ class Behind(WarehouseError):
         )
 
 
-class PermanentFailure(WarehouseError):
+class PermanentFailure(WarehouseError, Permanent):
     """Trying again cannot help; nothing was loaded."""
 
 
@@ -82,7 +84,7 @@ class ConstraintViolated(LoadFailed):
     """A table's own constraint, such as a key, refused a row."""
 
 
-class TransientFailure(WarehouseError):
+class TransientFailure(WarehouseError, Transient):
     """Nothing was loaded; a later try may succeed."""
 
 

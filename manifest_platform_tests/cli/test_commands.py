@@ -13,7 +13,7 @@ import pytest
 
 from manifest_platform import config
 from manifest_platform.cli import main
-from manifest_platform.manifest import OUTPUT, Application, Failure, Payload, Ready
+from manifest_platform.manifest import OUTPUT, Application, Failure, FailureKind, Payload, Ready
 from manifest_platform.pipeline import FEED, LOAD, SHRED, Loaded, Pipeline
 
 RUNS = ["run=2024-05-14-12-00-00", "run=2024-05-14-12-10-00", "run=2024-05-14-12-20-00"]
@@ -60,7 +60,7 @@ class Shop:
             assert verdict.item.key.name == name
             [claim] = pipeline.manifest.claim(lease, [verdict.item], verdict.state)
             if failure:
-                pipeline.manifest.fail(claim, Failure("permanent", failure))
+                pipeline.manifest.fail(claim, Failure(FailureKind.PERMANENT, failure))
             else:
                 pipeline.manifest.complete(claim, Payload(OUTPUT, {"rows": {"events": 1}, "bytes": 2_500_000}))
 

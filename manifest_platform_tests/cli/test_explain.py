@@ -11,7 +11,7 @@ import pytest
 
 from manifest_platform.cli import main
 from manifest_platform.cli.explain import explained
-from manifest_platform.manifest import Failure, Item, ItemKey, Landed, Manifest, Standing, Store
+from manifest_platform.manifest import Failure, FailureKind, Item, ItemKey, Landed, Manifest, Standing, Store
 from manifest_platform.manifest.records import State
 from manifest_platform.manifest.store import Put
 from manifest_platform.manifest.stores.sql import SqlStore
@@ -167,7 +167,7 @@ def test_failed(store: Store) -> None:
     shop = manifest(store)
     discover(shop, 1)
     with lease(shop, SHRED) as held:
-        shop.fail(claim_next(shop, held), Failure("permanent", "no such schema."))
+        shop.fail(claim_next(shop, held), Failure(FailureKind.PERMANENT, "no such schema."))
     assert (standing(shop, 1, "shred"), standing(shop, 1, "load")) == (Standing.FAILED, Standing.FAILED)
     assert paragraph(shop, 1) == (
         f"run=001 {REGISTERED} shred failed on it at 2026-01-01 00:00:00 UTC (permanent): no such schema. It"
@@ -181,7 +181,7 @@ def test_behind_one_that_failed(store: Store) -> None:
     shop = manifest(store)
     land(shop, 1, 2)
     with lease(shop) as held:
-        shop.fail(claim_next(shop, held), Failure("permanent", "no such column"))
+        shop.fail(claim_next(shop, held), Failure(FailureKind.PERMANENT, "no such column"))
     assert paragraph(shop, 2) == (
         f"run=002 {REGISTERED} {SHREDDED} load may take it once it is next. Before it comes run=001, the one"
         " item that load must"

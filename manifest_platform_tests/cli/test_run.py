@@ -17,7 +17,7 @@ import pytest
 
 from manifest_platform import config
 from manifest_platform.cli import main
-from manifest_platform.manifest import OUTPUT, Application, Failure, Payload, Record, Refused
+from manifest_platform.manifest import OUTPUT, Application, Failure, FailureKind, Payload, Record, Refused
 from manifest_platform.manifest.payloads import InvalidPayload
 from manifest_platform.pipeline import FEED, SHRED, Pipeline, program
 from manifest_platform_tests.cli.test_commands import RUNS, Shop
@@ -211,7 +211,7 @@ def test_an_item_that_is_older_than_the_step_is_refused_until_the_doctor_made_it
         [claim] = manifest.claim(lease, [manifest.item(pipeline.key(RUNS[2]))], manifest.state(lease.application))
         with pytest.raises(Refused, match="`manifest-platform doctor --repair` where its waiting rows are amiss"):
             manifest.complete(claim, Payload(OUTPUT, {}))
-        manifest.fail(claim, Failure("transient", "cannot end"))
+        manifest.fail(claim, Failure(FailureKind.TRANSIENT, "cannot end"))
     run("doctor", "--repair", "--no-warehouse", "--no-objects")
     assert run("run", "--application", "report", "--item", RUNS[1], "--", "true")[0] == 0
 

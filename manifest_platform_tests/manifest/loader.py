@@ -12,6 +12,7 @@ from manifest_platform.manifest import (
     ClaimLost,
     ConditionFailed,
     Failure,
+    FailureKind,
     Item,
     Lease,
     LeaseBusy,
@@ -142,7 +143,9 @@ class Loader:
         [claim] = self.of.claim(held, [ready.item], ready.state)
         yield
         if self.chance in ("fails", "stumbles"):
-            self.of.fail(claim, Failure("permanent" if self.chance == "fails" else "transient", self.chance))
+            self.of.fail(
+                claim, Failure(FailureKind.PERMANENT if self.chance == "fails" else FailureKind.TRANSIENT, self.chance)
+            )
             yield
             return
         try:
@@ -199,7 +202,7 @@ def shred(of: Manifest, feed: str, most: int, end: str = "done") -> None:
             kill(held)
             return
         if end == "fails":
-            of.fail(claim, Failure("transient", "no memory"))
+            of.fail(claim, Failure(FailureKind.TRANSIENT, "no memory"))
         else:
             of.complete(claim, DONE)
     held.release()

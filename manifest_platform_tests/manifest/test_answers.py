@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from manifest_platform.manifest import Abandoned, Application, Failure, Manifest, Store, StoreUnavailable
+from manifest_platform.manifest import Abandoned, Application, Failure, FailureKind, Manifest, Store, StoreUnavailable
 from manifest_platform.manifest.stores.sql import SqlStore
 from manifest_platform_tests.manifest.given import (
     DONE,
@@ -81,10 +81,10 @@ class Day:
             hold("claim", claim),
             lambda: of.complete(held("claim"), DONE),
             hold("claim", claim),
-            lambda: of.fail(held("claim"), Failure("permanent", "broken")),
+            lambda: of.fail(held("claim"), Failure(FailureKind.PERMANENT, "broken")),
             lambda: of.resolve(key(3), "mended"),
             hold("claim", claim),
-            lambda: of.fail(held("claim"), Failure("transient", "busy")),
+            lambda: of.fail(held("claim"), Failure(FailureKind.TRANSIENT, "busy")),
             hold("claim", claim),
             lambda: kill(held("load")),
             lambda: of.end_leases("run-test"),

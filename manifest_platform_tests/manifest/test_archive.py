@@ -17,6 +17,7 @@ from manifest_platform.failpoints import FailpointReached
 from manifest_platform.manifest import (
     Application,
     Failure,
+    FailureKind,
     Item,
     Landed,
     Manifest,
@@ -133,7 +134,7 @@ def test_every_kind_of_record_comes_back_as_it_was(store: Store, tmp_path: Path)
     of = manifest(store, run_id="run 7 é")
     land(of, 1, 2, 3)
     with given.lease(of) as held:
-        of.fail(claim_next(of, held), Failure("permanent", "ünlucky\n" * 100, "E", "t"))
+        of.fail(claim_next(of, held), Failure(FailureKind.PERMANENT, "ünlucky\n" * 100, "E", "t"))
     of.resolve(key(1), "mended ✓")
     assert [load_next(of) for _ in range(3)] == [1, 2, 3]
     payload = {"rows": 2**40, "share": 0.1, "none": None, "deep": [{"a": [True, "\u0000\U0001f600"]}]}

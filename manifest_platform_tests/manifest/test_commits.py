@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from manifest_platform.manifest import Application, Failure, Landed, Manifest, Step, Store, StoreError
+from manifest_platform.manifest import Application, Failure, FailureKind, Landed, Manifest, Step, Store, StoreError
 from manifest_platform_tests.manifest.given import DONE, FEED, HOUR, LossyStore, key
 
 pytestmark = pytest.mark.stores("sqlite", "postgresql", "dynamodb")
@@ -26,7 +26,7 @@ def test_completions_are_numbered_in_the_order_of_their_commits(store: Store) ->
     assert of.last_commit() == 0
     with of.acquire(FEED, "shred", "test", HOUR) as lease:
         claims = of.claim(lease, [of.item(key(number)) for number in (1, 2, 3)])
-        of.fail(claims[1], Failure("permanent", "broken"))
+        of.fail(claims[1], Failure(FailureKind.PERMANENT, "broken"))
         of.complete(claims[2], DONE)
         done = of.complete(claims[0], DONE)
     assert [(one.number, one.key) for one in of.commits()] == [(1, key(3)), (2, key(1))]

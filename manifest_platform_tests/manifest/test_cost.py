@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from manifest_platform.manifest import Failure, Manifest, Payload, Store
+from manifest_platform.manifest import Failure, FailureKind, Manifest, Payload, Store
 from manifest_platform.manifest.cost import Cost, cost_of
 from manifest_platform.manifest.records import OUTPUT
 from manifest_platform.manifest.store import Put, Write
@@ -72,13 +72,13 @@ def loads(shop: Manifest) -> None:
 
 def fails_and_loads(shop: Manifest) -> None:
     with lease(shop) as held:
-        shop.fail(claim_next(shop, held), Failure("transient", "no"))
+        shop.fail(claim_next(shop, held), Failure(FailureKind.TRANSIENT, "no"))
         shop.complete(claim_next(shop, held), DONE)
 
 
 def fails_for_good(shop: Manifest) -> None:
     with lease(shop) as held:
-        shop.fail(claim_next(shop, held), Failure("permanent", "no", traceback="x" * 3000))
+        shop.fail(claim_next(shop, held), Failure(FailureKind.PERMANENT, "no", traceback="x" * 3000))
     shop.resolve(key(2), "mended")
 
 

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from manifest_platform.manifest import Application, Failure, Item, Manifest, Store, StoreUnavailable
+from manifest_platform.manifest import Application, Failure, FailureKind, Item, Manifest, Store, StoreUnavailable
 from manifest_platform.manifest.archive import Place, move
 from manifest_platform.manifest.dump import Imported, NotImportable, dump, put_dump
 from manifest_platform.manifest.store import Delete, Put, Write
@@ -51,7 +51,7 @@ def busy(store: Store) -> Manifest:
     discover(shop, 1)
     shop.skip(key(6), 'schön ☃ \u2028 \\ " \n', "load")
     with lease(shop) as held:
-        shop.fail(claim_next_after_late(shop, held), Failure("transient", "no", traceback="x" * 9000))
+        shop.fail(claim_next_after_late(shop, held), Failure(FailureKind.TRANSIENT, "no", traceback="x" * 9000))
     shop.keep_looks(FEED, {"run=10": {"checksum": "c", "first_seen": "t"}})
     return shop
 

@@ -10,6 +10,7 @@ from manifest_platform.manifest import (
     Blocked,
     ClaimLost,
     Failure,
+    FailureKind,
     Idle,
     LeaseLost,
     Manifest,
@@ -20,7 +21,7 @@ from manifest_platform.manifest import (
     Step,
     Store,
 )
-from manifest_platform.manifest.dataset import INCREMENTAL
+from manifest_platform.manifest.dataset import Mode
 from manifest_platform_tests.manifest.given import DONE, Clock, LossyStore, kill
 from manifest_platform_tests.manifest.vault import (
     FULL,
@@ -169,7 +170,7 @@ def test_a_full_load_rewinds_what_it_covers_and_nothing_else(store: Store) -> No
     load(of, LOG, 1)
     load_in_full(of, 2)
     after = state(of)
-    assert (after.mode, after.epoch, after.boundary, after.full) == (INCREMENTAL, 2, "0002", None)
+    assert (after.mode, after.epoch, after.boundary, after.full) == (Mode.INCREMENTAL, 2, "0002", None)
     assert standings(of, INCR) == {1: "superseded", 2: "superseded", 3: "ready", 4: "ready"}
     assert standings(of, LOG) == {1: "done", 2: "ready"}
     load(of, INCR, 3, 4)
@@ -185,7 +186,7 @@ def test_failed_and_abandoned_items_of_the_old_epoch_block_no_more(store: Store)
     land(of, FULL, 1)
     with acquire(of, INCR) as held:
         of.complete(claim(of, held), DONE)
-        of.fail(claim(of, held), Failure("permanent", "no such column"))
+        of.fail(claim(of, held), Failure(FailureKind.PERMANENT, "no such column"))
     assert next_of(of, INCR) is Standing.FAILED
     load_in_full(of, 1)
     load(of, INCR, 2)
@@ -207,7 +208,7 @@ def test_a_failure_to_shred_blocks_in_every_epoch(store: Store) -> None:
     land(of, INCR, 1, shredded=False)
     with of.acquire(INCR, "shred", "shredder", HOUR) as held:
         [claimed] = of.claim(held, [of.item(key(INCR, 1))])
-        of.fail(claimed, Failure("permanent", "not Parquet"))
+        of.fail(claimed, Failure(FailureKind.PERMANENT, "not Parquet"))
     land(of, FULL, 0)
     load_in_full(of, 0)
     assert next_of(of, INCR) is Standing.FAILED
@@ -351,7 +352,7 @@ def test_a_full_load_that_failed_is_resolved_and_loaded(store: Store) -> None:
     land(of, FULL, 1)
     begin(of, 1)
     with acquire(of, FULL) as held:
-        of.fail(claim(of, held), Failure("permanent", "disk full"))
+        of.fail(claim(of, held), Failure(FailureKind.PERMANENT, "disk full"))
     assert next_of(of, FULL) is Standing.FAILED
     of.resolve(key(FULL, 1), "more disk")
     load(of, FULL, 1)
@@ -415,7 +416,7 @@ def test_a_cancelled_full_load_leaves_everything_as_it_was(store: Store) -> None
         record = of.cancel_full_load(held, "wrong snapshot")
     assert record.data["full_load"] == "cancelled"
     after = state(of)
-    assert (after.mode, after.full, after.epoch, after.feeds) == (INCREMENTAL, None, 2, before.feeds)
+    assert (after.mode, after.full, after.epoch, after.feeds) == (Mode.INCREMENTAL, None, 2, before.feeds)
     load(of, INCR, 2)
     assert isinstance(of.next(FULL, "load"), Idle)
 
@@ -552,7 +553,7 @@ def test_what_is_superseded_for_its_own_step_is_resolved_for_another_that_it_sto
     of = Manifest(store, "vault", feeds, "test", clock=Clock())
     land(of, INCR, 1)
     with acquire(of, INCR) as held:
-        of.fail(claim(of, held), Failure("permanent", "no such column"))
+        of.fail(claim(of, held), Failure(FailureKind.PERMANENT, "no such column"))
     land(of, FULL, 1)
     load_in_full(of, 1)
     assert isinstance(of.next(INCR, "report"), Blocked)

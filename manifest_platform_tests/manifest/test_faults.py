@@ -24,6 +24,7 @@ from manifest_platform.manifest import (
     ClaimLost,
     ConditionFailed,
     Failure,
+    FailureKind,
     Idle,
     LeaseBusy,
     LeaseLost,
@@ -270,7 +271,7 @@ class Late:
             return lambda: of.claim(held, [verdict.item], verdict.state)
         if operation in ("complete", "fail"):
             open_claim = claim(of, held)
-            failure = Failure("permanent", "broken")
+            failure = Failure(FailureKind.PERMANENT, "broken")
             return (lambda: of.complete(open_claim, DONE)) if operation == "complete" else lambda: of.fail(open_claim, failure)
         return {"heartbeat": held.heartbeat, "raise_token": lambda: held.raise_token(7), "release": held.release}[operation]
 

@@ -23,10 +23,12 @@ from manifest_platform.manifest import (
     ClaimLost,
     ConditionFailed,
     Failure,
+    FailureKind,
     Idle,
     Item,
     Lease,
     LeaseBusy,
+    Mode,
     Ready,
     Refused,
     Standing,
@@ -179,7 +181,7 @@ class Walk:
             (1, "look", (some.choice(["load", "shred"]),)),
             (2, "time_passes", ()),
             (1, "crash", (by,)),
-            (3 if self.of.state(LOAD).mode == "FULL_LOAD" else 0.4, "begin_or_cancel_a_full_load", ()),
+            (3 if self.of.state(LOAD).mode is Mode.FULL_LOAD else 0.4, "begin_or_cancel_a_full_load", ()),
         ]
         if self.late is None:
             actions.append((1, "set_policy", (some.choice(["append", "quarantine"]), some.choice([0, 1, 2]))))
@@ -215,7 +217,7 @@ class Walk:
             with lease(self.of, SHRED) as held:
                 for claim in self.of.claim(held, items):
                     if fails and claim.item.key == items[-1].key:
-                        self.of.fail(claim, Failure("transient", "no memory"))
+                        self.of.fail(claim, Failure(FailureKind.TRANSIENT, "no memory"))
                     else:
                         self.of.complete(claim, DONE)
 
@@ -239,10 +241,10 @@ class Walk:
 
     def begin_or_cancel_a_full_load(self) -> None:
         state = self.of.state(LOAD)
-        if state.mode == "INCREMENTAL":
-            set_state(self.of, dataclasses.replace(state, mode="FULL_LOAD", epoch=state.epoch + 1))
+        if state.mode is Mode.INCREMENTAL:
+            set_state(self.of, dataclasses.replace(state, mode=Mode.FULL_LOAD, epoch=state.epoch + 1))
         else:
-            set_state(self.of, dataclasses.replace(state, mode="INCREMENTAL"))
+            set_state(self.of, dataclasses.replace(state, mode=Mode.INCREMENTAL))
 
     # Two loaders
 
@@ -299,7 +301,7 @@ class Walk:
         claim = worker.claim
         assert claim and claim.processing.epoch
         if chance in ("fails", "stumbles"):
-            kind = "permanent" if chance == "fails" else "transient"
+            kind = FailureKind.PERMANENT if chance == "fails" else FailureKind.TRANSIENT
             self.manifests[by].fail(claim, Failure(kind, chance))
             worker.next = "look"
             return
@@ -370,7 +372,7 @@ class Walk:
 
     def come_to_rest(self) -> None:
         """Without crashes, and with an operator who resolves everything, all is done that is not set aside."""
-        if self.of.state(LOAD).mode == "FULL_LOAD":
+        if self.of.state(LOAD).mode is Mode.FULL_LOAD:
             self.begin_or_cancel_a_full_load()
         self.clock.turn(2 * HOUR)
         for _ in range(60):

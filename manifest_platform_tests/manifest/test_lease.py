@@ -12,6 +12,7 @@ from manifest_platform.manifest import (
     ClaimLost,
     ConditionFailed,
     Failure,
+    FailureKind,
     Lease,
     LeaseBusy,
     LeaseLost,
@@ -257,7 +258,7 @@ def test_an_abandoned_item_is_retried(world: World) -> None:
         with pytest.raises(ClaimLost, match="the claim was ended by second"):
             world.of.complete(claim, DONE)
         with pytest.raises(ClaimLost):
-            world.of.fail(claim, Failure("permanent", "too late"))
+            world.of.fail(claim, Failure(FailureKind.PERMANENT, "too late"))
         world.rival.complete(again, DONE)
     assert history(world.of, 1)[3:] == [
         *("load Processing", "load Failed", "load Resolved", "load Processing", "load Processed"),
@@ -319,20 +320,22 @@ def test_retries_are_bounded_and_then_wait_for_the_operator(store: Store) -> Non
             world.rival.abandon(held, abandoned)
     assert number_of(ready(world.of).item.key) == 1
     with lease(world.of) as held:
-        world.of.fail(claim_next(world.of, held), Failure("transient", "busy"))
+        world.of.fail(claim_next(world.of, held), Failure(FailureKind.TRANSIENT, "busy"))
     assert is_blocked(world.of, 1, Standing.FAILED).reason == "load failed: busy"
     automatic = [record.data for record in world.of.history(key(1)) if record.state == "Resolved"]
     assert [data["reason"] for data in automatic] == [f"attempt {at} of 3 ended by itself: retried" for at in (1, 2)]
     world.of.resolve(key(1), "go on")
     with lease(world.of) as held:
-        world.of.fail(claim_next(world.of, held), Failure("transient", "busy"))
+        world.of.fail(claim_next(world.of, held), Failure(FailureKind.TRANSIENT, "busy"))
     assert load_next(world.of) == 1
 
 
 def test_a_permanent_failure_is_never_retried_by_itself(world: World) -> None:
     land(world.of, 1)
     with lease(world.of) as held:
-        world.of.fail(claim_next(world.of, held), Failure("permanent", "x" * 5000, "ValueError", "first" + "y" * 9000))
+        world.of.fail(
+            claim_next(world.of, held), Failure(FailureKind.PERMANENT, "x" * 5000, "ValueError", "first" + "y" * 9000)
+        )
     failed = world.of.history(key(1))[-1]
     assert (len(failed.data["message"]), len(failed.data["traceback"])) == (2048, 8192)
     assert "first" not in failed.data["traceback"]
@@ -344,7 +347,7 @@ def test_a_claim_ends_once(world: World) -> None:
     with lease(world.of) as held:
         claim = claim_next(world.of, held)
         world.of.complete(claim, DONE)
-        for end in (lambda: world.of.complete(claim, DONE), lambda: world.of.fail(claim, Failure("transient", "?"))):
+        for end in (lambda: world.of.complete(claim, DONE), lambda: world.of.fail(claim, Failure(FailureKind.TRANSIENT, "?"))):
             with pytest.raises(ClaimLost):
                 end()
     assert world.of.state(LOAD).feed(FEED).applied == 1

@@ -20,6 +20,7 @@ from manifest_platform.manifest import (
     ConditionFailed,
     CouplingViolation,
     Failure,
+    FailureKind,
     Lease,
     LeaseBusy,
     LeaseLost,
@@ -177,7 +178,7 @@ def test_a_worker_that_goes_on_when_its_lease_is_lost_writes_nothing(world: Worl
         again = claim_next(world.rival, held)
         for use in (
             lambda: world.of.complete(claimed, DONE),
-            lambda: world.of.fail(claimed, Failure("transient", "?")),
+            lambda: world.of.fail(claimed, Failure(FailureKind.TRANSIENT, "?")),
             lambda: world.of.defer(claimed, "?"),
         ):
             world.unchanged_by((ClaimLost,), use)
@@ -203,7 +204,7 @@ def test_a_claim_that_many_end_at_once_is_ended_once(world: World) -> None:
                 if number % 2:
                     world.rival.complete(claimed, DONE)
                 else:
-                    world.of.fail(claimed, Failure("permanent", "broken"))
+                    world.of.fail(claimed, Failure(FailureKind.PERMANENT, "broken"))
             except ClaimLost:
                 return "lost"
             return "ended"
@@ -238,7 +239,7 @@ def test_a_claim_that_was_made_up_ends_nothing(world: World) -> None:
         foreign = dataclasses.replace(claimed.processing, record_id="made-up")
         for use in (
             lambda: world.of.complete(dataclasses.replace(claimed, processing=foreign), DONE),
-            lambda: world.of.fail(dataclasses.replace(claimed, processing=foreign), Failure("permanent", "?")),
+            lambda: world.of.fail(dataclasses.replace(claimed, processing=foreign), Failure(FailureKind.PERMANENT, "?")),
         ):
             world.unchanged_by((CouplingViolation, Refused), use)
         world.of.complete(claimed, DONE)
@@ -250,8 +251,8 @@ def other_dataset(of: Manifest) -> Manifest:
 
 ENDS: dict[str, Callable[[Manifest, Claim], object]] = {
     "complete": lambda of, claimed: of.complete(claimed, DONE),
-    "fail": lambda of, claimed: of.fail(claimed, Failure("permanent", "?")),
-    "fail for now": lambda of, claimed: of.fail(claimed, Failure("transient", "?")),
+    "fail": lambda of, claimed: of.fail(claimed, Failure(FailureKind.PERMANENT, "?")),
+    "fail for now": lambda of, claimed: of.fail(claimed, Failure(FailureKind.TRANSIENT, "?")),
     "defer": lambda of, claimed: of.defer(claimed, "?"),
 }
 

@@ -11,9 +11,11 @@ from manifest_platform.manifest import (
     Blocked,
     ClaimLost,
     Failure,
+    FailureKind,
     Idle,
     InvalidKey,
     Manifest,
+    Mode,
     Ready,
     Refused,
     Standing,
@@ -52,7 +54,7 @@ from manifest_platform_tests.manifest.given import (
 
 pytestmark = pytest.mark.stores("sqlite")
 
-PERMANENT = Failure("permanent", "no such column")
+PERMANENT = Failure(FailureKind.PERMANENT, "no such column")
 
 
 def next_number(of: Manifest, application: Application = LOAD) -> int:
@@ -632,11 +634,11 @@ def test_swept_follows_the_watermark_of_the_claim(store: Store) -> None:
 
 def full_load(of: Manifest) -> None:
     state = of.state(LOAD)
-    set_state(of, dataclasses.replace(state, mode="FULL_LOAD", epoch=state.epoch + 1))
+    set_state(of, dataclasses.replace(state, mode=Mode.FULL_LOAD, epoch=state.epoch + 1))
 
 
 def cancel(of: Manifest) -> None:
-    set_state(of, dataclasses.replace(of.state(LOAD), mode="INCREMENTAL"))
+    set_state(of, dataclasses.replace(of.state(LOAD), mode=Mode.INCREMENTAL))
 
 
 def test_a_full_load_holds_the_feed_while_shredding_goes_on(store: Store) -> None:
@@ -693,7 +695,7 @@ def test_what_was_committed_before_a_cancelled_full_load_is_adopted_afterwards(s
 def serve(of: Manifest, epoch: int, boundary: str) -> None:
     """A full load was applied: what lies before the boundary is superseded, what lies behind it is to be done again."""
     state = of.state(LOAD).with_feed(FEED, serving_epoch=epoch, watermark=boundary, swept=boundary)
-    set_state(of, dataclasses.replace(state, mode="INCREMENTAL", epoch=epoch))
+    set_state(of, dataclasses.replace(state, mode=Mode.INCREMENTAL, epoch=epoch))
 
 
 def test_what_the_ledger_has_of_a_superseded_epoch_is_not_adopted(store: Store) -> None:

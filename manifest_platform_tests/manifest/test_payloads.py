@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from manifest_platform import config
-from manifest_platform.manifest import OUTPUT, Application, Failure, Payload, State, Store, payloads
+from manifest_platform.manifest import OUTPUT, Application, Failure, FailureKind, Payload, State, Store, payloads
 from manifest_platform.manifest.item import lateness
 from manifest_platform.manifest.payloads import (
     APPLICATION_ERROR,
@@ -115,7 +115,7 @@ def test_what_is_no_json_is_no_payload(data: dict) -> None:
 
 
 def test_every_failure_fits_however_long_its_texts_are() -> None:
-    for kind in ("permanent", "transient", "lease_expired"):
+    for kind in (FailureKind.PERMANENT, FailureKind.TRANSIENT, FailureKind.LEASE_EXPIRED):
         assert violations(Failure(kind, "é" * 100_000, "E" * 5_000, "t" * 100_000).payload()) == []
 
 

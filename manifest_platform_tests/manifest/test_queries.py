@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from manifest_platform.manifest import Application, Failure, Item, ItemKey, Manifest, Refused, State, Step, Store
+from manifest_platform.manifest import Application, Failure, FailureKind, Item, ItemKey, Manifest, Refused, State, Step, Store
 from manifest_platform.manifest.dataset import StepState
 from manifest_platform.manifest.manifest import FIRST_PAGE
 from manifest_platform.manifest.queries import failed_by, locked_by, prepared, processed_by, unprocessed
@@ -42,7 +42,7 @@ def fail(of: Manifest, application: Application, number: int) -> None:
     with given.lease(of, application) as held:
         state = of.state(application) if application == LOAD else None
         [claim] = of.claim(held, [of.item(key(number))], state)
-        of.fail(claim, Failure("permanent", "broken"))
+        of.fail(claim, Failure(FailureKind.PERMANENT, "broken"))
 
 
 def a_bit_of_everything(store: Store) -> Manifest:

@@ -25,6 +25,7 @@ from manifest_platform.manifest import (
     Blocked,
     CouplingViolation,
     Failure,
+    FailureKind,
     Idle,
     Item,
     Landed,
@@ -169,7 +170,7 @@ def test_case_08_a_skip_lifts_the_block_for_those_whom_it_names(store: Store) ->
     of = manifest(store)
     discover(of, 1, 2)
     with given.lease(of, SHRED) as held:
-        of.fail(of.claim(held, [of.item(key(1))])[0], Failure("permanent", "broken"))
+        of.fail(of.claim(held, [of.item(key(1))])[0], Failure(FailureKind.PERMANENT, "broken"))
     is_blocked(of, 1, Standing.FAILED)
     of.skip(key(1), "beyond repair", EVERYONE)
     item = of.item(key(1))
@@ -182,7 +183,7 @@ def test_case_08_a_skip_of_one_application_leaves_the_others_blocked(store: Stor
     of = manifest(store)
     land(of, 1)
     with given.lease(of) as held:
-        of.fail(claim_next(of, held), Failure("permanent", "broken"))
+        of.fail(claim_next(of, held), Failure(FailureKind.PERMANENT, "broken"))
     with pytest.raises(Refused, match="load is Failed"):
         of.commit_output(key(1), Application("report"), DONE)
     of.skip(key(1), "beyond repair", "load")
@@ -385,7 +386,7 @@ def test_case_30_a_failure_upstream_is_told_to_who_asks_for_all_and_not_to_who_a
     of = manifest(store)
     discover(of, 1)
     with given.lease(of, SHRED) as held:
-        of.fail(of.claim(held, [of.item(key(1))])[0], Failure("permanent", "broken"))
+        of.fail(of.claim(held, [of.item(key(1))])[0], Failure(FailureKind.PERMANENT, "broken"))
     with pytest.raises(Locked, match=r"shred \(Failed\)"):
         prepared(of, FEED, LOAD, SHRED)
     assert numbers(unprocessed(of, FEED, LOAD, prepared_by=SHRED)) == []
@@ -420,7 +421,7 @@ def test_case_33_work_that_fails_says_why_and_in_which_attempt(store: Store) -> 
     discover(of, 1)
     with given.lease(of, SHRED) as held:
         [claim] = of.claim(held, [of.item(key(1))])
-        failed = of.fail(claim, Failure("permanent", "no such table", "LookupError"))
+        failed = of.fail(claim, Failure(FailureKind.PERMANENT, "no such table", "LookupError"))
     assert states(of) == [State.NEW, State.PROCESSING, State.FAILED]
     assert failed.previous == claim.processing.record_id
     assert failed.payload == Payload(FAILURE, {"kind": "permanent", "message": "no such table", "exception": "LookupError"})
@@ -441,7 +442,7 @@ def test_case_34_a_failed_item_stops_no_other_where_no_order_is_asked_for(store:
     of = manifest(store)
     discover(of, 1, 2)
     with given.lease(of, SHRED) as held:
-        of.fail(of.claim(held, [of.item(key(1))])[0], Failure("permanent", "broken"))
+        of.fail(of.claim(held, [of.item(key(1))])[0], Failure(FailureKind.PERMANENT, "broken"))
     shred(of, 2)
     assert states(of, 2) == [State.NEW, State.PROCESSING, State.PROCESSED]
 
@@ -451,7 +452,7 @@ def test_case_34_a_failed_item_stops_its_feed_where_order_is_asked_for(store: St
     of = manifest(store)
     land(of, 1, 2)
     with given.lease(of) as held:
-        of.fail(claim_next(of, held), Failure("permanent", "broken"))
+        of.fail(claim_next(of, held), Failure(FailureKind.PERMANENT, "broken"))
         is_blocked(of, 1, Standing.FAILED)
         with pytest.raises(Refused):
             of.claim(held, [of.item(key(1))], of.state(LOAD))
@@ -648,7 +649,7 @@ def test_case_44_resolve_takes_its_configuration_from_an_option_or_the_environme
 ) -> None:
     of = operated(store, shop)
     with given.lease(of, SHRED) as held:
-        of.fail(of.claim(held, [the_run(of)])[0], Failure("permanent", "broken"))
+        of.fail(of.claim(held, [the_run(of)])[0], Failure(FailureKind.PERMANENT, "broken"))
     monkeypatch.setenv(config.VARIABLE, str(shop) if form == "environment" else "")
     option = ["--config", str(shop)]
     arguments = [*(option if form == "before" else []), "resolve", RUN, *(option if form == "behind" else [])]
@@ -734,6 +735,6 @@ def test_case_51_a_failed_run_locks_the_loader_out(store: Store) -> None:
     prepared_run(of, 1)
     discover(of, 2)
     with given.lease(of, SHRED) as held:
-        of.fail(of.claim(held, [of.item(key(2))])[0], Failure("permanent", "broken"))
+        of.fail(of.claim(held, [of.item(key(2))])[0], Failure(FailureKind.PERMANENT, "broken"))
     with pytest.raises(Locked, match=r"run=002 by shred \(Failed\)"):
         prepared(of, FEED, LOAD, SHRED)

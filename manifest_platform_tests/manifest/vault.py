@@ -20,7 +20,7 @@ from manifest_platform.manifest import (
     StepState,
     Store,
 )
-from manifest_platform.manifest.dataset import FULL_LOAD, judge
+from manifest_platform.manifest.dataset import Mode, judge
 from manifest_platform_tests.manifest.given import DONE, Clock, Gap, Late
 
 SHRED, LOAD = Application("shred"), Application("load")
@@ -105,7 +105,7 @@ def state(of: Manifest) -> StepState:
 
 
 def is_full_load(of: Manifest) -> bool:
-    return state(of).mode == FULL_LOAD
+    return state(of).mode == Mode.FULL_LOAD
 
 
 def standings(of: Manifest, feed: str) -> dict[int, Standing]:

@@ -15,7 +15,7 @@ from unittest import mock
 
 from manifest_platform.manifest import Item, Payload, Record, State, Step, StepState, dataset, transitions
 from manifest_platform.manifest import manifest as operations
-from manifest_platform.manifest.dataset import INCREMENTAL, FeedState, Judgement, Jumped, Ready, Standing, Verdict
+from manifest_platform.manifest.dataset import FeedState, Judgement, Jumped, Mode, Ready, Standing, Verdict
 from manifest_platform.manifest.records import REASON, Application, Stamp
 from manifest_platform.manifest.store import Put, Write
 from manifest_platform.manifest.transitions import Claim
@@ -94,7 +94,7 @@ def _completes_in_any_mode(
 ) -> list[Write]:
     if held.step.order != "strict":
         return _complete(item, held, state, payload, steps, stamp, epoch)
-    pretended = dataclasses.replace(state, mode=INCREMENTAL)
+    pretended = dataclasses.replace(state, mode=Mode.INCREMENTAL)
     return _with_state(_complete(item, held, pretended, payload, steps, stamp, epoch), mode=state.mode)
 
 
@@ -111,7 +111,7 @@ def _begins_no_epoch(
 
 
 def _begins_twice(item: Item, step: Step, state: StepState, reason: str, application: Application, stamp: Stamp) -> list[Write]:
-    return _begin(item, step, dataclasses.replace(state, mode=INCREMENTAL), reason, application, stamp)
+    return _begin(item, step, dataclasses.replace(state, mode=Mode.INCREMENTAL), reason, application, stamp)
 
 
 def _cancels_open(item: Item, step: Step, state: StepState, reason: str, application: Application, stamp: Stamp) -> list[Write]:
@@ -179,11 +179,11 @@ def _chooses_any(
 
 
 def _chooses_in_any_mode(step: Step, state: StepState, *others: Any) -> Verdict | Jumped:
-    return _choose(step, dataclasses.replace(state, mode=INCREMENTAL), *others)
+    return _choose(step, dataclasses.replace(state, mode=Mode.INCREMENTAL), *others)
 
 
 def _claims_in_any_mode(items: Sequence[Item], step: Step, state: StepState, token: int, stamp: Stamp) -> Any:
-    pretended = dataclasses.replace(state, mode=INCREMENTAL) if step.order == "strict" else state
+    pretended = dataclasses.replace(state, mode=Mode.INCREMENTAL) if step.order == "strict" else state
     return _claim(items, step, pretended, token, stamp)
 
 

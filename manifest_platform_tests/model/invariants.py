@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from manifest_platform.manifest import State, StepState
-from manifest_platform.manifest.dataset import FULL_LOAD
+from manifest_platform.manifest.dataset import Mode
 from manifest_platform.manifest.records import EVERYONE
 from manifest_platform_tests.model.configurations import LOAD, SHRED
 from manifest_platform_tests.model.scope import Log, Scope
@@ -80,7 +80,7 @@ def _violations(scope: Scope, rows: int, sink: Sink, past: Past) -> Iterator[str
     for i in range(len(scope.keys)):
         yield from _wrong_log(scope, rows, i, past)
     yield from _wrong_rows(scope, rows, state)
-    if state.mode == FULL_LOAD and not past.restored:
+    if state.mode == Mode.FULL_LOAD and not past.restored:
         yield from _wrong_epoch(scope, state, sink)
 
 
@@ -113,7 +113,7 @@ def _wrong_feed(scope: Scope, feed: int, items: list[int], rows: int, sink: Sink
     """Manifest and sink agree on every item of a feed."""
     state = scope.state(scope.rows.values[rows].state)
     known, content = state.feed(scope.feeds[feed]), sink.content[feed]
-    untold = state.mode == FULL_LOAD and content.epoch == state.epoch  # a snapshot is committed, and not completed yet
+    untold = state.mode == Mode.FULL_LOAD and content.epoch == state.epoch  # a snapshot is committed, and not completed yet
     if untold:
         return
     if content.epoch != known.serving_epoch:
@@ -241,7 +241,7 @@ def not_next(scope: Scope, rows: int, chosen: int, state: StepState) -> str | No
 def unfinished(scope: Scope, rows: int, sink: Sink, past: Past) -> str | None:
     """What is wrong with a manifest at rest: an item that nothing keeps from being loaded, or that is and not known to be."""
     state = scope.state(scope.rows.values[rows].state)
-    if state.mode == FULL_LOAD:
+    if state.mode == Mode.FULL_LOAD:
         begun = _begun(scope, state)
         fact = facts(scope.logs.values[scope.log(rows, begun)], LOAD.key, state.epoch)
         return None if fact.failed else f"(8) at rest, and {scope.keys[begun].id} is to be loaded"

@@ -12,10 +12,10 @@ from typing import NamedTuple
 from manifest_platform.manifest import Payload, Refused, State, Step, StepState, transitions
 from manifest_platform.manifest.dataset import (
     BEYOND_IDS,
-    FULL_LOAD,
     Abandoned,
     Blocked,
     Jumped,
+    Mode,
     Ready,
     Standing,
     Verdict,
@@ -24,7 +24,7 @@ from manifest_platform.manifest.dataset import (
 from manifest_platform.manifest.manifest import DISCOVERY, OPERATOR
 from manifest_platform.manifest.records import EVERYONE, OUTPUT, Application
 from manifest_platform.manifest.store import Write
-from manifest_platform.manifest.transitions import Claim, ClaimLost, Failure
+from manifest_platform.manifest.transitions import Claim, ClaimLost, Failure, FailureKind
 from manifest_platform_tests.model import sink as warehouse
 from manifest_platform_tests.model.configurations import LOAD, SHRED, Budget
 from manifest_platform_tests.model.invariants import not_next
@@ -201,7 +201,7 @@ class Program:
         for job, (step, _, name) in enumerate(scope.jobs):
             for cancels in (False, True) if step.order == "full" else (False,):
                 mode = scope.state(scope.rows.values[rows].state).mode
-                if not (mode == FULL_LOAD if cancels else self.has_work(rows, job)):
+                if not (mode == Mode.FULL_LOAD if cancels else self.has_work(rows, job)):
                     continue
                 token, current = scope.rows.values[rows].leases[job]
                 leases = scope.rows.values[rows].leases
@@ -514,13 +514,13 @@ class Program:
 
     def _at_fail(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
         def writes(claim: Claim, _: StepState) -> Sequence[Write]:
-            return transitions.fail(claim.item, claim, Failure("permanent", "unreadable"), stamp())
+            return transitions.fail(claim.item, claim, Failure(FailureKind.PERMANENT, "unreadable"), stamp())
 
         yield from self._end("fail", rows, sink, worker, writes, lease=False)
 
     def _at_abandon(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
         def writes(claim: Claim, _: StepState) -> Sequence[Write]:
-            return transitions.fail(claim.item, claim, Failure("lease_expired", "gone"), stamp())
+            return transitions.fail(claim.item, claim, Failure(FailureKind.LEASE_EXPIRED, "gone"), stamp())
 
         yield from self._end("abandon", rows, sink, worker, writes, lease=True)
 

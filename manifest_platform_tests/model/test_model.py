@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manifest_platform.manifest import State, StepState, transitions
-from manifest_platform.manifest.dataset import FULL_LOAD, INCREMENTAL
+from manifest_platform.manifest.dataset import Mode
 from manifest_platform.manifest.store import Check, Put
 from manifest_platform_tests.model import document, runs
 from manifest_platform_tests.model.checker import BUDGET, WORKERS, Checker
@@ -76,8 +76,8 @@ def test_a_snapshot_whose_epoch_is_in_use_fails_and_is_loaded_in_a_higher_one_on
             state = scope.state(scope.rows.values[rows].state)
             log = scope.logs.values[scope.log(rows, scope.number(snapshot))]
             refused = any((one.state, one.kind, one.epoch) == (State.FAILED, "permanent", 2) for one in log)
-            failed = failed or (refused and state.mode == FULL_LOAD and program.rests(rows))
-            serves = state.mode == INCREMENTAL and state.feed(incr.feed).serving_epoch == 3
+            failed = failed or (refused and state.mode == Mode.FULL_LOAD and program.rests(rows))
+            serves = state.mode == Mode.INCREMENTAL and state.feed(incr.feed).serving_epoch == 3
             loaded = loaded or (refused and serves and program.sinks.values[sink].content[0].epoch == 3)
     assert failed and loaded
 

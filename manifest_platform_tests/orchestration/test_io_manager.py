@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from manifest_platform import storage
 from manifest_platform.listing import Listing
-from manifest_platform.manifest import Application, Failure, Manifest
+from manifest_platform.manifest import Application, Failure, FailureKind, Manifest
 from manifest_platform.orchestration.io_manager import _spark_path
 from manifest_platform.orchestration.keys import item_partitions
 from manifest_platform.orchestration.resources import s3_endpoint
@@ -234,7 +234,7 @@ def test_nothing_is_committed_for_a_blocked_item(own: DagsterShop) -> None:
     with own.shop.open() as pipeline, pipeline.lease(FEED, LOAD) as lease:
         ready = next_ready(pipeline)
         [claim] = pipeline.manifest.claim(lease, [ready.item], ready.state)
-        pipeline.manifest.fail(claim, Failure("permanent", "broken"))
+        pipeline.manifest.fail(claim, Failure(FailureKind.PERMANENT, "broken"))
     assert "is blocked: load is Failed" in failure(own.materialize(["page_views"], 0))
     assert own.materialize(["page_views"], 1).success
 

@@ -12,7 +12,7 @@ import dagster as dg
 import pytest
 from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
-from manifest_platform.manifest import Application, Failure
+from manifest_platform.manifest import Application, Failure, FailureKind
 from manifest_platform.orchestration.sensors import LONGEST_PAUSE, MIRRORED_A_TICK, Asked, Remembered, work_waiting
 from manifest_platform.pipeline import FEED, LOAD, SHRED, Stop
 from manifest_platform_tests.orchestration.code_location import output
@@ -171,7 +171,7 @@ def test_an_outage_stays_the_same_work_however_often_it_was_met(fresh: DagsterSh
             with pipeline.lease(FEED, SHRED) as lease:
                 [ready], _ = pipeline.manifest.waiting(FEED, SHRED, 1)
                 [claim] = pipeline.manifest.claim(lease, [ready])
-                pipeline.manifest.fail(claim, Failure("transient", "the cluster is gone"))
+                pipeline.manifest.fail(claim, Failure(FailureKind.TRANSIENT, "the cluster is gone"))
         assert asked[0] != asked[1], "the first retry is asked for at once"
         assert asked[1] == asked[2], "and further ones ever more rarely"
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Literal, Protocol
 
+from manifest_platform.faults import Permanent, Transient
 from manifest_platform.merging import names
 from manifest_platform.merging.state import LIVE, Partition, ServedFile, Table
 
@@ -24,11 +25,11 @@ class CatalogError(Exception):
     """The catalog did not do what was asked; what else was asked of it may have been done."""
 
 
-class CatalogUnavailable(CatalogError):
+class CatalogUnavailable(CatalogError, Transient):
     """The catalog could not be reached, or is too busy. Passing: the next publication tries again."""
 
 
-class CatalogRejected(CatalogError):
+class CatalogRejected(CatalogError, Permanent):
     """The catalog will not do it as things stand. Permanent: the message says what a person has to mend."""
 
 

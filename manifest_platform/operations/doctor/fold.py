@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from manifest_platform.manifest import Application, FeedState, Item, ItemKey, State, Step, StepState
-from manifest_platform.manifest.dataset import BEYOND_IDS, FULL_LOAD, INCREMENTAL, PASSED, judge
+from manifest_platform.manifest.dataset import BEYOND_IDS, PASSED, Mode, judge
 from manifest_platform.manifest.transitions import counted_as
 
 COUNTERS = ("applied", "skipped", "quarantined", "late")
@@ -125,7 +125,7 @@ def fold_state(stored: StepState, loads: Loads, folds: Sequence[Fold]) -> StepSt
     kept = {name: feed for name, feed in feeds.items() if name in stored.feeds or feed != FeedState()}
     return dataclasses.replace(
         stored,
-        mode=FULL_LOAD if loads.full else INCREMENTAL,
+        mode=Mode.FULL_LOAD if loads.full else Mode.INCREMENTAL,
         epoch=max(loads.epoch, *(fold.epoch for fold in folds)) if folds else loads.epoch,
         boundary=loads.boundary,
         full=loads.full,

@@ -32,7 +32,7 @@ from manifest_platform.manifest import (
     StepState,
     UnknownItem,
 )
-from manifest_platform.manifest.dataset import INCREMENTAL, PASSED, judge
+from manifest_platform.manifest.dataset import PASSED, Mode, judge
 from manifest_platform.manifest.lease import write_lease
 from manifest_platform.manifest.manifest import DISCOVERY, RETRIES
 from manifest_platform.manifest.records import REASON, Stamp
@@ -201,7 +201,7 @@ def _states(manifest: Manifest, feed: str) -> dict[str, StepState]:
 
 def _check_incremental(feed: str, states: Mapping[str, StepState]) -> None:
     for name, state in states.items():
-        if state.mode != INCREMENTAL:
+        if state.mode is not Mode.INCREMENTAL:
             raise Refused(f"feed {feed}: {name} is loading {state.full} in full: import when that is done or cancelled")
 
 

@@ -17,7 +17,7 @@ import pytest
 from manifest_platform import failpoints
 from manifest_platform.archive import archive
 from manifest_platform.cli import main
-from manifest_platform.manifest import OUTPUT, Application, Failure, Payload, Ready, State
+from manifest_platform.manifest import OUTPUT, Application, Failure, FailureKind, Payload, Ready, State
 from manifest_platform.manifest.dump import dump, put_dump
 from manifest_platform.manifest.records import Stamp
 from manifest_platform.manifest.store import Delete, Put
@@ -184,7 +184,7 @@ def fail_next(shop: Shop) -> None:
         verdict = pipeline.manifest.next(FEED, LOAD, holding=True)
         assert isinstance(verdict, Ready)
         [claim] = pipeline.manifest.claim(lease, [verdict.item], verdict.state)
-        pipeline.manifest.fail(claim, Failure("permanent", "no such column"))
+        pipeline.manifest.fail(claim, Failure(FailureKind.PERMANENT, "no such column"))
 
 
 def test_an_item_that_failed_in_the_backup_and_was_loaded_later(shop: Shop) -> None:

@@ -11,9 +11,20 @@ from typing import NoReturn, cast
 
 import pytest
 
-from manifest_platform.manifest import Application, Failure, FeedState, ItemKey, Lease, Manifest, Step, StepState, Store
+from manifest_platform.manifest import (
+    Application,
+    Failure,
+    FailureKind,
+    FeedState,
+    ItemKey,
+    Lease,
+    Manifest,
+    Step,
+    StepState,
+    Store,
+)
 from manifest_platform.manifest.archive import Place, move
-from manifest_platform.manifest.dataset import FULL_LOAD
+from manifest_platform.manifest.dataset import Mode
 from manifest_platform.manifest.records import OUTPUT, Payload, State
 from manifest_platform.manifest.store import Delete, Put, Row, RowDamaged, StoreUnavailable, Write
 from manifest_platform.manifest.stores.sql import SqlStore
@@ -97,7 +108,7 @@ def busy_shop(store: Store, **options) -> Manifest:
     load_next(shop)
     load_next(shop)
     with lease(shop) as held:
-        shop.fail(claim_next(shop, held), Failure("permanent", "no"))
+        shop.fail(claim_next(shop, held), Failure(FailureKind.PERMANENT, "no"))
     manifest(store, late="quarantine").discover(FEED, [landed(0)])
     return shop
 
@@ -133,7 +144,7 @@ def test_nothing_is_found_around_full_loads(store: Store, then: str) -> None:
     if then == "begun again":
         vault.begin(of, 3)
     before = vault.state(of)
-    assert (before.mode == FULL_LOAD) == then.startswith("begun")
+    assert (before.mode == Mode.FULL_LOAD) == then.startswith("begun")
     assert found(of) == []
 
     store.transact(of.dataset, [Delete(state_key(LOAD), before.version)], "the state is gone")

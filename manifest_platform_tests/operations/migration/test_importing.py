@@ -20,6 +20,7 @@ from manifest_platform.manifest import (
     LeaseBusy,
     LeaseLost,
     Manifest,
+    Mode,
     Ready,
     Refused,
     Standing,
@@ -351,7 +352,7 @@ def test_an_import_waits_for_a_worker_to_let_go(store: Store, application: Appli
 def test_a_full_load_is_waited_for(store: Store) -> None:
     here = manifest(store)
     state = here.state(LOAD)
-    busy = dataclasses.replace(state, mode="FULL_LOAD", full="2019#x")
+    busy = dataclasses.replace(state, mode=Mode.FULL_LOAD, full="2019#x")
     store.transact("shop", [Put("STATE#load", busy.to_dict(), state.version)], "by hand")
     with pytest.raises(Refused, match="load is loading 2019#x in full"):
         import_snowplow(here, loaded(1))

@@ -17,8 +17,8 @@ import pytest
 from manifest_platform import failpoints, storage
 from manifest_platform.failpoints import FailpointReached
 from manifest_platform.fake_vault import FakeVault, Fault, archive_of
-from manifest_platform.manifest import Blocked, Discovered, Failure, Item, Landed, Manifest, Ready, Standing, Store
-from manifest_platform.manifest.dataset import INCREMENTAL
+from manifest_platform.manifest import Blocked, Discovered, Failure, FailureKind, Item, Landed, Manifest, Ready, Standing, Store
+from manifest_platform.manifest.dataset import Mode
 from manifest_platform.sources.directories import Settle
 from manifest_platform.sources.veeva import producer
 from manifest_platform.sources.veeva.client import Password, Patience, Vault, VaultLogin
@@ -246,7 +246,7 @@ def test_P1_a_list_that_cannot_be_had_changes_nothing_and_the_next_run_registers
     report = run()
     assert report.unavailable is not None
     assert "HTTP 503" in report.unavailable
-    assert (report.captured, run.names(), state(run.manifest()).mode) == ((), [], INCREMENTAL)
+    assert (report.captured, run.names(), state(run.manifest()).mode) == ((), [], Mode.INCREMENTAL)
     run.fake.heal()
     assert run("incr").captured == incr(*STOPS)
 
@@ -364,7 +364,7 @@ def test_P8_a_failed_window_keeps_nothing_from_being_captured(run: Producer) -> 
     run("incr", names=incr("0015"))
     shred_all(of)
     with acquire(of, INCR) as held:
-        of.fail(claim(of, held), Failure("permanent", "broken"))
+        of.fail(claim(of, held), Failure(FailureKind.PERMANENT, "broken"))
     run.fake.now += QUARTER
     report = run("incr")
     assert report.captured == incr(*STOPS[1:], "0200")

@@ -18,7 +18,7 @@ import pytest
 
 from manifest_platform.fake_vault import FakeVault, Simulation, schema_changes
 from manifest_platform.manifest import ItemKey
-from manifest_platform.manifest.dataset import FULL_LOAD, INCREMENTAL
+from manifest_platform.manifest.dataset import Mode
 from manifest_platform.operations.doctor import Doctor, Kind
 from manifest_platform.pipeline import LOAD, SHRED, DrainReport, Pipeline, Stop, shred_chosen
 from manifest_platform.sources.veeva.layout import FEEDS, window_name
@@ -91,7 +91,7 @@ class Stage:
         differences = self.ward.differences(self.vault.simulation, newest, snapshots, logs=BEGIN)
         assert differences == {}, f"after {self.loaded}"
         assert [entry for entry, times in Counter(self.loaded).items() if times > 1] == []
-        assert state(pipeline).mode == INCREMENTAL
+        assert state(pipeline).mode == Mode.INCREMENTAL
         doctor = Doctor(pipeline, grace=timedelta(0))
         diagnosis = doctor.examine()
         assert {finding.kind for finding in diagnosis.findings} <= {Kind.ORPHAN}
@@ -194,7 +194,7 @@ def test_killed_while_loading_a_snapshot(stage: Stage, point: str, committed: bo
         before, epoch = stage.loaded, state(pipeline).epoch
         begun(pipeline, "latest")
         stage.killed_at(point, "drain")
-        assert state(pipeline).mode == FULL_LOAD, "the manifest does not know yet"
+        assert state(pipeline).mode == Mode.FULL_LOAD, "the manifest does not know yet"
         assert len(stage.loaded) - len(before) == int(committed)
         assert bool(stage.passing_tables) == (point != "load.claimed")
         stage.at_rest(pipeline)
@@ -214,7 +214,7 @@ def test_F14_killed_after_a_full_load_was_begun(stage: Stage) -> None:
         stage.shredded(pipeline)
         before, epoch = stage.ward.seen, state(pipeline).epoch
         stage.killed_at("full.begun", "begin", "latest")
-        assert (state(pipeline).mode, state(pipeline).epoch) == (FULL_LOAD, epoch + 1)
+        assert (state(pipeline).mode, state(pipeline).epoch) == (Mode.FULL_LOAD, epoch + 1)
         assert stage.ward.seen == before
         stage.at_rest(pipeline)
         stage.check(pipeline)

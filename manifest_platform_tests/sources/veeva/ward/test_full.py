@@ -18,7 +18,7 @@ from manifest_platform.manifest import (
     StoreUnavailable,
     UnknownItem,
 )
-from manifest_platform.manifest.dataset import FULL_LOAD, INCREMENTAL
+from manifest_platform.manifest.dataset import Mode
 from manifest_platform.manifest.store import Write
 from manifest_platform.pipeline import LOAD, Pipeline, Stop
 from manifest_platform.pipeline.full import cancel, full_status
@@ -84,7 +84,7 @@ def test_F1_begun_it_holds_all_else_and_touches_no_window(ward: Ward, ready: Pip
     records, epoch, seen = told(ready), state(ready).epoch, ward.seen
     done = begun(ready, "0000")
     assert (done.epoch, done.boundary) == (epoch + 1, "2026-01-02T00:00Z")
-    assert (state(ready).mode, state(ready).epoch, watermark(ready)) == (FULL_LOAD, epoch + 1, "0045")
+    assert (state(ready).mode, state(ready).epoch, watermark(ready)) == (Mode.FULL_LOAD, epoch + 1, "0045")
     assert (told(ready), ward.seen) == (records, seen)
     drained(ready, feeds=[FULL])
     wanted = {"0101-2345": "superseded", "0000": "superseded", "0015": "ready", "0030": "ready", "0045": "ready"}
@@ -117,7 +117,7 @@ def test_F3_F4_one_that_fails_holds_all_until_it_is_reset(ward: Ward, ready: Pip
         _, report = drained(ready)
         assert (report.loaded, report.failed, report.stop, report.feed) == (0, failed, Stop.BLOCKED, FULL)
         assert report.command == f"manifest-platform resolve {SECOND.name}"
-    assert (state(ready).mode, watermark(ready)) == (FULL_LOAD, "0045")
+    assert (state(ready).mode, watermark(ready)) == (Mode.FULL_LOAD, "0045")
     assert (ward.seen.tables, ward.seen.ledger) == (before.tables, before.ledger)
     mend(taken)
     ready.manifest.resolve(key_of(ready, "0000", FULL), "put back")
@@ -128,7 +128,7 @@ def test_F3_F4_one_that_fails_holds_all_until_it_is_reset(ward: Ward, ready: Pip
 def test_F5_the_windows_behind_it_are_replayed_in_order(ward: Ward, ready: Pipeline) -> None:
     epoch = begun(ready, "0000").epoch
     drained(ready, feeds=[FULL])
-    assert (state(ready).mode, state(ready).epoch, watermark(ready)) == (INCREMENTAL, epoch, "0000")
+    assert (state(ready).mode, state(ready).epoch, watermark(ready)) == (Mode.INCREMENTAL, epoch, "0000")
     assert ward.seen.tables == replayed([SECOND])
     land(ready, incr("0100"))
     assert drained(ready)[1].stop is Stop.IDLE
@@ -365,7 +365,7 @@ def test_F14_a_crash_in_the_midst_of_its_begin_rewinds_all_or_nothing(
     if isinstance(error, StoreUnavailable):
         assert (state(ready), told(ready)) == before
     else:
-        assert (state(ready).mode, told(ready)) == (FULL_LOAD, before[1])
+        assert (state(ready).mode, told(ready)) == (Mode.FULL_LOAD, before[1])
 
 
 @pytest.mark.parametrize("point", ["full.committed", "full.in_transaction", "full.shadows_built"])
@@ -376,7 +376,7 @@ def test_F15_a_crash_on_either_side_of_its_commit(
     before = ward.seen
     with crashing(point):
         drained(ready)
-    assert (state(ready).mode, watermark(ready)) == (FULL_LOAD, "0045")
+    assert (state(ready).mode, watermark(ready)) == (Mode.FULL_LOAD, "0045")
     apply, applied = Warehouse.apply, []
 
     def counted(self: Warehouse, load: Any) -> Any:
@@ -390,7 +390,7 @@ def test_F15_a_crash_on_either_side_of_its_commit(
         assert (ward.seen.tables, ward.seen.ledger) == (before.tables, before.ledger)
     assert drained(ready)[1].stop is Stop.IDLE
     assert applied.count(FULL) == (0 if point == "full.committed" else 1)
-    assert state(ready).mode == INCREMENTAL
+    assert state(ready).mode == Mode.INCREMENTAL
     assert ward.seen.applied.count("full 0000") == 1
     assert ward.seen.tables == REPLAYED
     assert not [name for name in ready.warehouse.row_counts() if "__mp_" in name]
@@ -465,7 +465,7 @@ class TestCancelled:
         before, standing = (ward.seen.tables, ward.seen.ledger), standings(ready)
         epoch = begun(ready, "0000").epoch
         cancel(ready, "not now")
-        assert (state(ready).mode, state(ready).epoch, watermark(ready)) == (INCREMENTAL, epoch, "0045")
+        assert (state(ready).mode, state(ready).epoch, watermark(ready)) == (Mode.INCREMENTAL, epoch, "0045")
         assert standings(ready) == standing
         land(ready, incr("0100"), log("0000"))
         assert drained(ready)[1].stop is Stop.IDLE
@@ -496,7 +496,7 @@ class TestCancelled:
             drained(ready)
         with pytest.raises(Refused, match="in the warehouse already"):
             cancel(ready, "too late")
-        assert state(ready).mode == INCREMENTAL
+        assert state(ready).mode == Mode.INCREMENTAL
         drained(ready)
         assert ward.seen.tables == REPLAYED
         with pytest.raises(Refused, match="nothing to cancel"):
@@ -506,11 +506,11 @@ class TestCancelled:
 def test_F20_until_it_is_committed_the_watermark_is_what_is_applied(ward: Ward, ready: Pipeline) -> None:
     begun(ready, "0000")
     found = full_status(ready, at("0100"))
-    assert (found.mode, found.loading, found.watermarks[INCR]) == (FULL_LOAD, SECOND.name, "2026-01-02T00:45Z")
+    assert (found.mode, found.loading, found.watermarks[INCR]) == (Mode.FULL_LOAD, SECOND.name, "2026-01-02T00:45Z")
     assert found.boundary == "2026-01-01T23:30Z"
     newest = found.snapshots[0]
     assert (newest.item, newest.stop, newest.standing) == (SECOND.name, "2026-01-02T00:00Z", "ready")
     drained(ready, feeds=[FULL])
     found = full_status(ready, at("0100"))
-    assert (found.mode, found.loading, found.watermarks[INCR]) == (INCREMENTAL, None, "2026-01-02T00:00Z")
+    assert (found.mode, found.loading, found.watermarks[INCR]) == (Mode.INCREMENTAL, None, "2026-01-02T00:00Z")
     assert found.boundary == "2026-01-02T00:00Z"

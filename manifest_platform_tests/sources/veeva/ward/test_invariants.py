@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from manifest_platform import failpoints
 from manifest_platform.failpoints import FailpointReached
 from manifest_platform.manifest import Application, Blocked, Idle, Item, ItemKey, Refused, Standing, State
-from manifest_platform.manifest.dataset import BEYOND_IDS, FULL_LOAD, INCREMENTAL
+from manifest_platform.manifest.dataset import BEYOND_IDS, Mode
 from manifest_platform.pipeline import LOAD, Budget, Pipeline
 from manifest_platform.pipeline.full import cancel
 from manifest_platform.warehouse.apply import AlreadyApplied, Load
@@ -227,7 +227,7 @@ class VaultMachine(RuleBasedStateMachine):
 
     def fails(self, by: Pipeline) -> None:
         """What is next cannot be read, once."""
-        feed = FULL if state(by).mode == FULL_LOAD else INCR
+        feed = FULL if state(by).mode == Mode.FULL_LOAD else INCR
         verdict = by.manifest.next(feed, LOAD)
         if isinstance(verdict, Idle | Blocked):
             return
@@ -239,7 +239,7 @@ class VaultMachine(RuleBasedStateMachine):
         """I9: what is in the warehouse is applied once more, by a worker of the newest token, and nothing changes."""
         seen = state(by)
         ledger = {entry.item: entry for entry in by.warehouse.ledger(INCR, seen.feed(INCR).serving_epoch)}
-        if not ledger or seen.mode == FULL_LOAD:
+        if not ledger or seen.mode == Mode.FULL_LOAD:
             return
         entry = list(ledger.values())[number % len(ledger)]
         before = self.ward.seen
@@ -355,7 +355,7 @@ class VaultMachine(RuleBasedStateMachine):
         verdict = self.first.manifest.next(INCR, LOAD)
         assert verdict == Idle() or (isinstance(verdict, Blocked) and verdict.standing in stuck), verdict
         assert [self.first.manifest.next(feed, LOAD) for feed in (FULL, LOG)] == [Idle(), Idle()]
-        assert state(self.first).mode == INCREMENTAL
+        assert state(self.first).mode == Mode.INCREMENTAL
 
         stops = [item.key.position for item in self.first.manifest.items(INCR)]
         newest = (at(short_of(ItemKey.at(INCR, max(stops)))) - BEGIN) // QUARTER

@@ -16,6 +16,7 @@ from manifest_platform.manifest import (
     ClaimLost,
     ConditionFailed,
     Failure,
+    FailureKind,
     Idle,
     Lease,
     Ready,
@@ -162,7 +163,7 @@ def test_C3_what_failed_between_choice_and_claim_is_not_applied(ward: Ward, read
     chosen = next_of(ready)
     with other.lease(INCR, LOAD) as held:
         [claim] = other.manifest.claim(held, [chosen.item], chosen.state)
-        other.manifest.fail(claim, Failure("permanent", "set by hand"))
+        other.manifest.fail(claim, Failure(FailureKind.PERMANENT, "set by hand"))
     with ready.lease(INCR, LOAD) as held, pytest.raises((ConditionFailed, Refused)):
         ready.load(held, chosen)
     assert ward.seen.applied == ["full 0000"]

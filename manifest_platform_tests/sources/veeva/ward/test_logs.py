@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manifest_platform.manifest import Standing
-from manifest_platform.manifest.dataset import FULL_LOAD
+from manifest_platform.manifest.dataset import Mode
 from manifest_platform.pipeline import Pipeline, Stop
 from manifest_platform_tests.sources.veeva.ward.ward import (
     AUDIT,
@@ -81,7 +81,7 @@ def test_L5_while_a_full_load_waits_logs_are_captured_and_not_applied(ward: Ward
     drained(pipeline)
     land(pipeline, full("0015"))
     begun(pipeline, "latest")
-    assert state(pipeline).mode == FULL_LOAD
+    assert state(pipeline).mode == Mode.FULL_LOAD
     assert land(pipeline, log("0103-0000")) == ["new"]
     taken = spoil(pipeline, "0015", FULL)
     assert drained(pipeline)[1].loaded == 0

@@ -1,0 +1,27 @@
+"""Kinds and modes are typed in the program, and plain text where they are stored."""
+
+import json
+
+from manifest_platform.manifest import Failure, FailureKind, Mode, StepState
+
+STORED = {"mode": "FULL_LOAD", "epoch": 3, "boundary": "0002", "full": "0002#x", "feeds": {}}
+
+
+def test_a_stored_mode_reads_back_as_it_was_written() -> None:
+    state = StepState.from_dict(json.loads(json.dumps(STORED)), 1)
+    assert state.mode is Mode.FULL_LOAD
+    assert state.to_dict() == STORED
+    assert type(state.to_dict()["mode"]) is str
+
+
+def test_a_mode_of_a_later_release_is_read_and_kept_and_is_none_of_ours() -> None:
+    later = {**STORED, "mode": "PAUSED"}
+    state = StepState.from_dict(later, 1)
+    assert state.to_dict() == later
+    assert (str(state.mode), repr(state.mode)) == ("PAUSED", "<Mode.PAUSED: 'PAUSED'>")
+    assert state.mode not in (Mode.INCREMENTAL, Mode.FULL_LOAD)
+
+
+def test_a_failure_is_stored_as_plain_text() -> None:
+    for kind in FailureKind:
+        assert type(Failure(kind, "broken").payload().data["kind"]) is str
