@@ -41,14 +41,14 @@ from manifest_platform.manifest import Manifest
 from manifest_platform.manifest.stores.sql import SqlStore
 from manifest_platform.merging.catalogs.embedded import EmbeddedCatalog
 from manifest_platform.merging.inputs import Input
+from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.kernel import Merged, MergeTask, merge
-from manifest_platform.merging.ledger import MergeLedger
 from manifest_platform.merging.names import object_id
 from manifest_platform.merging.plan import DEFAULT, plan
 from manifest_platform.merging.publish import PublishSettings, publish
 from manifest_platform.merging.spark_job import merge_all
 from manifest_platform.merging.state import Range, SmallObject, TableSettings
-from manifest_platform.merging.transitions import MERGE, Commit, Rules
+from manifest_platform.merging.transitions import MERGE, CommittedObjects, Rules
 from manifest_platform.spark import session
 
 if TYPE_CHECKING:
@@ -143,35 +143,35 @@ def task_of(files: Sequence[Path], output: Path, lower: int = 0) -> MergeTask:
 
 def registered(files: Sequence[Path], output: Path) -> None:
     """Makes a manifest in which the files are the small objects of a partition, due to be merged."""
-    ledger = MergeLedger(SqlStore(f"sqlite:///{output}/manifest.db"), "bench", "benchmark")
-    ledger.sync_table(TableSettings("events", "bench", 0, 1 << 30, time_column="collector_tstamp"))
+    inventory = Inventory(SqlStore(f"sqlite:///{output}/manifest.db"), "bench", "benchmark")
+    inventory.sync_table(TableSettings("events", "bench", 0, 1 << 30, time_column="collector_tstamp"))
     objects = tuple(
         SmallObject(object_id(1, place), storage.as_uri(file), pq.read_metadata(file).num_rows, file.stat().st_size)
         for place, file in enumerate(files, 1)
     )
-    ledger.register(Commit(1, "bench", {("events", DAY): objects}, {}), Rules())
-    ledger.store.close()
+    inventory.register(CommittedObjects(1, "bench", {("events", DAY): objects}, {}), Rules())
+    inventory.store.close()
 
 
 def merge_ours(run: Pass, output: Path) -> int:
     """All of a partition's life from the claim on, by the manifest on the disk."""
-    ledger = MergeLedger(SqlStore(f"sqlite:///{output}/manifest.db"), "bench", "benchmark")
+    inventory = Inventory(SqlStore(f"sqlite:///{output}/manifest.db"), "bench", "benchmark")
     now, uri = datetime.now(UTC), storage.as_uri(output)
-    table = ledger.table("events")
+    table = inventory.table("events")
     assert table
-    for partition in ledger.open_partitions():
-        ledger.close(partition, now)
-    with Manifest(ledger.store, "bench", {}, "benchmark").hold(MERGE, "0", "benchmark", timedelta(minutes=1)) as lease:
-        [claimed] = ledger.claim(lease, now, 1)
+    for partition in inventory.open_partitions():
+        inventory.close(partition, now)
+    with Manifest(inventory.store, "bench", {}, "benchmark").hold(MERGE, "0", "benchmark", timedelta(minutes=1)) as lease:
+        [claimed] = inventory.claim(lease, now, 1)
         job, partition = claimed.job, claimed.partition
-        [planned] = plan(partition, table, None, ledger.small_objects("events", DAY), DEFAULT).ranges
+        [planned] = plan(partition, table, None, inventory.small_objects("events", DAY), DEFAULT).ranges
         merged = run(MergeTask.of(planned, table, DAY, uri, job.id))
         fields = {name: getattr(merged, name) for name in ("lower", "upper", "uri", "rows", "bytes", "min_time", "max_time")}
         made = Range("events", DAY, **fields, objects=len(planned.objects), attempt=job.id, create_time=now, update_time=now)
-        ledger.commit(job, [made], bytes_in=sum(found.bytes for found in planned.objects))
-    report = publish(ledger, EmbeddedCatalog(ledger), PublishSettings(uri), now)
+        inventory.commit(job, [made], bytes_in=sum(found.bytes for found in planned.objects))
+    report = publish(inventory, EmbeddedCatalog(inventory), PublishSettings(uri), now)
     assert len(report.published) == 1, report
-    ledger.store.close()
+    inventory.store.close()
     return merged.bytes
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/plan.py [--repeats 5] [--scale 1]
 
-A partition's small objects lie in a SQLite manifest as the ledger keeps them, up to 500 a row. Read them all and plan: the
+A partition's small objects lie in a SQLite manifest as the inventory keeps them, up to 500 a row. Read them all and plan: the
 time an object takes must not grow with their number, and 10,000 must take less than a second.
 """
 
@@ -25,9 +25,9 @@ from manifest_platform.merging.plan import DEFAULT, STRICT, Plan, Profile, plan
 from manifest_platform.merging.state import (
     SMALL,
     Batch,
+    MergedTable,
     Partition,
     SmallObject,
-    Table,
     from_row,
     rows_prefix,
     small_key,
@@ -39,7 +39,7 @@ A_ROW = 500
 A_SECOND_FOR = 10_000
 DAY = date(2024, 5, 1)
 NOW = datetime(2024, 5, 1, tzinfo=UTC)
-TABLE = Table("events", "app", NOW, 3600, DEFAULT.target_bytes)
+TABLE = MergedTable("events", "app", NOW, 3600, DEFAULT.target_bytes)
 CLOSED = Partition("events", DAY, NOW, last_live=1)
 
 

@@ -16,11 +16,11 @@ class PermanentFailure(MergeError, Permanent):
 
 
 class MissingInput(PermanentFailure):
-    """An object that the ledger knows is not there."""
+    """An object that the inventory knows is not there."""
 
 
 class ChangedInput(PermanentFailure):
-    """An object is not what the ledger says that it is: its size, its rows or its times differ, or it is no Parquet file."""
+    """An object is not what the inventory says that it is: its size, its rows or its times differ, or it is no Parquet file."""
 
 
 class SchemaConflict(PermanentFailure):

@@ -28,8 +28,8 @@ from manifest_platform.manifest import Application, Lease, Manifest
 from manifest_platform.manifest.store import MAX_WRITES, ConditionFailed, Delete
 from manifest_platform.merging import names
 from manifest_platform.merging.errors import PassingFailure
-from manifest_platform.merging.ledger import MergeLedger
-from manifest_platform.merging.state import LIVE, Partition, Range, Table, Version, version_key
+from manifest_platform.merging.inventory import Inventory
+from manifest_platform.merging.state import LIVE, MergedTable, Partition, Range, Version, version_key
 
 GRACE = timedelta(days=7)
 UPKEEP, PLACE = Application("upkeep"), "objects"
@@ -73,31 +73,31 @@ class Garbage:
 
 
 @contextmanager
-def upkeep(ledger: MergeLedger, duration: timedelta = LEASE) -> Generator[Lease]:
+def upkeep(inventory: Inventory, duration: timedelta = LEASE) -> Generator[Lease]:
     """The lease of who removes objects, or writes some that no job stands for. Raises LeaseBusy."""
-    manifest = Manifest(ledger.store, ledger.dataset, {}, ledger.owner)
-    with manifest.hold(UPKEEP, PLACE, ledger.owner, duration) as lease:
+    manifest = Manifest(inventory.store, inventory.dataset, {}, inventory.owner)
+    with manifest.hold(UPKEEP, PLACE, inventory.owner, duration) as lease:
         yield lease
 
 
-def find(ledger: MergeLedger, output: str, now: datetime, grace: timedelta = GRACE) -> list[Garbage]:
+def find(inventory: Inventory, output: str, now: datetime, grace: timedelta = GRACE) -> list[Garbage]:
     """What nothing needs any more, by table; changes nothing. `output`: the URI under which merged objects lie.
 
     A listing of each table, and some queries. Raises PassingFailure if the storage cannot be listed.
     """
-    found = (_of_table(ledger, names.table_uri(output, table), table, now - grace) for table in ledger.tables())
+    found = (_of_table(inventory, names.table_uri(output, table), table, now - grace) for table in inventory.tables())
     return [garbage for garbage in found if garbage]
 
 
-def remove(ledger: MergeLedger, output: str, now: datetime, grace: timedelta = GRACE) -> Iterator[Garbage]:
+def remove(inventory: Inventory, output: str, now: datetime, grace: timedelta = GRACE) -> Iterator[Garbage]:
     """Removes what nothing needs any more, table by table; each is given once it is removed.
 
     Ended early, it is repeated. Raises LeaseBusy while another removes or rebuilds, PassingFailure.
     """
-    with upkeep(ledger) as lease:
-        for garbage in find(ledger, output, now, grace):
+    with upkeep(inventory) as lease:
+        for garbage in find(inventory, output, now, grace):
             lease.check()
-            _forget(ledger, garbage.versions)
+            _forget(inventory, garbage.versions)
             delete(garbage.location, [found.name for found in (*garbage.objects, *garbage.manifests)])
             yield garbage
 
@@ -105,9 +105,9 @@ def remove(ledger: MergeLedger, output: str, now: datetime, grace: timedelta = G
 # Finding
 
 
-def _of_table(ledger: MergeLedger, location: str, table: Table, before: datetime) -> Garbage:
+def _of_table(inventory: Inventory, location: str, table: MergedTable, before: datetime) -> Garbage:
     files = [*stored_files(location, "merged"), *stored_files(location, "live")]
-    look, stale = _look(ledger, location, table, before)
+    look, stale = _look(inventory, location, table, before)
     old = [file for file in files if file.written <= before]
     return Garbage(
         table.key,
@@ -118,21 +118,21 @@ def _of_table(ledger: MergeLedger, location: str, table: Table, before: datetime
     )
 
 
-def unnamed(ledger: MergeLedger, location: str, table: Table, files: Iterable[StoredFile]) -> list[StoredFile]:
+def unnamed(inventory: Inventory, location: str, table: MergedTable, files: Iterable[StoredFile]) -> list[StoredFile]:
     """Those of a table's files that no range, no version and no job that runs names, whatever else may need them.
 
     The files are listed before: what is named by none now was left by what is gone.
     """
-    look, _ = _look(ledger, location, table, datetime.min.replace(tzinfo=UTC))
+    look, _ = _look(inventory, location, table, datetime.min.replace(tzinfo=UTC))
     return [file for file in files if not look.is_named(file)]
 
 
-def _look(ledger: MergeLedger, location: str, table: Table, before: datetime) -> tuple[_Look, list[Version]]:
+def _look(inventory: Inventory, location: str, table: MergedTable, before: datetime) -> tuple[_Look, list[Version]]:
     """What the manifest says of a table's files, and the versions that ended before. First of all, which jobs run."""
-    running = {job.id for job in ledger.running()}
-    partitions = {found.date: found for found in ledger.partitions(table.key)}
-    ranges = _by_date(ledger.ranges(table.key))
-    stale, kept = _versions(partitions, _by_date(ledger.versions(table.key)), before)
+    running = {job.id for job in inventory.running()}
+    partitions = {found.date: found for found in inventory.partitions(table.key)}
+    ranges = _by_date(inventory.ranges(table.key))
+    stale, kept = _versions(partitions, _by_date(inventory.versions(table.key)), before)
     return _Look(location, before, running, partitions, ranges, kept), stale
 
 
@@ -252,12 +252,12 @@ def stored_files(location: str, folder: str = "") -> Iterator[StoredFile]:
 # Removing
 
 
-def _forget(ledger: MergeLedger, versions: Sequence[Version]) -> None:
+def _forget(inventory: Inventory, versions: Sequence[Version]) -> None:
     """Removes versions from the manifest; they were written once. One that is gone already went with its table."""
     for start in range(0, len(versions), MAX_WRITES):
         deletes = [Delete(version_key(one), 1) for one in versions[start : start + MAX_WRITES]]
         try:
-            ledger.store.transact(ledger.dataset, deletes, str(uuid4()))
+            inventory.store.transact(inventory.dataset, deletes, str(uuid4()))
         except ConditionFailed:
             continue
 

@@ -22,7 +22,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Input:
-    """An object to be merged, as the ledger knows it. Times are ISO 8601 in UTC; None where it knows none."""
+    """An object to be merged, as the inventory knows it. Times are ISO 8601 in UTC; None where it knows none."""
 
     uri: str
     rows: int
@@ -55,7 +55,7 @@ class File:
 def opened(inputs: Sequence[Input], spool: Path, pool: Executor) -> list[File]:
     """The inputs as files, in their order; those in S3 are copied to the directory `spool` first.
 
-    Raises MissingInput, ChangedInput where one is not what the ledger says, PassingFailure and PermanentFailure.
+    Raises MissingInput, ChangedInput where one is not what the inventory says, PassingFailure and PermanentFailure.
     """
     far = [found for found in inputs if not storage.is_local(found.uri)]
     fetched: dict[str, pa.Buffer] = {}

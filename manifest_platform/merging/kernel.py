@@ -36,7 +36,7 @@ from manifest_platform.merging.plan import PlannedRange
 from manifest_platform.merging.rowgroups import Assembly, Footer, NotParquet, read_footer
 from manifest_platform.merging.schemas import fitted, unified
 from manifest_platform.merging.sorting import LAST, Array, Bounds, Group, Piece, Sorter
-from manifest_platform.merging.state import Table
+from manifest_platform.merging.state import MergedTable
 
 pc: Any = pyarrow.compute  # its functions come into being at run time, unknown to type checkers
 
@@ -92,7 +92,7 @@ class MergeTask:
     time_column: str | None = None
 
     @classmethod
-    def of(cls, planned: PlannedRange, table: Table, day: date, output: str, attempt: str) -> MergeTask:
+    def of(cls, planned: PlannedRange, table: MergedTable, day: date, output: str, attempt: str) -> MergeTask:
         """What writes a planned range under the location `output`, as this attempt."""
         objects = [*((planned.extends,) if planned.extends else ()), *planned.objects]
         return cls(
@@ -176,7 +176,7 @@ def merge(task: MergeTask, options: Options | None = None) -> Merged:
 
     Rows of one time keep the order of the inputs; those without a time come last. Columns are those of all inputs, by name:
     types are widened where nothing is lost, and what a file lacks is null. Before the file is finished its rows, times, nulls
-    and sums are compared with the inputs', and these with what the ledger says of them.
+    and sums are compared with the inputs', and these with what the inventory says of them.
 
     Raises MissingInput, ChangedInput, SchemaConflict, WrongResult and PermanentFailure, where trying again cannot help, and
     PassingFailure. What was written then is removed, or where that fails too named by nobody.
@@ -384,7 +384,7 @@ class _Merge:
         return keys
 
     def _hold_times(self, keys: Array, unit: _Unit) -> None:
-        """Raises ChangedInput where the keys are not those that the file's footer, or the ledger, promises."""
+        """Raises ChangedInput where the keys are not those that the file's footer, or the inventory, promises."""
         input_ = unit.file.input
         if len(keys) and not unit.least <= int(keys.min()) <= int(keys.max()) <= unit.most:
             raise ChangedInput(f"{input_.uri}: row group {unit.group} has other times than its footer says; write it anew")
@@ -498,7 +498,7 @@ def _created(uri: str) -> Generator[Any]:
 
 
 def _remove(uri: str) -> None:
-    from manifest_platform.merging.garbage import delete  # loads the ledger, which merging itself does not need
+    from manifest_platform.merging.garbage import delete  # loads the inventory, which merging itself does not need
 
     folder, _, name = uri.rpartition("/")
     delete(folder, [name])

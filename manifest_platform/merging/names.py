@@ -10,7 +10,7 @@ import hashlib
 from datetime import date
 from uuid import uuid4
 
-from manifest_platform.merging.state import Table
+from manifest_platform.merging.state import MergedTable
 
 DIGITS = 19
 """Digits of an id in a name, so that names order as ids do: what a signed 64-bit integer can have."""
@@ -49,17 +49,17 @@ def table_prefix(schema: str, name: str) -> str:
     return f"{hashlib.md5(full.encode(), usedforsecurity=False).hexdigest()[:4]}.{full}"
 
 
-def table_uri(output: str, table: Table) -> str:
+def table_uri(output: str, table: MergedTable) -> str:
     """Where all that is written of a table lies: by its physical names, so that renaming it moves nothing."""
     return f"{output}/{table_prefix(table.physical_schema or table.schema, table.physical_name or table.name)}"
 
 
-def merged_uri(output: str, table: Table, day: date) -> str:
+def merged_uri(output: str, table: MergedTable, day: date) -> str:
     """Where the merged objects and manifests of a partition lie."""
     return f"{table_uri(output, table)}/merged/dt={day.isoformat()}"
 
 
-def part_uri(output: str, table: Table, day: date, attempt: str, lower: int, upper: int) -> str:
+def part_uri(output: str, table: MergedTable, day: date, attempt: str, lower: int, upper: int) -> str:
     """The merged object of a range (lower, upper], as an attempt writes it."""
     return f"{merged_uri(output, table, day)}/{attempt}/part-{digits(lower)}-{digits(upper)}.parquet"
 
@@ -78,11 +78,11 @@ def attempt_of(folder: str) -> str:
     return folder.partition(".")[0]
 
 
-def manifest_uri(output: str, table: Table, day: date, upper: int, generation: int) -> str:
+def manifest_uri(output: str, table: MergedTable, day: date, upper: int, generation: int) -> str:
     """The list of a partition's merged objects up to an id. Two lists of one id differ in the generation."""
     return f"{merged_uri(output, table, day)}/manifest-{digits(upper)}-{generation}.json"
 
 
-def live_manifest_uri(output: str, table: Table, day: date, newest: int) -> str:
+def live_manifest_uri(output: str, table: MergedTable, day: date, newest: int) -> str:
     """The list of a partition's live small objects up to an id."""
     return f"{table_uri(output, table)}/live/dt={day.isoformat()}/manifest-live-{digits(newest)}.json"

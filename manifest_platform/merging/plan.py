@@ -1,4 +1,4 @@
-"""What is to be merged into what: the next ranges of a partition, from what the ledger knows of its objects.
+"""What is to be merged into what: the next ranges of a partition, from what the inventory knows of its objects.
 
 Belongs here: the profiles and the rules of planning. Pure: nothing is listed, opened or looked up, so a plan costs no request.
 
@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from manifest_platform.merging.state import Partition, Range, SmallObject, Table
+from manifest_platform.merging.state import MergedTable, Partition, Range, SmallObject
 
 _MIB = 1 << 20
 
@@ -101,7 +101,9 @@ class Plan:
     reason: str
 
 
-def plan(partition: Partition, table: Table, tail: Range | None, objects: Sequence[SmallObject], profile: Profile) -> Plan:
+def plan(
+    partition: Partition, table: MergedTable, tail: Range | None, objects: Sequence[SmallObject], profile: Profile
+) -> Plan:
     """Which of a partition's unmerged objects become which ranges, and why the rest waits.
 
     `tail` is the last range of the partition's chain; `objects` are those behind it, all or the first of them (more than
@@ -161,7 +163,7 @@ class _Sizes:
     ratio: float
 
     @classmethod
-    def of(cls, table: Table, profile: Profile) -> _Sizes:
+    def of(cls, table: MergedTable, profile: Profile) -> _Sizes:
         return cls(table.target_bytes, profile.low * table.target_bytes, profile.high * table.target_bytes, table.ratio)
 
 

@@ -1,7 +1,7 @@
 """Publishing: closing partitions whose day is over, switching those that are merged, and telling the catalog.
 
 Belongs here: the order of these steps, and what happens when one of them fails or another publisher is at work. How each of
-them is done is in `ledger` and in the catalogs.
+them is done is in `inventory` and in the catalogs.
 
 A partition's files are listed first, where no reader looks; then its entry is moved to the list in one step; then the manifest
 notes what readers see. Whatever stops a publication between two steps, readers see the old or the new files, and the next one
@@ -32,8 +32,8 @@ from manifest_platform.merging.catalogs.catalog import (
     catalog_table,
 )
 from manifest_platform.merging.catalogs.embedded import live_files, served_files, small_file
-from manifest_platform.merging.ledger import MergeLedger
-from manifest_platform.merging.state import NEW, Partition, Range, ServedFile, Table, Version
+from manifest_platform.merging.inventory import Inventory
+from manifest_platform.merging.state import NEW, MergedTable, Partition, Range, ServedFile, Version
 from manifest_platform.merging.transitions import Overtaken, is_over
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class PublishSettings:
 
 
 @dataclass(frozen=True, order=True)
-class Place:
+class TablePart:
     """A partition, or with no date a whole table."""
 
     table: str
@@ -81,7 +81,7 @@ class Place:
 class Failed:
     """What could not be published, why, and whether trying again may help without a person."""
 
-    place: Place
+    place: TablePart
     error: str
     passing: bool
 
@@ -96,13 +96,13 @@ class PublishReport:
     publishes, so that this one told the catalog nothing. Requests are those to the manifest's store and to the catalog.
     """
 
-    closed: tuple[Place, ...] = ()
-    switched: tuple[Place, ...] = ()
-    entered: tuple[Place, ...] = ()
-    shown: tuple[Place, ...] = ()
-    published: tuple[tuple[Place, int], ...] = ()
-    put_back: tuple[Place, ...] = ()
-    waiting: tuple[tuple[Place, str], ...] = ()
+    closed: tuple[TablePart, ...] = ()
+    switched: tuple[TablePart, ...] = ()
+    entered: tuple[TablePart, ...] = ()
+    shown: tuple[TablePart, ...] = ()
+    published: tuple[tuple[TablePart, int], ...] = ()
+    put_back: tuple[TablePart, ...] = ()
+    waiting: tuple[tuple[TablePart, str], ...] = ()
     failed: tuple[Failed, ...] = ()
     busy: str | None = None
     store_requests: int = 0
@@ -114,12 +114,12 @@ class PublishReport:
         return not self.failed
 
 
-def publish(ledger: MergeLedger, catalog: Catalog, settings: PublishSettings, now: datetime) -> PublishReport:
+def publish(inventory: Inventory, catalog: Catalog, settings: PublishSettings, now: datetime) -> PublishReport:
     """Closes, switches and publishes all that is due, and says what it did. With no news it writes nothing.
 
     What fails of one table or partition does not stop the others. Raises StoreError: without the manifest nothing is known.
     """
-    return _Publication(ledger, catalog, settings, now).run()
+    return _Publication(inventory, catalog, settings, now).run()
 
 
 @dataclass(frozen=True)
@@ -142,29 +142,29 @@ class _Work:
     all: bool
 
     @property
-    def table(self) -> Table:
+    def table(self) -> MergedTable:
         return self.entry.table
 
 
 class _Publication:
     """One publication as it goes on, with what it has to report so far."""
 
-    def __init__(self, ledger: MergeLedger, catalog: Catalog, settings: PublishSettings, now: datetime):
-        self._ledger, self._catalog, self._settings, self._now = ledger, catalog, settings, now
-        self._closed: list[Place] = []
-        self._switched: list[Place] = []
-        self._entered: list[Place] = []
-        self._shown: list[Place] = []
-        self._published: list[tuple[Place, int]] = []
-        self._returned: list[Place] = []
-        self._waiting: list[tuple[Place, str]] = []
+    def __init__(self, inventory: Inventory, catalog: Catalog, settings: PublishSettings, now: datetime):
+        self._inventory, self._catalog, self._settings, self._now = inventory, catalog, settings, now
+        self._closed: list[TablePart] = []
+        self._switched: list[TablePart] = []
+        self._entered: list[TablePart] = []
+        self._shown: list[TablePart] = []
+        self._published: list[tuple[TablePart, int]] = []
+        self._returned: list[TablePart] = []
+        self._waiting: list[tuple[TablePart, str]] = []
         self._failed: list[Failed] = []
         self._busy: str | None = None
 
     def run(self) -> PublishReport:
-        asked, told = self._ledger.store.requests, self._catalog.requests
-        tables = {table.key: table for table in self._ledger.tables() if table.enabled and not table.dropped}
-        found = [found for found in self._ledger.open_partitions() if found.table in tables]
+        asked, told = self._inventory.store.requests, self._catalog.requests
+        tables = {table.key: table for table in self._inventory.tables() if table.enabled and not table.dropped}
+        found = [found for found in self._inventory.open_partitions() if found.table in tables]
         self._tell([self._moved_on(tables[partition.table], partition) for partition in found], tables)
         return PublishReport(
             closed=tuple(self._closed),
@@ -176,13 +176,13 @@ class _Publication:
             waiting=tuple(self._waiting),
             failed=tuple(self._failed),
             busy=self._busy,
-            store_requests=self._ledger.store.requests - asked,
+            store_requests=self._inventory.store.requests - asked,
             catalog_requests=self._catalog.requests - told,
         )
 
     # Close and switch
 
-    def _moved_on(self, table: Table, partition: Partition) -> Partition:
+    def _moved_on(self, table: MergedTable, partition: Partition) -> Partition:
         """The partition after what the day's end and its merges allow; where two runs are asked for, not both at once."""
         try:
             if self._settings.two_runs:
@@ -192,10 +192,10 @@ class _Publication:
             self._waiting.append((_place(partition), str(refused)))
             return partition
 
-    def _close(self, table: Table, partition: Partition) -> Partition:
+    def _close(self, table: MergedTable, partition: Partition) -> Partition:
         if partition.closed or not is_over(partition.date, table.zone, self._settings.grace, self._now):
             return partition
-        after = self._ledger.close(partition, self._now, self._settings.grace, hasten=not self._settings.two_runs)
+        after = self._inventory.close(partition, self._now, self._settings.grace, hasten=not self._settings.two_runs)
         if after.closed:
             self._closed.append(_place(after))
             failpoints.reach("publish.closed")
@@ -208,7 +208,7 @@ class _Publication:
             left = partition.waiting.objects
             self._waiting.append((_place(partition), f"closed, and {left} of its objects are not merged yet"))
             return partition
-        after = self._ledger.switch(partition)
+        after = self._inventory.switch(partition)
         if after.switched:
             self._switched.append(_place(after))
             failpoints.reach("publish.switched")
@@ -216,7 +216,7 @@ class _Publication:
 
     # What there is to tell
 
-    def _tell(self, partitions: Sequence[Partition], tables: Mapping[str, Table]) -> None:
+    def _tell(self, partitions: Sequence[Partition], tables: Mapping[str, MergedTable]) -> None:
         work = self._work(partitions, tables)
         if not work:
             return
@@ -228,15 +228,15 @@ class _Publication:
         except LeaseBusy as busy:
             self._busy = busy.lease.holder
         except LeaseLost as lost:
-            self._failed.append(Failed(Place("*"), f"{lost}: another publisher goes on from here", passing=True))
+            self._failed.append(Failed(TablePart("*"), f"{lost}: another publisher goes on from here", passing=True))
 
     def _hold(self) -> Lease:
         """The one publisher's lease. Raises LeaseBusy while another's is live."""
-        ledger = self._ledger
-        manifest = Manifest(ledger.store, ledger.dataset, {}, ledger.owner, clock=self._settings.clock)
-        return manifest.hold(PUBLISH, PLACE, ledger.owner, self._settings.lease)
+        inventory = self._inventory
+        manifest = Manifest(inventory.store, inventory.dataset, {}, inventory.owner, clock=self._settings.clock)
+        return manifest.hold(PUBLISH, PLACE, inventory.owner, self._settings.lease)
 
-    def _work(self, partitions: Sequence[Partition], tables: Mapping[str, Table]) -> list[_Work]:
+    def _work(self, partitions: Sequence[Partition], tables: Mapping[str, MergedTable]) -> list[_Work]:
         due: dict[str, list[Partition]] = {}
         for partition in partitions:
             if self._is_due(partition):
@@ -251,14 +251,14 @@ class _Publication:
         # A name that a table gives up may be another's now.
         return sorted(found, key=lambda work: not self._gives_up_a_name(work))
 
-    def _standings(self, tables: Iterable[Table]) -> Iterator[tuple[CatalogTable, Entry]]:
+    def _standings(self, tables: Iterable[MergedTable]) -> Iterator[tuple[CatalogTable, Entry]]:
         """Each table as readers are to know it, and how its entry stands; those that cannot be asked about have failed."""
         schemas: dict[str, list[CatalogTable]] = {}
         for table in tables:
             try:
                 entry = catalog_table(table, self._settings.output, self._settings.comments.get(table.key, {}))
             except CatalogError as error:
-                self._fail(Place(table.key), error)
+                self._fail(TablePart(table.key), error)
             else:
                 schemas.setdefault(table.schema, []).append(entry)
         for schema, entries in schemas.items():
@@ -266,7 +266,7 @@ class _Publication:
                 yield from self._catalog.entries(schema, entries).items()
             except CatalogError as error:
                 for entry in entries:
-                    self._fail(Place(entry.table.key), error)
+                    self._fail(TablePart(entry.table.key), error)
 
     def _is_due(self, partition: Partition) -> bool:
         recorded = Served.recorded(partition)
@@ -285,7 +285,7 @@ class _Publication:
     # Telling it
 
     def _table(self, work: _Work, lease: Lease) -> None:
-        place = Place(work.table.key)
+        place = TablePart(work.table.key)
         try:
             if work.standing != "current":
                 self._catalog.put_table(work.entry)
@@ -309,7 +309,7 @@ class _Publication:
             try:
                 self._catalog.write(work.entry, day, one.served, one.files)
             except CatalogError as error:
-                self._fail(Place(work.table.key, day), error)
+                self._fail(TablePart(work.table.key, day), error)
                 del told[day]
         if not told:
             return
@@ -317,7 +317,7 @@ class _Publication:
         lease.heartbeat()
         errors = self._catalog.point(work.entry, {day: one.served for day, one in told.items()}, new)
         for day, error in errors.items():
-            self._fail(Place(work.table.key, day), error)
+            self._fail(TablePart(work.table.key, day), error)
         failpoints.reach("publish.pointed")
         told = {day: one for day, one in told.items() if day not in errors}
         raced = [day for day, one in told.items() if day in targets and not self._record(one)]
@@ -329,21 +329,23 @@ class _Publication:
 
         It is looked at again, for another publisher may have been at work before this one had the lease.
         """
-        place, looked = _place(partition), self._ledger.partition(partition.table, partition.date)
+        place, looked = _place(partition), self._inventory.partition(partition.table, partition.date)
         if looked is None or not self._is_due(looked):
             return None
         if not looked.switched:
             newest = looked.newest_live
-            files = () if self._catalog.shows_live else live_files(self._ledger, looked, newest)
+            files = () if self._catalog.shows_live else live_files(self._inventory, looked, newest)
             return _Target(looked, Served(0, newest), files)
-        looked, ranges = self._ledger.chain(partition.table, partition.date)
+        looked, ranges = self._inventory.chain(partition.table, partition.date)
         if looked is None:
             return None
         if not ranges or ranges[-1].upper != looked.desired:
             self._waiting.append((place, f"its ranges do not end at {looked.desired}, the version that is due"))
             return None
         newest = self._newest_of(looked)
-        later = self._ledger.small_objects(looked.table, looked.date, after=looked.desired) if newest > looked.desired else []
+        later = (
+            self._inventory.small_objects(looked.table, looked.date, after=looked.desired) if newest > looked.desired else []
+        )
         files = (*map(_merged_file, ranges), *(small_file(one) for one in later if one.id <= newest))
         version = Version(looked.table, looked.date, newest, looked.generation, self._now, files)
         return _Target(looked, Served(version.generation, version.version), files, version)
@@ -351,12 +353,12 @@ class _Publication:
     def _unknown(self, work: _Work, known: Mapping[date, str], but: Collection[date]) -> dict[date, _Target]:
         """The partitions that readers should see already, and that the catalog does not have so."""
         found = {}
-        for partition in self._ledger.partitions(work.table.key):
+        for partition in self._inventory.partitions(work.table.key):
             served = Served.recorded(partition)
             right = self._catalog.location(work.entry, partition.date, served)
             if partition.current == NEW or partition.date in but or known.get(partition.date) == right:
                 continue
-            found[partition.date] = _Target(partition, served, served_files(self._ledger, partition))
+            found[partition.date] = _Target(partition, served, served_files(self._inventory, partition))
         return found
 
     def _record(self, target: _Target) -> bool:
@@ -364,7 +366,7 @@ class _Publication:
         partition, served, place = target.partition, target.served, _place(target.partition)
         for _ in range(_LOOKS):
             try:
-                self._ledger.published(partition, served.generation, served.newest, target.version)
+                self._inventory.published(partition, served.generation, served.newest, target.version)
             except Overtaken as overtaken:
                 partition = overtaken.partition
                 if Served.recorded(partition) >= served:
@@ -387,17 +389,17 @@ class _Publication:
         for _ in range(_LOOKS):
             wrong = {}
             for day, last in told.items():
-                partition = self._ledger.partition(entry.table.key, day)
+                partition = self._inventory.partition(entry.table.key, day)
                 if partition and partition.current != NEW and Served.recorded(partition) != last:
                     wrong[day] = Served.recorded(partition)
             if not wrong:
                 return
-            self._returned += [Place(entry.table.key, day) for day in wrong]
+            self._returned += [TablePart(entry.table.key, day) for day in wrong]
             errors = self._catalog.point(entry, wrong, ())
             for day, error in errors.items():
-                self._fail(Place(entry.table.key, day), error)
+                self._fail(TablePart(entry.table.key, day), error)
             told = {day: served for day, served in wrong.items() if day not in errors}
-        self._fail(Place(entry.table.key), CatalogUnavailable("another publisher changes its partitions again and again"))
+        self._fail(TablePart(entry.table.key), CatalogUnavailable("another publisher changes its partitions again and again"))
 
     def _gives_up_a_name(self, work: _Work) -> bool:
         return work.table.catalog_name not in (None, self._catalog.known_as(work.entry))
@@ -412,51 +414,51 @@ class _Publication:
             try:
                 self._catalog.remove_table(old, work.entry.location)
             except CatalogRejected as error:
-                self._fail(Place(work.table.key), error)  # told once: a person removes it
+                self._fail(TablePart(work.table.key), error)  # told once: a person removes it
             failpoints.reach("publish.removed")
-        self._ledger.catalogued(work.table.key, name)
+        self._inventory.catalogued(work.table.key, name)
 
-    def _fail(self, place: Place, error: CatalogError) -> None:
+    def _fail(self, place: TablePart, error: CatalogError) -> None:
         log.warning("%s is not published: %s", place, error)
         self._failed.append(Failed(place, str(error), isinstance(error, CatalogUnavailable)))
 
 
 @dataclass(frozen=True)
-class Difference:
+class CatalogDifference:
     """Where a catalog does not say what the manifest says; a table that is not as it should be has no date."""
 
-    place: Place
+    place: TablePart
     expected: str
     found: str
 
 
-def differences(ledger: MergeLedger, catalog: Catalog, settings: PublishSettings) -> list[Difference]:
+def differences(inventory: Inventory, catalog: Catalog, settings: PublishSettings) -> list[CatalogDifference]:
     """Where the catalog's entries differ from the manifest; changes nothing. Partitions that are due count as they are.
 
     A publication with `verify` mends them. Raises CatalogError.
     """
-    found: list[Difference] = []
-    for table in ledger.tables():
+    found: list[CatalogDifference] = []
+    for table in inventory.tables():
         if table.dropped or not table.enabled:
             continue
         entry = catalog_table(table, settings.output, settings.comments.get(table.key, {}))
         standing = catalog.entries(table.schema, [entry])[entry]
         if standing != "current":
-            found.append(Difference(Place(table.key), "current", standing))
+            found.append(CatalogDifference(TablePart(table.key), "current", standing))
         known = dict(catalog.locations(entry))
-        for partition in ledger.partitions(table.key):
+        for partition in inventory.partitions(table.key):
             told = known.pop(partition.date, "missing")
             expected = (
                 "missing" if partition.current == NEW else catalog.location(entry, partition.date, Served.recorded(partition))
             )
             if told != expected:
-                found.append(Difference(_place(partition), expected, told))
-        found += [Difference(Place(table.key, day), "missing", told) for day, told in sorted(known.items())]
+                found.append(CatalogDifference(_place(partition), expected, told))
+        found += [CatalogDifference(TablePart(table.key, day), "missing", told) for day, told in sorted(known.items())]
     return found
 
 
-def _place(partition: Partition) -> Place:
-    return Place(partition.table, partition.date)
+def _place(partition: Partition) -> TablePart:
+    return TablePart(partition.table, partition.date)
 
 
 def _merged_file(one: Range) -> ServedFile:

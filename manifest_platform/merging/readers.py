@@ -20,8 +20,8 @@ from manifest_platform import storage
 from manifest_platform.column_types import arrow_type
 from manifest_platform.merging.catalogs.catalog import DATE_COLUMN, catalog_table
 from manifest_platform.merging.catalogs.embedded import live_files, small_file, stored_version
-from manifest_platform.merging.ledger import MergeLedger
-from manifest_platform.merging.state import LIVE, NEW, Partition, Table, Version
+from manifest_platform.merging.inventory import Inventory
+from manifest_platform.merging.state import LIVE, NEW, MergedTable, Partition, Version
 
 if TYPE_CHECKING:
     import duckdb
@@ -45,13 +45,13 @@ class FilesUnknown(Exception):
 class Reader:
     """Reads the published partitions of a dataset. `listed`: small objects that came later are read beside a merged version."""
 
-    def __init__(self, ledger: MergeLedger, listed: bool = False):
-        self._ledger, self._listed = ledger, listed
+    def __init__(self, inventory: Inventory, listed: bool = False):
+        self._inventory, self._listed = inventory, listed
 
     def files(self, table: str, day: date) -> Version:
         """The files of a partition as of now: of version 0, its live small objects. Raises NotPublished, FilesUnknown."""
         for _ in range(_LOOKS):
-            partition = self._ledger.partition(table, day)
+            partition = self._inventory.partition(table, day)
             if partition is None or partition.current == NEW:
                 raise NotPublished(f"{table} of {day} is not published yet: publish, and see which partitions wait for what")
             found = self._version(partition)
@@ -65,7 +65,7 @@ class Reader:
         """The files of a table's partitions by date: of all that are published, or of these. Raises NotPublished for a hole."""
         if dates is not None:
             return [self.files(table, day) for day in sorted(dates)]
-        published = (found for found in self._ledger.partitions(table) if found.current != NEW)
+        published = (found for found in self._inventory.partitions(table) if found.current != NEW)
         return [self._version(found) or self.files(table, found.date) for found in published]
 
     def views(
@@ -77,7 +77,7 @@ class Reader:
         A view names its files, so it is to be made anew when others are published; one over S3 lives as long as the connection.
         """
         made = []
-        for table in self._ledger.tables():
+        for table in self._inventory.tables():
             if tables is not None and table.key not in tables:
                 continue
             place = f"{_quoted(schema or table.schema)}.{_quoted(table.name)}"
@@ -99,8 +99,8 @@ class Reader:
             return spark.createDataFrame([], f"{columns}, `{DATE_COLUMN}` DATE")
         return reduce(lambda left, right: left.unionAll(right), [_frame(spark, columns, version) for version in versions])
 
-    def _table(self, key: str) -> Table:
-        table = self._ledger.table(key)
+    def _table(self, key: str) -> MergedTable:
+        table = self._inventory.table(key)
         if table is None:
             raise NotPublished(f"there is no table {key!r}: name one as shredding does")
         catalog_table(table, "", {})  # none that has a column of the partitions' name
@@ -109,24 +109,24 @@ class Reader:
     def _version(self, partition: Partition) -> Version | None:
         """The files of a partition as it was read; None if they are gone, for it changed since, or its table was dropped."""
         if partition.current == LIVE:
-            files = live_files(self._ledger, partition, partition.newest_live)
+            files = live_files(self._inventory, partition, partition.newest_live)
             if len(files) != partition.live.objects:
                 return None
             return Version(partition.table, partition.date, LIVE, 0, partition.create_time, files)
-        stored = stored_version(self._ledger, partition)
+        stored = stored_version(self._inventory, partition)
         if stored is None or not self._listed:
             return stored
-        later = self._ledger.small_objects(partition.table, partition.date, after=stored.version)
+        later = self._inventory.small_objects(partition.table, partition.date, after=stored.version)
         beside = (small_file(one) for one in later if one.id <= partition.newest)
         return dataclasses.replace(stored, files=(*stored.files, *beside))
 
-    def _branches(self, connection: duckdb.DuckDBPyConnection, table: Table) -> Iterator[str]:
+    def _branches(self, connection: duckdb.DuckDBPyConnection, table: MergedTable) -> Iterator[str]:
         for version in self.versions(table.key):
             for source in _sources(connection, table, version):
                 yield f"SELECT *, DATE '{version.date}' AS {DATE_COLUMN} FROM {source}"  # noqa: S608
 
 
-def _sources(connection: duckdb.DuckDBPyConnection, table: Table, version: Version) -> Iterator[str]:
+def _sources(connection: duckdb.DuckDBPyConnection, table: MergedTable, version: Version) -> Iterator[str]:
     """A version's files in DuckDB's words. Those in S3 are read through Arrow: DuckDB's own extension for it is a download."""
     uris = [file.uri for file in version.files]
     local = [uri for uri in uris if storage.is_local(uri)]
@@ -160,7 +160,7 @@ def _spark_path(uri: str) -> str:
     return str(storage.local_path(uri)) if storage.is_local(uri) else uri
 
 
-def _empty(table: Table) -> str:
+def _empty(table: MergedTable) -> str:
     """No rows of a table's columns: what no file has is null, and of the type that it should be."""
     catalog_table(table, "", {})
     columns = [f"NULL::{_type(column.type, _DUCKDB_TYPES, 'VARCHAR')} AS {_quoted(column.name)}" for column in table.columns]

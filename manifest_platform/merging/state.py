@@ -1,12 +1,12 @@
 """What is known of merging: tables, partitions, small objects, ranges, jobs; and how each is kept as a row.
 
 Belongs here: the facts and their rows. Pure. How one fact becomes another is in `transitions`, what the rows are written by in
-`ledger`.
+`inventory`.
 
 Rows (the store's partition is the dataset; no other part of the manifest has keys that begin with `M`):
 
     MCURSOR                                    the last commit that is registered whole
-    MTABLE#<table>                             a Table; it outlives its being dropped, so that its version never repeats
+    MTABLE#<table>                             a MergedTable; it outlives its being dropped, so that its version never repeats
     MPART#<table>#<date>                       a Partition, with its pending job
     MSMALL#<table>#<date>#<last id>            a Batch of small objects
     MRANGE#<table>#<date>#<lower>              a Range
@@ -46,9 +46,13 @@ BATCH = 500
 """Small objects in one row, at most."""
 
 
+PartitionName = tuple[str, date]
+"""What a partition is known by: its table, by the name that shredding gives it, and its date."""
+
+
 @dataclass(frozen=True)
 class TableSettings:
-    """What is configured of a table; see Table. One that is not `enabled` takes no new objects and is not closed."""
+    """What is configured of a table; see MergedTable. A table that is not `enabled` takes no new objects and is not closed."""
 
     name: str
     schema: str
@@ -67,7 +71,7 @@ class TableSettings:
 
 
 @dataclass(frozen=True)
-class Table:
+class MergedTable:
     """A table that is merged. Names are logical; the physical ones, where set, are those that its files lie under.
 
     A table that is renamed keeps its old name as the physical one, and with it its rows: see `key`.
@@ -327,7 +331,7 @@ class Version:
     files: tuple[ServedFile, ...] = ()
 
 
-Fact = TypeVar("Fact", Table, Partition, Range, Due, RunningJob, FinishedJob, Batch, Version)
+Fact = TypeVar("Fact", MergedTable, Partition, Range, Due, RunningJob, FinishedJob, Batch, Version)
 
 
 def to_data(fact: Any) -> dict[str, Any]:
@@ -344,7 +348,7 @@ def from_row(kind: type[Fact], row: Row) -> Fact:
     return _codec(kind).validate_python(data)
 
 
-_VERSIONED = (Table, Partition, Range, RunningJob)
+_VERSIONED = (MergedTable, Partition, Range, RunningJob)
 
 
 @functools.cache

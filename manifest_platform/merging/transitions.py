@@ -1,7 +1,7 @@
 """Every change of merging's rows as a pure function: state in, writes out.
 
 Belongs here: which writes an operation consists of, and on which conditions they rest. No store is called and no clock read.
-`ledger` reads what these functions need, and transacts what they return.
+`inventory` reads what these functions need, and transacts what they return.
 
 A change of a partition is the partition as it is to be; `writes` makes of it the rows' writes, with the index rows that follow
 from it. So an index row cannot differ from its partition.
@@ -28,13 +28,14 @@ from manifest_platform.merging.state import (
     LIVE,
     Batch,
     FinishedJob,
+    MergedTable,
     Partition,
+    PartitionName,
     PendingJob,
     Range,
     RunningJob,
     SetAside,
     SmallObject,
-    Table,
     TableSettings,
     Totals,
     Version,
@@ -78,7 +79,7 @@ class CountsDiffer(Refused):
     """Merged objects do not hold what the small objects hold that they stand for. Permanent: a person must look at it."""
 
 
-class OutOfOrder(Refused):
+class EarlierCommitMissing(Refused):
     """A commit before this one is not registered yet. Passing: register in order."""
 
 
@@ -94,7 +95,7 @@ class Overtaken(Refused):
 
 
 @dataclass(frozen=True)
-class Commit:
+class CommittedObjects:
     """What a completed shred adds: its number among the commits, its item, its small objects by (table, date), ids ascending.
 
     `columns`: those of each table that has objects in it.
@@ -102,13 +103,13 @@ class Commit:
 
     number: int
     item: str
-    objects: Mapping[tuple[str, date], tuple[SmallObject, ...]]
+    objects: Mapping[PartitionName, tuple[SmallObject, ...]]
     columns: Mapping[str, tuple[Column, ...]]
 
     @classmethod
-    def of(cls, number: int, listing: Listing) -> Commit:
+    def of(cls, number: int, listing: Listing) -> CommittedObjects:
         """The commit of a listing: an object's id is the commit's number and its place in the listing."""
-        objects: dict[tuple[str, date], list[SmallObject]] = {}
+        objects: dict[PartitionName, list[SmallObject]] = {}
         for ordinal, found in enumerate(listing.objects, start=1):
             id_ = object_id(number, ordinal)
             small = SmallObject(id_, found.uri, found.rows, found.bytes, found.min_time, found.max_time)
@@ -118,7 +119,7 @@ class Commit:
 
 
 @dataclass(frozen=True)
-class Window:
+class DateWindow:
     """The dates from that of `back` ago to that of `ahead` from now, by UTC."""
 
     back: timedelta
@@ -145,15 +146,15 @@ class Rules:
     those of new objects; it never refuses: a type that does not fit is told by the merge that meets it.
     """
 
-    accepted: Window | None = None
-    merged: Window | None = None
+    accepted: DateWindow | None = None
+    merged: DateWindow | None = None
     by_volume: bool = True
     widen: Callable[[Sequence[Column], Sequence[Column]], Sequence[Column]] = widest
 
 
 STRICT_RULES = Rules(
-    accepted=Window(timedelta(days=21), timedelta(days=3)),
-    merged=Window(timedelta(days=15, hours=1), timedelta(days=1, hours=1)),
+    accepted=DateWindow(timedelta(days=21), timedelta(days=3)),
+    merged=DateWindow(timedelta(days=15, hours=1), timedelta(days=1, hours=1)),
     by_volume=False,
 )
 
@@ -206,20 +207,20 @@ def writes(before: Partition | None, after: Partition | None) -> list[Write]:
 # Tables
 
 
-def synced(table: Table | None, settings: TableSettings, now: datetime) -> Table:
+def synced(table: MergedTable | None, settings: TableSettings, now: datetime) -> MergedTable:
     """A table as it is configured, with what is known of it."""
     configured = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
     if table is None or table.dropped:
-        return Table(**configured, create_time=now, version=table.version if table else ABSENT)
+        return MergedTable(**configured, create_time=now, version=table.version if table else ABSENT)
     return dataclasses.replace(table, **configured)
 
 
-def put_table(table: Table) -> Put:
+def put_table(table: MergedTable) -> Put:
     """The write of a table over the version that was read."""
     return Put(table_key(table.key), to_data(table), table.version, lasting=True)
 
 
-def learnt(table: Table, bytes_in: int, bytes_out: int) -> Table:
+def learnt(table: MergedTable, bytes_in: int, bytes_out: int) -> MergedTable:
     """A table that has seen one more merge."""
     ratio = table.ratio + NEWEST_WEIGHT * (bytes_out / bytes_in - table.ratio)
     return dataclasses.replace(table, ratio=round(ratio, 4))
@@ -229,7 +230,7 @@ def learnt(table: Table, bytes_in: int, bytes_out: int) -> Table:
 
 
 def register(
-    before: Partition, table: Table, commit: Commit, objects: Sequence[SmallObject], rules: Rules, now: datetime
+    before: Partition, table: MergedTable, commit: CommittedObjects, objects: Sequence[SmallObject], rules: Rules, now: datetime
 ) -> tuple[Partition, list[Batch]]:
     """A partition with objects of a commit that it does not have yet: delayed if it is closed, else live."""
     added = Totals.of(objects)
@@ -251,7 +252,7 @@ def put_batch(batch: Batch) -> Put:
     return Put(small_key(batch.table, batch.date, batch.objects[-1].id), to_data(batch), ABSENT)
 
 
-def _scheduled(partition: Partition, table: Table, rules: Rules, now: datetime) -> PendingJob | None:
+def _scheduled(partition: Partition, table: MergedTable, rules: Rules, now: datetime) -> PendingJob | None:
     """The pending job of a partition that got objects: they ride along with one that there is."""
     job = partition.job
     if rules.merged and not rules.merged.holds(partition.date, now):
@@ -449,7 +450,7 @@ def over_at(day: date, zone: str, grace: timedelta) -> datetime | None:
         return None
 
 
-def closed(partition: Partition, table: Table, now: datetime, grace: timedelta, hasten: bool) -> Partition:
+def closed(partition: Partition, table: MergedTable, now: datetime, grace: timedelta, hasten: bool) -> Partition:
     """A partition whose day is over, with the last object that came in time; as it is, if it is not over or has no object.
 
     `hasten`: what is not merged of it is due now.
@@ -496,6 +497,6 @@ def put_version(version: Version) -> Put:
     return Put(version_key(version), to_data(version), ABSENT)
 
 
-def check_table(table: Table) -> Check:
+def check_table(table: MergedTable) -> Check:
     """Holds while a table is what was read: nobody dropped or configured it since."""
     return Check(table_key(table.key), table.version)

@@ -1,4 +1,4 @@
-"""The ledger as tables for people who know Prism's metadata: the same columns, where the ledger has them.
+"""The inventory as tables for people who know Prism's metadata: the same columns, where the inventory has them.
 
 Belongs here: rows for showing, each a dict by column name. Nothing decides by them. An id that is a number there and none here
 is a text that stays: a table's name, `table/date` for a partition, `table/date/upper` for a range, a job's own id.
@@ -11,13 +11,13 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from manifest_platform.manifest.dataset import LeaseState
-from manifest_platform.merging.ledger import MergeLedger
+from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.state import Partition, Range, RunningJob
 
 
-def prism_tables(ledger: MergeLedger) -> Iterator[dict[str, Any]]:
+def prism_tables(inventory: Inventory) -> Iterator[dict[str, Any]]:
     """The tables. `create_time` is that of the first synchronisation, `merge_interval` is in seconds."""
-    for table in ledger.tables():
+    for table in inventory.tables():
         yield {
             "prism_table_id": table.key,
             "schema_name": table.schema,
@@ -29,9 +29,9 @@ def prism_tables(ledger: MergeLedger) -> Iterator[dict[str, Any]]:
         }
 
 
-def prism_small_objects(ledger: MergeLedger, table: str, day: date) -> Iterator[dict[str, Any]]:
+def prism_small_objects(inventory: Inventory, table: str, day: date) -> Iterator[dict[str, Any]]:
     """The small objects of a partition. The staging object is the item; `upload_start_time` is that of the registration."""
-    for batch in ledger.batches(table, day):
+    for batch in inventory.batches(table, day):
         for small in batch.objects:
             yield {
                 "prism_small_object_id": small.id,
@@ -43,9 +43,9 @@ def prism_small_objects(ledger: MergeLedger, table: str, day: date) -> Iterator[
             }
 
 
-def prism_partitions(ledger: MergeLedger, table: str | None = None) -> Iterator[dict[str, Any]]:
+def prism_partitions(inventory: Inventory, table: str | None = None) -> Iterator[dict[str, Any]]:
     """The partitions. `ongoing_manifest_version` is of no use there and not kept here: always -1."""
-    for partition in ledger.partitions(table):
+    for partition in inventory.partitions(table):
         yield {
             "prism_partition_id": _partition_id(partition.table, partition.date),
             "prism_table_id": partition.table,
@@ -58,27 +58,27 @@ def prism_partitions(ledger: MergeLedger, table: str | None = None) -> Iterator[
         }
 
 
-def prism_merge_jobs(ledger: MergeLedger, lease: timedelta) -> Iterator[dict[str, Any]]:
+def prism_merge_jobs(inventory: Inventory, lease: timedelta) -> Iterator[dict[str, Any]]:
     """The pending jobs, whose `ongoing_mark` is 0, then the running ones, where it is the job's id.
 
     `lease`: how long a worker's lease lasts without a heartbeat, so that the last heartbeat was so long before its end. None
     for a worker whose lease has gone to another.
     """
-    for partition in ledger.open_partitions():
+    for partition in inventory.open_partitions():
         if partition.job:
             yield _job(partition, partition.job.id, partition.job.schedule_time, 0, None)
     leases: dict[str, LeaseState | None] = {}
-    for job in ledger.running():
+    for job in inventory.running():
         if job.slot not in leases:
-            leases[job.slot] = ledger.lease(job.slot)
+            leases[job.slot] = inventory.lease(job.slot)
         held = leases[job.slot]
         heartbeat = held.expires_at - lease if held and held.token == job.token else None
         yield _job(job, job.id, job.schedule_time, job.id, heartbeat)
 
 
-def prism_merge_ranges(ledger: MergeLedger, table: str, day: date) -> Iterator[dict[str, Any]]:
+def prism_merge_ranges(inventory: Inventory, table: str, day: date) -> Iterator[dict[str, Any]]:
     """The ranges of a partition; if it has any, the sentinel (null, 0] before them, which is not stored here."""
-    ranges = ledger.ranges(table, day)
+    ranges = inventory.ranges(table, day)
     if ranges:
         first = ranges[0]
         yield _range(first, None, 0, 0) | {"update_time": first.create_time}
@@ -86,9 +86,9 @@ def prism_merge_ranges(ledger: MergeLedger, table: str, day: date) -> Iterator[d
         yield _range(one, one.lower, one.upper, one.bytes)
 
 
-def finished_jobs(ledger: MergeLedger, limit: int) -> Iterator[dict[str, Any]]:
+def finished_jobs(inventory: Inventory, limit: int) -> Iterator[dict[str, Any]]:
     """The jobs that ended last, the latest first: what Prism keeps no trace of."""
-    for job in ledger.log(limit):
+    for job in inventory.log(limit):
         yield {
             "prism_merge_job_id": job.id,
             "prism_partition_id": _partition_id(job.table, job.date),

@@ -18,7 +18,7 @@ from pydantic import Field
 from manifest_platform.config import Config
 from manifest_platform.manifest import Refused, StoreError
 from manifest_platform.merging.publish import PublishReport
-from manifest_platform.merging.state import NEW, FinishedJob, Partition, Table
+from manifest_platform.merging.state import NEW, FinishedJob, MergedTable, Partition, PartitionName
 from manifest_platform.orchestration.keys import DATASET_TAG
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.orchestration.sensors import INTERVAL_S, Asked, asked
@@ -55,11 +55,11 @@ def day_partitions(config: Config, dataset: str) -> dg.DailyPartitionsDefinition
     return dg.DailyPartitionsDefinition(start_date=str(settings.first_day), timezone=settings.zone, end_offset=1)
 
 
-def merged_tables(config: Config, dataset: str) -> list[Table | str]:
+def merged_tables(config: Config, dataset: str) -> list[MergedTable | str]:
     """The tables that are merged: as the manifest knows them, and by name those that are only configured."""
     settings = config.datasets[dataset].merge
     with Pipeline(config, dataset) as pipeline:
-        known = {table.key: table for table in Merging(pipeline).ledger.tables() if table.enabled and not table.dropped}
+        known = {table.key: table for table in Merging(pipeline).inventory.tables() if table.enabled and not table.dropped}
     configured = {key for key, table in (settings.tables if settings else {}).items() if table.enabled}
     names = {FIRST_TABLE} | configured
     return [known.get(name) or name for name in sorted(known.keys() | names)]
@@ -122,11 +122,11 @@ def build_merged(config: Config, dataset: str) -> list[dg.AssetsDefinition]:
     return [merged, published]
 
 
-def _name(table: Table | str) -> str:
+def _name(table: MergedTable | str) -> str:
     return table if isinstance(table, str) else table.key
 
 
-def _table_metadata(table: Table | str) -> dict[str, Any]:
+def _table_metadata(table: MergedTable | str) -> dict[str, Any]:
     if isinstance(table, str):
         return {}
     columns = [dg.TableColumn(column.name, column.type) for column in table.columns]
@@ -149,13 +149,13 @@ def _merge_asked(
     context: dg.AssetExecutionContext, merging: Merging, spark: SparkResource, names: Sequence[str], days: Sequence[date]
 ) -> Iterator:
     """Merges the wanted partitions that there are to their last object, and gives each of them its metadata."""
-    dataset, ledger = merging.pipeline.name, merging.ledger
+    dataset, inventory = merging.pipeline.name, merging.inventory
     try:
         merging.sync()
         for _ in register(merging):
             pass
-        there = [place for place in itertools.product(names, days) if ledger.partition(*place)]
-        outcomes: dict[tuple[str, date], FinishedJob] = {}
+        there = [place for place in itertools.product(names, days) if inventory.partition(*place)]
+        outcomes: dict[PartitionName, FinishedJob] = {}
         report = MergeReport()
         for event in merge(merging, lambda: spark.spark_session, asked=there) if there else ():
             if isinstance(event, MergeStarted):
@@ -167,7 +167,7 @@ def _merge_asked(
                 report = event
     except (Refused, StoreError, WarehouseError, SparkUnavailable) as error:
         raise dg.Failure(str(error), metadata={"error": type(error).__name__}, allow_retries=False) from error
-    partitions = {place: ledger.partition(*place) for place in there}
+    partitions = {place: inventory.partition(*place) for place in there}
     reasons = [
         f"{found.table} of {found.date} is set aside: {found.set_aside.error}."
         f" Do: {merging.pipeline.command(f'manifest-platform merge retry {found.table} {found.date}')}"
@@ -286,7 +286,7 @@ def build_merge_job(platform: Config, dataset: str) -> dg.JobDefinition:
                         f"merging {event.objects} objects of {event.partitions} partitions, {event.bytes / 2**20:.1f} MiB"
                     )
                 elif isinstance(event, FinishedJob) and event.outcome == "merged":
-                    partition = merging.ledger.partition(event.table, event.date)
+                    partition = merging.inventory.partition(event.table, event.date)
                     yield dg.AssetMaterialization(
                         merged_key(dataset, event.table),
                         partition=str(event.date),
@@ -337,11 +337,11 @@ def merge_waiting(merging: Merging) -> str | None:
 
     A merge that is due by its schedule or its volume; a partition whose day is over; one that readers do not see as it is.
     """
-    now, ledger = merging.clock(), merging.ledger
-    found = [f"merge {due.table} {due.date} {due.id}" for due in itertools.islice(ledger.due(now), SHOWN)]
-    found += [f"take back {job.table} {job.date} {job.id}" for job in ledger.abandoned(datetime.now(UTC))]
-    tables = {table.key: table for table in ledger.tables() if table.enabled and not table.dropped}
-    for partition in ledger.open_partitions():
+    now, inventory = merging.clock(), merging.inventory
+    found = [f"merge {due.table} {due.date} {due.id}" for due in itertools.islice(inventory.due(now), SHOWN)]
+    found += [f"take back {job.table} {job.date} {job.id}" for job in inventory.abandoned(datetime.now(UTC))]
+    tables = {table.key: table for table in inventory.tables() if table.enabled and not table.dropped}
+    for partition in inventory.open_partitions():
         table = tables.get(partition.table)
         if table is None:
             continue
@@ -404,8 +404,8 @@ def _table_checks(dataset: str, table: str) -> list[dg.AssetChecksDefinition]:
         with _merging(manifest, dataset) as merging:
             wrong, rows = [], 0
             for partition in _looked_at(merging, table):
-                ranges = merging.ledger.ranges(table, partition.date)
-                small = merging.ledger.small_objects(table, partition.date)
+                ranges = merging.inventory.ranges(table, partition.date)
+                small = merging.inventory.small_objects(table, partition.date)
                 held = sum(one.rows for one in small if one.id <= (ranges[-1].upper if ranges else 0))
                 rows += held
                 if sum(one.rows for one in ranges) != held:
@@ -417,7 +417,7 @@ def _table_checks(dataset: str, table: str) -> list[dg.AssetChecksDefinition]:
         with _merging(manifest, dataset) as merging:
             wrong, count = [], 0
             for partition in _looked_at(merging, table):
-                ranges = merging.ledger.ranges(table, partition.date)
+                ranges = merging.inventory.ranges(table, partition.date)
                 bounds = [0, *(one.upper for one in ranges)]
                 count += len(ranges)
                 if [one.lower for one in ranges] != bounds[:-1] or bounds[-1] != partition.upper:
@@ -429,7 +429,7 @@ def _table_checks(dataset: str, table: str) -> list[dg.AssetChecksDefinition]:
         with _merging(manifest, dataset) as merging:
             limit = merging.longest_invisible(table)
             late, oldest = [], timedelta()
-            for partition in merging.ledger.open_partitions():
+            for partition in merging.inventory.open_partitions():
                 if partition.table != table:
                     continue
                 age = merging.clock() - since if (since := merging.invisible_since(partition)) else timedelta()
@@ -444,6 +444,6 @@ def _table_checks(dataset: str, table: str) -> list[dg.AssetChecksDefinition]:
 
 def _looked_at(merging: Merging, table: str) -> Iterable[Partition]:
     """A table's newest partitions, and those that are not at rest."""
-    newest = sorted(merging.ledger.partitions(table), key=lambda found: found.date)[-CHECKED_DAYS:]
-    others = [found for found in merging.ledger.open_partitions() if found.table == table]
+    newest = sorted(merging.inventory.partitions(table), key=lambda found: found.date)[-CHECKED_DAYS:]
+    others = [found for found in merging.inventory.open_partitions() if found.table == table]
     return {found.date: found for found in [*others, *newest]}.values()

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from manifest_platform import failpoints, storage
@@ -24,18 +24,28 @@ from manifest_platform.listing import BAD_TABLE, Column
 from manifest_platform.manifest import ClaimLost, Lease, LeaseBusy, OutcomeUnknown, Refused, StoreError, StoreUnavailable
 from manifest_platform.merging.catalogs.catalog import Catalog
 from manifest_platform.merging.catalogs.embedded import EmbeddedCatalog
-from manifest_platform.merging.ledger import Claimed, MergeLedger, Registration
+from manifest_platform.merging.inventory import Claimed, Inventory, Registration
 from manifest_platform.merging.plan import PROFILES, Plan, PlannedRange, Profile, plan
 from manifest_platform.merging.publish import PublishReport, PublishSettings, publish
 from manifest_platform.merging.readers import Reader
 from manifest_platform.merging.settings import GlueCatalogSettings, MergeSettings, MergeTableSettings
-from manifest_platform.merging.state import LIVE, NEW, FinishedJob, Partition, Range, RunningJob, Table, TableSettings
+from manifest_platform.merging.state import (
+    LIVE,
+    NEW,
+    FinishedJob,
+    MergedTable,
+    Partition,
+    PartitionName,
+    Range,
+    RunningJob,
+    TableSettings,
+)
 from manifest_platform.merging.transitions import (
     MAX_RANGES,
     MERGE,
     STRICT_RULES,
     ChainChanged,
-    Commit,
+    CommittedObjects,
     CountsDiffer,
     JobLost,
     Leftover,
@@ -58,9 +68,6 @@ log = logging.getLogger(__name__)
 
 JOBS_AT_ONCE = 64
 """Partitions that one Spark job merges, at most."""
-
-Place = tuple[str, date]
-"""A table, by the name that shredding gives it, and a date."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +127,7 @@ class MergeReport:
 
 
 class Merging:
-    """Merging of one dataset, as it is configured: its ledger, its profile, its catalog. Raises Refused if it is not."""
+    """Merging of one dataset, as it is configured: its inventory, its profile, its catalog. Raises Refused if it is not."""
 
     def __init__(self, pipeline: Pipeline, clock: Callable[[], datetime] = lambda: datetime.now(UTC)):
         config = pipeline.dataset.merge
@@ -129,7 +136,7 @@ class Merging:
                 f"dataset {pipeline.name} is not merged: give it a part `merge` with an `output` in the configuration"
             )
         self.pipeline, self.config, self.clock = pipeline, config, clock
-        self.ledger = MergeLedger(pipeline.manifest.store, pipeline.name, pipeline.holder, clock, config.max_attempts)
+        self.inventory = Inventory(pipeline.manifest.store, pipeline.name, pipeline.holder, clock, config.max_attempts)
         self.output = storage.as_uri(config.output)
 
     @property
@@ -154,11 +161,11 @@ class Merging:
         return table_settings(key, self.pipeline.name, self.config, self.profile)
 
     def sync(self) -> None:
-        """Has the tables that the ledger knows be as they are configured now; writes nothing if they are."""
-        for table in self.ledger.tables():
+        """Brings the tables that the inventory knows up to their configuration; writes nothing if they are so already."""
+        for table in self.inventory.tables():
             settings = self.table(table.key)
             if not table.dropped and synced(table, settings, self.clock()) != table:
-                self.ledger.sync_table(settings)
+                self.inventory.sync_table(settings)
 
     def catalog(self) -> Catalog:
         """The configured catalog."""
@@ -167,19 +174,19 @@ class Merging:
             from manifest_platform.merging.catalogs.glue import GlueCatalog
 
             return GlueCatalog(prefix=config.prefix, suffix=config.suffix, region=config.region)
-        return EmbeddedCatalog(self.ledger)
+        return EmbeddedCatalog(self.inventory)
 
     @property
     def reader(self) -> Reader:
         """Reads what is published."""
-        return Reader(self.ledger, listed=self.config.delayed == "at_once")
+        return Reader(self.inventory, listed=self.config.delayed == "at_once")
 
     @property
     def grace(self) -> timedelta:
         """How long after its day ends a partition is still open."""
         return timedelta(seconds=self.profile.close_grace)
 
-    def is_over(self, table: Table, partition: Partition) -> bool:
+    def is_over(self, table: MergedTable, partition: Partition) -> bool:
         """Whether a partition's day has ended in its table's zone, so long ago that it may be closed."""
         return is_over(partition.date, table.zone, self.grace, self.clock())
 
@@ -190,7 +197,7 @@ class Merging:
         if partition.last_live is None or (partition.switched and self.config.delayed == "at_once"):
             return None
         seen = partition.published_newest if partition.current > LIVE else partition.last_live
-        unseen = next(self.ledger.batches(partition.table, partition.date, after=seen, limit=1), None)
+        unseen = next(self.inventory.batches(partition.table, partition.date, after=seen, limit=1), None)
         return unseen.registered if unseen else None
 
     def longest_invisible(self, table: str) -> timedelta:
@@ -211,7 +218,7 @@ class Merging:
             verify=verify,
             lease=timedelta(seconds=self.pipeline.config.lease.seconds),
         )
-        return publish(self.ledger, self.catalog(), settings, self.clock())
+        return publish(self.inventory, self.catalog(), settings, self.clock())
 
 
 def table_settings(key: str, dataset: str, config: MergeSettings, profile: Profile) -> TableSettings:
@@ -247,7 +254,7 @@ def merge(
     merging: Merging,
     spark: Callable[[], SparkSession],
     budget: MergeBudget = MergeBudget(),
-    asked: Collection[Place] = (),
+    asked: Collection[PartitionName] = (),
 ) -> Generator[MergeEvent | MergeReport]:
     """Registers what was shredded, merges what is due, and closes, switches and publishes, until nothing is due.
 
@@ -280,7 +287,11 @@ def merge(
 
 
 def _merge(
-    merging: Merging, spark: Callable[[], SparkSession], budget: MergeBudget, report: MergeReport, asked: Collection[Place]
+    merging: Merging,
+    spark: Callable[[], SparkSession],
+    budget: MergeBudget,
+    report: MergeReport,
+    asked: Collection[PartitionName],
 ) -> Iterator[MergeEvent]:
     begun = time.monotonic()
     merging.sync()
@@ -288,12 +299,12 @@ def _merge(
         yield from register(merging)
     except OutputGone as error:  # what is registered is merged and shown all the same
         report.stop, report.reason = Stop.BLOCKED, f"nothing more is registered: {error}"
-    yield from merging.ledger.requeue(datetime.now(UTC))  # whether a worker is alive is no matter of a pretended time
+    yield from merging.inventory.requeue(datetime.now(UTC))  # whether a worker is alive is no matter of a pretended time
     if not merging.profile.two_runs:
         report.closed = _close(merging)
     for table, day in asked:
-        merging.ledger.hasten(table, day, merging.clock())
-    if not any(True for _ in merging.ledger.due(merging.clock())):
+        merging.inventory.hasten(table, day, merging.clock())
+    if not any(True for _ in merging.inventory.due(merging.clock())):
         return
     done: set[str] = set()
     with worker(merging) as lease:
@@ -305,7 +316,7 @@ def _merge(
             if left <= 0:
                 report.stop = Stop.BUDGET_ITEMS
                 return
-            claimed = merging.ledger.claim(lease, merging.clock(), left, places=asked or None)
+            claimed = merging.inventory.claim(lease, merging.clock(), left, places=asked or None)
             if not claimed:
                 return
             failpoints.reach("merge.claimed")
@@ -315,28 +326,28 @@ def _merge(
 
 def register(merging: Merging) -> Iterator[Registration]:
     """Registers the objects of the commits that are not registered yet, in their order. Raises Unavailable, Refused."""
-    ledger, pipeline = merging.ledger, merging.pipeline
+    inventory, pipeline = merging.inventory, merging.pipeline
     known: set[str] | None = None
-    for commit in pipeline.manifest.commits(after=ledger.cursor()):
+    for commit in pipeline.manifest.commits(after=inventory.cursor()):
         listing = pipeline.listing(pipeline.manifest.item(commit.key))
         if known is None:
-            known = {table.key for table in ledger.tables()}
+            known = {table.key for table in inventory.tables()}
         for table in listing.tables:
             if table.name != BAD_TABLE and table.mode == "append" and table.name not in known:
-                ledger.sync_table(merging.table(table.name))
+                inventory.sync_table(merging.table(table.name))
                 known.add(table.name)
-        yield ledger.register(Commit.of(commit.number, listing), merging.rules)
+        yield inventory.register(CommittedObjects.of(commit.number, listing), merging.rules)
         failpoints.reach("merge.registered")
 
 
 def _close(merging: Merging) -> int:
     """Closes what is over before anything is merged, so that its last objects are merged by this run; says how many."""
     count = 0
-    tables = {table.key: table for table in merging.ledger.tables() if table.enabled and not table.dropped}
-    for partition in merging.ledger.open_partitions():
+    tables = {table.key: table for table in merging.inventory.tables() if table.enabled and not table.dropped}
+    for partition in merging.inventory.open_partitions():
         table = tables.get(partition.table)
         if table and not partition.closed and merging.is_over(table, partition):
-            count += merging.ledger.close(partition, merging.clock(), merging.grace).closed
+            count += merging.inventory.close(partition, merging.clock(), merging.grace).closed
             failpoints.reach("merge.closed")
     return count
 
@@ -367,7 +378,7 @@ class _Work:
     """A claimed job, and what is to become of its partition."""
 
     claimed: Claimed
-    table: Table
+    table: MergedTable
     plan: Plan
 
     @property
@@ -375,11 +386,11 @@ class _Work:
         return self.plan.ranges[:MAX_RANGES]
 
 
-def plan_of(merging: Merging, partition: Partition, table: Table, early: bool = False) -> Plan:
+def plan_of(merging: Merging, partition: Partition, table: MergedTable, early: bool = False) -> Plan:
     """What a merge of a partition would do now. `early`: to its last object, closed or not."""
     profile = merging.profile
-    tail = merging.ledger.tail(partition)
-    objects = merging.ledger.small_objects(table.key, partition.date, after=partition.upper, limit=profile.max_objects + 1)
+    tail = merging.inventory.tail(partition)
+    objects = merging.inventory.small_objects(table.key, partition.date, after=partition.upper, limit=profile.max_objects + 1)
     return plan(partition, table, tail, objects, dataclasses.replace(profile, early=True) if early else profile)
 
 
@@ -396,7 +407,7 @@ def _do_each(
     except BaseException:  # whoever interrupts, and a Spark that does not start, is no fault of the jobs
         for one in left.values():
             with contextlib.suppress(Refused, StoreError):
-                merging.ledger.give_back(one.job)
+                merging.inventory.give_back(one.job)
         raise
 
 
@@ -415,7 +426,7 @@ def _do(
 
     work: list[_Work] = []
     for one in claimed:
-        table = merging.ledger.table(one.job.table)
+        table = merging.inventory.table(one.job.table)
         if table is None or table.dropped:
             del left[one.job.id]  # its job went with it
             continue
@@ -452,25 +463,25 @@ def _end(merging: Merging, work: _Work, results: Sequence[Merged | MergeFailure]
     """
     from manifest_platform.merging.spark_job import MergeFailure
 
-    ledger, job = merging.ledger, work.claimed.job
+    inventory, job = merging.inventory, work.claimed.job
     good: list[Merged] = []
     for result in results:
         if isinstance(result, MergeFailure):
             if not good:
-                return ledger.fail(job, result.message, permanent=result.kind == "permanent")
+                return inventory.fail(job, result.message, permanent=result.kind == "permanent")
             break
         good.append(result)
     if not good:
-        return ledger.finish(job)
+        return inventory.finish(job)
     done = work.ranges[: len(good)]
     more = work.plan.leftover or len(done) < len(work.plan.ranges)
     due = job.schedule_time if merging.profile.keeps_schedule else merging.clock()
     ranges = [_range(job, planned, result) for planned, result in zip(done, good, strict=True)]
     bytes_in = sum(found.bytes for planned in done for found in planned.objects)
     try:
-        return ledger.commit(job, ranges, Leftover(due) if more else None, bytes_in=bytes_in)
+        return inventory.commit(job, ranges, Leftover(due) if more else None, bytes_in=bytes_in)
     except (ChainChanged, CountsDiffer) as error:
-        return ledger.fail(job, str(error), permanent=isinstance(error, CountsDiffer))
+        return inventory.fail(job, str(error), permanent=isinstance(error, CountsDiffer))
 
 
 def _range(job: RunningJob, planned: PlannedRange, merged: Merged) -> Range:

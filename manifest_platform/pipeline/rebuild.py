@@ -22,7 +22,7 @@ from manifest_platform.merging.errors import PassingFailure, PermanentFailure
 from manifest_platform.merging.garbage import StoredFile, delete, stored_files, unnamed, upkeep
 from manifest_platform.merging.plan import PlannedRange
 from manifest_platform.merging.publish import PLACE, PUBLISH, PublishReport
-from manifest_platform.merging.state import Partition, Range, SmallObject, Table, from_row, table_key
+from manifest_platform.merging.state import MergedTable, Partition, Range, SmallObject, from_row, table_key
 from manifest_platform.merging.transitions import MAX_RANGES
 from manifest_platform.pipeline.merge import Merging
 
@@ -52,23 +52,23 @@ def rebuild(merging: Merging, spark: Callable[[], SparkSession], table: str, day
     partition that is not switched is rebuilt as well, and not published: nobody reads its merged objects yet. What fails
     leaves all as it was. Raises Refused, LeaseBusy, LeaseLost, PermanentFailure and PassingFailure.
     """
-    ledger = merging.ledger
-    settings = ledger.table(table)
+    inventory = merging.inventory
+    settings = inventory.table(table)
     if settings is None:
-        raise Refused(f"dataset {ledger.dataset} has no table {table!r}")
+        raise Refused(f"dataset {inventory.dataset} has no table {table!r}")
     duration = timedelta(seconds=merging.pipeline.config.lease.seconds)
-    with upkeep(ledger, duration) as lease:
-        partition, ranges = ledger.chain(table, day)
+    with upkeep(inventory, duration) as lease:
+        partition, ranges = inventory.chain(table, day)
         if partition is None or not ranges:
             raise Refused(f"{table} of {day} has no merged object that could be rebuilt: merge it first")
-        objects = ledger.small_objects(table, day)
+        objects = inventory.small_objects(table, day)
         planned = [_planned(one, objects) for one in ranges]
         results = _written(merging, lease, spark, settings, day, planned)
         failpoints.reach("rebuild.written")
         lease.check()
         made = [_anew(old, result) for old, result in zip(ranges, results, strict=True)]
         for start in range(0, len(made), MAX_RANGES):
-            partition = ledger.rebuild(partition, made[start : start + MAX_RANGES], lease)
+            partition = inventory.rebuild(partition, made[start : start + MAX_RANGES], lease)
         failpoints.reach("rebuild.committed")
     return Rebuilt(
         partition,
@@ -91,7 +91,7 @@ def _written(
     merging: Merging,
     lease: Lease,
     spark: Callable[[], SparkSession],
-    table: Table,
+    table: MergedTable,
     day: date,
     planned: Sequence[PlannedRange],
 ) -> list[Merged]:
@@ -127,7 +127,7 @@ def _anew(old: Range, made: Merged) -> Range:
 class Stock:
     """What there is of a table. `stored`: the files under its location, whether needed or not."""
 
-    table: Table
+    table: MergedTable
     location: str
     partitions: int
     small_objects: int
@@ -147,19 +147,19 @@ class Stock:
 
 def was_known(merging: Merging, table: str) -> bool:
     """Whether shredding calls a table so, or called one so that was dropped."""
-    ledger = merging.ledger
-    return ledger.store.get(ledger.dataset, table_key(table)) is not None
+    inventory = merging.inventory
+    return inventory.store.get(inventory.dataset, table_key(table)) is not None
 
 
 def stock(merging: Merging, table: str) -> Stock:
     """What a drop of a table would remove; changes nothing. Also of one whose drop was ended early. Raises Refused."""
-    ledger = merging.ledger
-    row = ledger.store.get(ledger.dataset, table_key(table))
+    inventory = merging.inventory
+    row = inventory.store.get(inventory.dataset, table_key(table))
     if row is None:
-        raise Refused(f"dataset {ledger.dataset} has no table {table!r}")
-    found = from_row(Table, row)
+        raise Refused(f"dataset {inventory.dataset} has no table {table!r}")
+    found = from_row(MergedTable, row)
     location = names.table_uri(merging.output, found)
-    partitions = list(ledger.partitions(table))
+    partitions = list(inventory.partitions(table))
     files = tuple(stored_files(location))
     if found.dropped and not files and not partitions:
         raise Refused(f"table {table} was dropped already, and nothing is left of it")
@@ -175,17 +175,17 @@ def drop(merging: Merging, table: str) -> Stock:
     and write others. What a merge writes that is at work just then is left, and goes when the drop is repeated. Ended early, it
     is repeated. Raises Refused, LeaseBusy while somebody publishes or rebuilds, CatalogError, PassingFailure.
     """
-    ledger = merging.ledger
+    inventory = merging.inventory
     duration = timedelta(seconds=merging.pipeline.config.lease.seconds)
-    manifest = Manifest(ledger.store, ledger.dataset, {}, ledger.owner)
-    with upkeep(ledger, duration), manifest.hold(PUBLISH, PLACE, ledger.owner, duration) as publisher:
+    manifest = Manifest(inventory.store, inventory.dataset, {}, inventory.owner)
+    with upkeep(inventory, duration), manifest.hold(PUBLISH, PLACE, inventory.owner, duration) as publisher:
         before = stock(merging, table)
-        ledger.drop(table)
+        inventory.drop(table)
         failpoints.reach("drop.dropped")
         publisher.check()
         _uncatalogue(merging, before)
         failpoints.reach("drop.uncatalogued")
-        delete(before.location, [file.name for file in unnamed(ledger, before.location, before.table, before.stored)])
+        delete(before.location, [file.name for file in unnamed(inventory, before.location, before.table, before.stored)])
     return before
 
 

@@ -1,4 +1,4 @@
-"""The commands of merging: on a real shop whose runs Spark has shredded, and on a ledger made by hand."""
+"""The commands of merging: on a real shop whose runs Spark has shredded, and on an inventory made by hand."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from manifest_platform.demo.events import write_run
 from manifest_platform.manifest import Store
 from manifest_platform.merging import names
 from manifest_platform.merging.garbage import upkeep
-from manifest_platform.merging.ledger import MergeLedger
+from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.names import object_id
 from manifest_platform.merging.plan import STRICT
 from manifest_platform.merging.publish import PLACE, PUBLISH
 from manifest_platform.merging.state import version_key
-from manifest_platform.merging.transitions import Rules, Window
+from manifest_platform.merging.transitions import DateWindow, Rules
 from manifest_platform.pipeline import Pipeline, shred_chosen
 from manifest_platform.pipeline import rebuild as rebuilding
 from manifest_platform.pipeline.merge import Merging
@@ -205,7 +205,7 @@ def test_a_run_that_finds_all_workers_busy_says_so(own: Shop, spark: Any, run: R
     come_later(own, spark)
     with own.open() as pipeline:
         merging = Merging(pipeline)
-        held = [given.slot(merging.ledger, str(slot)) for slot in range(merging.config.workers)]
+        held = [given.slot(merging.inventory, str(slot)) for slot in range(merging.config.workers)]
         code, out, _ = run("run", "--table", "events")
         for lease in held:
             lease.release()
@@ -335,7 +335,7 @@ def test_what_a_rebuild_has_written_is_not_removed_before_it_commits(
 
 
 def test_one_rebuilds_or_removes_at_a_time(own: Shop, run: Run) -> None:
-    with own.open() as pipeline, upkeep(Merging(pipeline).ledger):
+    with own.open() as pipeline, upkeep(Merging(pipeline).inventory):
         for arguments in (("rebuild", "events", DAY), ("gc", "--grace", "0d"), ("drop", "events", "--yes")):
             code, _, err = run(*arguments)
             assert code == 1
@@ -375,20 +375,20 @@ def test_the_doctor_removes_the_same_and_tells_where_the_catalog_is_wrong(
     assert "1 merged objects and 0 manifest files" in done
     assert ask("gc", "--grace", "0d")[0] == 4
     with own.open() as pipeline:
-        ledger = Merging(pipeline).ledger
-        [version] = ledger.versions("events", date.fromisoformat(DAY))
-        remove_row(ledger, version_key(version))
+        inventory = Merging(pipeline).inventory
+        [version] = inventory.versions("events", date.fromisoformat(DAY))
+        remove_row(inventory, version_key(version))
     code, found = doctor()
     assert (code, [one["kind"] for one in found["findings"]]) == (1, ["catalog"])
     assert found["findings"][0]["command"].startswith("manifest-platform merge publish --verify")
 
 
-def remove_row(ledger: MergeLedger, sort: str) -> None:
+def remove_row(inventory: Inventory, sort: str) -> None:
     from manifest_platform.manifest.store import Delete
 
-    row = ledger.store.get(ledger.dataset, sort)
+    row = inventory.store.get(inventory.dataset, sort)
     assert row
-    ledger.store.transact(ledger.dataset, [Delete(sort, row.version)], "remove")
+    inventory.store.transact(inventory.dataset, [Delete(sort, row.version)], "remove")
 
 
 def test_a_table_is_dropped_with_everything_after_a_question(
@@ -419,24 +419,24 @@ def test_a_table_is_dropped_with_everything_after_a_question(
     assert run("drop", "events", "--yes")[0] == 1
     assert rows(ask, "SELECT count(*) AS n FROM com_acme_session_1") == EVENT_ROWS
     with own.open() as pipeline:
-        ledger = Merging(pipeline).ledger
-        kinds = {row.sort.partition("#")[0] for row in ledger.store.query(NAME, "M") if "#events" in row.sort}
+        inventory = Merging(pipeline).inventory
+        kinds = {row.sort.partition("#")[0] for row in inventory.store.query(NAME, "M") if "#events" in row.sort}
         assert kinds == {"MTABLE"}
     come_later(own, spark)
     assert run("run")[0] == 0
     assert rows(ask) == EVENTS
 
 
-# A ledger by hand
+# An inventory by hand
 
 
 @pytest.fixture
-def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MergeLedger]:
-    """A shop's ledger with objects that only the ledger knows; by the ledger's own clock, which is put to now."""
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Inventory]:
+    """A shop's inventory with objects that only the inventory knows; by the inventory's own clock, which is put to now."""
     shop = Shop(tmp_path / "shop", merge={"max_attempts": 3})
     monkeypatch.setenv(config.VARIABLE, str(shop.config_file))
     store: Store = stores.open_store(config.load(shop.config_file).manifest)
-    yield given.ledger(store, given.clock_at(datetime.now(UTC) - timedelta(minutes=1)), max_attempts=3)
+    yield given.inventory(store, given.clock_at(datetime.now(UTC) - timedelta(minutes=1)), max_attempts=3)
     store.close()
 
 
@@ -448,9 +448,9 @@ def test_a_dropped_table_is_gone_from_glue_as_well(
     day = datetime.now(UTC).date()
     with shop.open() as pipeline:
         for table in ("kept", given.TABLE):
-            ledger = Merging(pipeline).ledger
-            ledger.sync_table(given.settings(table))
-            given.arrive(ledger, ledger.cursor() + 1, day=day, table=table)
+            inventory = Merging(pipeline).inventory
+            inventory.sync_table(given.settings(table))
+            given.arrive(inventory, inventory.cursor() + 1, day=day, table=table)
     code, out, _ = run("publish")
     assert (code, "2 shown" in out) == (0, True)
     assert len(files_of(shop.home / "merged")) == 2
@@ -469,9 +469,9 @@ def test_an_entry_in_glue_is_dropped_though_its_name_was_never_noted(
     shop = Shop(tmp_path / "shop", merge={"catalog": {"kind": "glue", "prefix": "lake_"}})
     monkeypatch.setenv(config.VARIABLE, str(shop.config_file))
     with shop.open() as pipeline:
-        ledger = Merging(pipeline).ledger
-        ledger.sync_table(given.settings())
-        given.arrive(ledger, 1, day=datetime.now(UTC).date())
+        inventory = Merging(pipeline).inventory
+        inventory.sync_table(given.settings())
+        given.arrive(inventory, 1, day=datetime.now(UTC).date())
     monkeypatch.setenv(failpoints.VARIABLE, "publish.entered:raise")
     with pytest.raises(failpoints.FailpointReached):
         main(["merge", "publish"])
@@ -485,9 +485,9 @@ def test_an_entry_in_glue_is_dropped_though_its_name_was_never_noted(
     assert left == (["s3://theirs/log"] if theirs else [])
 
 
-def test_a_drop_removes_no_file_of_the_table_that_came_again(bare: MergeLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drop_removes_no_file_of_the_table_that_came_again(bare: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
     """It comes again while it is dropped: what it writes then is kept, and what it names, whenever that was written."""
-    drop = MergeLedger.drop
+    drop = Inventory.drop
     with Pipeline(config.load(), NAME) as pipeline:
         merging = Merging(pipeline)
 
@@ -500,8 +500,8 @@ def test_a_drop_removes_no_file_of_the_table_that_came_again(bare: MergeLedger, 
 
         old, named = write("old", 10), write("named", 20)
 
-        def drop_and_come_again(ledger: MergeLedger, table: str) -> None:
-            drop(ledger, table)
+        def drop_and_come_again(inventory: Inventory, table: str) -> None:
+            drop(inventory, table)
             bare.sync_table(given.settings())
             given.arrive(bare, 20)
             bare.hasten(given.TABLE, given.DAY, bare.clock())
@@ -511,13 +511,13 @@ def test_a_drop_removes_no_file_of_the_table_that_came_again(bare: MergeLedger, 
             write("new", 20)
 
         given.arrive(bare, 10)
-        monkeypatch.setattr(MergeLedger, "drop", drop_and_come_again)
+        monkeypatch.setattr(Inventory, "drop", drop_and_come_again)
         assert rebuilding.drop(merging, given.TABLE).files == 2
         assert [path.parent.name for path in files_of(storage.local_path(merging.output))] == ["named", "new"]
         assert not old.exists()
 
 
-def test_a_drop_means_the_table_that_shredding_calls_so(bare: MergeLedger, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drop_means_the_table_that_shredding_calls_so(bare: Inventory, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     bare.sync_table(given.settings("events", physical_name="a"))
     bare.sync_table(given.settings("raw", physical_name="events"))
     given.arrive(bare, 1, table="a")
@@ -537,7 +537,7 @@ def test_a_drop_means_the_table_that_shredding_calls_so(bare: MergeLedger, run: 
     assert [one.key for one in bare.tables()] == ["a", given.TABLE]
 
 
-def test_a_name_of_several_tables_is_refused(bare: MergeLedger, run: Run) -> None:
+def test_a_name_of_several_tables_is_refused(bare: Inventory, run: Run) -> None:
     for key, schema in (("a", "app"), ("b", "web")):
         bare.sync_table(given.settings("visits", schema=schema, physical_name=key))
     for arguments in (("drop", "visits", "--yes"), ("explain", "visits", DAY)):
@@ -558,7 +558,7 @@ def place(day: date) -> tuple[str, str]:
 
 
 def test_a_partition_that_was_set_aside_blocks_the_status_until_it_is_retried(
-    bare: MergeLedger, today: date, run: Run, ask: Ask
+    bare: Inventory, today: date, run: Run, ask: Ask
 ) -> None:
     given.arrive(bare, 1, 2, day=today)
     bare.hasten(given.TABLE, today, bare.clock())
@@ -583,7 +583,7 @@ def test_a_partition_that_was_set_aside_blocks_the_status_until_it_is_retried(
     assert run("retry", *place(today))[0] == 1
 
 
-def test_the_status_says_who_merges_and_whose_worker_is_gone(bare: MergeLedger, today: date, run: Run, ask: Ask) -> None:
+def test_the_status_says_who_merges_and_whose_worker_is_gone(bare: Inventory, today: date, run: Run, ask: Ask) -> None:
     given.arrive(bare, 1, day=today)
     bare.hasten(given.TABLE, today, bare.clock())
     held = given.slot(bare)
@@ -595,7 +595,7 @@ def test_the_status_says_who_merges_and_whose_worker_is_gone(bare: MergeLedger, 
     assert "and is gone; the next run takes the job back" in words(run("status")[1])
 
 
-def test_a_partition_that_many_jobs_work_on_is_shown_as_what_it_is(bare: MergeLedger, today: date, run: Run, ask: Ask) -> None:
+def test_a_partition_that_many_jobs_work_on_is_shown_as_what_it_is(bare: Inventory, today: date, run: Run, ask: Ask) -> None:
     with given.slot(bare) as held:
         for number in range(1, BUSY_JOBS + 1):
             _, found = ask("status")
@@ -609,7 +609,7 @@ def test_a_partition_that_many_jobs_work_on_is_shown_as_what_it_is(bare: MergeLe
     assert "is merged again and again: 5 jobs within a day, 150 B of small objects. Each was another job" in told
 
 
-def test_the_status_asks_nothing_about_partitions_at_rest(bare: MergeLedger, today: date, ask: Ask) -> None:
+def test_the_status_asks_nothing_about_partitions_at_rest(bare: Inventory, today: date, ask: Ask) -> None:
     given.arrive(bare, 1, day=today)
     before = ask("status")[1]["requests"]
     for number in range(2, 12):
@@ -628,21 +628,21 @@ def test_the_status_asks_nothing_about_partitions_at_rest(bare: MergeLedger, tod
     assert found["requests"] == before <= 8
 
 
-def test_the_range_table_of_the_documentation_is_what_comes_of_such_a_day(bare: MergeLedger, run: Run) -> None:
+def test_the_range_table_of_the_documentation_is_what_comes_of_such_a_day(bare: Inventory, run: Run) -> None:
     """By the strict profile: an extension, a range that is full, and one that was left over and extended later."""
     begin = datetime(2026, 3, 2, 1, tzinfo=UTC)
-    ledger = MergeLedger(bare.store, NAME, "test", given.clock_at(begin))
-    ledger.sync_table(given.settings(target_bytes=STRICT.target_bytes, interval=STRICT.interval))
+    inventory = Inventory(bare.store, NAME, "test", given.clock_at(begin))
+    inventory.sync_table(given.settings(target_bytes=STRICT.target_bytes, interval=STRICT.interval))
     commit = 0
     for megabytes in ((40, 40, 40), (20, 20), (60, 60, 60), (20,)):
         for size in megabytes:
             commit += 1
-            given.arrive(ledger, object_id(commit, 1), size=size * 1_000_000)
-        ledger.clock.turn(timedelta(seconds=STRICT.interval))  # ty: ignore[missing-attribute]
-        with given.slot(ledger) as held:
-            while claimed := given.claim(ledger, held):
+            given.arrive(inventory, object_id(commit, 1), size=size * 1_000_000)
+        inventory.clock.turn(timedelta(seconds=STRICT.interval))  # ty: ignore[missing-attribute]
+        with given.slot(inventory) as held:
+            while claimed := given.claim(inventory, held):
                 for one in claimed:
-                    given.make(ledger, one, STRICT, ratio=0.77).commit(ledger)
+                    given.make(inventory, one, STRICT, ratio=0.77).commit(inventory)
     code, out, _ = run("show", "ranges", "--table", given.TABLE)
     assert code == 0
     _, _, documented = (REPOSITORY / "docs" / "merging.md").read_text().partition(f"$ {RANGES_OF_LOG}\n")
@@ -654,9 +654,9 @@ def test_the_range_table_of_the_documentation_is_what_comes_of_such_a_day(bare: 
     assert changed == [True, False, True], "extended, new, extended"
 
 
-def test_a_partition_of_the_calendars_last_day_stops_nothing(bare: MergeLedger, run: Run, ask: Ask) -> None:
+def test_a_partition_of_the_calendars_last_day_stops_nothing(bare: Inventory, run: Run, ask: Ask) -> None:
     assert run("run", "--month", "9999-12")[0] == 4
-    given.arrive(bare, 1, day=date.max, rules=Rules(merged=Window(timedelta(), timedelta())))
+    given.arrive(bare, 1, day=date.max, rules=Rules(merged=DateWindow(timedelta(), timedelta())))
     assert run("publish")[0] == 0
     code, status = ask("status")
     assert code == 0
@@ -682,7 +682,7 @@ def test_a_partition_of_the_calendars_last_day_stops_nothing(bare: MergeLedger, 
         (["show", "nonsense"], 2, "nonsense"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(bare: MergeLedger, run: Run, arguments: list[str], code: int, message: str) -> None:
+def test_what_cannot_be_meant_is_refused(bare: Inventory, run: Run, arguments: list[str], code: int, message: str) -> None:
     found, _, err = run(*arguments)
     assert found == code
     assert message in words(err)
@@ -697,7 +697,7 @@ def test_a_dataset_that_is_not_merged_says_how_to_have_it_merged(
     assert "give it a part `merge` with an `output`" in err
 
 
-def test_looking_imports_nothing_heavy(bare: MergeLedger, today: date) -> None:
+def test_looking_imports_nothing_heavy(bare: Inventory, today: date) -> None:
     given.arrive(bare, 1, day=today)
     commands = [["status"], ["log"], ["show", "ranges"], ["publish"], ["explain", *place(today)], ["files", *place(today)]]
     heavy = {"dagster", "pyspark", "pyarrow", "pandas", "numpy", "duckdb", "boto3", "botocore"}

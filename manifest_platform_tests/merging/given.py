@@ -1,4 +1,4 @@
-"""What the tests of merging's ledger start from: a ledger, its clock, commits by hand, merges that only say what they made."""
+"""What the tests of the inventory start from: an inventory, its clock, commits by hand, merges that only say what they made."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from manifest_platform.listing import Column
 from manifest_platform.manifest import Lease, Manifest, Store
 from manifest_platform.merging import transitions
-from manifest_platform.merging.ledger import Claimed, MergeLedger, Registration
+from manifest_platform.merging.inventory import Claimed, Inventory, Registration
 from manifest_platform.merging.plan import STRICT, PlannedRange, Profile, plan
 from manifest_platform.merging.state import (
     CURSOR,
@@ -28,7 +28,7 @@ from manifest_platform.merging.state import (
     open_key,
     running_key,
 )
-from manifest_platform.merging.transitions import MERGE, Commit, Leftover, Rules
+from manifest_platform.merging.transitions import MERGE, CommittedObjects, Leftover, Rules
 from manifest_platform_tests.manifest.given import Clock
 
 DATASET = "shop"
@@ -47,9 +47,9 @@ def settings(name: str = TABLE, **options: Any) -> TableSettings:
     return dataclasses.replace(TableSettings(name, "app", INTERVAL, target_bytes=100), **options)
 
 
-def ledger(store: Store, clock: Callable[[], datetime] | None = None, owner: str = "test", **options: Any) -> MergeLedger:
-    """A ledger, of one table if the store had none."""
-    made = MergeLedger(store, DATASET, owner, clock or clock_at(MORNING), **options)
+def inventory(store: Store, clock: Callable[[], datetime] | None = None, owner: str = "test", **options: Any) -> Inventory:
+    """An inventory, of one table if the store had none."""
+    made = Inventory(store, DATASET, owner, clock or clock_at(MORNING), **options)
     if made.table(TABLE) is None:
         made.sync_table(settings())
     return made
@@ -61,8 +61,8 @@ def clock_at(now: datetime) -> Clock:
     return clock
 
 
-def slot(of: MergeLedger, name: str = "0", duration: timedelta = LEASE) -> Lease:
-    """The lease of a worker, with the ledger's clock."""
+def slot(of: Inventory, name: str = "0", duration: timedelta = LEASE) -> Lease:
+    """The lease of a worker, with the inventory's clock."""
     return Manifest(of.store, DATASET, {}, "test", clock=of.clock).hold(MERGE, name, of.owner, duration)
 
 
@@ -76,7 +76,7 @@ def small(id_: int, size: int = 30, rows: int = 1) -> SmallObject:
 
 
 def arrive(
-    of: MergeLedger, *ids: int, day: date = DAY, table: str = TABLE, size: int = 30, rules: Rules = RIDE_ALONG
+    of: Inventory, *ids: int, day: date = DAY, table: str = TABLE, size: int = 30, rules: Rules = RIDE_ALONG
 ) -> Registration:
     """The next commit: one that adds these objects to a partition, each with its id's last digit of rows, and one."""
     objects = tuple(small(id_, size, rows=1 + id_ % 10) for id_ in ids)
@@ -84,40 +84,40 @@ def arrive(
 
 
 def deliver(
-    of: MergeLedger, objects: dict[tuple[str, date], tuple[SmallObject, ...]], rules: Rules = RIDE_ALONG, number: int = 0
+    of: Inventory, objects: dict[tuple[str, date], tuple[SmallObject, ...]], rules: Rules = RIDE_ALONG, number: int = 0
 ) -> Registration:
     """Registers a commit, if not said otherwise the next one."""
     number = number or of.cursor() + 1
     columns = {table: COLUMNS for table, _ in objects}
-    return of.register(Commit(number, f"s3://bucket/run={number:03d}/", objects, columns), rules)
+    return of.register(CommittedObjects(number, f"s3://bucket/run={number:03d}/", objects, columns), rules)
 
 
-def partition(of: MergeLedger, day: date = DAY, table: str = TABLE) -> Partition:
+def partition(of: Inventory, day: date = DAY, table: str = TABLE) -> Partition:
     found = of.partition(table, day)
     assert found is not None
     return found
 
 
-def version_of(of: MergeLedger, day: date = DAY, table: str = TABLE) -> tuple[int, int, int | None, bool]:
+def version_of(of: Inventory, day: date = DAY, table: str = TABLE) -> tuple[int, int, int | None, bool]:
     """P(current, desired, last_live, switched)."""
     found = partition(of, day, table)
     return found.current, found.desired, found.last_live, found.switched
 
 
-def bounds(of: MergeLedger, day: date = DAY, table: str = TABLE) -> list[tuple[int, int]]:
+def bounds(of: Inventory, day: date = DAY, table: str = TABLE) -> list[tuple[int, int]]:
     return [(one.lower, one.upper) for one in of.ranges(table, day)]
 
 
-def claim(of: MergeLedger, held: Lease, limit: int = 1) -> list[Claimed]:
+def claim(of: Inventory, held: Lease, limit: int = 1) -> list[Claimed]:
     return of.claim(held, of.clock(), limit)
 
 
-def claim_one(of: MergeLedger, held: Lease) -> Claimed:
+def claim_one(of: Inventory, held: Lease) -> Claimed:
     [claimed] = claim(of, held)
     return claimed
 
 
-def made(of: MergeLedger, job: RunningJob, planned: PlannedRange, ratio: float = 1.0) -> Range:
+def made(of: Inventory, job: RunningJob, planned: PlannedRange, ratio: float = 1.0) -> Range:
     """The facts of the merged object that a merge of a planned range would write."""
     old = planned.extends
     total = Totals.of(planned.objects)
@@ -146,13 +146,13 @@ class Made:
     leftover: Leftover | None
     bytes_in: int
 
-    def commit(self, of: MergeLedger) -> FinishedJob:
+    def commit(self, of: Inventory) -> FinishedJob:
         if not self.ranges:
             return of.finish(self.job, leftover=self.leftover)
         return of.commit(self.job, self.ranges, self.leftover, bytes_in=self.bytes_in)
 
 
-def make(of: MergeLedger, claimed: Claimed, profile: Profile = STRICT, ratio: float = 1.0) -> Made:
+def make(of: Inventory, claimed: Claimed, profile: Profile = STRICT, ratio: float = 1.0) -> Made:
     """All of a merge before its commit, by the plan."""
     job, table = claimed.job, of.table(claimed.job.table)
     assert table is not None
@@ -165,12 +165,12 @@ def make(of: MergeLedger, claimed: Claimed, profile: Profile = STRICT, ratio: fl
     return Made(job, ranges, Leftover(due) if planned.leftover else None, bytes_in)
 
 
-def merge(of: MergeLedger, held: Lease, profile: Profile = STRICT) -> FinishedJob:
+def merge(of: Inventory, held: Lease, profile: Profile = STRICT) -> FinishedJob:
     """Claims the next due job, and does it."""
     return make(of, claim_one(of, held), profile).commit(of)
 
 
-def merge_all(of: MergeLedger, held: Lease, profile: Profile = STRICT) -> None:
+def merge_all(of: Inventory, held: Lease, profile: Profile = STRICT) -> None:
     """Does whatever is due, until nothing is."""
     while claimed := claim(of, held):
         for one in claimed:
@@ -184,7 +184,7 @@ def stale(job: RunningJob, lower: int, upper: int, **facts: Any) -> Range:
     return dataclasses.replace(plain, **facts)
 
 
-def try_commit(of: MergeLedger, work: Made) -> bool:
+def try_commit(of: Inventory, work: Made) -> bool:
     """Whether a commit was let through."""
     with suppress(transitions.JobLost, transitions.ChainChanged):
         work.commit(of)
@@ -192,12 +192,12 @@ def try_commit(of: MergeLedger, work: Made) -> bool:
     return False
 
 
-def dump(of: MergeLedger) -> dict[str, tuple[int, dict]]:
+def dump(of: Inventory) -> dict[str, tuple[int, dict]]:
     """All rows of merging, but those of leases."""
     return {row.sort: (row.version, row.data) for row in of.store.query(of.dataset, "M")}
 
 
-def assert_consistent(of: MergeLedger) -> None:
+def assert_consistent(of: Inventory) -> None:
     """What holds at any time: the chain, the totals, the jobs and the index rows are what the other rows say."""
     rows = {row.sort: row.data for row in of.store.query(of.dataset, "M")}
     found = list(of.partitions())

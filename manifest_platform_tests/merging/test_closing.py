@@ -1,4 +1,4 @@
-"""Close, switch, and the record of what readers see: what the ledger says of a partition as its day ends."""
+"""Close, switch, and the record of what readers see: what the inventory says of a partition as its day ends."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 
 from manifest_platform.manifest import Refused, Store
 from manifest_platform.merging import views
-from manifest_platform.merging.ledger import MergeLedger
+from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.plan import DEFAULT
 from manifest_platform.merging.state import Partition, ServedFile, Version, open_key
-from manifest_platform.merging.transitions import Overtaken, Rules, Window
+from manifest_platform.merging.transitions import DateWindow, Overtaken, Rules
 from manifest_platform_tests.manifest.given import LossyStore
 from manifest_platform_tests.merging.given import (
     DAY,
@@ -28,7 +28,7 @@ from manifest_platform_tests.merging.given import (
     claim_one,
     clock_at,
     dump,
-    ledger,
+    inventory,
     make,
     merge,
     merge_all,
@@ -45,14 +45,14 @@ BOTH = pytest.mark.stores("sqlite", "dynamodb")
 HOUR = timedelta(hours=1)
 
 
-def merged(of: MergeLedger, *ids: int) -> None:
+def merged(of: Inventory, *ids: int) -> None:
     arrive(of, *ids)
     of.hasten(TABLE, DAY, MORNING)
     with slot(of) as held:
         merge_all(of, held)
 
 
-def version(of: MergeLedger, *delayed: int) -> Version:
+def version(of: Inventory, *delayed: int) -> Version:
     """What is to be published of a partition, with small objects that came later."""
     found = partition(of)
     files = [ServedFile(one.uri, one.rows, one.bytes, one.lower, one.upper) for one in of.ranges(TABLE, DAY)]
@@ -60,7 +60,7 @@ def version(of: MergeLedger, *delayed: int) -> Version:
     return Version(TABLE, DAY, max(one.upper for one in files), found.generation, MORNING, tuple(files))
 
 
-def show(of: MergeLedger, *delayed: int, read: Partition | None = None) -> Partition:
+def show(of: Inventory, *delayed: int, read: Partition | None = None) -> Partition:
     """Records that readers see all that is merged."""
     shown = version(of, *delayed)
     return of.published(read or partition(of), shown.generation, shown.version, shown)
@@ -75,7 +75,7 @@ def show(of: MergeLedger, *delayed: int, read: Partition | None = None) -> Parti
     ],
 )
 def test_D01_D02_a_day_ends_at_its_tables_midnight(store: Store, now: str, closed: dict[int, bool]) -> None:
-    of = ledger(store)
+    of = inventory(store)
     of.sync_table(settings(zone="Asia/Tokyo"))
     at = datetime.fromisoformat(now).replace(tzinfo=UTC)
     for day in closed:
@@ -86,7 +86,7 @@ def test_D01_D02_a_day_ends_at_its_tables_midnight(store: Store, now: str, close
 
 @pytest.mark.parametrize(("zone", "hours"), [("UTC", 0), ("America/New_York", 5), ("Asia/Kolkata", -5.5)])
 def test_a_partition_closes_when_grace_has_passed_after_midnight(store: Store, zone: str, hours: float) -> None:
-    of = ledger(store)
+    of = inventory(store)
     of.sync_table(settings(zone=zone))
     arrive(of, 1)
     midnight = datetime(2026, 3, 3, tzinfo=UTC) + timedelta(hours=hours)
@@ -95,7 +95,7 @@ def test_a_partition_closes_when_grace_has_passed_after_midnight(store: Store, z
 
 
 def test_a_day_on_which_the_clocks_change_has_its_own_length(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     of.sync_table(settings(zone="Europe/Berlin"))
     arrive(of, 1, day=date(2026, 3, 29))
     assert not of.close(partition(of, date(2026, 3, 29)), datetime(2026, 3, 29, 21, 59, tzinfo=UTC)).closed
@@ -111,14 +111,14 @@ def test_a_day_on_which_the_clocks_change_has_its_own_length(store: Store) -> No
     ],
 )
 def test_a_day_that_the_calendar_ends_with_is_never_over(store: Store, day: date, zone: str, grace: timedelta) -> None:
-    of = ledger(store)
+    of = inventory(store)
     of.sync_table(settings(zone=zone))
     arrive(of, 1, day=day)
     assert not of.close(partition(of, day), datetime.max.replace(tzinfo=UTC), grace).closed
 
 
 def test_D03_the_last_live_object_is_that_before_the_close(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 3, 5)
     of.close(partition(of), NEXT_DAY)
     arrive(of, 7)
@@ -128,14 +128,14 @@ def test_D03_the_last_live_object_is_that_before_the_close(store: Store) -> None
 
 
 def test_D04_a_partition_without_live_objects_stays_open(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 3)
     empty = of._change(partition(of), lambda found: replace(found, newest_live=0))
     assert not of.close(empty, NEXT_DAY).closed
 
 
 def test_D05_a_partition_of_a_disabled_table_stays_open(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 3)
     of.sync_table(settings(enabled=False))
     assert not of.close(partition(of), NEXT_DAY).closed
@@ -147,7 +147,7 @@ def test_D05_a_partition_of_a_disabled_table_stays_open(store: Store) -> None:
 def test_D06_D07_a_partition_is_switched_when_all_live_objects_are_merged(
     store: Store, first: tuple[int, ...], switched: bool
 ) -> None:
-    of = ledger(store)
+    of = inventory(store)
     if first:
         merged(of, *first)
     arrive(of, *sorted({99, 100} - set(first)))
@@ -159,14 +159,14 @@ def test_D06_D07_a_partition_is_switched_when_all_live_objects_are_merged(
 
 
 def test_an_open_partition_is_not_switched(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     merged(of, 100)
     assert not of.switch(partition(of)).switched
 
 
 @BOTH
 def test_D08_what_is_switched_is_published(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     merged(of, 100)
     of.published(partition(of), 0, 100)
     assert version_of(of) == (0, 100, None, False)
@@ -183,7 +183,7 @@ def test_D08_what_is_switched_is_published(store: Store) -> None:
 
 
 def test_D09_two_runs_that_switch_before_they_close(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     merged(of, 100)
 
     def run() -> tuple[bool, bool]:
@@ -195,7 +195,7 @@ def test_D09_two_runs_that_switch_before_they_close(store: Store) -> None:
 
 
 def test_D10_what_was_merged_of_delayed_objects_is_published_with_it(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 100)
     of.close(partition(of), NEXT_DAY)
     merged(of, 120)
@@ -208,7 +208,7 @@ def test_D10_what_was_merged_of_delayed_objects_is_published_with_it(store: Stor
 @BOTH
 def test_D11_a_live_object_just_after_the_close_is_merged_once(store: Store) -> None:
     """It was on its way when the partition closed: who registers it looks again, and it is delayed."""
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 100)
     look = of.partition
 
@@ -229,7 +229,7 @@ def test_D11_a_live_object_just_after_the_close_is_merged_once(store: Store) -> 
 
 @pytest.mark.parametrize("hasten", [True, False])
 def test_what_is_not_merged_at_the_close_is_due(store: Store, hasten: bool) -> None:
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 1, day=(past := date(2026, 2, 1)))
     assert list(of.due(MORNING)) == []
     of.close(partition(of, past), MORNING, hasten=hasten)
@@ -239,7 +239,7 @@ def test_what_is_not_merged_at_the_close_is_due(store: Store, hasten: bool) -> N
 
 def test_what_an_open_day_leaves_unmerged_is_due_at_the_close(store: Store) -> None:
     """By the default profile a job of an open day ends without a job for what does not fill an object."""
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 1, 2)
     of.hasten(TABLE, DAY, MORNING)
     with slot(of) as held:
@@ -254,7 +254,7 @@ def test_what_an_open_day_leaves_unmerged_is_due_at_the_close(store: Store) -> N
 
 def test_a_close_while_a_job_runs_leaves_another(store: Store) -> None:
     """The running one was planned for an open day: what it leaves has to be merged by somebody."""
-    of = ledger(store, clock := clock_at(MORNING))
+    of = inventory(store, clock := clock_at(MORNING))
     of.sync_table(settings(target_bytes=60))
     arrive(of, 1, 2, 3, 4)
     of.hasten(TABLE, DAY, MORNING)
@@ -271,7 +271,7 @@ def test_a_close_while_a_job_runs_leaves_another(store: Store) -> None:
 
 
 def test_closing_and_switching_again_writes_nothing(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     merged(of, 100)
     for _ in range(2):
         of.close(partition(of), NEXT_DAY)
@@ -282,14 +282,14 @@ def test_closing_and_switching_again_writes_nothing(store: Store) -> None:
 
 @BOTH
 def test_an_answer_that_is_lost_at_the_close_is_recognised(store: Store) -> None:
-    arrive(ledger(store), 100)
-    of = ledger(LossyStore(store, "deaf", 1))
+    arrive(inventory(store), 100)
+    of = inventory(LossyStore(store, "deaf", 1))
     assert of.close(partition(of), NEXT_DAY).last_live == 100
     assert_consistent(of)
 
 
 def test_a_delayed_object_waits_for_its_time(store: Store) -> None:
-    of = ledger(store, clock := clock_at(MORNING))
+    of = inventory(store, clock := clock_at(MORNING))
     merged(of, 100)
     of.close(partition(of), NEXT_DAY)
     clock.now = NEXT_DAY
@@ -302,9 +302,9 @@ def test_a_delayed_object_waits_for_its_time(store: Store) -> None:
 # What readers see
 
 
-def published(store: Store) -> MergeLedger:
+def published(store: Store) -> Inventory:
     """A partition that is served as merged up to 100."""
-    of = ledger(store)
+    of = inventory(store)
     merged(of, 100)
     of.close(partition(of), NEXT_DAY)
     of.switch(partition(of))
@@ -356,7 +356,7 @@ def test_E13_the_older_one_first_is_told_to_the_newer_one(store: Store) -> None:
     assert show(of, read=overtaken.value.partition).current == 300
 
 
-WRONG: dict[str, Callable[[MergeLedger], object]] = {
+WRONG: dict[str, Callable[[Inventory], object]] = {
     "a generation that is not there": lambda of: of.published(partition(of), 9, 100, replace(version(of), generation=9)),
     "an object that is not there": lambda of: of.published(partition(of), 1, 999, version(of)),
     "live objects of a switched partition": lambda of: of.published(partition(of), 0, 100),
@@ -375,7 +375,7 @@ def test_what_is_not_there_is_not_published(store: Store, what: str) -> None:
 
 
 def test_merged_objects_of_an_unswitched_partition_are_not_published(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     merged(of, 100)
     with pytest.raises(Refused, match="is not there to publish"):
         show(of)
@@ -409,7 +409,7 @@ def test_a_rebuild_is_published_again(store: Store) -> None:
 def test_an_object_that_no_job_will_merge_is_still_found(store: Store) -> None:
     of = published(store)
     of.clock.now = NEXT_DAY  # ty: ignore[missing-attribute]
-    arrive(of, 230, rules=Rules(merged=Window(timedelta(), timedelta())))
+    arrive(of, 230, rules=Rules(merged=DateWindow(timedelta(), timedelta())))
     [found] = of.open_partitions()
     assert (found.newest, found.job) == (230, None)
 
@@ -425,7 +425,7 @@ def test_a_partition_that_is_not_at_rest_is_found_by_one_row(store: Store) -> No
 
 @BOTH
 def test_the_views_have_the_columns_of_prisms_tables(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 11, 12)
     of.hasten(TABLE, DAY, MORNING)
     with slot(of) as held:
@@ -513,7 +513,7 @@ def test_the_views_have_the_columns_of_prisms_tables(store: Store) -> None:
 
 
 def test_the_heartbeat_of_a_lease_that_another_took_is_not_the_jobs(store: Store) -> None:
-    of = ledger(store, clock := clock_at(MORNING))
+    of = inventory(store, clock := clock_at(MORNING))
     arrive(of, 11)
     of.hasten(TABLE, DAY, MORNING)
     with slot(of) as held:

@@ -13,9 +13,9 @@ import pytest
 from manifest_platform.listing import Listing, ShreddedObject
 from manifest_platform.listing import Table as ListedTable
 from manifest_platform.manifest import Application, Claim, ItemKey, Landed, Manifest, Step, Store
-from manifest_platform.merging.ledger import MergeLedger
+from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.state import SmallObject
-from manifest_platform.merging.transitions import Commit, OutOfOrder, Rules
+from manifest_platform.merging.transitions import CommittedObjects, EarlierCommitMissing, Rules
 from manifest_platform_tests.manifest.given import DONE, FEED, HOUR, key, number_of
 from manifest_platform_tests.merging.given import (
     COLUMNS,
@@ -27,7 +27,7 @@ from manifest_platform_tests.merging.given import (
     bounds,
     claim,
     clock_at,
-    ledger,
+    inventory,
     make,
     merge_all,
     settings,
@@ -57,19 +57,19 @@ def landed(of: Manifest, count: int) -> None:
     of.discover(FEED, [Landed(key(number), 1, 10, "as-landed") for number in range(1, count + 1)])
 
 
-def register(of: Manifest, to: MergeLedger) -> int:
+def register(of: Manifest, to: Inventory) -> int:
     """Registers what was committed since; how much that was."""
     done = 0
     for commit in of.commits(after=to.cursor()):
         try:
-            done += not to.register(Commit.of(commit.number, listing(commit.key)), Rules()).known
-        except OutOfOrder:
+            done += not to.register(CommittedObjects.of(commit.number, listing(commit.key)), Rules()).known
+        except EarlierCommitMissing:
             break  # another registers, and this one has not seen how far yet
     return done
 
 
 def test_C19_what_is_committed_late_is_merged_all_the_same(store: Store) -> None:
-    of, to = manifest(store), ledger(store)
+    of, to = manifest(store), inventory(store)
     landed(of, 2)
     with of.acquire(FEED, "shred", "test", HOUR) as lease, slot(to) as held:
         early, late = of.claim(lease, [of.item(key(1)), of.item(key(2))])
@@ -96,7 +96,7 @@ ITEMS = 20
 @pytest.mark.timeout(120)
 def test_C19_many_complete_register_and_merge_at_once(store: Store, reopen: Callable[[], Store]) -> None:
     stores = [store, reopen(), reopen()]
-    ledgers = [ledger(one) for one in stores]
+    ledgers = [inventory(one) for one in stores]
     manifests = [manifest(one) for one in stores]
     to = ledgers[0]
     to.sync_table(settings(target_bytes=100))
@@ -146,5 +146,5 @@ def test_C19_many_complete_register_and_merge_at_once(store: Store, reopen: Call
         assert to.switch(to.partition(TABLE, day) or pytest.fail()).switched
 
 
-def _holders(of: MergeLedger, day: Any, small: SmallObject) -> int:
+def _holders(of: Inventory, day: Any, small: SmallObject) -> int:
     return sum(lower < small.id <= upper for lower, upper in bounds(of, day))

@@ -32,7 +32,7 @@ from manifest_platform.merging.errors import (
 from manifest_platform.merging.inputs import Input
 from manifest_platform.merging.kernel import Merged, MergeTask, Options, merge
 from manifest_platform.merging.plan import DEFAULT, plan
-from manifest_platform.merging.state import Partition, SmallObject, Table
+from manifest_platform.merging.state import MergedTable, Partition, SmallObject
 from manifest_platform_tests.servers.proxy import Fault, from_on, nothing, proxied
 from manifest_platform_tests.servers.s3 import S3Server, s3_bucket, s3_environment, s3_server
 
@@ -674,7 +674,7 @@ class TestChecks:
 
 
 def test_a_planned_range_becomes_a_task() -> None:
-    table = Table("log", "app", datetime(2024, 5, 1, tzinfo=UTC), 60, 100, time_column="at", ratio=1.0)
+    table = MergedTable("log", "app", datetime(2024, 5, 1, tzinfo=UTC), 60, 100, time_column="at", ratio=1.0)
     found = [SmallObject(id_, f"file:///{id_}", id_, 10, iso(T0), iso(T0 + id_)) for id_ in (4, 6)]
     closed = Partition("log", DAY, table.create_time, last_live=6)
     [planned] = plan(closed, table, None, found, DEFAULT).ranges

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifest_platform.merging import names
-from manifest_platform.merging.state import Table
+from manifest_platform.merging.state import MergedTable
 
-TABLE = Table("nanika_log", "test_schema", datetime(2020, 6, 20, tzinfo=UTC), 3600, 1)
-RENAMED = Table(
+TABLE = MergedTable("nanika_log", "test_schema", datetime(2020, 6, 20, tzinfo=UTC), 3600, 1)
+RENAMED = MergedTable(
     "nanika_log",
     "test_schema",
     datetime(2020, 6, 20, tzinfo=UTC),
@@ -73,7 +73,7 @@ def test_E18_names_have_19_digits() -> None:
 
 
 def test_either_physical_name_may_be_set_alone() -> None:
-    only_schema = Table("t", "s", TABLE.create_time, 1, 1, physical_schema="p")
-    only_name = Table("t", "s", TABLE.create_time, 1, 1, physical_name="p")
+    only_schema = MergedTable("t", "s", TABLE.create_time, 1, 1, physical_schema="p")
+    only_name = MergedTable("t", "s", TABLE.create_time, 1, 1, physical_name="p")
     assert names.table_uri("o", only_schema).endswith(".p.t")
     assert names.table_uri("o", only_name).endswith(".s.p")

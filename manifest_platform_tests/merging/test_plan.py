@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifest_platform.merging.plan import DEFAULT, STRICT, Plan, PlannedRange, plan
-from manifest_platform.merging.state import Partition, Range, SmallObject, Table
+from manifest_platform.merging.state import MergedTable, Partition, Range, SmallObject
 
 NOW = datetime(2020, 6, 20, 12, tzinfo=UTC)
 DAY = date(2020, 6, 20)
-TABLE = Table("log", "app", NOW, 3600, 100, ratio=1.0)
+TABLE = MergedTable("log", "app", NOW, 3600, 100, ratio=1.0)
 OPEN = Partition("log", DAY, NOW)
 CLOSED = replace(OPEN, last_live=1)
 

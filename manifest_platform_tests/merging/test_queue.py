@@ -12,7 +12,7 @@ from threading import Barrier
 import pytest
 
 from manifest_platform.manifest import Application, LeaseLost, LeaseState, Manifest, Refused, Store, StoreError
-from manifest_platform.merging.ledger import MergeLedger
+from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.plan import DEFAULT, STRICT, Profile
 from manifest_platform.merging.state import Partition
 from manifest_platform.merging.transitions import STRICT_RULES, JobLost, Rules
@@ -30,8 +30,8 @@ from manifest_platform_tests.merging.given import (
     claim_one,
     clock_at,
     dump,
+    inventory,
     kill,
-    ledger,
     make,
     merge,
     merge_all,
@@ -58,7 +58,7 @@ def scheduled(of: Partition) -> datetime:
 
 
 def test_B01_what_is_not_due_is_not_claimed(store: Store) -> None:
-    of = ledger(store, clock := clock_at(MORNING))
+    of = inventory(store, clock := clock_at(MORNING))
     arrive(of, 1)
     clock.now = scheduled(partition(of)) - SECOND
     with slot(of) as held:
@@ -69,7 +69,7 @@ def test_B01_what_is_not_due_is_not_claimed(store: Store) -> None:
 
 @BOTH
 def test_B02_the_job_that_was_scheduled_earliest_comes_first(store: Store) -> None:
-    of = ledger(store, clock := clock_at(MORNING))
+    of = inventory(store, clock := clock_at(MORNING))
     arrive(of, 1)
     of.hasten(TABLE, DAY, at(10))
     arrive(of, 2, day=OTHER_DAY)
@@ -89,7 +89,7 @@ def test_B02_the_job_that_was_scheduled_earliest_comes_first(store: Store) -> No
 
 @BOTH
 def test_B03_of_two_that_claim_at_once_one_gets_the_job(store: Store, reopen: Callable[[], Store]) -> None:
-    workers = [ledger(store), ledger(reopen())]
+    workers = [inventory(store), inventory(reopen())]
     of = workers[0]
     days = [DAY - timedelta(days=back) for back in range(6)]
     for id_, day in enumerate(days, start=1):
@@ -113,7 +113,7 @@ def test_B03_of_two_that_claim_at_once_one_gets_the_job(store: Store, reopen: Ca
 
 @BOTH
 def test_B04_a_job_is_dead_only_after_its_lease_has_run_out(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 1)
     of.hasten(TABLE, DAY, at(9))
     held = slot(of, duration=timedelta(seconds=600))
@@ -131,7 +131,7 @@ def test_B04_a_job_is_dead_only_after_its_lease_has_run_out(store: Store) -> Non
 
 
 def test_B05_a_dead_job_and_a_pending_one_are_one(store: Store) -> None:
-    of = ledger(store, clock := clock_at(MORNING))
+    of = inventory(store, clock := clock_at(MORNING))
     arrive(of, 1)
     of.hasten(TABLE, DAY, at(9))
     held = slot(of)
@@ -149,7 +149,7 @@ def test_B05_a_dead_job_and_a_pending_one_are_one(store: Store) -> None:
 
 
 def test_B06_a_merge_by_a_second_worker_ends_like_an_undisturbed_one(store: Store) -> None:
-    of = ledger(store, clock := clock_at(MORNING))
+    of = inventory(store, clock := clock_at(MORNING))
     arrive(of, *range(1, 8), day=OTHER_DAY)
     arrive(of, *range(11, 18))
     of.hasten(TABLE, OTHER_DAY, MORNING)
@@ -171,7 +171,7 @@ def test_B06_a_merge_by_a_second_worker_ends_like_an_undisturbed_one(store: Stor
 
 
 def test_B07_a_job_whose_worker_lives_is_not_taken(store: Store) -> None:
-    of = ledger(store, clock := clock_at(MORNING))
+    of = inventory(store, clock := clock_at(MORNING))
     arrive(of, 1)
     of.hasten(TABLE, DAY, MORNING)
     with slot(of) as held:
@@ -188,7 +188,7 @@ def test_B07_a_job_whose_worker_lives_is_not_taken(store: Store) -> None:
 @BOTH
 @pytest.mark.parametrize("again", [False, True])
 def test_B08_who_lost_a_job_changes_nothing(store: Store, again: bool) -> None:
-    of = ledger(store, clock := clock_at(MORNING))
+    of = inventory(store, clock := clock_at(MORNING))
     arrive(of, 1, 2)
     of.hasten(TABLE, DAY, MORNING)
     first = slot(of)
@@ -213,7 +213,7 @@ def test_B08_who_lost_a_job_changes_nothing(store: Store, again: bool) -> None:
 
 
 def test_a_job_of_a_lease_that_another_took_is_dead_whatever_the_clock_says(store: Store) -> None:
-    of = ledger(store, clock := clock_at(MORNING))
+    of = inventory(store, clock := clock_at(MORNING))
     arrive(of, 1)
     of.hasten(TABLE, DAY, MORNING)
     first = slot(of)
@@ -226,7 +226,7 @@ def test_a_job_of_a_lease_that_another_took_is_dead_whatever_the_clock_says(stor
 
 
 def test_a_job_of_a_lease_that_was_given_back_is_dead(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 1)
     of.hasten(TABLE, DAY, MORNING)
     with slot(of) as held:
@@ -237,7 +237,7 @@ def test_a_job_of_a_lease_that_was_given_back_is_dead(store: Store) -> None:
 @BOTH
 def test_a_heartbeat_that_comes_first_saves_the_job(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker was silent for too long, and is heard of again between the look at its lease and the taking back."""
-    of = ledger(store, clock := clock_at(MORNING))
+    of = inventory(store, clock := clock_at(MORNING))
     arrive(of, 1)
     of.hasten(TABLE, DAY, MORNING)
     with slot(of) as held:
@@ -258,7 +258,7 @@ def test_a_heartbeat_that_comes_first_saves_the_job(store: Store, monkeypatch: p
 
 
 def test_B09_what_fails_again_and_again_is_set_aside(store: Store) -> None:
-    of = ledger(store, clock := clock_at(MORNING), max_attempts=3)
+    of = inventory(store, clock := clock_at(MORNING), max_attempts=3)
     arrive(of, 1)
     arrive(of, 2, day=OTHER_DAY)
     of.hasten(TABLE, DAY, MORNING)
@@ -287,7 +287,7 @@ def test_B09_what_fails_again_and_again_is_set_aside(store: Store) -> None:
 
 
 def test_B09_what_dies_again_and_again_is_set_aside(store: Store) -> None:
-    of = ledger(store, clock := clock_at(MORNING), max_attempts=2)
+    of = inventory(store, clock := clock_at(MORNING), max_attempts=2)
     arrive(of, 1)
     of.hasten(TABLE, DAY, MORNING)
     for _ in range(2):
@@ -302,7 +302,7 @@ def test_B09_what_dies_again_and_again_is_set_aside(store: Store) -> None:
 
 
 def test_B09_a_permanent_failure_is_set_aside_at_once(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 1)
     of.hasten(TABLE, DAY, MORNING)
     with slot(of) as held:
@@ -323,7 +323,7 @@ def test_B10_by_the_default_profile_nobody_waits_for_a_leftover(store: Store) ->
 def _order(store: Store, profile: Profile) -> list[date]:
     """The order in which a partition with three jobs' worth of objects, scheduled first, and a small one are merged."""
     profile = replace(profile, max_objects=3)
-    of = ledger(store, clock := clock_at(MORNING))
+    of = inventory(store, clock := clock_at(MORNING))
     of.sync_table(settings(target_bytes=90))
     arrive(of, *range(1, 9))
     arrive(of, 11, day=OTHER_DAY)
@@ -342,7 +342,7 @@ def _order(store: Store, profile: Profile) -> list[date]:
 
 
 def test_only_the_partitions_that_are_asked_for_are_claimed(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     of.sync_table(settings("other"))
     arrive(of, 1)
     arrive(of, 2, table="other")
@@ -354,7 +354,7 @@ def test_only_the_partitions_that_are_asked_for_are_claimed(store: Store) -> Non
 
 
 def test_more_than_a_page_of_due_jobs_is_found_in_order(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     days = [DAY - timedelta(days=back) for back in range(60)]
     for id_, day in enumerate(days, start=1):
         arrive(of, id_, day=day)
@@ -365,10 +365,10 @@ def test_more_than_a_page_of_due_jobs_is_found_in_order(store: Store) -> None:
 @BOTH
 @pytest.mark.parametrize("fault", ["answer lost", "repeat refused", "deaf", "request lost", "vanished"])
 def test_a_claim_whose_answer_is_lost_is_recognised(store: Store, fault: str) -> None:
-    arrive(of := ledger(store), 1)
+    arrive(of := inventory(store), 1)
     of.hasten(TABLE, DAY, MORNING)
     lossy = LossyStore(store, fault, 0)
-    of = ledger(lossy)
+    of = inventory(lossy)
     with slot(of) as held:
         lossy.at = lossy.transactions + 1
         try:
@@ -384,7 +384,7 @@ def test_a_claim_whose_answer_is_lost_is_recognised(store: Store, fault: str) ->
 
 @BOTH
 def test_a_lease_that_is_lost_claims_nothing(store: Store) -> None:
-    of = ledger(store, clock := clock_at(MORNING))
+    of = inventory(store, clock := clock_at(MORNING))
     arrive(of, 1)
     of.hasten(TABLE, DAY, MORNING)
     first = slot(of)
@@ -396,7 +396,7 @@ def test_a_lease_that_is_lost_claims_nothing(store: Store) -> None:
 
 
 def test_a_lease_of_anything_else_claims_nothing(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 1)
     of.hasten(TABLE, DAY, MORNING)
     for dataset, application in ((DATASET, "load"), ("elsewhere", "merge")):
@@ -410,7 +410,7 @@ def test_a_lease_of_anything_else_claims_nothing(store: Store) -> None:
 
 
 def test_a_job_that_found_nothing_leaves_the_one_that_came_meanwhile(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 1)
     of.hasten(TABLE, DAY, MORNING)
     with slot(of) as held:
@@ -423,14 +423,14 @@ def test_a_job_that_found_nothing_leaves_the_one_that_came_meanwhile(store: Stor
 
 
 def test_hastening_what_is_due_already_keeps_its_place(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 1)
     of.hasten(TABLE, DAY, at(9))
     assert scheduled(of.hasten(TABLE, DAY, at(10))) == at(9)
 
 
 def test_hastening_what_is_merged_writes_nothing(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 1)
     of.hasten(TABLE, DAY, MORNING)
     with slot(of) as held:
@@ -442,7 +442,7 @@ def test_hastening_what_is_merged_writes_nothing(store: Store) -> None:
 
 
 def test_rules_of_the_strict_profile_keep_the_interval(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 1, size=10_000, rules=STRICT_RULES)
     assert scheduled(partition(of)) == at(22)
     arrive(of, 2, size=10_000, rules=Rules(), day=OTHER_DAY)
@@ -450,7 +450,7 @@ def test_rules_of_the_strict_profile_keep_the_interval(store: Store) -> None:
     assert not try_commit_twice(of)
 
 
-def try_commit_twice(of: MergeLedger) -> bool:
+def try_commit_twice(of: Inventory) -> bool:
     """Whether a second commit of one job is let through."""
     with slot(of) as held:
         work = make(of, claim_one(of, held))

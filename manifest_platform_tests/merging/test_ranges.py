@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from manifest_platform.manifest import Lease, LeaseLost, Refused, Store, StoreError
-from manifest_platform.merging import ledger as ledger_module
+from manifest_platform.merging import inventory as ledger_module
 from manifest_platform.merging import transitions, views
-from manifest_platform.merging.ledger import MergeLedger
+from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.state import Partition, Range, RunningJob, Totals
 from manifest_platform.merging.transitions import MAX_RANGES, ChainChanged, CountsDiffer, JobLost, Leftover
 from manifest_platform_tests.manifest.given import LossyStore
@@ -32,8 +32,8 @@ from manifest_platform_tests.merging.given import (
     clock_at,
     deliver,
     dump,
+    inventory,
     kill,
-    ledger,
     make,
     merge,
     merge_all,
@@ -50,19 +50,19 @@ BOTH = pytest.mark.stores("sqlite", "dynamodb")
 OTHER_DAY = date(2026, 3, 1)
 
 
-def due(of: MergeLedger, *ids: int, size: int = 30) -> None:
+def due(of: Inventory, *ids: int, size: int = 30) -> None:
     """Objects that come, and whose merge is due."""
     arrive(of, *ids, size=size)
     of.hasten(TABLE, DAY, MORNING)
 
 
-def commit(of: MergeLedger, job: RunningJob, *ranges: Range, bytes_in: int = 30) -> None:
+def commit(of: Inventory, job: RunningJob, *ranges: Range, bytes_in: int = 30) -> None:
     of.commit(job, ranges, bytes_in=bytes_in)
 
 
 @BOTH
 def test_C01_a_first_merge_begins_the_chain(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     due(of, 11, 12, 13)
     with slot(of) as held:
         told = merge(of, held)
@@ -78,7 +78,7 @@ def test_C01_a_first_merge_begins_the_chain(store: Store) -> None:
 
 @BOTH
 def test_C02_a_merge_that_fits_takes_the_place_of_the_last_range(store: Store) -> None:
-    of = ledger(store, clock := clock_at(MORNING))
+    of = inventory(store, clock := clock_at(MORNING))
     with slot(of) as held:
         due(of, 11, 12, 13, size=20)
         merge(of, held)
@@ -100,7 +100,7 @@ def test_C02_a_merge_that_fits_takes_the_place_of_the_last_range(store: Store) -
 @BOTH
 @pytest.mark.parametrize(("first", "merged"), [((), [(0, 13)]), ((1,), [(0, 12)])])
 def test_C03_C04_what_does_not_fit_is_left_over(store: Store, first: tuple[int, ...], merged: list) -> None:
-    of = ledger(store)
+    of = inventory(store)
     with slot(of) as held:
         if first:
             due(of, *first, size=20)
@@ -119,7 +119,7 @@ def test_C03_C04_what_does_not_fit_is_left_over(store: Store, first: tuple[int, 
 
 @pytest.mark.parametrize("limit", [90, 50])
 def test_C05_C06_a_full_range_stays(store: Store, limit: int) -> None:
-    of = ledger(store)
+    of = inventory(store)
     with slot(of) as held:
         due(of, 98, 99, 100)
         merge(of, held)
@@ -134,7 +134,7 @@ def test_C05_C06_a_full_range_stays(store: Store, limit: int) -> None:
 
 @pytest.mark.parametrize(("count", "left"), [(2000, True), (1999, False)])
 def test_C07_C08_a_full_batch_leaves_a_job(store: Store, count: int, left: bool) -> None:
-    of = ledger(store)
+    of = inventory(store)
     of.sync_table(settings(target_bytes=1 << 27))
     deliver(of, {(TABLE, DAY): tuple(small(id_) for id_ in range(1, count + 1))})
     of.hasten(TABLE, DAY, MORNING)
@@ -151,7 +151,7 @@ def test_C07_C08_a_full_batch_leaves_a_job(store: Store, count: int, left: bool)
 
 
 def test_C09_a_job_without_objects_ends(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     with slot(of) as held:
         due(of, 11)
         first = claim_one(of, held)
@@ -167,7 +167,7 @@ def test_C09_a_job_without_objects_ends(store: Store) -> None:
 
 
 def test_C10_a_leftover_is_due_when_its_job_was(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 11, 12, 13, 14)
     nine = MORNING.replace(hour=9)
     of.hasten(TABLE, DAY, nine)
@@ -182,7 +182,7 @@ def test_C10_a_leftover_is_due_when_its_job_was(store: Store) -> None:
 
 
 def test_C11_an_object_above_the_limit_is_a_range_of_its_own(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     due(of, 11, size=500)
     due(of, 12, 13)
     with slot(of) as held:
@@ -208,7 +208,7 @@ CHAINS = {
 @pytest.mark.parametrize("case", CHAINS)
 def test_C12_C13_C14_a_plan_for_another_chain_is_refused(store: Store, case: str) -> None:
     chain, ranges = CHAINS[case]
-    of = ledger(store)
+    of = inventory(store)
     with slot(of) as held:
         arrive(of, 100, 150, 170, 180, 190, 200)
         job = _chain(of, held, chain)
@@ -219,7 +219,7 @@ def test_C12_C13_C14_a_plan_for_another_chain_is_refused(store: Store, case: str
         assert_consistent(of)
 
 
-def _chain(of: MergeLedger, held: Lease, chain: Sequence[tuple[int, int]]) -> RunningJob:
+def _chain(of: Inventory, held: Lease, chain: Sequence[tuple[int, int]]) -> RunningJob:
     """Merges to these ranges, and claims the next job."""
     for lower, upper in chain:
         of.hasten(TABLE, DAY, MORNING)
@@ -243,9 +243,9 @@ def test_C15_the_desired_version_is_never_lowered() -> None:
 @BOTH
 @pytest.mark.parametrize("fault", ["answer lost", "repeat refused", "deaf", "request lost", "vanished"])
 def test_C18_a_commit_is_there_whole_or_not_at_all(store: Store, fault: str) -> None:
-    due(ledger(store), 11, 12, 13, 14)
+    due(inventory(store), 11, 12, 13, 14)
     lossy = LossyStore(store, fault, 0)
-    of = ledger(lossy)
+    of = inventory(lossy)
     with slot(of) as held:
         work = make(of, claim_one(of, held))
         lossy.at = lossy.transactions + 1
@@ -265,9 +265,9 @@ def test_C18_a_commit_is_there_whole_or_not_at_all(store: Store, fault: str) -> 
 @pytest.mark.parametrize("end", ["finish", "fail"])
 @pytest.mark.parametrize("fault", ["answer lost", "repeat refused", "deaf", "vanished"])
 def test_an_end_whose_answer_is_lost_is_recognised(store: Store, fault: str, end: str) -> None:
-    due(ledger(store), 11)
+    due(inventory(store), 11)
     lossy = LossyStore(store, fault, 0)
-    of = ledger(lossy)
+    of = inventory(lossy)
     with slot(of) as held:
         job = claim_one(of, held).job
         lossy.at = lossy.transactions + 1
@@ -278,7 +278,7 @@ def test_an_end_whose_answer_is_lost_is_recognised(store: Store, fault: str, end
 
 
 def test_C20_live_and_delayed_objects_are_merged_to_one(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 11, 12)
     of.close(partition(of), NEXT_DAY)
     due(of, 13)
@@ -293,7 +293,7 @@ def test_C20_live_and_delayed_objects_are_merged_to_one(store: Store) -> None:
 
 @pytest.mark.parametrize("facts", [{"rows": 8}, {"rows": 10}, {"objects": 2}, {"objects": 4}])
 def test_merged_objects_that_hold_something_else_are_refused(store: Store, facts: dict) -> None:
-    of = ledger(store)
+    of = inventory(store)
     due(of, 11, 12, 13)  # 9 rows
     with slot(of) as held:
         work = make(of, claim_one(of, held))
@@ -305,7 +305,7 @@ def test_merged_objects_that_hold_something_else_are_refused(store: Store, facts
 
 
 def test_a_part_that_would_hold_more_than_all_is_refused(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     due(of, 11, 12, 13, 14)
     with slot(of) as held:
         job = claim_one(of, held).job
@@ -318,11 +318,11 @@ def test_a_part_that_would_hold_more_than_all_is_refused(store: Store) -> None:
 
 @BOTH
 def test_a_commit_of_many_ranges_is_one_transaction(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     ids = range(1, MAX_RANGES + 2)
     due(of, *ids)
     lossy = LossyStore(store, "", 0)
-    of = ledger(lossy)
+    of = inventory(lossy)
     with slot(of) as held:
         job = claim_one(of, held).job
         ranges = [stale(job, id_ - 1, id_, rows=1 + id_ % 10) for id_ in ids]
@@ -337,7 +337,7 @@ def test_a_commit_of_many_ranges_is_one_transaction(store: Store) -> None:
 
 
 def test_a_table_learns_its_ratio(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     before = of.table(TABLE)
     with slot(of) as held:
         due(of, 11, 12)
@@ -357,7 +357,7 @@ def anew(ranges: Sequence[Range], **facts: int) -> list[Range]:
     return [replace(one, uri=f"file:///anew/{one.upper}", bytes=one.bytes + 5, attempt="anew", **facts) for one in ranges]
 
 
-def chain_of_two(of: MergeLedger, held: Lease) -> None:
+def chain_of_two(of: Inventory, held: Lease) -> None:
     due(of, 11, 12, 13, 14)
     merge_all(of, held)
     assert bounds(of) == [(0, 13), (13, 14)]
@@ -365,7 +365,7 @@ def chain_of_two(of: MergeLedger, held: Lease) -> None:
 
 @BOTH
 def test_E14_a_rebuild_keeps_bounds_rows_and_version(store: Store) -> None:
-    of = ledger(store, clock := clock_at(MORNING))
+    of = inventory(store, clock := clock_at(MORNING))
     with slot(of) as held:
         chain_of_two(of, held)
         before = partition(of)
@@ -382,7 +382,7 @@ def test_E14_a_rebuild_keeps_bounds_rows_and_version(store: Store) -> None:
 
 
 def test_a_rebuild_of_what_changed_or_differs_is_refused(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     with slot(of) as held:
         chain_of_two(of, held)
         read, ranges = partition(of), of.ranges(TABLE, DAY)
@@ -403,7 +403,7 @@ def test_a_rebuild_of_what_changed_or_differs_is_refused(store: Store) -> None:
 
 def test_a_merge_of_what_is_rebuilt_meanwhile_is_refused(store: Store) -> None:
     """It may extend an object that readers are not to see any more."""
-    of = ledger(store)
+    of = inventory(store)
     with slot(of) as held:
         chain_of_two(of, held)
         due(of, 15)
@@ -421,23 +421,23 @@ def test_a_merge_of_what_is_rebuilt_meanwhile_is_refused(store: Store) -> None:
 @BOTH
 @pytest.mark.parametrize("fault", ["answer lost", "repeat refused", "deaf"])
 def test_a_rebuild_whose_answer_is_lost_is_recognised(store: Store, fault: str) -> None:
-    of = ledger(store)
+    of = inventory(store)
     with slot(of) as held:
         chain_of_two(of, held)
     lossy = LossyStore(store, fault, 1)
-    after = ledger(lossy).rebuild(partition(of), anew(of.ranges(TABLE, DAY)))
+    after = inventory(lossy).rebuild(partition(of), anew(of.ranges(TABLE, DAY)))
     assert after.generation == 3 == partition(of).generation
     assert_consistent(of)
 
 
 @BOTH
 def test_a_rebuild_under_a_lease_is_refused_without_it(store: Store) -> None:
-    of = ledger(store, clock := clock_at(MORNING))
+    of = inventory(store, clock := clock_at(MORNING))
     with slot(of) as held:
         chain_of_two(of, held)
     first = slot(of)
     assert of.rebuild(partition(of), anew(of.ranges(TABLE, DAY)), first).generation == 3
-    lossy = ledger(LossyStore(store, "repeat refused", 1), clock)
+    lossy = inventory(LossyStore(store, "repeat refused", 1), clock)
     assert lossy.close(partition(of), NEXT_DAY).closed  # what was written so is recognised like all else
     kill(first)
     clock.turn(LEASE)
@@ -451,14 +451,14 @@ def test_a_rebuild_under_a_lease_is_refused_without_it(store: Store) -> None:
 # Drop
 
 
-def dropped_rows(of: MergeLedger) -> set[str]:
+def dropped_rows(of: Inventory) -> set[str]:
     """The kinds of rows that are left."""
     return {row.sort.partition("#")[0] for row in of.store.query(DATASET, "M")}
 
 
 @BOTH
 def test_E17_a_job_of_a_dropped_table_ends_and_makes_nothing_anew(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     of.sync_table(settings("kept"))
     arrive(of, 1, table="kept")
     with slot(of) as held:
@@ -488,7 +488,7 @@ def small_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_module, "MAX_WRITES", 12)
 
 
-def large(of: MergeLedger) -> None:
+def large(of: Inventory) -> None:
     """A table whose rows take several small transactions."""
     deliver(of, {(TABLE, DAY - timedelta(days=back)): (small(1 + back),) for back in range(4)})
     for id_ in range(101, 113):
@@ -505,23 +505,23 @@ def large(of: MergeLedger) -> None:
 @pytest.mark.usefixtures("small_transactions")
 @pytest.mark.parametrize("at", [1, 2, 4, 6, 7, 8])
 def test_a_drop_that_is_cut_off_is_completed(store: Store, at: int) -> None:
-    of = ledger(store)
+    of = inventory(store)
     large(of)
     lossy = LossyStore(store, "request lost", at)
     with pytest.raises(StoreError):
-        ledger(lossy).drop(TABLE)
-    ledger(lossy).drop(TABLE) if at > 1 else of.drop(TABLE)
+        inventory(lossy).drop(TABLE)
+    inventory(lossy).drop(TABLE) if at > 1 else of.drop(TABLE)
     assert dropped_rows(of) == {"MTABLE", "MCURSOR", "MLOG"}
 
 
 @BOTH
 @pytest.mark.usefixtures("small_transactions")
 def test_a_dropped_table_begins_anew(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     large(of)
     lossy = LossyStore(store, "request lost", 6)
     with pytest.raises(StoreError):
-        ledger(lossy).drop(TABLE)
+        inventory(lossy).drop(TABLE)
     table = of.sync_table(settings())  # ends what was begun first
     assert (table.columns, table.enabled, table.dropped) == ((), True, False)
     assert dropped_rows(of) == {"MTABLE", "MCURSOR", "MLOG"}
@@ -537,7 +537,7 @@ def test_a_drop_that_goes_on_late_takes_nothing_of_the_table_that_began_anew(
     store: Store, seen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`seen`: the new partition is among those that it finds; else it is past them, and finds the rows."""
-    of = ledger(store)
+    of = inventory(store)
     due(of, 1)
     of.drop(TABLE)
     dropped = of._table(TABLE)
@@ -550,7 +550,7 @@ def test_a_drop_that_goes_on_late_takes_nothing_of_the_table_that_began_anew(
     if not seen:
         monkeypatch.setattr(of, "partitions", lambda _: [])
     with pytest.raises(StoreError):
-        of._sweep(dropped)
+        of._remove_rows(dropped)
     assert dump(of) == before
 
 
@@ -560,7 +560,7 @@ def test_what_was_read_before_a_drop_changes_nothing_of_a_table_that_began_anew(
     store: Store, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The new partition's row has the very version that the old one had."""
-    of = ledger(store)
+    of = inventory(store)
 
     def begin() -> Partition:
         with slot(of) as held:

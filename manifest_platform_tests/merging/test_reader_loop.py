@@ -15,7 +15,7 @@ import pytest
 from manifest_platform import storage
 from manifest_platform.manifest import Store
 from manifest_platform.merging.catalogs.embedded import EmbeddedCatalog
-from manifest_platform.merging.ledger import MergeLedger
+from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.readers import NotPublished, Reader
 from manifest_platform.merging.state import Version
 from manifest_platform_tests.merging import given
@@ -76,13 +76,13 @@ def assert_whole(found: Version, number: int) -> None:
 @pytest.mark.slow
 def test_readers_see_old_or_new_files_during_200_switches(store: Store, reopen: Callable[[], Store]) -> None:
     """Of 200 partitions, ten at a time: live, closed, merged, switched, published; once more with delayed objects."""
-    writer, shared = given.ledger(store), reopen()
+    writer, shared = given.inventory(store), reopen()
     catalog = EmbeddedCatalog(writer)
     current: list[int] = []
     newest: dict[int, int] = {}
 
     def read() -> None:
-        reader = Reader(MergeLedger(shared, given.DATASET, "reader"))
+        reader = Reader(Inventory(shared, given.DATASET, "reader"))
         for number in current[-AT_ONCE:]:
             least = newest.get(number, 0)
             found = reader.files(TABLE, day_of(number))
@@ -115,7 +115,7 @@ def day_of(number: int) -> date:
     return DAY + timedelta(days=number)
 
 
-def land(of: MergeLedger, numbers: range, start: int, stop: int) -> None:
+def land(of: Inventory, numbers: range, start: int, stop: int) -> None:
     """One commit with objects of each partition: those at these places among its own."""
     objects = {
         (TABLE, day_of(number)): tuple(
@@ -126,7 +126,7 @@ def land(of: MergeLedger, numbers: range, start: int, stop: int) -> None:
     given.deliver(of, objects)
 
 
-def merge_all(of: MergeLedger) -> None:
+def merge_all(of: Inventory) -> None:
     for due in of.open_partitions():
         of.hasten(due.table, due.date, of.clock())
     with given.slot(of) as held:
@@ -135,14 +135,14 @@ def merge_all(of: MergeLedger) -> None:
 
 def test_a_duckdb_reader_sees_every_row_once_at_any_time(store: Store, reopen: Callable[[], Store], tmp_path: Path) -> None:
     """Rows of a partition are numbered from 0 on, in the order in which they land."""
-    shop = Shop(given.ledger(store), storage.as_uri(tmp_path / "lake"))
+    shop = Shop(given.inventory(store), storage.as_uri(tmp_path / "lake"))
     shared = reopen()
     least = [0]
 
     def read() -> None:
         with duckdb.connect() as connection:
             before = least[0]
-            Reader(MergeLedger(shared, given.DATASET, "reader")).views(connection)
+            Reader(Inventory(shared, given.DATASET, "reader")).views(connection)
             ids = [id_ for (id_,) in connection.execute(f"SELECT id FROM app.{TABLE} ORDER BY id").fetchall()]
             assert ids == list(range(len(ids)))
             assert len(ids) >= before
@@ -153,7 +153,7 @@ def test_a_duckdb_reader_sees_every_row_once_at_any_time(store: Store, reopen: C
     with reading(read):
         for number in range(1, 6):
             shop.land(number + 1, [{"id": number}])
-        pass_the_day(shop.ledger)
+        pass_the_day(shop.inventory)
         for number in range(6, 40):
             shop.publish()
             shop.merge()
@@ -164,9 +164,9 @@ def test_a_duckdb_reader_sees_every_row_once_at_any_time(store: Store, reopen: C
 
 
 def test_a_reader_of_a_partition_that_is_dropped_is_told_so(store: Store) -> None:
-    ledger = given.ledger(store)
-    arrive(ledger, 11)
-    run(ledger, EmbeddedCatalog(ledger))
-    ledger.drop(TABLE)
+    inventory = given.inventory(store)
+    arrive(inventory, 11)
+    run(inventory, EmbeddedCatalog(inventory))
+    inventory.drop(TABLE)
     with pytest.raises(NotPublished):
-        Reader(ledger).files(TABLE, DAY)
+        Reader(inventory).files(TABLE, DAY)

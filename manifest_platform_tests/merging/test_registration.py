@@ -13,8 +13,8 @@ import pytest
 from manifest_platform.listing import Column, Listing, ShreddedObject
 from manifest_platform.listing import Table as ListedTable
 from manifest_platform.manifest import Store, StoreError
-from manifest_platform.merging.state import Table, Totals
-from manifest_platform.merging.transitions import STRICT_RULES, Commit, OutOfOrder, Rules
+from manifest_platform.merging.state import MergedTable, Totals
+from manifest_platform.merging.transitions import STRICT_RULES, CommittedObjects, EarlierCommitMissing, Rules
 from manifest_platform_tests.manifest.given import LossyStore
 from manifest_platform_tests.merging.given import (
     COLUMNS,
@@ -30,7 +30,7 @@ from manifest_platform_tests.merging.given import (
     clock_at,
     deliver,
     dump,
-    ledger,
+    inventory,
     merge,
     partition,
     settings,
@@ -47,7 +47,7 @@ EARLIER = date(2026, 2, 25)
 
 @BOTH
 def test_A01_a_first_object_makes_an_open_partition_and_a_job(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 11)
     assert version_of(of) == (-1, 0, None, False)
     [only] = of.small_objects(TABLE, DAY)
@@ -59,7 +59,7 @@ def test_A01_a_first_object_makes_an_open_partition_and_a_job(store: Store) -> N
 
 
 def test_A02_a_second_object_rides_along(store: Store) -> None:
-    of = ledger(store, clock := clock_at(MORNING))
+    of = inventory(store, clock := clock_at(MORNING))
     arrive(of, 11)
     before = partition(of).job
     clock.turn(timedelta(seconds=100))
@@ -70,7 +70,7 @@ def test_A02_a_second_object_rides_along(store: Store) -> None:
 
 
 def test_A03_while_a_job_runs_another_is_made(store: Store) -> None:
-    of = ledger(store, clock := clock_at(MORNING))
+    of = inventory(store, clock := clock_at(MORNING))
     arrive(of, 11)
     clock.turn(timedelta(seconds=INTERVAL))
     with slot(of) as held:
@@ -87,7 +87,7 @@ def test_A03_while_a_job_runs_another_is_made(store: Store) -> None:
 
 @BOTH
 def test_A04_the_same_commit_again_changes_nothing(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 11)
     of.close(partition(of), NEXT_DAY)
     before = dump(of)
@@ -99,7 +99,7 @@ def test_A04_the_same_commit_again_changes_nothing(store: Store) -> None:
 
 @BOTH
 def test_A05_one_commit_of_an_open_and_a_closed_date(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 11, day=EARLIER)
     of.close(partition(of, EARLIER), MORNING, hasten=False)
     told = deliver(of, {(TABLE, EARLIER): (small(20),), (TABLE, DAY): (small(21),)})
@@ -111,7 +111,7 @@ def test_A05_one_commit_of_an_open_and_a_closed_date(store: Store) -> None:
 
 
 def test_A06_an_object_of_a_closed_partition_is_delayed(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 50)
     of.close(partition(of), NEXT_DAY)
     arrive(of, 60)
@@ -122,7 +122,7 @@ def test_A06_an_object_of_a_closed_partition_is_delayed(store: Store) -> None:
 
 
 def test_A07_an_object_of_a_past_date_without_partition_is_live(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 11, day=EARLIER)
     assert not partition(of, EARLIER).closed
     assert not of.small_objects(TABLE, EARLIER)[0].delayed
@@ -130,7 +130,7 @@ def test_A07_an_object_of_a_past_date_without_partition_is_live(store: Store) ->
 
 @pytest.mark.parametrize("now", ["2022-09-09T00:00:00", "2022-09-09T23:59:59"])
 def test_A08_dates_too_old_or_too_new_are_counted_and_left(store: Store, now: str) -> None:
-    of = ledger(store, clock_at(datetime.fromisoformat(now).replace(tzinfo=UTC)))
+    of = inventory(store, clock_at(datetime.fromisoformat(now).replace(tzinfo=UTC)))
     days = [date(2022, 8, 18), date(2022, 8, 19), date(2022, 9, 12), date(2022, 9, 13)]
     told = deliver(of, {(TABLE, day): (small(at), small(at + 1)) for at, day in enumerate(days, start=10)}, STRICT_RULES)
     assert (told.objects, told.outside) == (4, 4)
@@ -147,7 +147,7 @@ def test_A08_dates_too_old_or_too_new_are_counted_and_left(store: Store, now: st
     ],
 )
 def test_A09_dates_that_are_not_merged_get_no_job(store: Store, now: str, scheduled: list[int]) -> None:
-    of = ledger(store, clock_at(datetime.fromisoformat(now).replace(tzinfo=UTC)))
+    of = inventory(store, clock_at(datetime.fromisoformat(now).replace(tzinfo=UTC)))
     days = [date(2020, 6, day) for day in (3, 4, 5, 21, 22)]
     deliver(of, {(TABLE, day): (small(10 + at),) for at, day in enumerate(days)}, STRICT_RULES)
     assert [one.date for one in of.partitions(TABLE)] == days
@@ -155,7 +155,7 @@ def test_A09_dates_that_are_not_merged_get_no_job(store: Store, now: str, schedu
 
 
 def test_by_other_rules_every_date_is_taken_and_merged(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     told = deliver(
         of, {(TABLE, day): (small(at),) for at, day in enumerate([date(2001, 1, 1), date(2030, 1, 1)], start=1)}, Rules()
     )
@@ -166,24 +166,24 @@ def test_by_other_rules_every_date_is_taken_and_merged(store: Store) -> None:
 DAYS = [date(2026, 1, 1) + timedelta(days=day) for day in range(18)]
 
 
-def many() -> Commit:
+def many() -> CommittedObjects:
     """A commit that takes several transactions."""
     objects = {(TABLE, day): tuple(small(100 * at + one) for one in range(3)) for at, day in enumerate(DAYS, start=1)}
-    return Commit(1, "s3://bucket/run=1/", objects, {TABLE: COLUMNS})
+    return CommittedObjects(1, "s3://bucket/run=1/", objects, {TABLE: COLUMNS})
 
 
 @BOTH
 @pytest.mark.parametrize("at", [1, 2])
 @pytest.mark.parametrize("fault", ["request lost", "vanished", "deaf", "answer lost", "repeat refused"])
 def test_A10_a_registration_that_is_cut_off_is_completed(store: Store, fault: str, at: int) -> None:
-    ledger(store)
+    inventory(store)
     lossy = LossyStore(store, fault, at)
-    of = ledger(lossy)
+    of = inventory(lossy)
     try:
         of.register(many(), RIDE_ALONG)
     except StoreError:
-        with pytest.raises(OutOfOrder):
-            of.register(Commit(2, "s3://bucket/run=2/", {}, {}), RIDE_ALONG)  # what is not whole is completed first
+        with pytest.raises(EarlierCommitMissing):
+            of.register(CommittedObjects(2, "s3://bucket/run=2/", {}, {}), RIDE_ALONG)  # what is not whole is completed first
         of.register(many(), RIDE_ALONG)
     assert lossy.transactions >= at
     assert of.cursor() == 1
@@ -192,9 +192,9 @@ def test_A10_a_registration_that_is_cut_off_is_completed(store: Store, fault: st
 
 
 def test_what_is_registered_of_a_commit_already_may_be_merged(store: Store) -> None:
-    ledger(store)
+    inventory(store)
     lossy = LossyStore(store, "request lost", 2)
-    of = ledger(lossy)
+    of = inventory(lossy)
     with pytest.raises(StoreError):
         of.register(many(), RIDE_ALONG)
     of.clock.now += timedelta(days=1)  # ty: ignore[missing-attribute]
@@ -207,7 +207,7 @@ def test_what_is_registered_of_a_commit_already_may_be_merged(store: Store) -> N
 
 @BOTH
 def test_several_register_at_once(store: Store, reopen: Callable[[], Store]) -> None:
-    ledgers = [ledger(store), ledger(reopen()), ledger(reopen())]
+    ledgers = [inventory(store), inventory(reopen()), inventory(reopen())]
     with ThreadPoolExecutor(3) as pool:
         told = [done.result() for done in [pool.submit(of.register, many(), RIDE_ALONG) for of in ledgers]]
     assert {one.commit for one in told} == {1}
@@ -220,9 +220,9 @@ def test_several_register_at_once(store: Store, reopen: Callable[[], Store]) -> 
 def test_what_is_registered_whole_is_added_to_no_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is late would take objects whose dates another, by its clock, did not accept."""
     days = [date(2022, 8, 20) + timedelta(days=day) for day in range(18)]
-    commit = Commit(1, "s3://bucket/run=1/", {(TABLE, day): (small(at),) for at, day in enumerate(days, start=1)}, {})
-    early = ledger(store, clock_at(datetime(2022, 9, 9, tzinfo=UTC)))
-    late = ledger(store, clock_at(datetime(2022, 10, 30, tzinfo=UTC)))
+    commit = CommittedObjects(1, "s3://bucket/run=1/", {(TABLE, day): (small(at),) for at, day in enumerate(days, start=1)}, {})
+    early = inventory(store, clock_at(datetime(2022, 9, 9, tzinfo=UTC)))
+    late = inventory(store, clock_at(datetime(2022, 10, 30, tzinfo=UTC)))
     transact = store.transact
 
     def meanwhile(*arguments: Any) -> None:
@@ -236,17 +236,17 @@ def test_what_is_registered_whole_is_added_to_no_more(store: Store, monkeypatch:
 
 
 def test_commits_are_registered_in_their_order(store: Store) -> None:
-    of = ledger(store)
-    with pytest.raises(OutOfOrder, match="register 1 first"):
-        of.register(Commit(2, "s3://bucket/run=2/", {}, {}), RIDE_ALONG)
+    of = inventory(store)
+    with pytest.raises(EarlierCommitMissing, match="register 1 first"):
+        of.register(CommittedObjects(2, "s3://bucket/run=2/", {}, {}), RIDE_ALONG)
     assert of.cursor() == 0
-    of.register(Commit(1, "s3://bucket/run=1/", {}, {}), RIDE_ALONG)
+    of.register(CommittedObjects(1, "s3://bucket/run=1/", {}, {}), RIDE_ALONG)
     assert of.cursor() == 1
 
 
 @BOTH
 def test_many_objects_of_a_partition_are_found_from_any_of_them_on(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     ids = list(range(1, 5_502))
     deliver(of, {(TABLE, DAY): tuple(small(id_) for id_ in ids)})
     assert [one.id for one in of.small_objects(TABLE, DAY)] == ids
@@ -257,7 +257,7 @@ def test_many_objects_of_a_partition_are_found_from_any_of_them_on(store: Store)
 
 
 def test_objects_of_tables_that_are_not_merged_are_passed_over(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     of.sync_table(settings("off", enabled=False))
     of.sync_table(settings("gone"))
     of.drop("gone")
@@ -272,23 +272,23 @@ def test_objects_of_tables_that_are_not_merged_are_passed_over(store: Store) -> 
 def test_a_table_that_is_dropped_meanwhile_is_not_registered_again(
     store: Store, look: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of = ledger(store)
+    of = inventory(store)
     read, looks = of.table, count(1)
 
-    def looked(key: str) -> Table | None:
+    def looked(key: str) -> MergedTable | None:
         found = read(key)
         if next(looks) == look:
             of.drop(key)  # behind its back
         return found
 
     monkeypatch.setattr(of, "table", looked)
-    of.register(Commit(1, "s3://bucket/run=1/", {(TABLE, DAY): (small(1),)}, {}), RIDE_ALONG)
+    of.register(CommittedObjects(1, "s3://bucket/run=1/", {(TABLE, DAY): (small(1),)}, {}), RIDE_ALONG)
     assert (of.cursor(), list(of.partitions())) == (1, [])
     assert_consistent(of)
 
 
 def test_a_volume_that_fills_an_object_is_due_at_once(store: Store) -> None:
-    of = ledger(store)  # the target is 100, the ratio 0.77
+    of = inventory(store)  # the target is 100, the ratio 0.77
     arrive(of, 1, 2, 3, 4, size=30, rules=Rules())
     assert list(of.due(MORNING)) == []
     arrive(of, 5, size=30, rules=Rules())
@@ -299,7 +299,7 @@ def test_a_volume_that_fills_an_object_is_due_at_once(store: Store) -> None:
 
 
 def test_a_volume_does_not_shorten_the_pause_of_a_merge_that_failed(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 1, size=500, rules=Rules())
     with slot(of) as held:
         of.fail(claim_one(of, held).job, "no room", permanent=False)
@@ -309,10 +309,10 @@ def test_a_volume_does_not_shorten_the_pause_of_a_merge_that_failed(store: Store
 
 @BOTH
 def test_new_columns_widen_the_table(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     more = (*COLUMNS, Column("price", "double"))
     for number, columns in enumerate([COLUMNS, more, COLUMNS], start=1):
-        commit = Commit(number, f"s3://bucket/run={number}/", {(TABLE, DAY): (small(number),)}, {TABLE: columns})
+        commit = CommittedObjects(number, f"s3://bucket/run={number}/", {(TABLE, DAY): (small(number),)}, {TABLE: columns})
         of.register(commit, RIDE_ALONG)
     table = of.table(TABLE)
     assert table and table.columns == more
@@ -320,7 +320,7 @@ def test_new_columns_widen_the_table(store: Store) -> None:
 
 
 def test_the_callers_rule_says_how_columns_widen(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     rules = Rules(widen=lambda known, found: tuple(Column(one.name, "string") for one in found))
     deliver(of, {(TABLE, DAY): (small(1),)}, rules)
     table = of.table(TABLE)
@@ -335,7 +335,7 @@ def test_a_commit_of_a_listing_numbers_its_objects_by_their_place() -> None:
     listing = Listing(
         "s3://run/", "1", 6, 6, 0, tables, (found("a", "2026-03-02"), found("b", "2026-03-02"), found("a", "2026-03-02"))
     )
-    commit = Commit.of(7, listing)
+    commit = CommittedObjects.of(7, listing)
     assert {key: [one.id for one in objects] for key, objects in commit.objects.items()} == {
         ("a", DAY): [7_000_001, 7_000_003],
         ("b", DAY): [7_000_002],
@@ -345,7 +345,7 @@ def test_a_commit_of_a_listing_numbers_its_objects_by_their_place() -> None:
 
 
 def test_a_table_is_what_is_configured_and_keeps_what_was_learnt(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 1)
     of.catalogued(TABLE, "shop.log")
     before = of.table(TABLE)
@@ -357,7 +357,7 @@ def test_a_table_is_what_is_configured_and_keeps_what_was_learnt(store: Store) -
 
 
 def test_a_table_that_is_renamed_keeps_its_rows(store: Store) -> None:
-    of = ledger(store)
+    of = inventory(store)
     arrive(of, 1)
     of.sync_table(settings("journal", physical_name=TABLE, physical_schema="app", schema="shop"))
     [table] = of.tables()
@@ -371,4 +371,4 @@ def test_a_table_that_is_renamed_keeps_its_rows(store: Store) -> None:
 )
 def test_settings_that_no_table_can_have_are_refused(store: Store, wrong: dict) -> None:
     with pytest.raises(ValueError, match=r"a#b|time zone|interval"):
-        ledger(store).sync_table(settings(**wrong))
+        inventory(store).sync_table(settings(**wrong))

@@ -112,7 +112,7 @@ def test_materialising_a_day_merges_what_is_there_and_shows_it(dagster: DagsterS
     assert found["dagster/partition_row_count"] == EVENTS * RUNS
     assert found["amplification"] == 1.0
     assert found["version"] == found["version_desired"] > 0 and found["switched"] and found["bytes_written"] > 0
-    other = merging.ledger.partition("com_acme_page_1", DAY)
+    other = merging.inventory.partition("com_acme_page_1", DAY)
     assert other and not other.switched, "it was not asked for"
     again = materialize(dagster, ["merged/events"], str(DAY))
     assert again.success and shown(dagster, "merged/events", str(DAY))["version"] == found["version"]
@@ -150,7 +150,7 @@ def test_the_job_merges_what_is_due_and_publishes(dagster: DagsterShop, merging:
     assert result.success
     [output] = [event for event in result.all_events if event.is_successful_output]
     told = {name: value.value for name, value in output.step_output_data.metadata.items()}
-    tables = [table.key for table in merging.ledger.tables()]
+    tables = [table.key for table in merging.inventory.tables()]
     assert (told["stop"], told["merged"], told["failed"]) == ("idle", len(tables), 0)
     for table in tables:
         assert dagster.materialized(f"merged/{table}") == {str(DAY)}
@@ -183,7 +183,7 @@ def test_the_sensor_registers_and_asks_for_one_run_when_one_is_due(
 
 
 def test_an_open_day_below_its_size_is_not_work_before_its_time(merging: Merging) -> None:
-    now = merging.ledger.clock()
+    now = merging.inventory.clock()
     merging.clock = lambda: FIRST + timedelta(hours=1)
     assert str(merge_waiting(merging)).startswith("show ")
     merging.publish()
@@ -195,20 +195,20 @@ def test_an_open_day_below_its_size_is_not_work_before_its_time(merging: Merging
 def test_what_is_merged_and_not_switched_is_work_and_so_are_the_jobs_of_the_dead(
     merging: Merging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = merging.ledger
+    inventory = merging.inventory
     merging.publish()
     now = merging.clock()
     hour = timedelta(hours=1)
     lease = merging.pipeline.manifest.hold(MERGE, "0", "dead", hour)
-    [claimed] = ledger.claim(lease, now, 1, places=[("events", DAY)])
+    [claimed] = inventory.claim(lease, now, 1, places=[("events", DAY)])
     lease.leave()
     assert "take back" not in str(merge_waiting(merging))
-    abandoned = ledger.abandoned
-    monkeypatch.setattr(ledger, "abandoned", lambda now: abandoned(now + 2 * hour))
+    abandoned = inventory.abandoned
+    monkeypatch.setattr(inventory, "abandoned", lambda now: abandoned(now + 2 * hour))
     assert f"take back events {DAY} {claimed.job.id}" in str(merge_waiting(merging))
-    small = ledger.small_objects("events", DAY)
+    small = inventory.small_objects("events", DAY)
     whole = Range("events", DAY, 0, small[-1].id, "file:///x", sum(one.rows for one in small), 1, len(small), "x", now, now)
-    ledger.commit(claimed.job, [whole], bytes_in=sum(one.bytes for one in small))
+    inventory.commit(claimed.job, [whole], bytes_in=sum(one.bytes for one in small))
     assert f"switch events {DAY}" in str(merge_waiting(merging))
     merging.publish()
     assert f"switch events {DAY}" not in str(merge_waiting(merging))

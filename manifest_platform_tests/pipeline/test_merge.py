@@ -16,7 +16,7 @@ import pytest
 from manifest_platform import storage
 from manifest_platform.listing import BAD_TABLE
 from manifest_platform.manifest import Application, Refused
-from manifest_platform.merging.ledger import Registration
+from manifest_platform.merging.inventory import Registration
 from manifest_platform.merging.spark_job import MergeFailure, merge_all
 from manifest_platform.merging.state import FinishedJob, Version
 from manifest_platform.pipeline import Pipeline, Stop
@@ -119,7 +119,7 @@ def test_a_day_that_is_over_is_registered_merged_closed_switched_and_published_i
     [started] = [event for event in events if isinstance(event, MergeStarted)]
     assert (started.partitions, started.ranges) == (len(tables), len(tables)), "one job for all"
     for table, rows in tables.items():
-        partition = merging.ledger.partition(table, DAY)
+        partition = merging.inventory.partition(table, DAY)
         assert partition is not None and partition.closed and partition.switched and partition.at_rest
         assert (partition.current, partition.merged.objects, partition.merged.rows) == (partition.newest_live, 1, rows)
         [file] = merging.reader.files(table, DAY).files
@@ -150,7 +150,7 @@ def test_an_open_day_is_read_live_and_merged_when_it_is_over(shop: Shop, pipelin
     _, report = merged(merging, spark)
     assert report.merged == len(rows_of(pipeline, 0))
     assert read(merging) == rows_of(pipeline, *range(RUNS))
-    partition = merging.ledger.partition("events", DAY)
+    partition = merging.inventory.partition("events", DAY)
     assert partition and partition.amplification == 1.0, "each byte of the day is written once"
     assert len(merging.reader.files("events", DAY).files) == 1
 
@@ -162,12 +162,12 @@ def test_what_comes_late_is_seen_once_it_is_merged(shop: Shop, pipeline: Pipelin
     shop.shredded(spark, RUNS + 1)
     _, report = merged(merging)
     assert (report.commits, read(merging)) == (1, rows_of(pipeline, *range(RUNS)))
-    partition = merging.ledger.partition("events", DAY)
+    partition = merging.inventory.partition("events", DAY)
     assert partition and merging.invisible_since(partition) == clock.now
     clock.now += timedelta(seconds=merging.profile.interval)
     _, report = merged(merging, spark)
     assert read(merging) == rows_of(pipeline, *range(RUNS + 1))
-    partition = merging.ledger.partition("events", DAY)
+    partition = merging.inventory.partition("events", DAY)
     assert partition and merging.invisible_since(partition) is None
 
 
@@ -187,7 +187,7 @@ def test_asked_for_an_open_day_is_merged_to_its_last_object(pipeline: Pipeline, 
     merging = Merging(pipeline, Clock(FIRST + timedelta(hours=2)))
     list(register(merging))
     _, report = merged(merging, spark, asked=[("events", DAY)])
-    partition = merging.ledger.partition("events", DAY)
+    partition = merging.inventory.partition("events", DAY)
     assert partition and (report.merged, partition.waiting.objects, partition.closed) == (1, 0, False)
     assert read(merging) == rows_of(pipeline, *range(RUNS)), "an open day is served live"
 
@@ -209,18 +209,18 @@ def test_a_missing_small_object_sets_its_partition_aside_and_others_go_on(pipeli
     events, report = merged(merging, spark)
     [failed] = [event for event in events if isinstance(event, FinishedJob) and event.outcome == "failed"]
     assert failed.table == "events" and gone.uri in (failed.error or "")
-    partition = merging.ledger.partition("events", DAY)
+    partition = merging.inventory.partition("events", DAY)
     assert partition and partition.set_aside and gone.uri in partition.set_aside.error
     assert (report.failed, report.merged) == (1, len(rows_of(pipeline, 0)) - 1)
     assert set(read_files(merging)) == set(rows_of(pipeline, 0)), "all are shown: this one live"
 
 
 def read_files(merging: Merging) -> dict[str, Version]:
-    return {table.key: merging.reader.files(table.key, DAY) for table in merging.ledger.tables()}
+    return {table.key: merging.reader.files(table.key, DAY) for table in merging.inventory.tables()}
 
 
 def attempts(merging: Merging) -> dict[str, int]:
-    found = {table.key: merging.ledger.partition(table.key, DAY) for table in merging.ledger.tables()}
+    found = {table.key: merging.inventory.partition(table.key, DAY) for table in merging.inventory.tables()}
     return {name: one.job.attempts for name, one in found.items() if one and one.job}
 
 
@@ -231,7 +231,7 @@ def test_a_spark_that_does_not_start_costs_no_attempt_and_what_is_there_is_shown
     merging = Merging(pipeline)
     _, report = merged(merging, broken)
     assert (report.stop, report.reason, report.merged) == (Stop.UNAVAILABLE, "no java", 0)
-    assert merging.ledger.running() == []
+    assert merging.inventory.running() == []
     assert set(attempts(merging).values()) == {0} and set(attempts(merging)) == set(rows_of(pipeline, 0))
     assert read(merging) == rows_of(pipeline, *range(RUNS))
 
@@ -243,7 +243,7 @@ def test_an_interrupted_run_gives_back_what_it_had_not_ended(pipeline: Pipeline,
         if isinstance(event, FinishedJob):
             break
     run.close()
-    assert merging.ledger.running() == []
+    assert merging.inventory.running() == []
     assert set(attempts(merging).values()) == {0} and len(attempts(merging)) == len(rows_of(pipeline, 0)) - 1
     assert merged(merging, spark)[1].merged == len(rows_of(pipeline, 0)) - 1
 
@@ -275,7 +275,7 @@ def test_a_change_of_configuration_needs_no_new_object(shop: Shop, pipeline: Pip
     with changed.open() as opened:
         merging = Merging(opened)
         merged(merging)
-        table = merging.ledger.table("events")
+        table = merging.inventory.table("events")
         assert table and (table.name, table.physical_name, table.enabled) == ("web_events", "events", False)
         assert merging.reader.files("events", DAY).version > 0
 
@@ -296,7 +296,7 @@ def test_a_disabled_table_is_merged_no_more(shop: Shop, pipeline: Pipeline, spar
     with disabled.open() as opened:
         merging = Merging(opened)
         _, report = merged(merging, spark)
-        partition = merging.ledger.partition("events", DAY)
+        partition = merging.inventory.partition("events", DAY)
         assert partition and partition.merged.objects == 0 and not partition.closed
         assert report.merged == len(rows_of(pipeline, 0)) - 1
 
@@ -329,7 +329,7 @@ def test_the_strict_profile_closes_in_one_run_and_switches_in_the_next(spark: An
         assert merged(merging)[1].merged == 0
         clock.now = FIRST + timedelta(hours=12, minutes=30)
         _, report = merged(merging, spark)
-        partition = merging.ledger.partition("events", DAY)
+        partition = merging.inventory.partition("events", DAY)
         assert partition and report.merged and not partition.switched and partition.closed, (
             "12 hours on it is merged, and closed"
         )
@@ -412,19 +412,19 @@ def test_a_process_that_is_killed_leaves_what_the_next_one_ends(spark: Any, tmp_
     with shop.open() as pipeline:
         merging = Merging(pipeline)
         tables = rows_of(pipeline, 0, 1)
-        shown = set(tables) & {table.key for table in merging.ledger.tables()}
+        shown = set(tables) & {table.key for table in merging.inventory.tables()}
         assert all(rows in (0, tables[table]) for table, rows in read(merging).items()), "old or new, never a part"
         report = MergeReport()
         for _ in range(20):
             _, report = merged(merging, spark)
-            partitions = [merging.ledger.partition(table, DAY) for table in tables]
+            partitions = [merging.inventory.partition(table, DAY) for table in tables]
             if all(partition and partition.at_rest for partition in partitions):
                 break
             clock_goes_on(merging)
         assert report.stop is Stop.IDLE and shown <= set(tables)
         assert read(merging) == tables
         for table, rows in tables.items():
-            ranges = merging.ledger.ranges(table, DAY)
+            ranges = merging.inventory.ranges(table, DAY)
             assert [one.lower for one in ranges] == [0, *(one.upper for one in ranges)][:-1]
             assert sum(one.rows for one in ranges) == rows
 
@@ -434,4 +434,4 @@ def clock_goes_on(merging: Merging) -> None:
 
     time.sleep(0.5)
     now = datetime.now(UTC)
-    merging.clock = merging.ledger.clock = lambda: now + timedelta(minutes=2)  # past the pause of a job that died
+    merging.clock = merging.inventory.clock = lambda: now + timedelta(minutes=2)  # past the pause of a job that died

@@ -12,7 +12,7 @@ import typer
 from manifest_platform.cli.app import WrongUse, app, open_pipeline, options
 from manifest_platform.cli.standing import as_typed
 from manifest_platform.manifest import Refused
-from manifest_platform.merging.state import Table
+from manifest_platform.merging.state import MergedTable
 from manifest_platform.pipeline.merge import Merging
 
 merge = typer.Typer(
@@ -46,20 +46,21 @@ def date_of(text: str) -> date:
         raise WrongUse(f"{text!r} is no date: write it as 2026-01-31") from error
 
 
-def table_named(merging: Merging, name: str) -> Table:
+def table_named(merging: Merging, name: str) -> MergedTable:
     """A table by the name that shredding or readers give it. Raises Refused."""
-    found = merging.ledger.table(name)
+    found = merging.inventory.table(name)
     if found:
         return found
-    tables = merging.ledger.tables()
+    tables = merging.inventory.tables()
     named = [table for table in tables if table.name == name]
     if len(named) == 1:
         return named[0]
+    dataset = merging.inventory.dataset
     if named:
         keys = " and ".join(table.key for table in named)
-        raise Refused(f"dataset {merging.ledger.dataset} has several tables called {name}: name one as shredding does, {keys}")
+        raise Refused(f"dataset {dataset} has several tables called {name}: name one as shredding does, {keys}")
     known = ", ".join(table.key for table in tables) or "none: nothing was registered yet"
-    raise Refused(f"dataset {merging.ledger.dataset} has no table {name!r}; it has {known}")
+    raise Refused(f"dataset {dataset} has no table {name!r}; it has {known}")
 
 
 def count_of(number: int, what: str) -> str:

@@ -21,7 +21,7 @@ def files(context: typer.Context, table: TableName, day: DateText) -> int:
     with open_merging(context) as merging:
         key = table_named(merging, table).key
         try:
-            found = Reader(merging.ledger, merging.config.delayed == "at_once").files(key, date_of(day))
+            found = Reader(merging.inventory, merging.config.delayed == "at_once").files(key, date_of(day))
         except NotPublished as error:
             raise Refused(str(error)) from error
     if as_json(context):
@@ -46,8 +46,8 @@ def query(context: typer.Context, sql: Annotated[str, typer.Argument(metavar="SQ
 
     with open_merging(context) as merging, closing(duckdb.connect()) as connection:
         try:
-            Reader(merging.ledger, merging.config.delayed == "at_once").views(connection)
-            schemas = sorted({table.schema for table in merging.ledger.tables()})
+            Reader(merging.inventory, merging.config.delayed == "at_once").views(connection)
+            schemas = sorted({table.schema for table in merging.inventory.tables()})
             if schemas:
                 connection.execute(f"SET search_path = '{','.join(schemas)}'")
             if as_json(context):

@@ -43,7 +43,7 @@ def rebuild(context: typer.Context, table: TableName, day: DateText) -> int:
 def retry(context: typer.Context, table: TableName, day: DateText) -> int:
     """Lets a partition that was set aside be merged again, by the next run."""
     with open_merging(context, author=operator()) as merging:
-        partition = merging.ledger.retry(table_named(merging, table).key, date_of(day))
+        partition = merging.inventory.retry(table_named(merging, table).key, date_of(day))
         command = typed(merging, context, "manifest-platform merge run")
     if as_json(context):
         print_json(partition_document(partition))

@@ -36,7 +36,7 @@ def gc(
     found: list[Garbage] = []
     with open_merging(context, author=operator()) as merging:
         look = garbage.find if dry_run else garbage.remove
-        found += look(merging.ledger, merging.output, datetime.now(UTC), age)
+        found += look(merging.inventory, merging.output, datetime.now(UTC), age)
     if as_json(context):
         print_json({"dry_run": dry_run, "tables": [_garbage_document(one) for one in found]})
     elif found:

@@ -19,10 +19,10 @@ from manifest_platform.cli.merge.group import count_of, date_of, merge, open_mer
 from manifest_platform.cli.merge.publish import changed, print_published, published_part, published_words
 from manifest_platform.cli.output import moment, print_json, say, size_of, warn, wrapped
 from manifest_platform.cli.standing import as_typed
-from manifest_platform.merging.ledger import Registration
-from manifest_platform.merging.state import FinishedJob, Partition
+from manifest_platform.merging.inventory import Registration
+from manifest_platform.merging.state import FinishedJob, Partition, PartitionName
 from manifest_platform.pipeline import Stop
-from manifest_platform.pipeline.merge import MergeBudget, MergeEvent, MergeReport, MergeStarted, Merging, Place, register
+from manifest_platform.pipeline.merge import MergeBudget, MergeEvent, MergeReport, MergeStarted, Merging, register
 from manifest_platform.pipeline.merge import merge as merging_now
 
 
@@ -42,7 +42,7 @@ class _Wanted:
         keys = {table_named(merging, name).key for name in self.tables}
         return [
             found
-            for found in merging.ledger.open_partitions()
+            for found in merging.inventory.open_partitions()
             if found.waiting.objects
             and (not keys or found.table in keys)
             and (self.first is None or self.last is None or self.first <= found.date <= self.last)
@@ -91,7 +91,7 @@ def run(
 def _events(merging: Merging, budget: MergeBudget, wanted: _Wanted, given: str) -> Generator[MergeEvent | MergeReport]:
     conf = merging.pipeline.config.spark.conf
     registered: list[Registration] = []
-    asked: list[Place] = []
+    asked: list[PartitionName] = []
     if wanted:  # what is to be merged now may only just have been shredded
         for event in register(merging):
             registered.append(event)

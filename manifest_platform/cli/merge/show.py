@@ -27,7 +27,7 @@ def log(
     """Shows the merges that ended last, the latest first. Exit 4 if there is none."""
     with open_merging(context) as merging:
         key = table_named(merging, table).key if table else None
-        jobs = [job for job in merging.ledger.log(limit if key is None else 50 * limit) if key in (None, job.table)][:limit]
+        jobs = [job for job in merging.inventory.log(limit if key is None else 50 * limit) if key in (None, job.table)][:limit]
     if as_json(context):
         print_json({"jobs": [dataclasses.asdict(job) for job in jobs]})
     elif jobs:
@@ -106,7 +106,7 @@ def show(
     table: TableOption = None,
     day: DateOption = None,
 ) -> int:
-    """Shows the ledger of merging as the tables of Prism's metadata; with --json under all of their columns.
+    """Shows the inventory of merging as the tables of Prism's metadata; with --json under all of their columns.
 
     Exit 4 if there is nothing to show.
     """
@@ -132,21 +132,21 @@ Rows = Iterable[dict[str, Any]]
 
 def _view(merging: Merging, view: View, table: str | None, day: date | None) -> Iterator[tuple[str, Rows]]:
     """The rows of a view, by what they are of."""
-    ledger = merging.ledger
+    inventory = merging.inventory
     if view is View.TABLES:
-        yield "", (row for row in views.prism_tables(ledger) if table in (None, row["prism_table_id"]))
+        yield "", (row for row in views.prism_tables(inventory) if table in (None, row["prism_table_id"]))
     elif view is View.JOBS:
         lease = timedelta(seconds=merging.pipeline.config.lease.seconds)
         wanted = (table, str(day) if day else None)
-        yield "", (row for row in views.prism_merge_jobs(ledger, lease) if _is_of(row["prism_partition_id"], *wanted))
+        yield "", (row for row in views.prism_merge_jobs(inventory, lease) if _is_of(row["prism_partition_id"], *wanted))
     elif view is View.PARTITIONS:
-        yield "", (row for row in views.prism_partitions(ledger, table) if day in (None, row["partition_date"]))
+        yield "", (row for row in views.prism_partitions(inventory, table) if day in (None, row["partition_date"]))
     else:
         of = views.prism_small_objects if view is View.OBJECTS else views.prism_merge_ranges
-        places = [(table, day)] if table and day else [(one.table, one.date) for one in ledger.partitions(table)]
+        places = [(table, day)] if table and day else [(one.table, one.date) for one in inventory.partitions(table)]
         for key, date_ in places:
             if day in (None, date_):
-                yield f"{key} {date_}", of(ledger, key, date_)
+                yield f"{key} {date_}", of(inventory, key, date_)
 
 
 def _is_of(partition: str, table: str | None, day: str | None) -> bool:

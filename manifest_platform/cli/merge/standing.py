@@ -1,6 +1,6 @@
 """How merging stands, in the operators' words: what `merge status` and `merge explain` say, as values.
 
-Belongs here: what the ledger of merging means to a person. Nothing is decided and nothing printed.
+Belongs here: what the inventory of merging means to a person. Nothing is decided and nothing printed.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 from manifest_platform.cli.output import duration, moment, size_of
 from manifest_platform.manifest import LeaseState
-from manifest_platform.merging.ledger import MergeLedger
+from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.plan import Plan
-from manifest_platform.merging.state import LIVE, NEW, FinishedJob, Partition, RunningJob, Table, Totals
+from manifest_platform.merging.state import LIVE, NEW, FinishedJob, MergedTable, Partition, PartitionName, RunningJob, Totals
 from manifest_platform.merging.transitions import over_at
 from manifest_platform.pipeline.merge import Merging, plan_of
 
@@ -100,30 +100,30 @@ class MergeStatus:
 
 def merge_status(merging: Merging, typed: Typed) -> MergeStatus:
     """How merging stands: some queries, and for each partition that is not at rest one or two reads; for others none."""
-    ledger, now = merging.ledger, merging.clock()
-    store = ledger.store
+    inventory, now = merging.inventory, merging.clock()
+    store = inventory.store
     before = store.requests
     words = _Words(merging, typed, now)
     found: dict[str, list[PartitionStanding]] = {}
-    tables = {table.key: table for table in ledger.tables()}
-    for partition in ledger.open_partitions():
+    tables = {table.key: table for table in inventory.tables()}
+    for partition in inventory.open_partitions():
         if partition.table in tables:
             found.setdefault(partition.table, []).append(words.standing(partition, tables[partition.table]))
     return MergeStatus(
-        dataset=ledger.dataset,
+        dataset=inventory.dataset,
         output=merging.output,
         profile=merging.profile.name,
         catalog=merging.config.catalog.kind,
-        registered=ledger.cursor(),
+        registered=inventory.cursor(),
         completed=merging.pipeline.manifest.last_commit(),
         tables=tuple(TableStanding(key, table.enabled, tuple(found.get(key, ()))) for key, table in tables.items()),
-        busy=tuple(_busy(ledger.log(LOOKED_AT), now - DAY)),
+        busy=tuple(_busy(inventory.log(LOOKED_AT), now - DAY)),
         requests=store.requests - before,
     )
 
 
 def _busy(log: Sequence[FinishedJob], since: datetime) -> Iterator[Busy]:
-    jobs: dict[tuple[str, date], list[FinishedJob]] = {}
+    jobs: dict[PartitionName, list[FinishedJob]] = {}
     for job in log:
         if job.finished > since:
             jobs.setdefault((job.table, job.date), []).append(job)
@@ -138,7 +138,7 @@ def state_of(partition: Partition) -> str:
     return "switched" if partition.switched else "closed" if partition.closed else "open"
 
 
-def closes_at(merging: Merging, partition: Partition, table: Table) -> datetime | None:
+def closes_at(merging: Merging, partition: Partition, table: MergedTable) -> datetime | None:
     """From when on a partition may be closed; None for one that never is, for the calendar ends with its day."""
     return over_at(partition.date, table.zone, merging.grace)
 
@@ -147,11 +147,11 @@ class _Words:
     """What partitions wait for. What is asked once is asked for all of them."""
 
     def __init__(self, merging: Merging, typed: Typed, now: datetime):
-        self._merging, self._ledger, self._typed, self.now = merging, merging.ledger, typed, now
+        self._merging, self._inventory, self._typed, self.now = merging, merging.inventory, typed, now
         self._running: dict[str, RunningJob] | None = None
         self._leases: dict[str, LeaseState | None] = {}
 
-    def standing(self, partition: Partition, table: Table) -> PartitionStanding:
+    def standing(self, partition: Partition, table: MergedTable) -> PartitionStanding:
         waits_for, command = self.waits_for(partition, table)
         return PartitionStanding(
             partition.table,
@@ -160,14 +160,14 @@ class _Words:
             partition.current,
             partition.desired,
             partition.waiting,
-            oldest_waiting(self._ledger, partition),
+            oldest_waiting(self._inventory, partition),
             waits_for,
             partition.job.schedule_time if partition.job else None,
             partition.set_aside is not None,
             self._typed(command) if command else "",
         )
 
-    def waits_for(self, partition: Partition, table: Table) -> tuple[str, str]:
+    def waits_for(self, partition: Partition, table: MergedTable) -> tuple[str, str]:
         """What a partition waits for, and the command that helps, as it is without options; none where time alone does."""
         if partition.at_rest:
             return "nothing is left to do until another object comes", ""
@@ -195,7 +195,7 @@ class _Words:
             return "all is merged; the next run switches and publishes it", run
         return "merged and switched; the next run publishes it", "manifest-platform merge publish"
 
-    def _open_words(self, partition: Partition, table: Table) -> tuple[str, str]:
+    def _open_words(self, partition: Partition, table: MergedTable) -> tuple[str, str]:
         closes = closes_at(self._merging, partition, table)
         if closes is None:
             return "its day is the calendar's last: it is never closed, and readers get its small objects", ""
@@ -205,12 +205,12 @@ class _Words:
 
     def _running_words(self, id_: str) -> str:
         if self._running is None:
-            self._running = {job.id: job for job in self._ledger.running()}
+            self._running = {job.id: job for job in self._inventory.running()}
         job = self._running.get(id_)
         if job is None:
             return "its merge ended just now"
         if job.slot not in self._leases:
-            self._leases[job.slot] = self._ledger.lease(job.slot)
+            self._leases[job.slot] = self._inventory.lease(job.slot)
         lease = self._leases[job.slot]
         since = f"since {moment(job.started)} ({duration((self.now - job.started).total_seconds())})"
         if lease and lease.token == job.token and lease.is_live(datetime.now(UTC)):
@@ -218,11 +218,11 @@ class _Words:
         return f"{job.owner} began to merge it {since} and is gone; the next run takes the job back"
 
 
-def oldest_waiting(ledger: MergeLedger, partition: Partition) -> datetime | None:
+def oldest_waiting(inventory: Inventory, partition: Partition) -> datetime | None:
     """When the oldest object that is not merged was registered: a query, if there is any."""
     if not partition.waiting.objects:
         return None
-    return next((batch.registered for batch in ledger.batches(partition.table, partition.date, partition.upper, 1)), None)
+    return next((batch.registered for batch in inventory.batches(partition.table, partition.date, partition.upper, 1)), None)
 
 
 # One partition in a paragraph
@@ -238,7 +238,7 @@ class MergeExplanation:
     command: str
 
 
-def explain_partition(merging: Merging, partition: Partition, table: Table, typed: Typed) -> MergeExplanation:
+def explain_partition(merging: Merging, partition: Partition, table: MergedTable, typed: Typed) -> MergeExplanation:
     """What a partition consists of, what a merge would do now, and what it waits for until readers see all of it."""
     words = _Words(merging, typed, merging.clock())
     plan = plan_of(merging, partition, table)
@@ -256,7 +256,7 @@ def explain_partition(merging: Merging, partition: Partition, table: Table, type
 
 
 def _not_registered(merging: Merging) -> str:
-    behind = merging.pipeline.manifest.last_commit() - merging.ledger.cursor()
+    behind = merging.pipeline.manifest.last_commit() - merging.inventory.cursor()
     if behind <= 0:
         return ""
     return (
@@ -276,7 +276,7 @@ def _holds(of: Partition) -> str:
     return f"{known} {held} are in {merged} of {size_of(of.merged.bytes)}{some}."
 
 
-def _openness(merging: Merging, of: Partition, table: Table, now: datetime) -> str:
+def _openness(merging: Merging, of: Partition, table: MergedTable, now: datetime) -> str:
     if of.switched:
         return f"It is closed: what came up to id {of.last_live} came in time. It is switched: readers get merged objects."
     if of.closed:

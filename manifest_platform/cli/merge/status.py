@@ -96,7 +96,7 @@ def explain(context: typer.Context, table: TableName, day: DateText) -> int:
     """Says how a partition stands, what a merge of it would do now, and why it is not merged, closed, switched or published."""
     with open_merging(context) as merging:
         known = table_named(merging, table)
-        partition = merging.ledger.partition(known.key, date_of(day))
+        partition = merging.inventory.partition(known.key, date_of(day))
         if partition is None:
             raise Refused(
                 f"{known.key} of {day}: no object of it is registered;"

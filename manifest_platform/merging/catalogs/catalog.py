@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 
 from manifest_platform.faults import Permanent, Transient
 from manifest_platform.merging import names
-from manifest_platform.merging.state import LIVE, Partition, ServedFile, Table
+from manifest_platform.merging.state import LIVE, MergedTable, Partition, ServedFile
 
 DATE_COLUMN = "dt"
 """The column of a published table that says which partition a row is of."""
@@ -50,7 +50,7 @@ class CatalogColumn:
 class CatalogTable:
     """A table as readers know it: by its logical names. Its files lie under `output`, by its physical names."""
 
-    table: Table
+    table: MergedTable
     output: str
     columns: tuple[CatalogColumn, ...]
 
@@ -70,7 +70,7 @@ class CatalogTable:
         return names.table_uri(self.output, self.table)
 
 
-def catalog_table(table: Table, output: str, comments: Mapping[str, str]) -> CatalogTable:
+def catalog_table(table: MergedTable, output: str, comments: Mapping[str, str]) -> CatalogTable:
     """A table as readers are to know it; `comments` by column. Raises CatalogRejected if a column has the partitions' name."""
     if any(column.name.lower() == DATE_COLUMN for column in table.columns):
         raise CatalogRejected(

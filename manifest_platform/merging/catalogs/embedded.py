@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 
 from manifest_platform.merging.catalogs.catalog import CatalogError, CatalogTable, Entry, Served
-from manifest_platform.merging.ledger import MergeLedger
+from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.state import LIVE, NEW, Partition, ServedFile, SmallObject, Version, from_row, version_key
 
 
@@ -21,8 +21,8 @@ class EmbeddedCatalog:
     shows_live = True
     requests = 0
 
-    def __init__(self, ledger: MergeLedger):
-        self._ledger = ledger
+    def __init__(self, inventory: Inventory):
+        self._inventory = inventory
 
     def known_as(self, table: CatalogTable) -> None:
         """No name: tables are known as the manifest knows them."""
@@ -54,36 +54,36 @@ class EmbeddedCatalog:
     def locations(self, table: CatalogTable) -> Mapping[date, str]:
         """What readers find of each partition that is not new; a version that is named but not there is missing."""
         found = {}
-        for partition in self._ledger.partitions(table.table.key):
+        for partition in self._inventory.partitions(table.table.key):
             if partition.current == NEW:
                 continue
-            if partition.current == LIVE or stored_version(self._ledger, partition):
+            if partition.current == LIVE or stored_version(self._inventory, partition):
                 found[partition.date] = self.location(table, partition.date, Served.recorded(partition))
         return found
 
 
-def stored_version(ledger: MergeLedger, partition: Partition) -> Version | None:
+def stored_version(inventory: Inventory, partition: Partition) -> Version | None:
     """The merged version that a partition names as what readers see; None if there is none, or not any more."""
     if partition.current <= LIVE:
         return None
     named = Version(partition.table, partition.date, partition.published_newest, partition.published, partition.create_time)
-    row = ledger.store.get(ledger.dataset, version_key(named))
+    row = inventory.store.get(inventory.dataset, version_key(named))
     return from_row(Version, row) if row else None
 
 
-def live_files(ledger: MergeLedger, partition: Partition, newest: int) -> tuple[ServedFile, ...]:
+def live_files(inventory: Inventory, partition: Partition, newest: int) -> tuple[ServedFile, ...]:
     """The small objects of a partition up to the id of one that came before the close: what came after it has a larger one."""
-    found = ledger.small_objects(partition.table, partition.date)
+    found = inventory.small_objects(partition.table, partition.date)
     return tuple(small_file(one) for one in found if one.id <= newest)
 
 
-def served_files(ledger: MergeLedger, partition: Partition) -> tuple[ServedFile, ...]:
+def served_files(inventory: Inventory, partition: Partition) -> tuple[ServedFile, ...]:
     """The files that readers of a partition see by what the manifest notes; none of a new one."""
     if partition.current == NEW:
         return ()
     if partition.current == LIVE:
-        return live_files(ledger, partition, partition.published_newest)
-    version = stored_version(ledger, partition)
+        return live_files(inventory, partition, partition.published_newest)
+    version = stored_version(inventory, partition)
     return version.files if version else ()
 
 

@@ -29,13 +29,13 @@ def examine(pipeline: Pipeline, now: datetime, grace: timedelta | None) -> Itera
         return
     merging = Merging(pipeline)
     try:
-        for one in garbage.find(merging.ledger, merging.output, now, _grace(grace)):
+        for one in garbage.find(merging.inventory, merging.output, now, _grace(grace)):
             yield Finding(Kind.SUPERSEDED, _what(one), CLEAN, place=one.location)
     except MergeError as error:
         yield Finding(Kind.UNCHECKED, str(error), UNKNOWN, place=merging.output)
     try:
         comments = {key: table.comments for key, table in merging.config.tables.items()}
-        for one in differences(merging.ledger, merging.catalog(), PublishSettings(merging.output, comments=comments)):
+        for one in differences(merging.inventory, merging.catalog(), PublishSettings(merging.output, comments=comments)):
             cause = f"the catalog says {one.found}, and should say {one.expected}"
             yield Finding(Kind.CATALOG, cause, VERIFY, place=str(one.place))
     except CatalogError as error:
@@ -48,7 +48,7 @@ def clean(pipeline: Pipeline, grace: timedelta | None, found: Sequence[Finding])
         return
     merging = Merging(pipeline)
     try:
-        for one in garbage.remove(merging.ledger, merging.output, datetime.now(UTC), _grace(grace)):
+        for one in garbage.remove(merging.inventory, merging.output, datetime.now(UTC), _grace(grace)):
             yield f"removed from {one.location}: {_what(one)}"
     except (MergeError, LeaseBusy) as error:
         yield Finding(Kind.KEPT, str(error), CLEAN, place=merging.output)

@@ -7,7 +7,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from manifest_platform.merging.catalogs.catalog import CatalogError, CatalogTable, CatalogUnavailable, Entry, Served
-from manifest_platform.merging.ledger import MergeLedger
+from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.publish import PublishReport, PublishSettings, publish
 from manifest_platform.merging.state import ServedFile
 from manifest_platform_tests.manifest.given import Clock
@@ -100,33 +100,33 @@ def settings(**options: Any) -> PublishSettings:
     return PublishSettings(OUTPUT, **options)
 
 
-def run(of: MergeLedger, catalog: Any, **options: Any) -> PublishReport:
-    """A publication by the ledger's clock that must succeed."""
+def run(of: Inventory, catalog: Any, **options: Any) -> PublishReport:
+    """A publication by the inventory's clock that must succeed."""
     report = publish(of, catalog, settings(clock=of.clock, **options), of.clock())
     assert report.succeeded, report.failed
     assert report.busy is None
     return report
 
 
-def merge(of: MergeLedger, day: date = DAY, table: str = TABLE) -> None:
+def merge(of: Inventory, day: date = DAY, table: str = TABLE) -> None:
     """Whatever is not merged of a partition is merged, now."""
     of.hasten(table, day, of.clock())
     with given.slot(of) as held:
         given.merge_all(of, held)
 
 
-def pass_the_day(of: MergeLedger, day: date = DAY) -> None:
+def pass_the_day(of: Inventory, day: date = DAY) -> None:
     """It is half an hour into the next day."""
     turn(of, given.NEXT_DAY + (day - DAY) - of.clock())
 
 
-def turn(of: MergeLedger, by: timedelta) -> None:
-    """Time passes for a ledger with a clock of the tests."""
+def turn(of: Inventory, by: timedelta) -> None:
+    """Time passes for an inventory with a clock of the tests."""
     assert isinstance(of.clock, Clock)
     of.clock.turn(by)
 
 
-def published_day(of: MergeLedger, catalog: Any, *ids: int, day: date = DAY) -> None:
+def published_day(of: Inventory, catalog: Any, *ids: int, day: date = DAY) -> None:
     """A partition that is closed, merged, switched and published."""
     given.arrive(of, *ids, day=day)
     pass_the_day(of, day)

@@ -22,9 +22,9 @@ from manifest_platform.merging.catalogs.catalog import (
     catalog_table,
 )
 from manifest_platform.merging.catalogs.glue import GlueCatalog, hive_type
-from manifest_platform.merging.ledger import MergeLedger
-from manifest_platform.merging.publish import Failed, Place, PublishReport, PublishSettings, differences, publish
-from manifest_platform.merging.state import Table
+from manifest_platform.merging.inventory import Inventory
+from manifest_platform.merging.publish import Failed, PublishReport, PublishSettings, TablePart, differences, publish
+from manifest_platform.merging.state import MergedTable
 from manifest_platform_tests.merging import given
 from manifest_platform_tests.merging.catalogs.given import merge, pass_the_day
 from manifest_platform_tests.merging.given import DAY, TABLE, arrive, version_of
@@ -34,13 +34,13 @@ __all__ = ["glue", "glue_server"]
 
 pytestmark = pytest.mark.stores("sqlite")
 
-HERE = Place(TABLE, DAY)
+HERE = TablePart(TABLE, DAY)
 NAME = "nanika_log"
 
 
 @pytest.fixture
-def ledger(store: Store) -> MergeLedger:
-    return given.ledger(store)
+def inventory(store: Store) -> Inventory:
+    return given.inventory(store)
 
 
 @pytest.fixture
@@ -53,8 +53,8 @@ def output(tmp_path: Path) -> str:
     return storage.as_uri(tmp_path / "merged")
 
 
-def run(ledger: MergeLedger, catalog: GlueCatalog, output: str, **options: Any) -> PublishReport:
-    report = publish(ledger, catalog, PublishSettings(output, **options), ledger.clock())
+def run(inventory: Inventory, catalog: GlueCatalog, output: str, **options: Any) -> PublishReport:
+    report = publish(inventory, catalog, PublishSettings(output, **options), inventory.clock())
     assert report.succeeded, report.failed
     return report
 
@@ -75,7 +75,7 @@ def listed(location: str) -> list[tuple[str, int]]:
 
 
 def some_table(output: str, *columns: Column, **names: Any) -> CatalogTable:
-    table = Table(NAME, "test_schema", given.MORNING, interval=1, target_bytes=1, columns=columns, **names)
+    table = MergedTable(NAME, "test_schema", given.MORNING, interval=1, target_bytes=1, columns=columns, **names)
     return catalog_table(table, output, {})
 
 
@@ -101,20 +101,20 @@ class Failing:
 
 
 def test_E01_a_new_partition_is_a_list_of_live_objects(
-    ledger: MergeLedger, catalog: GlueCatalog, glue: Any, output: str
+    inventory: Inventory, catalog: GlueCatalog, glue: Any, output: str
 ) -> None:
-    arrive(ledger, 11, 12, size=30)
-    report = run(ledger, catalog, output)
-    assert (report.entered, report.shown) == ((Place(TABLE),), (HERE,))
+    arrive(inventory, 11, 12, size=30)
+    report = run(inventory, catalog, output)
+    assert (report.entered, report.shown) == ((TablePart(TABLE),), (HERE,))
     location = f"{output}/1172.app.log/live/dt=2026-03-02/manifest-live-{12:019d}.json"
     assert locations(glue) == {"2026-03-02": location}
     assert listed(location) == [("file:///small/11.parquet", 30), ("file:///small/12.parquet", 30)]
 
 
-def test_a_table_is_made_with_its_database(ledger: MergeLedger, glue: Any, output: str) -> None:
-    arrive(ledger, 11)
+def test_a_table_is_made_with_its_database(inventory: Inventory, glue: Any, output: str) -> None:
+    arrive(inventory, 11)
     catalog = GlueCatalog(prefix="Lake_", suffix="_x")
-    run(ledger, catalog, output, comments={TABLE: {"at": "when it\nhappened"}})
+    run(inventory, catalog, output, comments={TABLE: {"at": "when it\nhappened"}})
     made = entry(glue, database="lake_app_x")
     assert made["TableType"] == "EXTERNAL_TABLE"
     assert made["Parameters"]["classification"] == "parquet"
@@ -164,83 +164,83 @@ def test_what_hive_has_no_word_for_is_a_comment(catalog: GlueCatalog, glue: Any,
 
 
 def test_D08_E05_a_switched_partition_is_a_list_of_its_ranges(
-    ledger: MergeLedger, catalog: GlueCatalog, glue: Any, output: str
+    inventory: Inventory, catalog: GlueCatalog, glue: Any, output: str
 ) -> None:
-    arrive(ledger, 100, size=100)
-    run(ledger, catalog, output)
-    merge(ledger)
-    arrive(ledger, 200, size=20)
-    merge(ledger)
-    pass_the_day(ledger)
-    assert run(ledger, catalog, output).published == ((HERE, 200),)
+    arrive(inventory, 100, size=100)
+    run(inventory, catalog, output)
+    merge(inventory)
+    arrive(inventory, 200, size=20)
+    merge(inventory)
+    pass_the_day(inventory)
+    assert run(inventory, catalog, output).published == ((HERE, 200),)
     location = f"{output}/1172.app.log/merged/dt=2026-03-02/manifest-{200:019d}-2.json"
     assert locations(glue) == {"2026-03-02": location}
     assert [size for _, size in listed(location)] == [100, 20]
     assert [uri.rpartition("/")[2] for uri, _ in listed(location)] == ["part-0-100.parquet", "part-100-200.parquet"]
-    assert version_of(ledger) == (200, 200, 200, True)
+    assert version_of(inventory) == (200, 200, 200, True)
 
 
 def test_E02_E03_a_live_partition_is_listed_anew_for_new_objects_only(
-    ledger: MergeLedger, catalog: GlueCatalog, glue: Any, output: str
+    inventory: Inventory, catalog: GlueCatalog, glue: Any, output: str
 ) -> None:
-    arrive(ledger, 11)
-    run(ledger, catalog, output)
-    merge(ledger)
+    arrive(inventory, 11)
+    run(inventory, catalog, output)
+    merge(inventory)
     before = locations(glue)
-    run(ledger, catalog, output)
+    run(inventory, catalog, output)
     assert locations(glue) == before
-    arrive(ledger, 12)
-    run(ledger, catalog, output)
+    arrive(inventory, 12)
+    run(inventory, catalog, output)
     assert [uri for uri, _ in listed(locations(glue)[str(DAY)])] == ["file:///small/11.parquet", "file:///small/12.parquet"]
 
 
 def test_E04_a_run_without_news_asks_glue_once_a_database(
-    ledger: MergeLedger, catalog: GlueCatalog, glue: Any, output: str
+    inventory: Inventory, catalog: GlueCatalog, glue: Any, output: str
 ) -> None:
     for table in ("a", "b", "c"):
-        ledger.sync_table(given.settings(table))
-        arrive(ledger, 11, table=table)
-    run(ledger, catalog, output)
+        inventory.sync_table(given.settings(table))
+        arrive(inventory, 11, table=table)
+    run(inventory, catalog, output)
     before = {name: (entry(glue, name), locations(glue, name)) for name in ("a", "b", "c")}
-    rows = given.dump(ledger)
-    report = run(ledger, catalog, output)
-    assert (report.catalog_requests, given.dump(ledger)) == (1, rows)
+    rows = given.dump(inventory)
+    report = run(inventory, catalog, output)
+    assert (report.catalog_requests, given.dump(inventory)) == (1, rows)
     assert {name: (entry(glue, name), locations(glue, name)) for name in ("a", "b", "c")} == before
 
 
 def test_E09_a_new_column_is_one_update_that_leaves_other_peoples_settings(
-    ledger: MergeLedger, catalog: GlueCatalog, glue: Any, output: str
+    inventory: Inventory, catalog: GlueCatalog, glue: Any, output: str
 ) -> None:
-    arrive(ledger, 11)
-    run(ledger, catalog, output)
+    arrive(inventory, 11)
+    run(inventory, catalog, output)
     made = entry(glue)
     theirs = {key: made[key] for key in ("Name", "TableType", "PartitionKeys", "StorageDescriptor")}
     parameters = {**made["Parameters"], "numRows": "17"}
     glue.update_table(DatabaseName="app", TableInput={**theirs, "Description": "visits", "Parameters": parameters})
     columns = (*given.COLUMNS, Column("page", "string(100)"))
-    commit = given.Commit(2, "s3://bucket/run=002/", {(TABLE, DAY): (given.small(12),)}, {TABLE: columns})
-    ledger.register(commit, given.RIDE_ALONG)
-    assert run(ledger, catalog, output).entered == (Place(TABLE),)
+    commit = given.CommittedObjects(2, "s3://bucket/run=002/", {(TABLE, DAY): (given.small(12),)}, {TABLE: columns})
+    inventory.register(commit, given.RIDE_ALONG)
+    assert run(inventory, catalog, output).entered == (TablePart(TABLE),)
     found = entry(glue)
     assert [one["Name"] for one in found["StorageDescriptor"]["Columns"]] == ["id", "at", "page"]
     assert (found["Description"], found["Parameters"]["numRows"]) == ("visits", "17")
-    assert run(ledger, catalog, output).entered == ()
+    assert run(inventory, catalog, output).entered == ()
     assert entry(glue)["VersionId"] == found["VersionId"]
 
 
 @pytest.mark.parametrize("change", ["Location", "InputFormat", "OutputFormat", "SerdeInfo", "Columns"])
 def test_an_entry_that_was_changed_by_hand_is_brought_up_to_date(
-    ledger: MergeLedger, catalog: GlueCatalog, glue: Any, output: str, change: str
+    inventory: Inventory, catalog: GlueCatalog, glue: Any, output: str, change: str
 ) -> None:
-    arrive(ledger, 11)
-    run(ledger, catalog, output)
+    arrive(inventory, 11)
+    run(inventory, catalog, output)
     made = entry(glue)
     wanted = made["StorageDescriptor"]
     wrong: Mapping[str, Any] = {"SerdeInfo": {"SerializationLibrary": "x"}, "Columns": wanted["Columns"][:1]}
     theirs = {key: made[key] for key in ("Name", "TableType", "PartitionKeys", "Parameters")}
     changed = {**wanted, change: wrong.get(change, "wrong")}
     glue.update_table(DatabaseName="app", TableInput={**theirs, "StorageDescriptor": changed})
-    assert run(ledger, catalog, output).entered == (Place(TABLE),)
+    assert run(inventory, catalog, output).entered == (TablePart(TABLE),)
     assert entry(glue)["StorageDescriptor"] == wanted
 
 
@@ -269,40 +269,40 @@ def test_E10_E18_names_are_logical_and_places_physical(catalog: GlueCatalog, glu
 
 
 def test_E11_a_renamed_table_has_all_partitions_under_its_new_name(
-    ledger: MergeLedger, catalog: GlueCatalog, glue: Any, output: str
+    inventory: Inventory, catalog: GlueCatalog, glue: Any, output: str
 ) -> None:
     days = [DAY + timedelta(days=number) for number in range(30)]
     for number, day in enumerate(days, start=1):
-        arrive(ledger, number, day=day)
+        arrive(inventory, number, day=day)
     given_settings = PublishSettings(output)
-    pass_the_day(ledger, days[9])
-    run(ledger, catalog, output)
-    with given.slot(ledger) as held:
-        given.merge_all(ledger, held)
-    run(ledger, catalog, output)
+    pass_the_day(inventory, days[9])
+    run(inventory, catalog, output)
+    with given.slot(inventory) as held:
+        given.merge_all(inventory, held)
+    run(inventory, catalog, output)
     before = locations(glue)
     assert len(before) == 30
     assert len([location for location in before.values() if "/merged/dt=" in location]) == 10
-    ledger.sync_table(given.settings("visits", schema="site", physical_name=TABLE, physical_schema="app"))
-    report = run(ledger, catalog, output)
+    inventory.sync_table(given.settings("visits", schema="site", physical_name=TABLE, physical_schema="app"))
+    report = run(inventory, catalog, output)
     assert locations(glue, "visits", "site") == before
     assert all(listed(location) for location in before.values())
     assert [found["Name"] for found in glue.get_tables(DatabaseName="app")["TableList"]] == []
     assert {found["Name"] for found in glue.get_databases()["DatabaseList"]} == {"app", "site"}
     assert report.catalog_requests < 10
-    assert differences(ledger, catalog, given_settings) == []
-    assert run(ledger, catalog, output).catalog_requests == 1
+    assert differences(inventory, catalog, given_settings) == []
+    assert run(inventory, catalog, output).catalog_requests == 1
 
 
 def test_E11_an_old_name_that_stands_for_something_else_is_left_alone(
-    ledger: MergeLedger, catalog: GlueCatalog, glue: Any, output: str
+    inventory: Inventory, catalog: GlueCatalog, glue: Any, output: str
 ) -> None:
-    arrive(ledger, 11)
-    run(ledger, catalog, output)
+    arrive(inventory, 11)
+    run(inventory, catalog, output)
     descriptor = {**entry(glue)["StorageDescriptor"], "Location": "s3://theirs/log"}
     glue.update_table(DatabaseName="app", TableInput={"Name": TABLE, "StorageDescriptor": descriptor})
-    ledger.sync_table(given.settings("visits", physical_name=TABLE))
-    report = publish(ledger, catalog, PublishSettings(output), ledger.clock())
+    inventory.sync_table(given.settings("visits", physical_name=TABLE))
+    report = publish(inventory, catalog, PublishSettings(output), inventory.clock())
     [failed] = report.failed
     assert "stands for s3://theirs/log: it is left alone" in failed.error
     assert entry(glue)["StorageDescriptor"]["Location"] == "s3://theirs/log"
@@ -310,33 +310,33 @@ def test_E11_an_old_name_that_stands_for_something_else_is_left_alone(
 
 
 def test_E11_a_name_that_a_table_gives_up_can_be_anothers_at_once(
-    ledger: MergeLedger, catalog: GlueCatalog, glue: Any, output: str
+    inventory: Inventory, catalog: GlueCatalog, glue: Any, output: str
 ) -> None:
     """The other one comes first by its key, and has no partition of the first day."""
-    arrive(ledger, 11)
-    run(ledger, catalog, output)
+    arrive(inventory, 11)
+    run(inventory, catalog, output)
     before = locations(glue)
-    ledger.sync_table(given.settings("visits", physical_name=TABLE))
-    ledger.sync_table(given.settings(TABLE, physical_name="a_log"))
-    arrive(ledger, 12, table="a_log", day=DAY + timedelta(days=1))
-    run(ledger, catalog, output)
+    inventory.sync_table(given.settings("visits", physical_name=TABLE))
+    inventory.sync_table(given.settings(TABLE, physical_name="a_log"))
+    arrive(inventory, 12, table="a_log", day=DAY + timedelta(days=1))
+    run(inventory, catalog, output)
     assert locations(glue, "visits") == before
     assert list(locations(glue)) == [str(DAY + timedelta(days=1))]
-    assert differences(ledger, catalog, PublishSettings(output)) == []
+    assert differences(inventory, catalog, PublishSettings(output)) == []
 
 
-def test_a_table_that_is_not_ours_is_left_alone(ledger: MergeLedger, catalog: GlueCatalog, glue: Any, output: str) -> None:
+def test_a_table_that_is_not_ours_is_left_alone(inventory: Inventory, catalog: GlueCatalog, glue: Any, output: str) -> None:
     glue.create_database(DatabaseInput={"Name": "app"})
     keys = [{"Name": "dt", "Type": "date"}]
     theirs = {"Name": TABLE, "PartitionKeys": keys, "StorageDescriptor": {"Columns": [], "Location": "s3://theirs/log"}}
     glue.create_table(DatabaseName="app", TableInput=theirs)
-    arrive(ledger, 11)
-    report = publish(ledger, catalog, PublishSettings(output), ledger.clock())
+    arrive(inventory, 11)
+    report = publish(inventory, catalog, PublishSettings(output), inventory.clock())
     [failed] = report.failed
-    assert (failed.place, failed.passing) == (Place(TABLE), False)
+    assert (failed.place, failed.passing) == (TablePart(TABLE), False)
     assert "is not ours, for it lies at s3://theirs/log" in failed.error
     assert locations(glue) == {}
-    assert version_of(ledger)[0] == -1
+    assert version_of(inventory)[0] == -1
 
 
 def test_partitions_are_created_and_moved_a_hundred_a_request(catalog: GlueCatalog, glue: Any, output: str) -> None:
@@ -362,23 +362,23 @@ def test_what_is_there_is_moved_and_what_is_not_is_created(catalog: GlueCatalog,
 
 
 def test_E12_partitions_that_fail_in_a_batch_are_told_alone(
-    ledger: MergeLedger, catalog: GlueCatalog, glue: Any, output: str
+    inventory: Inventory, catalog: GlueCatalog, glue: Any, output: str
 ) -> None:
     other = DAY + timedelta(days=1)
-    arrive(ledger, 11)
-    arrive(ledger, 12, day=other)
-    run(ledger, catalog, output)
+    arrive(inventory, 11)
+    arrive(inventory, 12, day=other)
+    run(inventory, catalog, output)
     before = locations(glue)
-    arrive(ledger, 21)
-    arrive(ledger, 22, day=other)
+    arrive(inventory, 21)
+    arrive(inventory, 22, day=other)
     catalog._client = Failing(catalog._client, "batch_update_partition", "InternalServiceException", (DAY,))
-    report = publish(ledger, catalog, PublishSettings(output), ledger.clock())
+    report = publish(inventory, catalog, PublishSettings(output), inventory.clock())
     error = "Glue partition app.log 2026-03-02: InternalServiceException: no"
     assert report.failed == (Failed(HERE, error, passing=True),)
-    assert report.shown == (Place(TABLE, other),)
+    assert report.shown == (TablePart(TABLE, other),)
     assert locations(glue)[str(DAY)] == before[str(DAY)]
     catalog._client = glue
-    assert run(ledger, catalog, output).shown == (HERE,)
+    assert run(inventory, catalog, output).shown == (HERE,)
     assert [uri for uri, _ in listed(locations(glue)[str(DAY)])] == ["file:///small/11.parquet", "file:///small/21.parquet"]
 
 
@@ -402,11 +402,11 @@ def test_E12_a_batch_that_fails_does_not_stop_the_others(catalog: GlueCatalog, g
 
 
 def test_E12_a_table_that_glue_refuses_does_not_stop_the_others(
-    ledger: MergeLedger, catalog: GlueCatalog, glue: Any, output: str
+    inventory: Inventory, catalog: GlueCatalog, glue: Any, output: str
 ) -> None:
-    ledger.sync_table(given.settings("a", schema="closed"))
-    arrive(ledger, 11, table="a")
-    arrive(ledger, 11)
+    inventory.sync_table(given.settings("a", schema="closed"))
+    arrive(inventory, 11, table="a")
+    arrive(inventory, 11)
     real = catalog._client
 
     class Closed(Failing):
@@ -416,8 +416,8 @@ def test_E12_a_table_that_glue_refuses_does_not_stop_the_others(
             return real.create_table(**parameters)
 
     catalog._client = Closed(real, "create_table", "AccessDeniedException")
-    report = publish(ledger, catalog, PublishSettings(output), ledger.clock())
-    assert report.failed == (Failed(Place("a"), "Glue create_table: AccessDeniedException: no", passing=False),)
+    report = publish(inventory, catalog, PublishSettings(output), inventory.clock())
+    assert report.failed == (Failed(TablePart("a"), "Glue create_table: AccessDeniedException: no", passing=False),)
     assert report.shown == (HERE,)
 
 
@@ -486,12 +486,12 @@ def partition(day: str) -> dict[str, Any]:
     return {"Values": [day], "StorageDescriptor": {"Location": f"x/{day}"}}
 
 
-def test_differences_are_found_in_glue(ledger: MergeLedger, catalog: GlueCatalog, glue: Any, output: str) -> None:
-    arrive(ledger, 11)
-    run(ledger, catalog, output)
-    assert differences(ledger, catalog, PublishSettings(output)) == []
+def test_differences_are_found_in_glue(inventory: Inventory, catalog: GlueCatalog, glue: Any, output: str) -> None:
+    arrive(inventory, 11)
+    run(inventory, catalog, output)
+    assert differences(inventory, catalog, PublishSettings(output)) == []
     glue.delete_partition(DatabaseName="app", TableName=TABLE, PartitionValues=[str(DAY)])
-    [found] = differences(ledger, catalog, PublishSettings(output))
+    [found] = differences(inventory, catalog, PublishSettings(output))
     assert (found.place, found.found) == (HERE, "missing")
-    run(ledger, catalog, output, verify=True)
-    assert differences(ledger, catalog, PublishSettings(output)) == []
+    run(inventory, catalog, output, verify=True)
+    assert differences(inventory, catalog, PublishSettings(output)) == []

@@ -1,4 +1,4 @@
-"""The ledger of merging: what there is to merge, who merges it, what it was merged to, and what readers are shown of it.
+"""The inventory of merging: what there is to merge, who merges it, what it was merged to, and what readers are shown of it.
 
 Belongs here: the operations, each a read of what it needs, a pure transition and one transaction. The rules are in
 `transitions`, the rows in `state`.
@@ -52,11 +52,12 @@ from manifest_platform.merging.state import (
     Batch,
     Due,
     FinishedJob,
+    MergedTable,
     Partition,
+    PartitionName,
     Range,
     RunningJob,
     SmallObject,
-    Table,
     TableSettings,
     Version,
     from_row,
@@ -73,10 +74,10 @@ from manifest_platform.merging.transitions import (
     MERGE,
     PARTITION_WRITES,
     ChainChanged,
-    Commit,
+    CommittedObjects,
+    EarlierCommitMissing,
     JobLost,
     Leftover,
-    OutOfOrder,
     Rules,
     name,
 )
@@ -130,8 +131,8 @@ class _Piece:
         return PARTITION_WRITES + 1 + -(-len(self.objects) // BATCH)
 
 
-class MergeLedger:
-    """The ledger of one dataset over a store. Safe to share between threads.
+class Inventory:
+    """The inventory of one dataset over a store. Safe to share between threads.
 
     `owner` names the program in the jobs that it claims. A job that died or failed `max_attempts` times is set aside.
     """
@@ -154,14 +155,14 @@ class MergeLedger:
         row = self.store.get(self.dataset, CURSOR)
         return row.data["commit"] if row else 0
 
-    def table(self, key: str) -> Table | None:
+    def table(self, key: str) -> MergedTable | None:
         """A table by what shredding calls it; None for one that is not known, or was dropped."""
         table = self._table(key)
         return None if table is None or table.dropped else table
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[MergedTable]:
         """All tables, disabled ones among them, dropped ones not."""
-        found = (from_row(Table, row) for row in self._pages(TABLES))
+        found = (from_row(MergedTable, row) for row in self._pages(TABLES))
         return [table for table in found if not table.dropped]
 
     def partition(self, table: str, day: date) -> Partition | None:
@@ -246,9 +247,9 @@ class MergeLedger:
         """The published versions of a partition, oldest first. Without a date those of all the table's partitions."""
         return [from_row(Version, row) for row in self._pages(rows_prefix(VERSIONS, table, day))]
 
-    def _table(self, key: str) -> Table | None:
+    def _table(self, key: str) -> MergedTable | None:
         row = self.store.get(self.dataset, table_key(key))
-        return from_row(Table, row) if row else None
+        return from_row(MergedTable, row) if row else None
 
     def _pages(self, prefix: str, after: str | None = None, page: int = PAGE) -> Iterator[Row]:
         while True:
@@ -260,17 +261,17 @@ class MergeLedger:
 
     # Tables
 
-    def sync_table(self, settings: TableSettings) -> Table:
+    def sync_table(self, settings: TableSettings) -> MergedTable:
         """Makes a table's row, or brings it up to what is configured; what was learnt of it stays. Nothing new: no write.
 
         A table that was dropped begins anew. Raises InvalidKey and ValueError for settings that no table can have.
         """
         _check(settings)
 
-        def sync() -> Table:
+        def sync() -> MergedTable:
             found = self._table(settings.key)
             if found and found.dropped:
-                self._sweep(found)
+                self._remove_rows(found)
             table = transitions.synced(found, settings, self.clock())
             if table == found:
                 return found
@@ -279,10 +280,10 @@ class MergeLedger:
 
         return self._retrying(f"table {settings.name}", sync)
 
-    def catalogued(self, table: str, catalog_name: str) -> Table:
+    def catalogued(self, table: str, catalog_name: str) -> MergedTable:
         """Notes under which name the catalog has a table. Raises Refused for a table that is not known."""
 
-        def save() -> Table:
+        def save() -> MergedTable:
             found = self._require_table(table)
             named = dataclasses.replace(found, catalog_name=catalog_name)
             if named == found:
@@ -300,7 +301,7 @@ class MergeLedger:
         that is not known.
         """
 
-        def mark() -> Table:
+        def mark() -> MergedTable:
             found = self._table(table)
             if found is None:
                 raise Refused(f"dataset {self.dataset} has no table {table!r}")
@@ -310,9 +311,9 @@ class MergeLedger:
             self._transact([transitions.put_table(dropped)])
             return dataclasses.replace(dropped, version=dropped.version + 1)
 
-        self._retrying(f"table {table}", lambda: self._sweep(mark()))
+        self._retrying(f"table {table}", lambda: self._remove_rows(mark()))
 
-    def _sweep(self, dropped: Table) -> None:
+    def _remove_rows(self, dropped: MergedTable) -> None:
         """Removes what a dropped table left: partitions first, for nothing else can come to a partition that is gone.
 
         Every transaction rests on the table's being dropped still: one that came to life again loses nothing.
@@ -331,7 +332,7 @@ class MergeLedger:
         """Deletes: an answer that is lost is told by their repeat, which finds less to delete."""
         self.store.transact(self.dataset, writes, str(uuid4()))
 
-    def _require_table(self, key: str) -> Table:
+    def _require_table(self, key: str) -> MergedTable:
         table = self.table(key)
         if table is None:
             raise Refused(f"dataset {self.dataset} has no table {key!r}: it was dropped, or never synchronised")
@@ -339,22 +340,22 @@ class MergeLedger:
 
     # Registration
 
-    def register(self, commit: Commit, rules: Rules) -> Registration:
+    def register(self, commit: CommittedObjects, rules: Rules) -> Registration:
         """Registers the objects of the next commit: partitions, totals and jobs with them; the cursor last.
 
-        Repeated after a crash, or done by several at once, every object is there once. Raises OutOfOrder for a commit that is
-        not the next one.
+        Repeated after a crash, or done by several at once, every object is there once. Raises EarlierCommitMissing for a commit
+        that is not the next one.
         """
         at = self.cursor()
         if commit.number <= at:
             return Registration(commit.number, known=True)
         if commit.number != at + 1:
-            raise OutOfOrder(f"commit {commit.number}: the last that is registered is {at}, register {at + 1} first")
+            raise EarlierCommitMissing(f"commit {commit.number}: the last that is registered is {at}, register {at + 1} first")
         now = self.clock()
         tables = {table: self.table(table) for table in {table for table, _ in commit.objects}}
         merged = {table for table, found in tables.items() if found and found.enabled}
         passed_over = outside = 0
-        accepted: dict[tuple[str, date], tuple[SmallObject, ...]] = {}
+        accepted: dict[PartitionName, tuple[SmallObject, ...]] = {}
         for (table, day), objects in commit.objects.items():
             if table not in merged:
                 passed_over += len(objects)
@@ -369,7 +370,7 @@ class MergeLedger:
         count = sum(map(len, accepted.values()))
         return Registration(commit.number, count, len(accepted), outside, passed_over)
 
-    def _register(self, commit: Commit, chunk: Sequence[_Piece], rules: Rules, now: datetime, last: bool) -> None:
+    def _register(self, commit: CommittedObjects, chunk: Sequence[_Piece], rules: Rules, now: datetime, last: bool) -> None:
         row = self.store.get(self.dataset, CURSOR)
         version = row.version if row else ABSENT
         if row and row.data["commit"] >= commit.number:
@@ -394,7 +395,7 @@ class MergeLedger:
         elif batches:
             self._transact([*batches, *others, Check(CURSOR, version)])
 
-    def _widened(self, table: Table, commit: Commit, rules: Rules) -> Write:
+    def _widened(self, table: MergedTable, commit: CommittedObjects, rules: Rules) -> Write:
         columns = tuple(rules.widen(table.columns, commit.columns.get(table.key, ())))
         if columns == table.columns:
             return transitions.check_table(table)
@@ -402,9 +403,7 @@ class MergeLedger:
 
     # The queue
 
-    def claim(
-        self, lease: Lease, now: datetime, limit: int, places: Collection[tuple[str, date]] | None = None
-    ) -> list[Claimed]:
+    def claim(self, lease: Lease, now: datetime, limit: int, places: Collection[PartitionName] | None = None) -> list[Claimed]:
         """Claims due jobs under a worker's lease, the earliest scheduled first, at most `limit`; `places`: only theirs.
 
         A job goes to one worker, and a partition has one running at most. Raises LeaseLost, and OutcomeUnknown if an answer
@@ -698,7 +697,7 @@ def _by_table(chunk: Iterable[_Piece]) -> dict[str, list[_Piece]]:
     return found
 
 
-def _chunks(objects: dict[tuple[str, date], tuple[SmallObject, ...]]) -> list[list[_Piece]]:
+def _chunks(objects: dict[PartitionName, tuple[SmallObject, ...]]) -> list[list[_Piece]]:
     """The objects in transactions: at least one, each with a partition at most once, and no larger than a store takes."""
     chunks: list[list[_Piece]] = [[]]
     for (table, day), found in objects.items():

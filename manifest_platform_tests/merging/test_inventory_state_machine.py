@@ -1,4 +1,4 @@
-"""Any order of calls, one in the midst of another, workers that die, tables that go: the ledger keeps what it promises."""
+"""Any order of calls, one in the midst of another, workers that die, tables that go: the inventory keeps what it promises."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from manifest_platform.manifest import Lease, LeaseBusy, LeaseLost, Refused, Store
-from manifest_platform.merging.ledger import Claimed, MergeLedger
+from manifest_platform.merging.inventory import Claimed, Inventory
 from manifest_platform.merging.plan import DEFAULT, STRICT, Profile
 from manifest_platform.merging.state import Partition, Range, ServedFile, SmallObject, Version
-from manifest_platform.merging.transitions import ChainChanged, Commit, JobLost, Leftover, Rules
+from manifest_platform.merging.transitions import ChainChanged, CommittedObjects, JobLost, Leftover, Rules
 from manifest_platform_tests.manifest.conftest import open_store
 from manifest_platform_tests.manifest.test_state_machine import FRESH, MEMORY, Apart, Interrupted, walk
 from manifest_platform_tests.merging.given import (
@@ -29,8 +29,8 @@ from manifest_platform_tests.merging.given import (
     Made,
     assert_consistent,
     clock_at,
+    inventory,
     kill,
-    ledger,
     make,
     merge_all,
     settings,
@@ -100,17 +100,17 @@ class Worker:
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """Things happen to a ledger of one table and three dates, some of them while others are being done."""
+    """Things happen to an inventory of one table and three dates, some of them while others are being done."""
 
     def __init__(self, store: Store):
         super().__init__()
         name = f"partition {next(FRESH)}"
         self.clock = clock_at(MORNING)
         self.interrupted = Interrupted(store, name)
-        self.of = ledger(Apart(store, name), self.clock, "other", max_attempts=3)
-        self.interrupting = ledger(self.interrupted, self.clock, "this", max_attempts=3)
+        self.of = inventory(Apart(store, name), self.clock, "other", max_attempts=3)
+        self.interrupting = inventory(self.interrupted, self.clock, "this", max_attempts=3)
         self.workers: list[Worker | None] = [None, None]
-        self.commits: dict[int, Commit] = {}
+        self.commits: dict[int, CommittedObjects] = {}
         self.registered: dict[tuple[int, int], int] = {}
         self.lives = 0
         self.looked: tuple[Partition, Version | None] | None = None
@@ -137,10 +137,10 @@ class LedgerMachine(RuleBasedStateMachine):
     def by_itself(self, random: Random) -> None:
         self._happens(self.of, Event.any(random))
 
-    def _happens(self, of: MergeLedger, event: Event) -> None:
+    def _happens(self, of: Inventory, event: Event) -> None:
         getattr(self, event.what)(of, *event.arguments)
 
-    def register(self, of: MergeLedger, content: dict[int, int], size: int) -> None:
+    def register(self, of: Inventory, content: dict[int, int], size: int) -> None:
         """The next commit; its content is that with which it was first seen."""
         number, lives = self.of.cursor() + 1, self.lives
         objects: dict[Any, tuple[SmallObject, ...]] = {}
@@ -148,13 +148,15 @@ class LedgerMachine(RuleBasedStateMachine):
         for at, count in content.items():
             objects[TABLE, DAYS[at]] = tuple(small(id_ + one, size, rows=1 + one) for one in range(1, count + 1))
             id_ += count
-        commit = self.commits.setdefault(number, Commit(number, f"s3://bucket/run={number}/", objects, {TABLE: COLUMNS}))
+        commit = self.commits.setdefault(
+            number, CommittedObjects(number, f"s3://bucket/run={number}/", objects, {TABLE: COLUMNS})
+        )
         of.register(commit, self.taking)
         if lives == self.lives and lives % 2 == 0:  # the table was there all the time
             for (_, day), there in commit.objects.items():
                 self.registered |= {(DAYS.index(day), one.id): one.rows for one in there}
 
-    def work(self, of: MergeLedger, which: int, end: str) -> None:
+    def work(self, of: Inventory, which: int, end: str) -> None:
         """A worker takes one step: it commits what it has in hand, or claims and merges, with a lease if it has none."""
         worker = self.workers[which]
         if worker and end == "dies":
@@ -179,7 +181,7 @@ class LedgerMachine(RuleBasedStateMachine):
             kill(worker.lease)
         self.workers[which] = None
 
-    def take_over(self, of: MergeLedger) -> None:
+    def take_over(self, of: Inventory) -> None:
         """Whoever has not been heard of for too long is dead; he may come back."""
         self.clock.turn(timedelta(seconds=601))
         of.requeue(self.clock.now)
@@ -187,7 +189,7 @@ class LedgerMachine(RuleBasedStateMachine):
             if worker and not worker.made:
                 self._die(which)
 
-    def _make(self, of: MergeLedger, worker: Worker, claimed: Claimed) -> None:
+    def _make(self, of: Inventory, worker: Worker, claimed: Claimed) -> None:
         try:
             worker.made.append(make(of, claimed, self.profile))
         except (ValueError, AssertionError):  # what it read does not fit together
@@ -196,7 +198,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def _is_running(self, claimed: Claimed) -> bool:
         return claimed.job.id in {job.id for job in self.of.running()}
 
-    def _end(self, of: MergeLedger, made: Made, end: str) -> None:
+    def _end(self, of: Inventory, made: Made, end: str) -> None:
         had = made.job.id in {job.id for job in self.of.running()}
         try:
             if end in ("fails", "is broken"):
@@ -216,35 +218,35 @@ class LedgerMachine(RuleBasedStateMachine):
         else:
             assert had, "ended by somebody who had lost it"
 
-    def heartbeat(self, _of: MergeLedger, which: int) -> None:
+    def heartbeat(self, _of: Inventory, which: int) -> None:
         worker = self.workers[which]
         if worker:
             with suppress(LeaseLost):
                 worker.lease.heartbeat()
 
-    def turn(self, _of: MergeLedger, seconds: int) -> None:
+    def turn(self, _of: Inventory, seconds: int) -> None:
         self.clock.turn(timedelta(seconds=seconds))
 
-    def requeue(self, of: MergeLedger) -> None:
+    def requeue(self, of: Inventory) -> None:
         of.requeue(self.clock.now)
 
-    def close_and_switch(self, of: MergeLedger, day: int) -> None:
+    def close_and_switch(self, of: Inventory, day: int) -> None:
         self._with(of, day, lambda found: of.switch(of.close(found, self.clock.now)))
 
-    def hasten_all(self, of: MergeLedger) -> None:
+    def hasten_all(self, of: Inventory) -> None:
         for at, day in enumerate(DAYS):
             self._with(of, at, lambda _, day=day: of.hasten(TABLE, day, self.clock.now))
 
-    def retry(self, of: MergeLedger, day: int) -> None:
+    def retry(self, of: Inventory, day: int) -> None:
         self._with(of, day, lambda _: of.retry(TABLE, DAYS[day]))
 
-    def _with(self, of: MergeLedger, day: int, act: Callable[[Partition], object]) -> None:
+    def _with(self, of: Inventory, day: int, act: Callable[[Partition], object]) -> None:
         found = of.partition(TABLE, DAYS[day])
         with suppress(Refused):
             if found:
                 act(found)
 
-    def publish(self, of: MergeLedger, day: int) -> None:
+    def publish(self, of: Inventory, day: int) -> None:
         """A publisher records what it made out when it was here last, and makes out what is to be published next."""
         if self.looked:
             read, version = self.looked
@@ -261,7 +263,7 @@ class LedgerMachine(RuleBasedStateMachine):
             files = tuple(ServedFile(one.uri, one.rows, one.bytes, one.lower, one.upper) for one in ranges)
             self.looked = found, Version(TABLE, DAYS[day], ranges[-1].upper, found.generation, self.clock.now, files)
 
-    def rebuild(self, of: MergeLedger, day: int) -> None:
+    def rebuild(self, of: Inventory, day: int) -> None:
         """What was read last is written anew; and something else is read."""
         if self.found:
             read, ranges = self.found
@@ -273,7 +275,7 @@ class LedgerMachine(RuleBasedStateMachine):
             if found and ranges:
                 self.found = found, ranges
 
-    def drop_or_begin(self, of: MergeLedger) -> None:
+    def drop_or_begin(self, of: Inventory) -> None:
         """The table goes; or, if it is gone, begins anew."""
         if self.of.table(TABLE) is None:
             of.sync_table(settings())
@@ -357,7 +359,7 @@ EXAMPLES = {"sqlite": (40, 40), "dynamodb": (2, 25)}
 
 
 @pytest.mark.timeout(600)  # a failure is made small first
-def test_no_order_of_events_breaks_the_ledger(store_url: str) -> None:
+def test_no_order_of_events_breaks_the_inventory(store_url: str) -> None:
     driver = store_url.partition(":")[0]
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
         store = open_store(f"sqlite:///{folder}/manifest.db" if driver == "sqlite" else store_url)
