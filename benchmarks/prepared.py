@@ -15,7 +15,7 @@ from manifest_platform import storage
 from manifest_platform.listing import Listing, ShreddedObject, Table
 from manifest_platform.manifest import ItemKey, Landed
 from manifest_platform.pipeline import FEED, SHRED, Pipeline
-from manifest_platform.pipeline.pipeline import _shredded_payload
+from manifest_platform.pipeline.shredding import shredded_payload
 from manifest_platform.sources.snowplow.layout import parse_run_name
 
 DATASET = "bench"
@@ -73,7 +73,7 @@ def register(pipeline: Pipeline, listings: Sequence[Listing]) -> None:
         while ready := pipeline.manifest.waiting(FEED, SHRED, CLAIM_AT_ONCE)[0]:
             for claim in pipeline.manifest.claim(lease, ready):
                 listing = by_item[claim.item.key.id]
-                pipeline.manifest.complete(claim, _shredded_payload(claim, listing, f"{listing.item}/listing.json"))
+                pipeline.manifest.complete(claim, shredded_payload(listing, f"{listing.item}/listing.json"))
 
 
 def _landed(listing: Listing) -> Landed:

@@ -17,7 +17,7 @@ import click
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from manifest_platform import config, spark
+from manifest_platform import __version__, config, spark
 from manifest_platform.cli.output import print_json, warn
 from manifest_platform.identity import operator_name
 from manifest_platform.manifest import InvalidKey, ItemKey, Refused, Store, StoreError, UnknownItem
@@ -26,7 +26,6 @@ from manifest_platform.manifest.records import InvalidRecord
 from manifest_platform.merging.catalogs.catalog import CatalogError
 from manifest_platform.merging.errors import MergeError
 from manifest_platform.pipeline import Pipeline
-from manifest_platform.pipeline.pipeline import __version__
 from manifest_platform.sources.errors import LandingError
 from manifest_platform.storage import UnsupportedLocation
 from manifest_platform.warehouse.errors import WarehouseError

@@ -41,7 +41,7 @@ from manifest_platform.cli.output import (
 )
 from manifest_platform.cli.standing import Answer, StepStatus, as_typed, outlook, step_status
 from manifest_platform.manifest import EVERYONE, ItemKey, Record
-from manifest_platform.pipeline import LOAD, SHRED, Budget, DrainReport, Pipeline, Stop
+from manifest_platform.pipeline import LOAD, SHRED, Budget, DrainReport, Pipeline, Stop, discovery
 from manifest_platform.pipeline import drain as draining
 from manifest_platform.stores import open_store
 from manifest_platform.warehouse.errors import WarehouseError
@@ -125,7 +125,7 @@ def discover(
 ) -> int:
     """Registers the complete directories that have landed. Exit 4 if there is nothing new."""
     with open_pipeline(context) as pipeline:
-        report = pipeline.discover(everything)
+        report = discovery.discover(pipeline, everything)
         root, form = pipeline.dataset.landing.root, pipeline.source.form
         explain = as_typed(pipeline, "manifest-platform explain", options(context))
     if report.changed:

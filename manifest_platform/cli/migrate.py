@@ -74,7 +74,7 @@ def import_snowplow(
             target=target or None,
         )
         try:
-            extract = read_snowplow(source.rows(), Place(FEED, pipeline.root, source_root), applications)
+            extract = read_snowplow(source.rows(), Place(FEED, pipeline.source.root, source_root), applications)
         except SeveralTargets as error:
             raise WrongUse(str(error)) from error
         report = import_items(pipeline.manifest, FEED, extract, str(source), free_open=free_open, dry_run=dry_run)
@@ -99,7 +99,7 @@ def import_snowflake(
 
     source = Table(table, region, profile, endpoint)
     with open_pipeline(context, author=operator()) as pipeline:
-        extract = read_snowflake(source.rows(), Place(FEED, pipeline.root, source_root), Application(LOAD))
+        extract = read_snowflake(source.rows(), Place(FEED, pipeline.source.root, source_root), Application(LOAD))
         report = import_items(pipeline.manifest, FEED, extract, str(source), dry_run=dry_run)
         return _told(context, pipeline, report)
 

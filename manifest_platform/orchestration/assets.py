@@ -25,6 +25,7 @@ from manifest_platform.pipeline import (
     load_chosen,
     shred_chosen,
 )
+from manifest_platform.pipeline.outputs import recent_tables
 from manifest_platform.sources.errors import LandingError
 from manifest_platform.sources.settings import DatasetSettings
 from manifest_platform.spark import SparkUnavailable
@@ -107,7 +108,7 @@ def _table_specs(config: Config, dataset: str) -> Iterator[dg.AssetSpec]:
     """
     with Pipeline(config, dataset) as pipeline:
         try:
-            tables = pipeline.recent_tables(RECENT_RECORDS)
+            tables = recent_tables(pipeline, RECENT_RECORDS)
         except WarehouseError as error:
             log.warning("no tables of %s are shown, for its shredded output cannot be read: %s", dataset, error)
             return

@@ -18,6 +18,7 @@ from manifest_platform.manifest import OUTPUT, Application, ItemKey, Payload, Re
 from manifest_platform.orchestration.keys import SHREDDED, WAREHOUSE, Asset, asset_of
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+from manifest_platform.pipeline.outputs import listing_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -116,7 +117,7 @@ def _committed(pipeline: Pipeline, key: ItemKey, asset: str, table: str) -> list
         raise Refused(f"{key.name} is not done by {application.name}: nothing is committed to read")
     if asset not in applications:
         return [record.data["prefix"]]
-    listing: Listing = pipeline.listing(item)
+    listing: Listing = listing_of(item)
     return listing.uris(table)
 
 

@@ -24,7 +24,7 @@ from manifest_platform.orchestration.resources import ManifestResource, SparkRes
 from manifest_platform.orchestration.sensors import INTERVAL_S, Asked, asked
 from manifest_platform.pipeline import Pipeline, Stop
 from manifest_platform.pipeline.merge import MergeBudget, MergeReport, MergeStarted, Merging, merge, register
-from manifest_platform.pipeline.pipeline import OutputGone
+from manifest_platform.pipeline.outputs import OutputGone
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import WarehouseError
 

@@ -22,6 +22,7 @@ from manifest_platform.orchestration.checks import evaluations
 from manifest_platform.orchestration.keys import SHREDDED, WAREHOUSE, Drain, asset_key, drains, is_captured, item_partitions
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import LOAD, SHRED, DiscoveryReport, Loaded, Pipeline
+from manifest_platform.pipeline.discovery import discover
 from manifest_platform.sources.settings import DatasetSettings
 from manifest_platform.stores import file_identity
 
@@ -205,7 +206,7 @@ def build_listing_sensor(
 def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, drained: Sequence[Drain]) -> dg.SensorResult:
     now, instance = datetime.now(UTC), context.instance
     remembered = Remembered.from_json(context.cursor)
-    report = pipeline.discover()
+    report = discover(pipeline)
     for problem, names in (
         ("rewritten after discovery", report.changed),
         ("known under another URI", report.moved),

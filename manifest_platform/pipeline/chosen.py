@@ -24,7 +24,10 @@ from manifest_platform.manifest import (
 )
 from manifest_platform.manifest.dataset import blocked, judge
 from manifest_platform.pipeline.events import Event, Loaded, Shredded
+from manifest_platform.pipeline.loading import load, settle
+from manifest_platform.pipeline.outputs import listing_of
 from manifest_platform.pipeline.pipeline import Pipeline
+from manifest_platform.pipeline.shredding import free_abandoned, shred
 from manifest_platform.sources.source import LOAD, SHRED
 
 if TYPE_CHECKING:
@@ -82,7 +85,7 @@ def shred_chosen(pipeline: Pipeline, spark: Callable[[], SparkSession], keys: Co
     with pipeline.lease(feed, SHRED) as lease:
         for key in sorted(keys):
             item = pipeline.manifest.item(key)
-            if pipeline.free_abandoned(lease, [item]):
+            if free_abandoned(pipeline, lease, [item]):
                 item = pipeline.manifest.item(key)
             judged = judge(item, step, FeedState())
             if judged.standing is Standing.READY:
@@ -98,13 +101,13 @@ def shred_chosen(pipeline: Pipeline, spark: Callable[[], SparkSession], keys: Co
         size = pipeline.dataset.shred.batch
         for start in range(0, len(ready), size):
             try:
-                yield from pipeline.shred(lease, spark, ready[start : start + size])
+                yield from shred(pipeline, lease, spark, ready[start : start + size])
             except ConditionFailed as error:
                 raise Refused(f"an item was changed by somebody else while Spark started ({error}): ask again") from error
 
 
 def _already_shredded(pipeline: Pipeline, item: Item) -> Shredded:
-    return Shredded(item.key, pipeline.listing(item), item.landed.bytes if item.landed else 0, 0.0, 1, 0, already=True)
+    return Shredded(item.key, listing_of(item), item.landed.bytes if item.landed else 0, 0.0, 1, 0, already=True)
 
 
 def load_chosen(pipeline: Pipeline, keys: Collection[ItemKey]) -> Iterator[Event]:
@@ -143,13 +146,13 @@ def load_chosen(pipeline: Pipeline, keys: Collection[ItemKey]) -> Iterator[Event
             verdict = unsettled or pipeline.manifest.next(feed, LOAD, holding=True)
             unsettled = None
             if isinstance(verdict, Abandoned):
-                settled = pipeline.settle(lease, verdict)
+                settled = settle(pipeline, lease, verdict)
                 if settled:
                     yield settled
                     ordered = [key for key in ordered if key != settled.key]
             elif isinstance(verdict, Ready) and verdict.item.key == ordered[0]:
                 try:
-                    event = pipeline.load(lease, verdict)
+                    event = load(pipeline, lease, verdict)
                 except ConditionFailed:
                     continue  # something was registered or resolved meanwhile: look again
                 yield event

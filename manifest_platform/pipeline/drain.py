@@ -23,7 +23,9 @@ from manifest_platform.manifest import (
     StoreUnavailable,
 )
 from manifest_platform.pipeline.events import Budget, DrainReport, Event, FeedEnd, ItemFailed, ShredStarted, Stop
+from manifest_platform.pipeline.loading import load, settle
 from manifest_platform.pipeline.pipeline import Pipeline
+from manifest_platform.pipeline.shredding import free_abandoned, shred
 from manifest_platform.sources.source import LOAD, SHRED
 
 if TYPE_CHECKING:
@@ -147,12 +149,12 @@ def _drain_shred(pipeline: Pipeline, feed: str, spark: Spark, left: int | None) 
     fault = None
     with pipeline.lease(feed, SHRED) as lease:
         ready, stuck = pipeline.manifest.waiting(feed, SHRED, limit)
-        if pipeline.free_abandoned(lease, (one.item for one in stuck)):
+        if free_abandoned(pipeline, lease, (one.item for one in stuck)):
             ready, _ = pipeline.manifest.waiting(feed, SHRED, limit)
         if ready:
             yield ShredStarted(len(ready), sum(item.landed.bytes for item in ready if item.landed))
             try:
-                events = pipeline.shred(lease, spark, ready)
+                events = shred(pipeline, lease, spark, ready)
             except ConditionFailed:
                 return None  # somebody changed one of them while Spark started: look again
             for event in events:
@@ -177,11 +179,11 @@ def _drain_load(
             verdict = unsettled or pipeline.manifest.next(feed, LOAD, holding=True)
             unsettled = None
             if isinstance(verdict, Abandoned):
-                if settled := pipeline.settle(lease, verdict):
+                if settled := settle(pipeline, lease, verdict):
                     yield settled
             elif isinstance(verdict, Ready):
                 try:
-                    event = pipeline.load(lease, verdict)
+                    event = load(pipeline, lease, verdict)
                 except ConditionFailed:
                     continue  # something was registered or resolved meanwhile: look again
                 yield event

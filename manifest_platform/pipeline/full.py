@@ -18,6 +18,7 @@ from manifest_platform.manifest.dataset import Mode, judge
 from manifest_platform.manifest.manifest import FIRST_PAGE
 from manifest_platform.pipeline.chosen import shred_chosen
 from manifest_platform.pipeline.events import Event, ItemFailed, Loaded
+from manifest_platform.pipeline.loading import settle
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.sources.source import LOAD, SHRED
 from manifest_platform.warehouse.errors import Fenced, WarehouseError
@@ -151,7 +152,7 @@ def _settle(pipeline: Pipeline, lease: Lease, abandoned: Abandoned) -> Loaded | 
     """Ends what was begun to load. Where the fence holds a later epoch, it can be committed no more by anybody."""
     epoch = pipeline.manifest.state(Application(LOAD)).epoch
     try:
-        return pipeline.settle(lease, abandoned)
+        return settle(pipeline, lease, abandoned)
     except Fenced as fenced:
         if fenced.epoch <= epoch:
             raise

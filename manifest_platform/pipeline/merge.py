@@ -54,7 +54,8 @@ from manifest_platform.merging.transitions import (
     synced,
 )
 from manifest_platform.pipeline.events import Stop
-from manifest_platform.pipeline.pipeline import OutputGone, Pipeline
+from manifest_platform.pipeline.outputs import OutputGone, listing_of
+from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import Unavailable
 
@@ -329,7 +330,7 @@ def register(merging: Merging) -> Iterator[Registration]:
     inventory, pipeline = merging.inventory, merging.pipeline
     known: set[str] | None = None
     for commit in pipeline.manifest.commits(after=inventory.cursor()):
-        listing = pipeline.listing(pipeline.manifest.item(commit.key))
+        listing = listing_of(pipeline.manifest.item(commit.key))
         if known is None:
             known = {table.key for table in inventory.tables()}
         for table in listing.tables:

@@ -15,6 +15,7 @@ from manifest_platform import config
 from manifest_platform.cli import main
 from manifest_platform.manifest import OUTPUT, Application, Failure, FailureKind, Payload, Ready
 from manifest_platform.pipeline import FEED, LOAD, SHRED, Loaded, Pipeline
+from manifest_platform.pipeline.discovery import discover
 
 RUNS = ["run=2024-05-14-12-00-00", "run=2024-05-14-12-10-00", "run=2024-05-14-12-20-00"]
 LATE = "run=2024-05-14-12-05-00"
@@ -553,7 +554,7 @@ def test_a_line_for_a_loaded_item_has_rows_size_seconds_and_the_late_mark(shop):
 
     shop.land(RUNS[0])
     with shop.pipeline() as pipeline:
-        pipeline.discover()
+        discover(pipeline)
         key = pipeline.key(RUNS[0])
     line = progress(Loaded(key, {"events": 1200, "bad": 34}, 5_600_000, 1.234, 2.0, 7, late=True))
     assert re.fullmatch(rf"✓ {RUNS[0]} +loaded +1,234 rows +5\.6 MB +1\.23 s  late", line)

@@ -32,6 +32,7 @@ from manifest_platform.merging.state import version_key
 from manifest_platform.merging.transitions import DateWindow, Rules
 from manifest_platform.pipeline import Pipeline, shred_chosen
 from manifest_platform.pipeline import rebuild as rebuilding
+from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.merge import Merging
 from manifest_platform_tests.merging import given
 from manifest_platform_tests.pipeline.shop import EVENTS, NAME, REPOSITORY, Shop
@@ -142,7 +143,7 @@ def test_a_day_that_is_not_over_is_read_as_it_comes_and_merged_when_the_clock_sa
     now = datetime.now(UTC).replace(microsecond=0)
     write_run(shop.home / "landing", now, EVENTS, seed=1)
     with shop.open() as pipeline:
-        landed = pipeline.discover().landed
+        landed = discover(pipeline).landed
         list(shred_chosen(pipeline, lambda: spark, [one.key for one in landed]))
     assert run("explain", "events", str(now.date()))[0] == 1
     assert run("run")[0] == 0

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from manifest_platform.pipeline import FEED, LOAD
+from manifest_platform.pipeline.loading import load
 from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, break_listing, next_ready, tamper
 from manifest_platform_tests.pipeline.shop import NAME, Shop, run_name
@@ -67,7 +68,7 @@ def _let_the_oldest_wait(shop: Shop) -> None:
 def _fail_the_next(shop: Shop) -> None:
     break_listing(shop, 3)
     with shop.open() as pipeline, pipeline.lease(FEED, LOAD) as lease:
-        pipeline.load(lease, next_ready(pipeline))
+        load(pipeline, lease, next_ready(pipeline))
 
 
 def test_all_pass_on_a_good_state(loaded: DagsterShop) -> None:

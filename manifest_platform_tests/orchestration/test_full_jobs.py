@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 from manifest_platform.manifest import Application
 from manifest_platform.orchestration.keys import item_partitions
+from manifest_platform.pipeline.discovery import discover
 from manifest_platform_tests.orchestration.code_location import Result, failure, materialized_by, output
 from manifest_platform_tests.orchestration.dagster_ward import DagsterWard
 from manifest_platform_tests.sources.veeva.ward.ward import (
@@ -162,7 +163,7 @@ def test_a_snapshot_is_shredded_when_it_is_asked_for(dagster: DagsterWard, spark
     (folder / "manifest.csv").write_text("this,is\nno,manifest\n")
     (folder / "_SUCCESS").touch()
     with dagster.ward.open() as pipeline:
-        assert pipeline.discover().new == (SNAPSHOT.name,)
+        assert discover(pipeline).new == (SNAPSHOT.name,)
     assert output(dagster.drain())["shredded"] == 0, "a drain does not ask for it"
     message = failure(dagster.begin())
     assert f"{SNAPSHOT.name} cannot be shredded, so no full load was begun" in message

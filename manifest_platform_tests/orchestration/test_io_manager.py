@@ -15,6 +15,7 @@ from manifest_platform.orchestration.io_manager import _spark_path
 from manifest_platform.orchestration.keys import item_partitions
 from manifest_platform.orchestration.resources import s3_endpoint
 from manifest_platform.pipeline import FEED, LOAD, SHRED
+from manifest_platform.pipeline.outputs import listing_of
 from manifest_platform_tests.orchestration.code_location import failure
 from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, key, next_ready, records, tamper
 from manifest_platform_tests.pipeline.shop import NAME, keys, run_name
@@ -74,7 +75,7 @@ def writable(fresh: DagsterShop) -> DagsterShop:
 
 def _listing(shop: DagsterShop, number: int) -> Listing:
     with shop.shop.open() as pipeline:
-        return pipeline.listing(pipeline.manifest.item(keys(pipeline, number)[0]))
+        return listing_of(pipeline.manifest.item(keys(pipeline, number)[0]))
 
 
 def test_one_function_reads_events_and_commits_what_it_returns(own: DagsterShop, spark: Any) -> None:
@@ -156,7 +157,7 @@ def test_of_two_attempts_the_newest_is_read(writable: DagsterShop) -> None:
     seen: dict[str, Any] = {}
     with writable.shop.open() as pipeline:
         item = pipeline.manifest.item(keys(pipeline, 0)[0])
-        old = pipeline.listing(item)
+        old = listing_of(item)
         uri = f"file://{writable.shop.home}/second.json"
         without = tuple(found for found in old.objects if found.table != "events")
         dataclasses.replace(old, objects=without).write(uri)

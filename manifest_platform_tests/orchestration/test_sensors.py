@@ -15,6 +15,7 @@ from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteJobO
 from manifest_platform.manifest import Application, Failure, FailureKind
 from manifest_platform.orchestration.sensors import LONGEST_PAUSE, MIRRORED_A_TICK, Asked, Remembered, work_waiting
 from manifest_platform.pipeline import FEED, LOAD, SHRED, Stop
+from manifest_platform.pipeline.discovery import discover
 from manifest_platform_tests.orchestration.code_location import output
 from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, break_listing, next_ready, records, resolve
 from manifest_platform_tests.pipeline.shop import NAME, drained, keys, run_name, run_names
@@ -164,7 +165,7 @@ def test_a_blocked_feed_is_no_work_until_it_is_resolved(shredded: DagsterShop) -
 def test_an_outage_stays_the_same_work_however_often_it_was_met(fresh: DagsterShop) -> None:
     fresh.shop.write(0)
     with fresh.shop.open() as pipeline:
-        pipeline.discover()
+        discover(pipeline)
         asked = []
         for _ in range(3):
             asked.append(work_waiting(pipeline, datetime.now(UTC)))
@@ -179,7 +180,7 @@ def test_an_outage_stays_the_same_work_however_often_it_was_met(fresh: DagsterSh
 def test_what_a_live_worker_is_shredding_is_no_work(fresh: DagsterShop) -> None:
     fresh.shop.write(0)
     with fresh.shop.open() as pipeline:
-        pipeline.discover()
+        discover(pipeline)
         with pipeline.lease(FEED, SHRED) as lease:
             [ready], _ = pipeline.manifest.waiting(FEED, SHRED, 1)
             pipeline.manifest.claim(lease, [ready])

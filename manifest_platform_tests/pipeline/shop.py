@@ -33,6 +33,7 @@ from manifest_platform.pipeline import (
     drain,
     shred_chosen,
 )
+from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.merge import MergeReport, Merging, merge
 from manifest_platform.spark import session
 from manifest_platform.warehouse.engines.duckdb import DuckDB
@@ -109,7 +110,7 @@ class Shop:
     def land(self, pipeline: Pipeline, *numbers: int, **options: Any) -> list[ItemKey]:
         """Runs that land and are discovered."""
         self.write(*numbers, **options)
-        pipeline.discover(everything=True)
+        discover(pipeline, everything=True)
         return keys(pipeline, *numbers)
 
     def shredded(self, spark: Any, count: int, **options: Any) -> None:
@@ -221,7 +222,7 @@ def main() -> None:
     settings = config.load(arguments.config)
     with Pipeline(settings, NAME) as pipeline:
         if arguments.discover:
-            pipeline.discover()
+            discover(pipeline)
         print("ready", flush=True)  # noqa: T201
         sys.stdin.readline()
         events: list[object] = []

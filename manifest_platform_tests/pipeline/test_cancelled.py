@@ -15,6 +15,8 @@ import pytest
 from manifest_platform import config
 from manifest_platform.manifest import ClaimLost, Manifest, Ready
 from manifest_platform.pipeline import FEED, LOAD, SHRED, Pipeline
+from manifest_platform.pipeline.loading import load
+from manifest_platform.pipeline.shredding import shred
 from manifest_platform.sources.snowplow import shredder as snowplow
 from manifest_platform_tests.pipeline.shop import NAME, Shop, history
 
@@ -38,7 +40,7 @@ def test_a_spark_job_is_cancelled(tmp_path: Path, spark: Any, monkeypatch: pytes
         time.sleep(FAR_TOO_LONG)
         yield from batches
 
-    def shred(session: Any, directories: Any, *_: object) -> list[snowplow.ShredFailure]:
+    def shred_slowly(session: Any, directories: Any, *_: object) -> list[snowplow.ShredFailure]:
         began.set()
         try:
             session.range(1).mapInArrow(slowly, "id bigint").collect()
@@ -46,14 +48,14 @@ def test_a_spark_job_is_cancelled(tmp_path: Path, spark: Any, monkeypatch: pytes
             return [snowplow.ShredFailure(one.item, one.attempt, "transient", str(error)) for one in directories]
         raise AssertionError("the job came to its end")
 
-    monkeypatch.setattr(snowplow, "shred", shred)
+    monkeypatch.setattr(snowplow, "shred", shred_slowly)
     rival = threading.Thread(target=lambda: began.wait(60) and take_over(shop, SHRED))
     rival.start()
     started = time.monotonic()
     with shop.open() as pipeline:
         [key] = shop.land(pipeline, 0)
         with pytest.raises(ClaimLost), pipeline.lease(FEED, SHRED) as lease:
-            pipeline.shred(lease, lambda: spark, [pipeline.manifest.item(key)])
+            shred(pipeline, lease, lambda: spark, [pipeline.manifest.item(key)])
         assert history(pipeline, 0) == ["New", "shred Processing"]  # the lease's new holder settles it
     rival.join()
     assert time.monotonic() - started < FAR_TOO_LONG / 2
@@ -79,6 +81,6 @@ def test_a_load_is_cancelled(tmp_path: Path, spark: Any, monkeypatch: pytest.Mon
         verdict = pipeline.manifest.next(FEED, LOAD)
         assert isinstance(verdict, Ready)
         with pytest.raises(ClaimLost, match="was lost, so the work was cancelled"), pipeline.lease(FEED, LOAD) as lease:
-            pipeline.load(lease, verdict)
+            load(pipeline, lease, verdict)
         rival.join()
         assert time.monotonic() - started < FAR_TOO_LONG / 2

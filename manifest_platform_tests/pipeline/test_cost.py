@@ -13,6 +13,7 @@ import pytest
 from manifest_platform.demo.dynamodb import DynamoDbLocal
 from manifest_platform.manifest.store import Put, Write
 from manifest_platform.manifest.stores.dynamodb_table import create_table
+from manifest_platform.pipeline.discovery import discover
 from manifest_platform_tests.pipeline.shop import Shop, drained
 from manifest_platform_tests.servers.dynamodb import dynamodb, dynamodb_server
 
@@ -49,7 +50,7 @@ def test_a_run_costs_few_requests_and_units(
             transact(partition, writes, token)
 
         monkeypatch.setattr(store, "transact", noted)
-        pipeline.discover()
+        discover(pipeline)
         _, report = drained(pipeline, spark)
         assert report.loaded == RUNS
         assert store.units is not None

@@ -14,6 +14,7 @@ import pytest
 from manifest_platform import storage
 from manifest_platform.manifest import Application
 from manifest_platform.pipeline import SHRED, Budget, DrainReport, Pipeline, Stop
+from manifest_platform.pipeline.outputs import listing_of
 from manifest_platform_tests.pipeline.shop import (
     Seen,
     Shop,
@@ -161,7 +162,7 @@ def test_paused_past_its_lease_while_another_gives_the_item_up(tmp_path: Path, s
     shop.shredded(spark, RUNS, events=500)
     with shop.open() as pipeline:
         drained(pipeline, budget=Budget(items=1))
-        first, second = (pipeline.listing(pipeline.manifest.item(key)) for key in keys(pipeline, 0, 1))
+        first, second = (listing_of(pipeline.manifest.item(key)) for key in keys(pipeline, 0, 1))
         assert first.tables == second.tables, "or the fence would be looked at for the sake of new columns alone"
     before = shop.seen
     paused = shop.process("load.claimed:stop", "--without-heartbeat")

@@ -12,6 +12,7 @@ import pytest
 
 from manifest_platform.demo.events import write_run
 from manifest_platform.manifest import Refused, UnknownItem
+from manifest_platform.pipeline.discovery import discover
 from manifest_platform.sources.errors import LandingMisconfigured
 from manifest_platform_tests.pipeline.shop import (
     EVENTS,
@@ -38,12 +39,12 @@ def test_a_run_is_registered_once_it_has_its_marker(shop: Shop) -> None:
     shop.write(0, 1)
     (shop.directory(1) / "_SUCCESS").rename(shop.home / "marker")
     with shop.open() as pipeline:
-        report = pipeline.discover()
+        report = discover(pipeline)
         assert (report.new, report.incomplete, report.known) == ((run_name(0),), (run_name(1),), 0)
         with pytest.raises(UnknownItem):
             keys(pipeline, 1)
         (shop.home / "marker").rename(shop.directory(1) / "_SUCCESS")
-        report = pipeline.discover()
+        report = discover(pipeline)
         assert (report.new, report.incomplete, report.known) == ((run_name(1),), (), 1)
         assert {landed.key.name for landed in report.landed} == set(run_names(0, 1))
         assert report.registered == (run_name(1),)
@@ -53,7 +54,7 @@ def test_discovering_again_changes_nothing(shop: Shop) -> None:
     shop.write(0)
     for known in (0, 1, 1):
         with shop.open() as pipeline:
-            report = pipeline.discover()
+            report = discover(pipeline)
             assert (len(report.new), report.known) == (1 - known, known)
             assert history(pipeline, 0) == ["New"]
 
@@ -61,43 +62,43 @@ def test_discovering_again_changes_nothing(shop: Shop) -> None:
 def test_a_run_settles_between_two_processes(settling: Shop) -> None:
     settling.write(0)
     with settling.open() as pipeline:
-        assert pipeline.discover().incomplete == (run_name(0),)
+        assert discover(pipeline).incomplete == (run_name(0),)
     time.sleep(1.05)
     with settling.open() as pipeline:
-        assert pipeline.discover().new == (run_name(0),)
+        assert discover(pipeline).new == (run_name(0),)
         assert pipeline.manifest.looks("enriched") == {}
 
 
 def test_a_run_that_changes_settles_anew(settling: Shop) -> None:
     settling.write(0)
     with settling.open() as pipeline:
-        pipeline.discover()
+        discover(pipeline)
         time.sleep(1.05)
         (settling.directory(0) / "part-00001.tsv").write_text("more\n")
-        assert pipeline.discover().incomplete == (run_name(0),)
-        assert pipeline.discover().incomplete == (run_name(0),)
+        assert discover(pipeline).incomplete == (run_name(0),)
+        assert discover(pipeline).incomplete == (run_name(0),)
 
 
 def test_a_late_run_is_seen_within_the_look_back_and_beyond_it_only_when_all_is_looked_at(tmp_path: Path, spark: Any) -> None:
     shop = Shop(tmp_path, landing={"look_back_days": 0.01})  # 14 minutes, and runs are 10 apart
     shop.write(5)
     with shop.open() as pipeline:
-        pipeline.discover()
+        discover(pipeline)
         drained(pipeline, spark)
         shop.write(3, 4, 6)
-        report = pipeline.discover()
+        report = discover(pipeline)
         assert (report.late, report.new) == ((run_name(4),), (run_name(6),))
-        assert pipeline.discover().registered == ()
-        report = pipeline.discover(everything=True)
+        assert discover(pipeline).registered == ()
+        report = discover(pipeline, everything=True)
         assert (report.late, report.known) == ((run_name(3),), 3)
 
 
 def test_a_rewritten_run_is_reported_and_the_first_content_stands(shop: Shop) -> None:
     shop.write(0)
     with shop.open() as pipeline:
-        first = pipeline.discover().landed[0].checksum
+        first = discover(pipeline).landed[0].checksum
         (shop.directory(0) / "part-00001.tsv").write_text("more\n")
-        report = pipeline.discover()
+        report = discover(pipeline)
         assert (report.changed, report.new, report.known) == ((run_name(0),), (), 0)
         landed = pipeline.manifest.item(keys(pipeline, 0)[0]).landed
         assert landed is not None
@@ -110,7 +111,7 @@ def test_what_is_no_run_is_reported_and_left_alone(shop: Shop) -> None:
     shutil.copytree(shop.directory(0), shop.home / "landing" / "run=2024-05-14-copy-of-yesterday")
     (shop.home / "landing" / "notes.txt").touch()
     with shop.open() as pipeline:
-        report = pipeline.discover()
+        report = discover(pipeline)
         assert report.unparseable == ("notes.txt", "run=2024-05-14-copy-of-yesterday")
         assert report.new == (run_name(0),)
 
@@ -119,14 +120,14 @@ def test_an_empty_run_is_an_item_like_any_other(shop: Shop) -> None:
     shop.directory(0).mkdir()
     (shop.directory(0) / "_SUCCESS").touch()
     with shop.open() as pipeline:
-        [landed] = pipeline.discover().landed
+        [landed] = discover(pipeline).landed
         assert (landed.files, landed.bytes) == (0, 0)
 
 
 def test_a_root_that_is_not_there_is_told(shop: Shop) -> None:
     (shop.home / "landing").rmdir()
     with shop.open() as pipeline, pytest.raises(LandingMisconfigured, match="does not exist"):
-        pipeline.discover()
+        discover(pipeline)
 
 
 def test_items_are_named_by_run_or_uri(shop: Shop) -> None:
@@ -142,7 +143,7 @@ def test_a_run_that_is_dated_ahead_is_reported_and_left_alone(shop: Shop) -> Non
     ahead = datetime.now(UTC).replace(microsecond=0) + timedelta(days=2)
     write_run(str(shop.home / "landing"), ahead, EVENTS, seed=1)
     with shop.open() as pipeline:
-        report = pipeline.discover()
+        report = discover(pipeline)
         assert report.future == (f"run={ahead:%Y-%m-%d-%H-%M-%S}",)
         assert report.registered == ()
 
@@ -154,25 +155,25 @@ def test_a_watermark_ahead_of_the_clock_hides_nothing(shop: Shop, spark: Any) ->
     config_file = shop.config_file
     config_file.write_text(config_file.read_text().replace("landing:", "landing:\n      look_back_days: 0.5", 1))
     with shop.open() as pipeline:
-        pipeline.discover()
+        discover(pipeline)
         assert drained(pipeline, spark)[1].loaded == 1
         now = datetime.now(UTC).replace(microsecond=0)
         write_run(str(shop.home / "landing"), now, EVENTS, seed=2)
-        assert pipeline.discover().late == (f"run={now:%Y-%m-%d-%H-%M-%S}",)
+        assert discover(pipeline).late == (f"run={now:%Y-%m-%d-%H-%M-%S}",)
 
 
 def test_what_settles_outside_the_look_back_is_not_forgotten(settling: Shop, spark: Any) -> None:
     settling.write(100_000)
     with settling.open() as pipeline:
-        pipeline.discover()
+        discover(pipeline)
         time.sleep(1.1)
-        pipeline.discover()
+        discover(pipeline)
         assert drained(pipeline, spark)[1].loaded == 1
         settling.write(0)
-        assert pipeline.discover(everything=True).incomplete == (run_name(0),)
-        assert pipeline.discover().incomplete == (), "a look that does not go so far back"
+        assert discover(pipeline, everything=True).incomplete == (run_name(0),)
+        assert discover(pipeline).incomplete == (), "a look that does not go so far back"
         time.sleep(1.1)
-        assert pipeline.discover(everything=True).late == (run_name(0),)
+        assert discover(pipeline, everything=True).late == (run_name(0),)
 
 
 def test_a_landing_root_that_was_moved_loads_nothing_again(shop: Shop, spark: Any) -> None:
@@ -181,7 +182,7 @@ def test_a_landing_root_that_was_moved_loads_nothing_again(shop: Shop, spark: An
     config_file = shop.config_file
     config_file.write_text(config_file.read_text().replace("/landing", "/moved"))
     with shop.open() as pipeline:
-        report = pipeline.discover(everything=True)
+        report = discover(pipeline, everything=True)
         assert (report.moved, report.registered) == ((run_name(0),), ())
         assert keys(pipeline, 0)[0].id.endswith(f"/landing/{run_name(0)}")
 
@@ -189,12 +190,12 @@ def test_a_landing_root_that_was_moved_loads_nothing_again(shop: Shop, spark: An
 def test_a_moved_run_is_told_of_at_every_look_also_where_runs_settle(settling: Shop, spark: Any) -> None:
     settling.write(0)
     with settling.open() as pipeline:
-        pipeline.discover()
+        discover(pipeline)
         time.sleep(1.1)
-        assert pipeline.discover().new == (run_name(0),)
+        assert discover(pipeline).new == (run_name(0),)
     (settling.home / "landing").rename(settling.home / "moved")
     settling.config_file.write_text(settling.config_file.read_text().replace("/landing", "/moved"))
     with settling.open() as pipeline:
-        pipeline.discover()
+        discover(pipeline)
         time.sleep(1.1)
-        assert [pipeline.discover().moved for _ in range(3)] == [(run_name(0),)] * 3
+        assert [discover(pipeline).moved for _ in range(3)] == [(run_name(0),)] * 3

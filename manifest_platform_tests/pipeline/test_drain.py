@@ -23,6 +23,8 @@ from manifest_platform.pipeline import (
     ShredStarted,
     Stop,
 )
+from manifest_platform.pipeline.discovery import discover
+from manifest_platform.pipeline.outputs import listing_of
 from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform.warehouse.errors import Unclear
 from manifest_platform_tests.pipeline.shop import (
@@ -49,7 +51,7 @@ def test_shreds_in_batches_and_loads_in_order(tmp_path: Path, spark: Any) -> Non
     shop = Shop(tmp_path, shred={"batch": 2})
     shop.write(2, 0, 1)
     with shop.open() as pipeline:
-        pipeline.discover()
+        discover(pipeline)
         events, report = drained(pipeline, spark)
         assert [event.items for event in events if isinstance(event, ShredStarted)] == [2, 1]
         assert [event.key.name for event in events if isinstance(event, Shredded)] == run_names(0, 1, 2)
@@ -68,7 +70,7 @@ def test_an_item_costs_few_requests(shop: Shop, spark: Any) -> None:
     """Eight requests from discovery to the warehouse, those of the drain as a whole included."""
     shop.write(*range(24), events=1)
     with shop.open() as pipeline:
-        pipeline.discover()
+        discover(pipeline)
         _, report = drained(pipeline, spark)
         assert report.loaded == 24
         assert pipeline.manifest.store.requests / 24 <= 8
@@ -76,7 +78,7 @@ def test_an_item_costs_few_requests(shop: Shop, spark: Any) -> None:
 
 def test_idle_drain_does_nothing_and_starts_no_spark(shop: Shop) -> None:
     with shop.open() as pipeline:
-        pipeline.discover()
+        discover(pipeline)
         events, report = drained(pipeline)
         assert (events, report.stop, report.loaded) == ([], Stop.IDLE, 0)
         assert pipeline.manifest.lease(pipeline.manifest.step(FEED, LOAD).application, FEED) is None
@@ -98,7 +100,7 @@ def test_nothing_passes_a_failed_item_until_somebody_resolves_it(tmp_path: Path,
     shop.write(0, 2)
     shop.write(1, corrupt=True)
     with shop.open() as pipeline:
-        pipeline.discover()
+        discover(pipeline)
         events, report = drained(pipeline, spark)
         [failed] = [event for event in events if isinstance(event, ItemFailed)]
         assert (failed.key.name, failed.application, failed.failure.kind) == (run_name(1), SHRED, "permanent")
@@ -124,7 +126,7 @@ def test_resolved_after_its_cause_is_mended(shop: Shop, spark: Any) -> None:
     registry.mkdir()
     shop.write(0, 1)
     with shop.open() as pipeline:
-        pipeline.discover()
+        discover(pipeline)
         assert drained(pipeline, spark)[1].stop is Stop.BLOCKED
     for schema in SCHEMAS.rglob("jsonschema/*"):
         copy = registry / schema.relative_to(SCHEMAS)
@@ -142,7 +144,7 @@ def test_skipped_item_is_passed_over(tmp_path: Path, spark: Any) -> None:
     shop.write(0, 2)
     shop.write(1, corrupt=True)
     with shop.open() as pipeline:
-        pipeline.discover()
+        discover(pipeline)
         drained(pipeline, spark)
         pipeline.manifest.skip(keys(pipeline, 1)[0], "nobody misses it")
         assert drained(pipeline)[1].stop is Stop.IDLE
@@ -155,7 +157,7 @@ def test_late_run_is_appended_and_marked(shop: Shop, spark: Any) -> None:
         shop.land(pipeline, 0, 2)
         drained(pipeline, spark)
         shop.write(1)
-        assert pipeline.discover().late == (run_name(1),)
+        assert discover(pipeline).late == (run_name(1),)
         shop.land(pipeline, 3)
         events, report = drained(pipeline, spark)
         assert [(event.key.name, event.late) for event in events if isinstance(event, Loaded)] == [
@@ -176,7 +178,7 @@ def test_late_run_is_set_aside_where_the_policy_says_so(tmp_path: Path, spark: A
         shop.land(pipeline, 0, 2)
         drained(pipeline, spark)
         shop.write(1)
-        assert pipeline.discover().quarantined == (run_name(1),)
+        assert discover(pipeline).quarantined == (run_name(1),)
         shop.land(pipeline, 3)
         _, report = drained(pipeline, spark)
         assert (report.stop, report.loaded) == (Stop.IDLE, 1)
@@ -257,7 +259,7 @@ def test_incompatible_schema_fails_the_item_before_any_data_moves(shop: Shop, sp
 def test_a_shredded_object_that_is_gone_fails_the_load(shop: Shop, spark: Any) -> None:
     shop.shredded(spark, 2)
     with shop.open() as pipeline:
-        listing = pipeline.listing(pipeline.manifest.item(keys(pipeline, 0)[0]))
+        listing = listing_of(pipeline.manifest.item(keys(pipeline, 0)[0]))
         storage.local_path(listing.uris("events")[0]).unlink()
         events, report = drained(pipeline)
         assert (report.stop, report.item, report.loaded) == (Stop.BLOCKED, run_name(0), 0)
@@ -273,7 +275,7 @@ def test_a_shredded_object_that_is_gone_fails_the_load(shop: Shop, spark: Any) -
 def test_a_listing_that_is_gone_fails_the_load(shop: Shop, spark: Any) -> None:
     shop.shredded(spark, 1)
     with shop.open() as pipeline:
-        listing = pipeline.listing(pipeline.manifest.item(keys(pipeline, 0)[0]))
+        listing = listing_of(pipeline.manifest.item(keys(pipeline, 0)[0]))
         (storage.local_path(listing.objects[0].uri).parents[2] / "listing.json").unlink()
         _, report = drained(pipeline)
         assert (report.stop, report.item, report.failed) == (Stop.BLOCKED, run_name(0), 1)
@@ -503,7 +505,7 @@ def test_a_run_that_lands_while_another_is_loaded_is_not_lost(shop: Shop, spark:
         def land_meanwhile(load):
             if load.item.endswith(run_name(2)):
                 shop.write(1)
-                sensor.discover()
+                discover(sensor)
             return apply(load)
 
         monkeypatch.setattr(pipeline.warehouse, "apply", land_meanwhile)

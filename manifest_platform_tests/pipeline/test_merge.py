@@ -20,7 +20,9 @@ from manifest_platform.merging.inventory import Registration
 from manifest_platform.merging.spark_job import MergeFailure, merge_all
 from manifest_platform.merging.state import FinishedJob, Version
 from manifest_platform.pipeline import Pipeline, Stop
+from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.merge import MergeBudget, MergeEvent, MergeReport, MergeStarted, Merging, merge, register
+from manifest_platform.pipeline.outputs import listing_of
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform_tests.pipeline.shop import (
     EVENTS,
@@ -86,7 +88,7 @@ def rows_of(pipeline: Pipeline, *numbers: int) -> dict[str, int]:
     """How many rows shredding wrote, by table."""
     rows: dict[str, int] = {}
     for key in keys(pipeline, *numbers):
-        for found in pipeline.listing(pipeline.manifest.item(key)).objects:
+        for found in listing_of(pipeline.manifest.item(key)).objects:
             if found.table != BAD_TABLE:
                 rows[found.table] = rows.get(found.table, 0) + found.rows
     return rows
@@ -202,9 +204,7 @@ def test_a_budget_of_partitions_is_kept_and_the_rest_is_done_by_the_next_run(pip
 
 def test_a_missing_small_object_sets_its_partition_aside_and_others_go_on(pipeline: Pipeline, spark: Any) -> None:
     merging = Merging(pipeline)
-    [gone] = [
-        found for found in pipeline.listing(pipeline.manifest.item(keys(pipeline, 1)[0])).objects if found.table == "events"
-    ]
+    [gone] = [found for found in listing_of(pipeline.manifest.item(keys(pipeline, 1)[0])).objects if found.table == "events"]
     storage.local_path(gone.uri).unlink()
     events, report = merged(merging, spark)
     [failed] = [event for event in events if isinstance(event, FinishedJob) and event.outcome == "failed"]
@@ -377,12 +377,12 @@ def test_a_whole_drain_and_merge_in_s3(tmp_path: Path, s3_bucket: str) -> None:
     shop = Shop(tmp_path, landing={"root": root}, shred={"output": output}, merge={"output": f"{s3_bucket}/merged"})
     shop.write(1, 0, bad_lines=2)
     with shop.open() as pipeline:
-        report = pipeline.discover()
+        report = discover(pipeline)
         assert (report.new, report.requests) == (tuple(run_names(0, 1)), 1)
     done = ended(shop.process(None, "--then-merge", environment=dict(os.environ)))
     with shop.open() as pipeline:
         assert keys(pipeline, 0)[0].id == f"{root}/{run_name(0)}"
-        listing = pipeline.listing(pipeline.manifest.item(keys(pipeline, 0)[0]))
+        listing = listing_of(pipeline.manifest.item(keys(pipeline, 0)[0]))
         assert all(found.uri.startswith(f"{output}/{NAME}/{run_name(0)}/") for found in listing.objects)
         assert loaded_record(pipeline, 1).data["rows"]["bad"] == 2
         assert drained(pipeline)[1].stop is Stop.IDLE

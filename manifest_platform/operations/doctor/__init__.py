@@ -7,18 +7,19 @@ Of its parts, `findings` is the vocabulary, `fold` what the log adds up to (pure
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import chain
 
-from manifest_platform.manifest import Lease
 from manifest_platform.operations.doctor import log, merged, repair
 from manifest_platform.operations.doctor.findings import Diagnosis, Finding, Kind
 from manifest_platform.operations.doctor.log import States, Watcher
 from manifest_platform.operations.doctor.objects import GRACE, ObjectsWatcher, clean
 from manifest_platform.operations.doctor.sink import LedgerWatcher, open_ledger
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+from manifest_platform.pipeline.discovery import discover
+from manifest_platform.pipeline.loading import settle
 from manifest_platform.warehouse.errors import WarehouseError
 
 HINDRANCES = (Kind.UNREADABLE, Kind.UNCHECKED, Kind.UNKNOWN, Kind.UNRECORDED)
@@ -62,7 +63,7 @@ class Doctor:
             return log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers))
         try:
             with open_ledger(pipeline, self.patience) as ledger:
-                watchers.append(LedgerWatcher(manifest, ledger, pipeline.root, now))
+                watchers.append(LedgerWatcher(manifest, ledger, pipeline.source.root, now))
                 return log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers))
         except WarehouseError as error:
             diagnosis, states = log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers[:-1]))
@@ -81,13 +82,11 @@ class Doctor:
 
     def _settle(self, diagnosis: Diagnosis, _states: States) -> Iterator[str]:
         """Dead claims come first: what they end as is counted afterwards."""
+        pipeline = self.pipeline
         try:
-            yield from repair.settle(self.pipeline.manifest, diagnosis.findings, self._lease, self.pipeline.settle)
+            yield from repair.end_dead_claims(pipeline.manifest, diagnosis.findings, pipeline.lease, partial(settle, pipeline))
         finally:
-            self.pipeline.warehouse.close()
-
-    def _lease(self, feed: str, application: str) -> AbstractContextManager[Lease]:
-        return self.pipeline.lease(feed, application)
+            pipeline.warehouse.close()
 
     def _rewrite(self, diagnosis: Diagnosis, states: States) -> Iterator[str]:
         yield from repair.restate(self.pipeline.manifest, states)
@@ -96,7 +95,7 @@ class Doctor:
     def _adopt(self, diagnosis: Diagnosis, _states: States) -> Iterator[str]:
         kinds = {finding.kind for finding in diagnosis.findings}
         if Kind.UNKNOWN in kinds:
-            found = self.pipeline.discover(everything=True)
+            found = discover(self.pipeline, everything=True)
             yield f"discovered {len(found.registered)} directories that the manifest did not know"
         if kinds & {Kind.UNKNOWN, Kind.UNRECORDED}:
             # A snapshot that nobody recorded is no matter of order: its full load is begun again.

@@ -31,11 +31,12 @@ from manifest_platform.operations.doctor.findings import Finding, Kind
 from manifest_platform.operations.doctor.log import States, read_item
 from manifest_platform.operations.doctor.sink import Ledger
 from manifest_platform.pipeline import LOAD, Pipeline
-from manifest_platform.pipeline.pipeline import loaded_payload
+from manifest_platform.pipeline.loading import loaded_payload, settle
+from manifest_platform.pipeline.outputs import shredded_bytes
 from manifest_platform.warehouse.apply import LedgerEntry
 
 
-def settle(
+def end_dead_claims(
     manifest: Manifest,
     findings: Sequence[Finding],
     acquire: Callable[[str, str], AbstractContextManager[Lease]],
@@ -126,7 +127,7 @@ def adopt(pipeline: Pipeline, feed: str, ledger: Mapping[str, LedgerEntry]) -> I
             verdict = unsettled or manifest.next(feed, LOAD, holding=True)
             unsettled = None
             if isinstance(verdict, Abandoned):
-                pipeline.settle(lease, verdict)
+                settle(pipeline, lease, verdict)
                 yield f"{verdict.item.key.name}: the claim of {LOAD} by {verdict.processing.author} is ended"
             elif isinstance(verdict, Ready) and (entry := ledger.get(verdict.item.key.position)):
                 yield from _adopt(pipeline, lease, verdict, entry)
@@ -158,7 +159,7 @@ def _is_late(ready: Ready) -> bool:
 def _adopt(pipeline: Pipeline, lease: Lease, ready: Ready, entry: LedgerEntry) -> Iterator[str]:
     with suppress(ConditionFailed):  # somebody changed the item or the state: it is looked at again
         [claim] = pipeline.manifest.claim(lease, [ready.item], ready.state)
-        payload = loaded_payload(entry, pipeline.shredded_bytes(ready.item))
+        payload = loaded_payload(entry, shredded_bytes(ready.item))
         pipeline.manifest.adopt(lease, Abandoned(claim.item, claim.processing), entry.epoch, payload)
         yield f"{ready.item.key.name}: recorded as loaded at {entry.applied_at:%Y-%m-%d %H:%M:%S %Z}, as the ledger says"
 

@@ -16,6 +16,7 @@ from manifest_platform.config import ManifestConfig, load
 from manifest_platform.demo.dynamodb import DynamoDbLocal
 from manifest_platform.manifest.store import ABSENT, Put
 from manifest_platform.pipeline import DrainReport, Pipeline, Stop, drain
+from manifest_platform.pipeline.discovery import discover
 from manifest_platform_tests.manifest.given import LossyStore
 from manifest_platform_tests.servers.dynamodb import dynamodb, dynamodb_server
 from manifest_platform_tests.servers.postgres import postgres, postgres_server
@@ -103,7 +104,7 @@ def test_a_drain_ends_where_the_store_does_not_answer_and_leaves_the_rest_to_the
     settings = load(file)
     stores.create_store(settings.manifest)
     with Pipeline(settings, "acme") as pipeline:
-        assert pipeline.discover().new == (run.name,)
+        assert discover(pipeline).new == (run.name,)
         pipeline.manifest.store = LossyStore(pipeline.manifest.store, fault, at=1)
         [report] = drain(pipeline, lambda: pytest.fail("there is nothing that may be shredded"))
     assert isinstance(report, DrainReport) and report.stop is Stop.UNAVAILABLE

@@ -26,6 +26,7 @@ from manifest_platform.manifest.transitions import append, put_record, put_state
 from manifest_platform.operations.doctor import Doctor, Kind, repair
 from manifest_platform.operations.doctor.sink import open_ledger
 from manifest_platform.pipeline import FEED, LOAD, SHRED, Budget, Stop, shred_chosen
+from manifest_platform.pipeline.discovery import discover
 from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform.warehouse.errors import WarehouseError
 from manifest_platform_tests.pipeline.shop import Shop, drained, history, keys, run_name, run_names, watermark
@@ -268,7 +269,7 @@ def test_a_backup_of_some_time_ago_comes_to_rest(tmp_path: Path, spark: Any, fir
             assert bool(done) == (first == "doctor")
         else:
             with shop.open() as pipeline:
-                pipeline.discover(everything=True)
+                discover(pipeline, everything=True)
                 assert drained(pipeline, spark)[1].stop is Stop.IDLE
     assert found(shop) == []
     assert (shop.seen.rows, shop.seen.ledger) == (seen.rows, seen.ledger)

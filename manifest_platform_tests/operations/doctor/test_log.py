@@ -31,7 +31,7 @@ from manifest_platform.manifest.stores.sql import SqlStore
 from manifest_platform.manifest.transitions import pending_key, record_key, records_prefix, state_key
 from manifest_platform.operations.doctor.findings import Finding, Kind
 from manifest_platform.operations.doctor.log import ATTEMPTS, States, examine
-from manifest_platform.operations.doctor.repair import restate, rewrite_waiting_rows, settle
+from manifest_platform.operations.doctor.repair import end_dead_claims, restate, rewrite_waiting_rows
 from manifest_platform.operations.migration.importing import HELD, IMPORTED
 from manifest_platform_tests.manifest import vault
 from manifest_platform_tests.manifest.given import (
@@ -90,7 +90,7 @@ def mended(of: Manifest) -> list[str]:
     def acquire(feed: str, application: str) -> AbstractContextManager[Lease]:
         return of.acquire(feed, application, "doctor", HOUR)
 
-    settled = list(settle(of, findings, acquire))
+    settled = list(end_dead_claims(of, findings, acquire))
     if settled:
         findings, states = examined(of)
     return [*settled, *restate(of, states), *rewrite_waiting_rows(of, findings)]
@@ -402,7 +402,7 @@ def test_a_dead_claim(store: Store, application: Application) -> None:
 
 
 def mended_with(of: Manifest, findings: list[Finding]) -> list[str]:
-    return list(settle(of, findings, lambda feed, application: of.acquire(feed, application, "doctor", HOUR)))
+    return list(end_dead_claims(of, findings, lambda feed, application: of.acquire(feed, application, "doctor", HOUR)))
 
 
 def test_a_claim_without_a_lease_as_an_import_may_have_left(store: Store) -> None:

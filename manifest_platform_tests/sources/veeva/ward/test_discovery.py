@@ -10,6 +10,7 @@ import pytest
 
 from manifest_platform.fake_vault import FakeVault
 from manifest_platform.pipeline import SHRED, Pipeline
+from manifest_platform.pipeline.discovery import discover
 from manifest_platform.sources.errors import LandingMisconfigured
 from manifest_platform.sources.veeva import shredder as shred
 from manifest_platform.sources.veeva import source
@@ -26,7 +27,7 @@ THEIRS = "incr/stoptime=202512312345"
 
 
 def landed_by_others(pipeline: Pipeline, ward: Ward, name: str, marker: bool = True) -> None:
-    folder = local_path(item_uri(pipeline.root, ward.vault_id, name))
+    folder = local_path(item_uri(pipeline.source.root, ward.vault_id, name))
     (folder / "Object").mkdir(parents=True)
     (folder / "manifest.csv").write_text("extract,extract_label,type,records,file\n")
     if marker:
@@ -40,7 +41,7 @@ def test_what_others_land_is_registered_once_it_is_complete(tmp_path: Path) -> N
         landed_by_others(pipeline, ward, "incr/stoptime=202601010000", marker=False)
         landed_by_others(pipeline, ward, "log/date=2026-01-01")
         landed_by_others(pipeline, ward, "full/copy")
-        report = pipeline.discover()
+        report = discover(pipeline)
         landed = pipeline.manifest.item(pipeline.key(THEIRS)).landed
     assert (report.new, report.incomplete) == ((THEIRS, "log/date=2026-01-01"), ("incr/stoptime=202601010000",))
     assert report.unparseable == ("full/copy",)
@@ -63,10 +64,10 @@ def test_of_a_captured_feed_only_what_is_unknown_is_looked_into(
     with ward.open() as pipeline:
         captured = ward.captured(pipeline).captured
         landed_by_others(pipeline, ward, THEIRS)
-        orphan = local_path(item_uri(pipeline.root, ward.vault_id, "incr/stoptime=202512312330")) / "attempt=0a"
+        orphan = local_path(item_uri(pipeline.source.root, ward.vault_id, "incr/stoptime=202512312330")) / "attempt=0a"
         orphan.mkdir(parents=True)
         (orphan / "manifest.csv").touch()
-        report = pipeline.discover()
+        report = discover(pipeline)
     assert report.new == (THEIRS,)
     assert sorted(place.rpartition("=")[2] for place in looked_into) == ["202512312330", "202512312345"]
     assert report.known == len(captured) > 0
@@ -78,7 +79,7 @@ def test_what_was_captured_is_shredded_by_the_checksums_taken_then_and_what_othe
     ward = Ward(tmp_path, vault=vault)
     with ward.open() as pipeline:
         landed_by_others(pipeline, ward, THEIRS)
-        pipeline.discover()
+        discover(pipeline)
         captured = next(name for name in ward.captured(pipeline, INCR).captured)
         with pipeline.lease(INCR, SHRED) as held:
             items = [pipeline.manifest.item(pipeline.key(name)) for name in (captured, THEIRS)]
@@ -94,8 +95,8 @@ def test_a_captured_vault_has_no_root_before_its_first_capture(tmp_path: Path, v
     ward = Ward(tmp_path / "captured", vault=vault)
     (ward.home / "landing").rmdir()
     with ward.open() as pipeline:
-        assert pipeline.discover().landed == ()
+        assert discover(pipeline).landed == ()
     other = Ward(tmp_path / "landed")
     (other.home / "landing").rmdir()
     with other.open() as pipeline, pytest.raises(LandingMisconfigured, match="does not exist"):
-        pipeline.discover()
+        discover(pipeline)

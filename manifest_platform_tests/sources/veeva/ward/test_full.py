@@ -22,6 +22,7 @@ from manifest_platform.manifest.dataset import Mode
 from manifest_platform.manifest.store import Write
 from manifest_platform.pipeline import LOAD, Pipeline, Stop
 from manifest_platform.pipeline.full import cancel, full_status
+from manifest_platform.pipeline.loading import load
 from manifest_platform.warehouse.apply import Warehouse
 from manifest_platform.warehouse.errors import Fenced
 from manifest_platform_tests.sources.veeva.ward.ward import (
@@ -195,7 +196,7 @@ class TestOlderWorker:
         assert isinstance(verdict, Ready)
         try:
             with pytest.raises((ClaimLost, Fenced)) as raised:
-                worker.load(held, verdict)
+                load(worker, held, verdict)
         finally:
             patch.undo()
             held.release()
@@ -248,7 +249,7 @@ class TestOlderWorker:
         assert isinstance(chosen, Ready)
         begun(ready, "0000")
         with other.lease(INCR, LOAD) as held, pytest.raises(ConditionFailed):
-            other.load(held, chosen)
+            load(other, held, chosen)
         assert attempts(ready, "0100") == 0
         assert "incr 0100" not in ward.seen.applied
 

@@ -21,6 +21,7 @@ from manifest_platform.manifest import Application, Blocked, Idle, Item, ItemKey
 from manifest_platform.manifest.dataset import BEYOND_IDS, Mode
 from manifest_platform.pipeline import LOAD, Budget, Pipeline
 from manifest_platform.pipeline.full import cancel
+from manifest_platform.pipeline.outputs import listing_of
 from manifest_platform.warehouse.apply import AlreadyApplied, Load
 from manifest_platform_tests.manifest.test_state_machine import MEMORY, walk
 from manifest_platform_tests.sources.veeva.ward.ward import (
@@ -254,7 +255,7 @@ class VaultMachine(RuleBasedStateMachine):
                 token=held.token,
                 record_id="again",
                 checksum=entry.checksum,
-                listing=by.listing(item),
+                listing=listing_of(item),
             )
             assert isinstance(by.warehouse.apply(load), AlreadyApplied)
         assert (self.ward.seen.tables, self.ward.seen.ledger) == (before.tables, before.ledger)

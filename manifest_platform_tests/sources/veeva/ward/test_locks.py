@@ -23,6 +23,7 @@ from manifest_platform.manifest import (
     Refused,
 )
 from manifest_platform.pipeline import LOAD, Budget, DrainReport, Pipeline, Stop
+from manifest_platform.pipeline.loading import load, settle
 from manifest_platform.warehouse.apply import Warehouse
 from manifest_platform_tests.manifest.given import kill
 from manifest_platform_tests.servers.proxy import Chooser, Fault, Proxy, nothing, proxied
@@ -165,7 +166,7 @@ def test_C3_what_failed_between_choice_and_claim_is_not_applied(ward: Ward, read
         [claim] = other.manifest.claim(held, [chosen.item], chosen.state)
         other.manifest.fail(claim, Failure(FailureKind.PERMANENT, "set by hand"))
     with ready.lease(INCR, LOAD) as held, pytest.raises((ConditionFailed, Refused)):
-        ready.load(held, chosen)
+        load(ready, held, chosen)
     assert ward.seen.applied == ["full 0000"]
     _, report = drained(ready)
     assert (report.stop, report.item, report.loaded) == (Stop.BLOCKED, incr("0015").name, 0)
@@ -222,7 +223,7 @@ def test_C5_a_worker_that_was_replaced_commits_nothing(
                 with ready.lease(INCR, LOAD) as held:
                     abandoned = ready.manifest.unsettled(held)
                     assert abandoned is not None
-                    assert ready.settle(held, abandoned) is None
+                    assert settle(ready, held, abandoned) is None
             before.append(ward.seen)
         return apply(self, load)
 
@@ -231,7 +232,7 @@ def test_C5_a_worker_that_was_replaced_commits_nothing(
     held = other.manifest.acquire(INCR, LOAD, "paused", DAY)
     chosen = next_of(other)
     with pytest.raises(ClaimLost):
-        other.load(held, chosen)
+        load(other, held, chosen)
     assert [ward.seen] == before, "it changed something"
     monkeypatch.undo()
     assert drained(ready)[1].stop is Stop.IDLE
@@ -253,7 +254,7 @@ def test_C5_nor_does_it_tell_the_manifest(
     monkeypatch.setattr(other.manifest, "complete", paused)
     held = other.manifest.acquire(INCR, LOAD, "paused", DAY)
     with pytest.raises(ClaimLost):
-        other.load(held, next_of(other))
+        load(other, held, next_of(other))
     assert history(ready, "0015").count("load Processed") == 1
     assert attempts(ready, "0015") == 1
     assert ward.seen.applied == ["full 0000", "incr 0015", "incr 0030"]
