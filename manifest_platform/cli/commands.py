@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import signal
 from collections.abc import Generator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from typing import Annotated
 
 import typer
@@ -27,8 +27,8 @@ from manifest_platform.cli.app import (
     options,
 )
 from manifest_platform.cli.output import (
-    WIDTH,
     event_document,
+    print_answer,
     print_history,
     print_json,
     print_outlook,
@@ -44,7 +44,6 @@ from manifest_platform.manifest import EVERYONE, ItemKey, Record
 from manifest_platform.pipeline import LOAD, SHRED, Budget, DrainReport, Pipeline, Stop, discovery
 from manifest_platform.pipeline import drain as draining
 from manifest_platform.stores import open_store
-from manifest_platform.warehouse.errors import WarehouseError
 
 # Looking
 
@@ -268,23 +267,10 @@ def sql(context: typer.Context, query: Annotated[str, typer.Argument(metavar="QU
 
     The dataset's tables need no schema before their names; the ledger is manifest_platform.ledger.
     """
-    import duckdb
-
-    from manifest_platform.warehouse.engines.duckdb import DuckDB
+    from manifest_platform.warehouse.apply import open_warehouse
 
     settings = configuration(context)
-    schema = settings.dataset(chosen_dataset(context))
-    with closing(DuckDB(settings.warehouse.path, read_only=True)) as warehouse:
-        connection = warehouse.connection()
-        with suppress(duckdb.CatalogException):
-            connection.execute(f"SET search_path = '{schema}'")
-        try:
-            if as_json(context):
-                found = connection.execute(query)
-                columns = [column[0] for column in found.description or ()]
-                print_json({"rows": [dict(zip(columns, row, strict=True)) for row in found.fetchall()]})
-            elif (relation := connection.sql(query)) is not None:
-                relation.show(max_width=WIDTH, max_rows=100)
-        except duckdb.Error as error:
-            raise WarehouseError(f"{warehouse.path}: {error}") from error
+    dataset = settings.dataset(chosen_dataset(context))
+    with closing(open_warehouse(settings.warehouse, dataset, read_only=True)) as warehouse:
+        print_answer(lambda most: warehouse.query(query, most), as_json(context))
     return Exit.DONE

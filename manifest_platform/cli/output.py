@@ -8,8 +8,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import typer
@@ -20,6 +21,8 @@ from manifest_platform.manifest.records import format_time
 from manifest_platform.pipeline import LOAD, SHRED, DrainReport, Event, ItemFailed, Shredded, ShredStarted
 
 WIDTH = 96
+ROWS_SHOWN = 100
+CELL_WIDTH = 48
 NAMES_SHOWN = 5
 
 
@@ -186,6 +189,58 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in (heads, *rows):
         line = _aligned(row, widths)
         say(line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…")
+
+
+def print_answer(ask: Callable[[int | None], tuple[Sequence[str], Sequence[Sequence[Any]]]], as_json: bool) -> None:
+    """Prints what a query finds: all of it as JSON, or what a screen holds.
+
+    `ask`: the names of its columns, and its rows, the first so many or all.
+    """
+    columns, rows = ask(None if as_json else ROWS_SHOWN + 1)
+    if as_json:
+        print_json({"rows": [dict(zip(columns, row, strict=True)) for row in rows]})
+    elif columns:
+        _print_rows(columns, rows)
+
+
+def _print_rows(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """The first rows below their heads, numbers to the right; columns that the screen has no room for are left out."""
+    shown = rows[:ROWS_SHOWN]
+    columns = [_column(head, [row[index] for row in shown]) for index, head in enumerate(heads)]
+    fitting = _fitting([len(column[0]) for column in columns])
+    for line in zip(*(columns[index] for index in fitting), strict=True):
+        say("  ".join(line).rstrip())
+    said = [f"the first {ROWS_SHOWN} rows" if len(rows) > ROWS_SHOWN else f"{len(rows)} row{'' if len(rows) == 1 else 's'}"]
+    if len(fitting) < len(columns):
+        said.append(f"{len(fitting)} of {len(columns)} columns")
+    is_all = len(rows) <= ROWS_SHOWN and len(fitting) == len(columns)
+    say(f"({', '.join(said)}{'' if is_all else '; --json has all'})")
+
+
+def _column(head: str, values: Sequence[Any]) -> list[str]:
+    """A column's lines, all equally wide: its head, a rule and its cells."""
+    cells = ["NULL" if value is None else _cell(str(value)) for value in values]
+    width = max(map(len, (_cell(head), *cells)))
+    side = ">" if all(isinstance(value, int | float | Decimal) for value in values if value is not None) else "<"
+    return [f"{_cell(head):{side}{width}}", "─" * width, *(f"{cell:{side}{width}}" for cell in cells)]
+
+
+def _cell(text: str) -> str:
+    line = text.replace("\n", "\\n")
+    return line if len(line) <= CELL_WIDTH else f"{line[: CELL_WIDTH - 1]}…"
+
+
+def _fitting(widths: Sequence[int]) -> list[int]:
+    """The columns that fit side by side, by their numbers: as many of the first and of the last as there is room for."""
+    in_turn = [index for pair in zip(range(len(widths)), reversed(range(len(widths))), strict=True) for index in pair]
+    taken: list[int] = []
+    room = WIDTH + 2
+    for index in dict.fromkeys(in_turn):
+        room -= widths[index] + 2
+        if room < 0:
+            break
+        taken.append(index)
+    return sorted(taken)
 
 
 def some(names: Sequence[str]) -> str:

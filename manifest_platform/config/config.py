@@ -5,15 +5,17 @@ Belongs here: how the parts are put together. A plug-in declares what it alone c
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from manifest_platform import plugins, storage
 from manifest_platform.manifest.stores.dynamodb import Address
 from manifest_platform.settings import LocalFolder, LocalPath, PluginSettings, Settings, StorageLocation, local_path
 from manifest_platform.sources.settings import DatasetSettings
-from manifest_platform.warehouse.apply import CONTROL_SCHEMA
+from manifest_platform.warehouse.control import CONTROL_SCHEMA
+from manifest_platform.warehouse.engines.engine import EngineSettings
 
 STORES = (
     "sqlite:///path/to/manifest.db",
@@ -22,25 +24,12 @@ STORES = (
 )
 """What `manifest.store` may say, one form each."""
 
-_RESERVED = (CONTROL_SCHEMA, "information_schema", "pg_catalog")
-
 
 class ConfigError(ValueError):
     """The configuration is missing or wrong; the message names every wrong key, its value and what is allowed."""
 
 
-def _not_reserved(name: str) -> str:
-    """A dataset's name is its schema's in the warehouse, where some names are taken, one by the ledger."""
-    if name in _RESERVED:
-        raise ValueError(f"is a schema of the warehouse's own; allowed: any name but {', '.join(_RESERVED)}")
-    return name
-
-
-Name = Annotated[
-    str,
-    Field(pattern=r"^[a-z][a-z0-9_]{0,62}$", description="lower case letters, digits, underscore"),
-    AfterValidator(_not_reserved),
-]
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$", description="lower case letters, digits, underscore")]
 """The name of a dataset, and of its schema in the warehouse."""
 
 
@@ -79,13 +68,6 @@ class ManifestConfig(Settings):
         raise ValueError(f"allowed: {', '.join(STORES)}")
 
 
-class WarehouseConfig(Settings):
-    """The warehouse that datasets are loaded into: a DuckDB file."""
-
-    kind: Literal["duckdb"] = "duckdb"
-    path: LocalPath = ".manifest_platform/warehouse.duckdb"
-
-
 class LeaseConfig(Settings):
     """How long a worker that falls silent keeps its lease."""
 
@@ -122,7 +104,9 @@ class Config(Settings):
         min_length=1, description="the datasets, by name; a dataset's tables lie in the schema of its name"
     )
     manifest: ManifestConfig = Field(description="where the manifest is kept")
-    warehouse: WarehouseConfig = Field(description="the warehouse that datasets are loaded into")
+    warehouse: Annotated[EngineSettings, PluginSettings(plugins.ENGINES, "duckdb")] = Field(
+        description="the warehouse that datasets are loaded into"
+    )
     lease: LeaseConfig = Field(LeaseConfig(), description="how long a silent worker keeps its lease")
     drain: DrainBudget = Field(DrainBudget(), description="how much a drain does that Dagster starts")
     spark: SparkConfig = Field(description="Spark's settings")
@@ -134,6 +118,18 @@ class Config(Settings):
         if isinstance(data, dict):
             return {"manifest": {}, "warehouse": {}, "spark": {}, **data}
         return data
+
+    @model_validator(mode="after")
+    def _keep_out_of_reserved_schemas(self) -> Config:
+        """A dataset's name is its schema's in the warehouse, where some names are taken, one by the ledger."""
+        reserved = sorted({CONTROL_SCHEMA, *self.warehouse.reserved_schemas})
+        message = f"is a schema of the warehouse's own; allowed: any name but {', '.join(reserved)}"
+        kind = PydanticCustomError("reserved", "{message}", {"message": message})
+        taken = [name for name in self.datasets if name in reserved]
+        if taken:
+            problems = [InitErrorDetails(type=kind, loc=("datasets", name), input=name) for name in taken]
+            raise ValidationError.from_exception_data("configuration", problems)
+        return self
 
     @model_validator(mode="after")
     def _keep_apart(self) -> Config:

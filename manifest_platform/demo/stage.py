@@ -44,7 +44,7 @@ def home_of(file: str, folder: str, dataset: str) -> Path:
     os.environ[config.VARIABLE] = str(REPOSITORY / file)
     settings = config.load()
     manifest = settings.manifest
-    places = [settings.warehouse.path, manifest.store.removeprefix("sqlite:///")]
+    places = [settings.warehouse.place, manifest.store.removeprefix("sqlite:///")]
     places += [place for place in (manifest.overflow, manifest.archive) if place]
     for one in settings.datasets.values():
         schemas = one.shred.schemas if isinstance(one, SnowplowSettings) else ()

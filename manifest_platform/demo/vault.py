@@ -22,7 +22,7 @@ from manifest_platform.demo.stage import DemoFailed, say, type_
 from manifest_platform.fake_vault import FakeVault, Fault, Simulation, schema_changes
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.storage import local_path
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.engine import Engine
 
 CONFIGURATION, FOLDER = "manifest_platform_veeva.yaml", ".demo-veeva"
 DATASET = "vault"
@@ -124,14 +124,14 @@ def _compare(simulation: Simulation) -> None:
     expected: dict[str, dict[Any, dict[str, Any]]] = dict(simulation.tables(END, snapshots=[BEGIN, NOON]))
     for table, rows in simulation.logs(END, since=BEGIN).items():
         expected[table] = {row["id"]: row for row in rows}
-    with closing(DuckDB(config.load().warehouse.path, read_only=True)) as warehouse:
+    with closing(config.load().warehouse.open(read_only=True)) as warehouse:
         for table, wanted in expected.items():
             _compare_table(warehouse, table, wanted)
     rows = sum(len(wanted) for wanted in expected.values())
     say(f"Held against the vault's own history, value by value: {len(expected)} tables and {rows:,} rows are equal.")
 
 
-def _compare_table(warehouse: DuckDB, table: str, wanted: Mapping[Any, Mapping[str, Any]]) -> None:
+def _compare_table(warehouse: Engine, table: str, wanted: Mapping[Any, Mapping[str, Any]]) -> None:
     columns = sorted({column for row in wanted.values() for column in row}) or ["*"]
     names = ", ".join(column if column == "*" else warehouse.quote(column) for column in columns)
     found = warehouse.execute(f"SELECT {names} FROM {warehouse.qualified(DATASET, table)}")  # noqa: S608 - our own data's names

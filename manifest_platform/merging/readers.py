@@ -12,9 +12,10 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Collection, Iterator
+from contextlib import closing
 from datetime import date
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from manifest_platform import storage
 from manifest_platform.column_types import arrow_type
@@ -40,6 +41,10 @@ class NotPublished(LookupError):
 
 class FilesUnknown(Exception):
     """The manifest does not have the files that it says a partition consists of. Permanent: see `merge explain`."""
+
+
+class QueryFailed(Exception):
+    """A query of the published partitions is wrong, or cannot read what it asks for."""
 
 
 class Reader:
@@ -86,6 +91,25 @@ class Reader:
             connection.execute(f"CREATE OR REPLACE VIEW {place} AS " + "\nUNION ALL BY NAME ".join(branches))
             made.append(place)
         return made
+
+    def query(self, sql: str, most: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """The names of a query's columns, and its rows, the first `most` of them, by a DuckDB that is gone afterwards.
+
+        Each table is a view, as by `views`, and needs no schema before its name. Raises QueryFailed, FilesUnknown.
+        """
+        import duckdb
+
+        schemas = sorted({table.schema for table in self._inventory.tables()})
+        with closing(duckdb.connect()) as connection:
+            try:
+                self.views(connection)
+                if schemas:
+                    connection.execute(f"SET search_path = '{','.join(schemas)}'")
+                found = connection.execute(sql)
+                columns = [column[0] for column in found.description or ()]
+                return columns, found.fetchall() if most is None else found.fetchmany(most)
+            except duckdb.Error as error:
+                raise QueryFailed(str(error)) from error
 
     def read(self, spark: SparkSession, table: str, dates: Collection[date] | None = None) -> DataFrame:
         """The rows of a table's partitions, all or these, with the table's columns and `dt`. Raises NotPublished.

@@ -42,7 +42,7 @@ def build_assets(config: Config, dataset: str) -> list[dg.AssetSpec | dg.AssetsD
     landed = build_windows if is_captured(settings) else _landed_spec
     feeds = SOURCES[settings.source].feeds
     return [
-        *(asset for feed in feeds for asset in (landed(settings, dataset, feed), *_work(settings, dataset, feed))),
+        *(asset for feed in feeds for asset in (landed(settings, dataset, feed), *_work(config, dataset, feed))),
         *_table_specs(config, dataset),
     ]
 
@@ -60,8 +60,9 @@ def _landed_spec(settings: DatasetSettings, dataset: str, feed: str) -> dg.Asset
     )
 
 
-def _work(settings: DatasetSettings, dataset: str, feed: str) -> list[dg.AssetsDefinition]:
+def _work(config: Config, dataset: str, feed: str) -> list[dg.AssetsDefinition]:
     """What is made of a feed's directories: typed Parquet, and rows in the warehouse."""
+    settings = config.datasets[dataset]
     source = SOURCES[settings.source]
 
     @dg.asset(
@@ -89,7 +90,7 @@ def _work(settings: DatasetSettings, dataset: str, feed: str) -> list[dg.AssetsD
         backfill_policy=dg.BackfillPolicy.single_run(),
         group_name=group_name(dataset, feed),
         owners=[settings.owner],
-        kinds={"duckdb", "table"},
+        kinds={config.warehouse.kind, "table"},
         pool=dataset,
         dagster_type=NO_VALUE,
     )
@@ -119,7 +120,7 @@ def _table_specs(config: Config, dataset: str) -> Iterator[dg.AssetSpec]:
             description=f"Table {dataset}.{table.name} of the warehouse.",
             group_name=dataset,
             owners=[config.datasets[dataset].owner],
-            kinds={"duckdb", "table"},
+            kinds={config.warehouse.kind, "table"},
             metadata=metadata.table_metadata(dataset, table),
         )
 

@@ -15,8 +15,7 @@ from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import LOAD, SHRED, SOURCES, Pipeline
 from manifest_platform.pipeline.full import remedy, why_needed
 from manifest_platform.sources.settings import DatasetSettings
-from manifest_platform.warehouse.apply import Warehouse
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.apply import Warehouse, open_warehouse
 
 NOT_BLOCKED, NONE_MISSING, NO_FULL_LOAD = "feed_not_blocked", "no_window_missing", "no_full_load_needed"
 NEWEST = 2000
@@ -152,10 +151,10 @@ def _rows_in_warehouse(dataset: str) -> dg.AssetChecksDefinition:
                 record = item.processed_by(Application(LOAD), serving)
                 for table, rows in (record.data["rows"] if record else {}).items():
                     expected[table] = expected.get(table, 0) + rows
-            path = pipeline.config.warehouse.path
+            settings = pipeline.config.warehouse
         found: dict[str, int] = {}
         if expected:
-            with closing(Warehouse(DuckDB(path, read_only=True), dataset)) as reader:
+            with closing(open_warehouse(settings, dataset, read_only=True)) as reader:
                 found = reader.row_counts()
         wrong = sorted(table for table, rows in expected.items() if found.get(table, 0) != rows)  # others are the user's
         shown = metadata.counts("table", {"shredded": expected, "warehouse": found})
@@ -245,10 +244,10 @@ def _counts_agree(dataset: str, feed: str) -> dg.AssetChecksDefinition:
             records = {item.key: item.processed_by(Application(LOAD), serving) for item in newest}
             recorded = {key: record for key, record in records.items() if record and record.token is not None}
             shredded = {item.key: item.processed_by(Application(SHRED)) for item in newest}
-            path = pipeline.config.warehouse.path
+            settings = pipeline.config.warehouse
         wrong = []
         if recorded:
-            with closing(Warehouse(DuckDB(path, read_only=True), dataset)) as reader:
+            with closing(open_warehouse(settings, dataset, read_only=True)) as reader:
                 applied = _rows_applied(reader, feed, serving, after=min(recorded).sort)
             wrong = [
                 key.name

@@ -71,7 +71,5 @@ class WarehouseResource(dg.ConfigurableResource):
         Raises Unavailable before the first load and while another process has an embedded warehouse open, and other
         WarehouseErrors for a statement that fails or that writes.
         """
-        from manifest_platform.warehouse.engines.duckdb import DuckDB
-
-        with closing(DuckDB(load(self.config_file).warehouse.path, read_only=True)) as warehouse:
-            return warehouse.execute(sql)
+        with closing(load(self.config_file).warehouse.open(read_only=True)) as warehouse:
+            return warehouse.query(sql)[1]

@@ -105,25 +105,19 @@ class Pipeline:
     @cached_property
     def warehouse(self) -> Warehouse:
         """The dataset's tables in the warehouse; connects at first use."""
-        from manifest_platform.warehouse.apply import Warehouse
-        from manifest_platform.warehouse.engines.duckdb import DuckDB
+        from manifest_platform.warehouse.apply import open_warehouse
 
-        warehouse = Warehouse(DuckDB(self.config.warehouse.path), self.name)
+        warehouse = open_warehouse(self.config.warehouse, self.name)
         self._stack.callback(warehouse.close)
         return warehouse
 
     def newest_epoch(self) -> int:
         """The newest epoch that the warehouse's fence has seen, without waiting for who has it open. Raises WarehouseError."""
-        from manifest_platform.warehouse.apply import Warehouse
-        from manifest_platform.warehouse.engines.duckdb import DuckDB
+        from manifest_platform.warehouse.apply import open_warehouse
 
         if "warehouse" in self.__dict__:
             return self.warehouse.newest_epoch()
-        if not Path(self.config.warehouse.path).exists():
-            return 0
-        with contextlib.closing(
-            Warehouse(DuckDB(self.config.warehouse.path, patience=0.1, read_only=True), self.name)
-        ) as reader:
+        with contextlib.closing(open_warehouse(self.config.warehouse, self.name, read_only=True, patience=0.1)) as reader:
             return reader.newest_epoch()
 
     def command(self, text: str) -> str:

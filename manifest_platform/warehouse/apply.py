@@ -15,12 +15,12 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from manifest_platform import failpoints
 from manifest_platform.listing import Listing
 from manifest_platform.warehouse.control import CONTROL_SCHEMA, Kind, Kinds, RetiredEntries, RetiredEntry
-from manifest_platform.warehouse.dialect import Dialect, Source
+from manifest_platform.warehouse.engines.engine import Engine, EngineSettings, Staging
 from manifest_platform.warehouse.errors import (
     Behind,
     Conflict,
@@ -48,6 +48,7 @@ __all__ = [
     "Load",
     "RetiredEntry",
     "Warehouse",
+    "open_warehouse",
 ]
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.005, 0.25
@@ -76,15 +77,15 @@ class Warehouse:
     Every method raises Unavailable where the warehouse cannot be reached and LoadFailed where it refuses a statement.
     """
 
-    def __init__(self, dialect: Dialect, dataset: str, schema: str | None = None) -> None:
+    def __init__(self, engine: Engine, dataset: str, schema: str | None = None) -> None:
         self.dataset = dataset
         self.schema = schema or dataset
         if self.schema == CONTROL_SCHEMA:
             raise ValueError(f"schema {CONTROL_SCHEMA!r} is for ledger and fence; give dataset {dataset!r} another schema")
-        self._dialect = dialect
-        self._tables = Tables(dialect, self.schema)
-        self._fence, self._ledger = Fence(dialect, dataset), Ledger(dialect, dataset)
-        self._kinds, self._retired = Kinds(dialect, dataset), RetiredEntries(dialect, dataset)
+        self._engine = engine
+        self._tables = Tables(engine, self.schema)
+        self._fence, self._ledger = Fence(engine, dataset), Ledger(engine, dataset)
+        self._kinds, self._retired = Kinds(engine, dataset), RetiredEntries(engine, dataset)
         self._prepared: set[str] = set()
         self._authority: dict[str, tuple[int, int]] = {}  # epoch and token of each feed's newest load
 
@@ -143,22 +144,26 @@ class Warehouse:
         """How many rows each data table holds, by name."""
         self._tables.forget()
         tables = sorted(self._tables.columns())
-        return {table: self._dialect.execute(f"SELECT count(*) FROM {self._tables.qualified(table)}")[0][0] for table in tables}  # noqa: S608
+        return {table: self._engine.execute(f"SELECT count(*) FROM {self._tables.qualified(table)}")[0][0] for table in tables}  # noqa: S608
+
+    def query(self, sql: str, most: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """The names of a query's columns, and its rows, the first `most` of them. The data tables need no schema."""
+        return self._engine.query(sql, self.schema, most)
 
     def interrupt(self) -> None:
         """Stops a load that runs in another thread: its transaction rolls back, unless it is committing already."""
-        self._dialect.interrupt()
+        self._engine.interrupt()
 
     def close(self) -> None:
         """Closes the connection; the next call opens another."""
         self._forget()
-        self._dialect.close()
+        self._engine.close()
 
     # Tables and columns, outside of transactions: engines commit at DDL, or refuse it within.
 
     def _create_control_tables(self, feed: str) -> None:
         for schema in (CONTROL_SCHEMA, self.schema):
-            self._dialect.execute(f"CREATE SCHEMA IF NOT EXISTS {self._dialect.qualified(schema)}")
+            self._engine.execute(f"CREATE SCHEMA IF NOT EXISTS {self._engine.qualified(schema)}")
         for control in (self._ledger, self._kinds, self._retired):
             control.create()
         self._fence.create(feed)
@@ -194,7 +199,7 @@ class Warehouse:
         if found := self._why_not(load):  # a worker that was replaced is to change nothing, tables included
             return found
         for statement in ddl:
-            self._dialect.execute(statement)
+            self._engine.execute(statement)
         if kinds:
             self._kinds.remember(kinds)
         self._tables.forget()  # somebody may have done the same at the same time, so look again before the next load
@@ -203,20 +208,20 @@ class Warehouse:
     @contextmanager
     def _staged(self, listing: Listing) -> Generator[dict[str, Staged]]:
         """The rows of a listing, by table; those that go by key counted and looked through, before anything is changed."""
-        sources: dict[str, Source] = {}
+        stagings: dict[str, Staging] = {}
         staged: dict[str, Staged] = {}
         try:
             for table in listing.tables:
                 if uris := listing.uris(table.name):
-                    source = sources[table.name] = self._dialect.stage(table, uris)
+                    staging = stagings[table.name] = self._engine.stage(table, uris)
                     if table.mode == "append":
-                        staged[table.name] = Staged(table, source)  # counted as it is inserted: to look twice costs time
+                        staged[table.name] = Staged(table, staging)  # counted as it is inserted: to look twice costs time
                     else:
-                        staged[table.name] = self._tables.look_through(table, source, listing.rows(table.name), listing.item)
+                        staged[table.name] = self._tables.look_through(table, staging, listing.rows(table.name), listing.item)
             yield staged
         finally:
-            for source in sources.values():
-                self._dialect.unstage(source)
+            for staging in stagings.values():
+                self._engine.unstage(staging)
 
     # A snapshot.
 
@@ -230,11 +235,11 @@ class Warehouse:
         self._raise_all_fences(load, full)
         self._forget()
         for name in self._tables.passing():
-            self._dialect.execute(f"DROP TABLE IF EXISTS {self._tables.qualified(name)}")
+            self._engine.execute(f"DROP TABLE IF EXISTS {self._tables.qualified(name)}")
         emptied = full.empties(self._kinds.read(), load.feed, load.listing)
         if found := self._make_room(load):
             return found
-        shadows = Shadows(self._dialect, self._tables, load.epoch, load.token)
+        shadows = Shadows(self._engine, self._tables, load.epoch, load.token)
         try:
             with self._staged(load.listing) as staged:
                 shadows.build(load.listing, staged, emptied, datetime.now(UTC))
@@ -246,7 +251,7 @@ class Warehouse:
             self._forget()
 
     def _raise_all_fences(self, load: Load, full: Full) -> None:
-        with opened(self._dialect) as transaction:
+        with opened(self._engine) as transaction:
             if self._fence.lift_all(transaction, load, full):
                 _commit_or_conflict(transaction, f"raising the fences of dataset {self.dataset!r}")
                 return
@@ -258,7 +263,7 @@ class Warehouse:
     def _transact(self, load: Load, staged: Mapping[str, Staged], shadows: Shadows | None = None) -> Applied | AlreadyApplied:
         point = "full" if shadows else "load"
         existing = self._tables.columns().keys()
-        with opened(self._dialect) as transaction:
+        with opened(self._engine) as transaction:
             if self._may_go_on(transaction, load):
                 now = datetime.now(UTC)
                 rows = self._move_rows(transaction, load, staged, existing, now)
@@ -304,7 +309,7 @@ class Warehouse:
         return rows
 
     def _raise_fence(self, feed: str, token: int, epoch: int) -> None:
-        with opened(self._dialect) as transaction:
+        with opened(self._engine) as transaction:
             if self._fence.lift(transaction, feed, token, epoch):
                 _commit_or_conflict(transaction, f"raising the fence of {self._fence.where(feed)}")
                 return
@@ -349,15 +354,15 @@ class Warehouse:
             )
 
     def _patiently(self, attempt: Callable[[], _T]) -> _T:
-        """Repeats what lost against a concurrent transaction, from its start, for as long as the dialect is patient."""
-        deadline, pause = time.monotonic() + self._dialect.patience, _FIRST_PAUSE_SECONDS
+        """Repeats what lost against a concurrent transaction, from its start, for as long as the engine is patient."""
+        deadline, pause = time.monotonic() + self._engine.patience, _FIRST_PAUSE_SECONDS
         while True:
             try:
                 return attempt()
             except Conflict as error:
                 if time.monotonic() >= deadline:
                     raise Unavailable(
-                        f"another transaction kept in the way for {self._dialect.patience:g} s: {error}; "
+                        f"another transaction kept in the way for {self._engine.patience:g} s: {error}; "
                         "try again when it has ended"
                     ) from error
             self._forget()  # the other one may have changed a table
@@ -367,6 +372,16 @@ class Warehouse:
     def _forget(self) -> None:
         self._tables.forget()
         self._kinds.forget()
+
+
+def open_warehouse(
+    settings: EngineSettings, dataset: str, *, read_only: bool = False, patience: float | None = None
+) -> Warehouse:
+    """A dataset's tables in the warehouse that the settings are of; it connects at first use. Close it after use.
+
+    `read_only`, `patience`: as `EngineSettings.open`.
+    """
+    return Warehouse(settings.open(read_only=read_only, patience=patience), dataset)
 
 
 def _commit_or_conflict(transaction: Transaction, what: str) -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from manifest_platform.listing import Listing, Retired
-from manifest_platform.warehouse.dialect import Dialect
+from manifest_platform.warehouse.engines.engine import Engine
 from manifest_platform.warehouse.tables import naive
 from manifest_platform.warehouse.transaction import Transaction
 
@@ -39,18 +39,18 @@ class RetiredEntry:
 class Kinds:
     """What each data table of a dataset is: a snapshot empties those that it lacks, but none of another feed's."""
 
-    def __init__(self, dialect: Dialect, dataset: str) -> None:
-        self._dialect, self._dataset = dialect, dataset
+    def __init__(self, engine: Engine, dataset: str) -> None:
+        self._engine, self._dataset = engine, dataset
         self._known: frozenset[Kind] | None = None
 
     def create(self) -> None:
         """Creates the table, where absent."""
-        self._dialect.execute(creation(self._dialect, self._table, _TABLES))
+        self._engine.execute(creation(self._engine, self._table, _TABLES))
 
     def read(self) -> frozenset[Kind]:
         """All kinds that were remembered, as last seen."""
         if self._known is None:
-            found = self._dialect.execute(
+            found = self._engine.execute(
                 f'SELECT DISTINCT "table", "feed", "mode" FROM {self._table} WHERE "dataset" = ?',  # noqa: S608
                 (self._dataset,),
             )
@@ -60,7 +60,7 @@ class Kinds:
     def remember(self, kinds: Collection[Kind]) -> None:
         """Adds kinds. Two workers may add the same: a kind that is there twice is there."""
         marks = ", ".join("(?, ?, ?, ?)" for _ in kinds)
-        self._dialect.write(
+        self._engine.write(
             f'INSERT INTO {self._table} ("dataset", "table", "feed", "mode") VALUES {marks}',  # noqa: S608
             [value for kind in kinds for value in (self._dataset, *kind)],
         )
@@ -72,24 +72,24 @@ class Kinds:
 
     @property
     def _table(self) -> str:
-        return self._dialect.qualified(CONTROL_SCHEMA, "tables")
+        return self._engine.qualified(CONTROL_SCHEMA, "tables")
 
 
 class RetiredEntries:
     """What the source of a dataset has dropped and not brought back. The data stays; this says that it gets no older."""
 
-    def __init__(self, dialect: Dialect, dataset: str) -> None:
-        self._dialect, self._dataset = dialect, dataset
+    def __init__(self, engine: Engine, dataset: str) -> None:
+        self._engine, self._dataset = engine, dataset
 
     def create(self) -> None:
         """Creates the table, where absent."""
-        self._dialect.execute(creation(self._dialect, self._table, _RETIRED))
+        self._engine.execute(creation(self._engine, self._table, _RETIRED))
 
     def read(self) -> list[RetiredEntry]:
         """All entries, by table and column; writes nothing, and finds none where nothing was ever loaded."""
-        if "retired" not in self._dialect.columns(CONTROL_SCHEMA):
+        if "retired" not in self._engine.columns(CONTROL_SCHEMA):
             return []
-        found = self._dialect.execute(
+        found = self._engine.execute(
             f'SELECT "table", "column", "item", "retired_at" FROM {self._table} WHERE "dataset" = ? '  # noqa: S608
             'ORDER BY "table", "column"',
             (self._dataset,),
@@ -115,7 +115,7 @@ class RetiredEntries:
 
     @property
     def _table(self) -> str:
-        return self._dialect.qualified(CONTROL_SCHEMA, "retired")
+        return self._engine.qualified(CONTROL_SCHEMA, "retired")
 
 
 def _brought(listing: Listing) -> set[Retired]:
@@ -124,7 +124,7 @@ def _brought(listing: Listing) -> set[Retired]:
     return columns | {Retired(table.name) for table in listing.tables if table.columns}
 
 
-def creation(dialect: Dialect, table: str, columns: dict[str, str], key: str = "") -> str:
+def creation(engine: Engine, table: str, columns: dict[str, str], key: str = "") -> str:
     """The statement that makes a control table, where absent; of a key only the text in it is used."""
-    definitions = ", ".join(f"{dialect.quote(name)} {dialect.sql_type(type_)}" for name, type_ in columns.items())
+    definitions = ", ".join(f"{engine.quote(name)} {engine.sql_type(type_)}" for name, type_ in columns.items())
     return f"CREATE TABLE IF NOT EXISTS {table} ({definitions}{key})"

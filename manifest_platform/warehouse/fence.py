@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from manifest_platform.warehouse.control import CONTROL_SCHEMA, creation
-from manifest_platform.warehouse.dialect import Dialect
+from manifest_platform.warehouse.engines.engine import Engine
 from manifest_platform.warehouse.errors import Conflict, ConstraintViolated, Fenced, LoadFailed
 from manifest_platform.warehouse.load import Full, Load
 from manifest_platform.warehouse.transaction import Transaction
@@ -24,17 +24,17 @@ class Held(NamedTuple):
 class Fence:
     """The fence's rows of one dataset. Whoever moves one does so in a transaction; of two at once, one conflicts."""
 
-    def __init__(self, dialect: Dialect, dataset: str) -> None:
-        self._dialect, self._dataset = dialect, dataset
+    def __init__(self, engine: Engine, dataset: str) -> None:
+        self._engine, self._dataset = engine, dataset
 
     def create(self, feed: str) -> None:
         """Creates the table and the feed's row, where absent. Raises Conflict where another one does so at the same time."""
         # The key keeps two first loads from making two rows where it is enforced; nothing else rests on it.
-        self._dialect.execute(creation(self._dialect, self._table, _COLUMNS, ', PRIMARY KEY ("dataset", "feed")'))
+        self._engine.execute(creation(self._engine, self._table, _COLUMNS, ', PRIMARY KEY ("dataset", "feed")'))
         if self.held(feed):
             return
         try:
-            self._dialect.write(
+            self._engine.write(
                 f'INSERT INTO {self._table} ("dataset", "feed", "epoch", "token", "applied") VALUES (?, ?, 0, 0, \'\')',  # noqa: S608
                 (self._dataset, feed),
             )
@@ -43,7 +43,7 @@ class Fence:
 
     def held(self, feed: str) -> Held | None:
         """What a feed's row holds now."""
-        found = self._dialect.execute(
+        found = self._engine.execute(
             f'SELECT "token", "epoch", "applied" FROM {self._table} WHERE "dataset" = ? AND "feed" = ?',  # noqa: S608
             (self._dataset, feed),
         )
@@ -51,9 +51,9 @@ class Fence:
 
     def newest_epoch(self) -> int:
         """The newest epoch of any feed; 0 where there is no fence yet."""
-        if "fence" not in self._dialect.columns(CONTROL_SCHEMA):
+        if "fence" not in self._engine.columns(CONTROL_SCHEMA):
             return 0
-        found = self._dialect.execute(f'SELECT max("epoch") FROM {self._table} WHERE "dataset" = ?', (self._dataset,))  # noqa: S608
+        found = self._engine.execute(f'SELECT max("epoch") FROM {self._table} WHERE "dataset" = ?', (self._dataset,))  # noqa: S608
         return found[0][0] or 0
 
     def refuse_older(self, feed: str, token: int, epoch: int) -> str:
@@ -132,7 +132,7 @@ class Fence:
 
     @property
     def _table(self) -> str:
-        return self._dialect.qualified(CONTROL_SCHEMA, "fence")
+        return self._engine.qualified(CONTROL_SCHEMA, "fence")
 
 
 def _others(load: Load, full: Full) -> list[str]:

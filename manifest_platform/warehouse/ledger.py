@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from manifest_platform.warehouse.control import CONTROL_SCHEMA, creation
-from manifest_platform.warehouse.dialect import Dialect
+from manifest_platform.warehouse.engines.engine import Engine
 from manifest_platform.warehouse.load import Full, Load
 from manifest_platform.warehouse.tables import naive
 from manifest_platform.warehouse.transaction import Transaction
@@ -50,16 +50,16 @@ class LedgerEntry:
 class Ledger:
     """The ledger's rows of one dataset."""
 
-    def __init__(self, dialect: Dialect, dataset: str) -> None:
-        self._dialect, self._dataset = dialect, dataset
+    def __init__(self, engine: Engine, dataset: str) -> None:
+        self._engine, self._dataset = engine, dataset
 
     def create(self) -> None:
         """Creates the table, where absent."""
-        self._dialect.execute(creation(self._dialect, self._table, _COLUMNS))
+        self._engine.execute(creation(self._engine, self._table, _COLUMNS))
 
     def entry(self, feed: str, item: str, since_epoch: int) -> LedgerEntry | None:
         """The newest entry of an item of this epoch or a later one."""
-        found = self._dialect.execute(
+        found = self._engine.execute(
             f'SELECT {_NAMES} FROM {self._table} WHERE "dataset" = ? AND "feed" = ? AND "item" = ? '  # noqa: S608
             'AND "epoch" >= ? ORDER BY "epoch" DESC, "applied_at" DESC LIMIT 1',
             (self._dataset, feed, item, since_epoch),
@@ -68,9 +68,9 @@ class Ledger:
 
     def page(self, feed: str, since_epoch: int, after: str, limit: int) -> list[LedgerEntry]:
         """Entries of a feed beyond a position, by position; none, and nothing is made, where nothing was ever loaded."""
-        if "ledger" not in self._dialect.columns(CONTROL_SCHEMA):
+        if "ledger" not in self._engine.columns(CONTROL_SCHEMA):
             return []
-        found = self._dialect.execute(
+        found = self._engine.execute(
             f'SELECT {_NAMES} FROM {self._table} WHERE "dataset" = ? AND "feed" = ? AND "epoch" >= ? '  # noqa: S608
             f'AND "position" > ? ORDER BY "position", "epoch" DESC, "applied_at" DESC LIMIT {limit:d}',
             (self._dataset, feed, since_epoch, after),
@@ -90,7 +90,7 @@ class Ledger:
         """An item, with its epoch, that was loaded in a snapshot's epoch or later, by its own feed or one that it covers."""
         feeds = [load.feed, *full.covers]
         marks = ", ".join("?" for _ in feeds)
-        query = transaction.rows if transaction else self._dialect.execute
+        query = transaction.rows if transaction else self._engine.execute
         found = query(
             f'SELECT "item", "epoch" FROM {self._table} '  # noqa: S608
             f'WHERE "dataset" = ? AND "feed" IN ({marks}) AND "epoch" >= ? LIMIT 1',
@@ -100,7 +100,7 @@ class Ledger:
 
     def beyond(self, feed: str, epoch: int, transaction: Transaction | None = None) -> tuple[str, int] | None:
         """The newest item of a feed that was loaded in a later epoch, with that epoch."""
-        query = transaction.rows if transaction else self._dialect.execute
+        query = transaction.rows if transaction else self._engine.execute
         found = query(
             f'SELECT "item", "epoch" FROM {self._table} WHERE "dataset" = ? AND "feed" = ? AND "epoch" > ? '  # noqa: S608
             'ORDER BY "epoch" DESC LIMIT 1',
@@ -132,7 +132,7 @@ class Ledger:
 
     @property
     def _table(self) -> str:
-        return self._dialect.qualified(CONTROL_SCHEMA, "ledger")
+        return self._engine.qualified(CONTROL_SCHEMA, "ledger")
 
 
 def _entry(row: tuple[Any, ...]) -> LedgerEntry:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import datetime
 
 from manifest_platform.listing import Listing
-from manifest_platform.warehouse.dialect import Dialect
+from manifest_platform.warehouse.engines.engine import Engine
 from manifest_platform.warehouse.errors import WarehouseError
 from manifest_platform.warehouse.tables import Staged, Tables, check_written, stored_columns
 from manifest_platform.warehouse.transaction import Transaction
@@ -19,8 +19,8 @@ from manifest_platform.warehouse.transaction import Transaction
 class Shadows:
     """The shadow tables of one try at one full load, by the names of the tables that they will be."""
 
-    def __init__(self, dialect: Dialect, tables: Tables, epoch: int, token: int) -> None:
-        self._dialect, self._tables = dialect, tables
+    def __init__(self, engine: Engine, tables: Tables, epoch: int, token: int) -> None:
+        self._engine, self._tables = engine, tables
         self._suffix = f"e{epoch}_t{token}"
         self._built: list[str] = []
         self._replaced: list[str] = []
@@ -38,19 +38,19 @@ class Shadows:
                 self._create(table.name, {**old, **new})
                 if one := staged.get(table.name):
                     statement, parameters = self._tables.insertion(one, self._shadow(table.name), now)
-                    check_written(listing.item, one, self._dialect.write(statement, parameters))
+                    check_written(listing.item, one, self._engine.write(statement, parameters))
         for name in emptied:
             if name in have:
                 self._create(name, have[name])
         self._replaced = [name for name in self._built if name in have]
 
     def _create(self, name: str, columns: dict[str, str]) -> None:
-        self._dialect.execute(self._tables.creation(self._shadow(name), columns))
+        self._engine.execute(self._tables.creation(self._shadow(name), columns))
         self._built.append(name)
 
     def swap(self, transaction: Transaction) -> None:
         """Gives every shadow the name of its table: all that readers will notice of the load, at the COMMIT."""
-        qualified, quote, rename = self._tables.qualified, self._dialect.quote, self._dialect.rename
+        qualified, quote, rename = self._tables.qualified, self._engine.quote, self._engine.rename
         for name in self._replaced:
             transaction.rename(rename(qualified(name), quote(self._old(name))))
         for name in self._built:
@@ -61,7 +61,7 @@ class Shadows:
         with suppress(WarehouseError):
             for name in self._built:
                 for left in (self._shadow(name), self._old(name)):
-                    self._dialect.execute(f"DROP TABLE IF EXISTS {self._tables.qualified(left)}")
+                    self._engine.execute(f"DROP TABLE IF EXISTS {self._tables.qualified(left)}")
 
     def _shadow(self, name: str) -> str:
         return f"{name}__mp_shadow_{self._suffix}"

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from manifest_platform.column_types import widened
 from manifest_platform.listing import Column, Listing, Table
-from manifest_platform.warehouse.dialect import Dialect, Source
+from manifest_platform.warehouse.engines.engine import Engine, Staging
 from manifest_platform.warehouse.errors import CountMismatch, DuplicateKey, IncompatibleChange, KeyMissing
 from manifest_platform.warehouse.transaction import Transaction
 
@@ -34,7 +34,7 @@ class Staged:
     """
 
     table: Table
-    source: Source
+    staging: Staging
     rows: int | None = None
     keys: int | None = None
 
@@ -50,17 +50,17 @@ def is_passing(table: str) -> bool:
 
 
 class Tables:
-    """The data tables of one schema over a dialect. Remembers their columns until told to `forget` them."""
+    """The data tables of one schema over an engine. Remembers their columns until told to `forget` them."""
 
-    def __init__(self, dialect: Dialect, schema: str) -> None:
-        self._dialect = dialect
+    def __init__(self, engine: Engine, schema: str) -> None:
+        self._engine = engine
         self.schema = schema
         self.known: dict[str, dict[str, str]] | None = None  # None: ask the catalog
 
     def columns(self) -> dict[str, dict[str, str]]:
         """The logical type of every column by table and column, as last seen."""
         if self.known is None:
-            self.known = {name: found for name, found in self._dialect.columns(self.schema).items() if not is_passing(name)}
+            self.known = {name: found for name, found in self._engine.columns(self.schema).items() if not is_passing(name)}
         return self.known
 
     def forget(self) -> None:
@@ -69,7 +69,7 @@ class Tables:
 
     def passing(self) -> list[str]:
         """The tables that full loads left behind, or are about to rename."""
-        return sorted(name for name in self._dialect.columns(self.schema) if is_passing(name))
+        return sorted(name for name in self._engine.columns(self.schema) if is_passing(name))
 
     # Room for a listing, outside of transactions: engines commit at DDL, or refuse it within.
 
@@ -91,10 +91,10 @@ class Tables:
         return f"CREATE TABLE IF NOT EXISTS {self.qualified(name)} ({self.definitions(columns)})"
 
     def _column_ddl(self, table: str, have: dict[str, str], wanted: dict[str, str], item: str) -> Iterator[str]:
-        sql_type = self._dialect.sql_type
+        sql_type = self._engine.sql_type
         for name, type_ in wanted.items():
             if name not in have:
-                yield f"ALTER TABLE {self.qualified(table)} ADD COLUMN {self._dialect.quote(name)} {sql_type(type_)}"
+                yield f"ALTER TABLE {self.qualified(table)} ADD COLUMN {self._engine.quote(name)} {sql_type(type_)}"
                 continue
             if sql_type(type_) == sql_type(have[name]):
                 continue
@@ -106,27 +106,27 @@ class Tables:
                     "schema, or convert it in the warehouse by hand, then resolve the item"
                 )
             if sql_type(wider) != sql_type(have[name]):
-                yield self._dialect.widen(self.qualified(table), self._dialect.quote(name), sql_type(wider))
+                yield self._engine.widen(self.qualified(table), self._engine.quote(name), sql_type(wider))
 
     # Staged rows, looked through before anything is changed.
 
-    def look_through(self, table: Table, source: Source, expected: int, item: str) -> Staged:
+    def look_through(self, table: Table, staging: Staging, expected: int, item: str) -> Staged:
         """Counts the staged rows of a table whose rows go by key, and looks whether each key occurs once.
 
         Raises CountMismatch, KeyMissing (a row lacks a part of its key) and DuplicateKey (two rows of a key differ). Of those
         to delete the key alone matters, so that they may differ.
         """
         if not table.key:
-            [(rows,)] = self._dialect.execute(f"SELECT count(*) FROM {source.sql}", source.parameters)  # noqa: S608
+            [(rows,)] = self._engine.execute(f"SELECT count(*) FROM {staging.sql}", staging.parameters)  # noqa: S608
             keys, missing = rows, 0
         else:
             key = self.names(table.key)
-            lacks = " OR ".join(f"{self._dialect.quote(name)} IS NULL" for name in table.key)
-            [(rows, keys, missing)] = self._dialect.execute(
+            lacks = " OR ".join(f"{self._engine.quote(name)} IS NULL" for name in table.key)
+            [(rows, keys, missing)] = self._engine.execute(
                 'SELECT coalesce(sum("__mp_rows"), 0), count(*), coalesce(sum("__mp_lacks"), 0) FROM '  # noqa: S608
                 f'(SELECT count(*) AS "__mp_rows", max(CASE WHEN {lacks} THEN 1 ELSE 0 END) AS "__mp_lacks" '
-                f'FROM {source.sql} GROUP BY {key}) AS "__mp_keys"',
-                source.parameters,
+                f'FROM {staging.sql} GROUP BY {key}) AS "__mp_keys"',
+                staging.parameters,
             )
         check_counts(item, {table.name: int(rows)}, {table.name: expected})
         if missing:
@@ -135,15 +135,15 @@ class Tables:
                 "ever replace it; nothing was changed. Rows without a key belong to the bad rows: shred the item again"
             )
         if keys != rows and table.mode != "delete":
-            self._refuse_contradictions(table, source, item)
-        return Staged(table, source, int(rows), keys)
+            self._refuse_contradictions(table, staging, item)
+        return Staged(table, staging, int(rows), keys)
 
-    def _refuse_contradictions(self, table: Table, source: Source, item: str) -> None:
+    def _refuse_contradictions(self, table: Table, staging: Staging, item: str) -> None:
         key, columns = self.names(table.key), self.names([column.name for column in table.columns])
-        found = self._dialect.execute(
-            f'SELECT {key} FROM (SELECT DISTINCT {columns} FROM {source.sql}) AS "__mp_rows" '  # noqa: S608
+        found = self._engine.execute(
+            f'SELECT {key} FROM (SELECT DISTINCT {columns} FROM {staging.sql}) AS "__mp_rows" '  # noqa: S608
             f"GROUP BY {key} HAVING count(*) > 1 ORDER BY {key} LIMIT {_KEYS_SHOWN}",
-            source.parameters,
+            staging.parameters,
         )
         if found:
             shown = ", ".join(repr(row[0] if len(row) == 1 else row) for row in found)
@@ -157,12 +157,12 @@ class Tables:
 
     def delete(self, transaction: Transaction, staged: Staged, target: str) -> None:
         """Removes the rows of a table that have the key of a staged one, each key column compared with its own."""
-        quote = self._dialect.quote
+        quote = self._engine.quote
         same = " AND ".join(f"{_STAGED}.{quote(name)} = {quote(target)}.{quote(name)}" for name in staged.table.key)
         transaction.write(
             f"DELETE FROM {self.qualified(target)} WHERE EXISTS "  # noqa: S608
-            f"(SELECT 1 FROM {staged.source.sql} AS {_STAGED} WHERE {same})",
-            staged.source.parameters,
+            f"(SELECT 1 FROM {staged.staging.sql} AS {_STAGED} WHERE {same})",
+            staged.staging.parameters,
         )
 
     def upsert(self, transaction: Transaction, staged: Staged, now: datetime, item: str) -> None:
@@ -177,27 +177,27 @@ class Tables:
     def insertion(self, staged: Staged, target: str, now: datetime) -> tuple[str, Sequence[object]]:
         """The statement, with its values, that adds staged rows to a table by the names of their columns."""
         names = self.names([column.name for column in staged.table.columns])
-        columns, selected, parameters = names, names, staged.source.parameters
+        columns, selected, parameters = names, names, staged.staging.parameters
         if staged.table.name in TABLES_WITH_LOAD_TIME:
-            columns = f"{columns}, {self._dialect.quote(LOAD_TIME.name)}"
-            selected = f"{selected}, CAST(? AS {self._dialect.sql_type(LOAD_TIME.type)})"
+            columns = f"{columns}, {self._engine.quote(LOAD_TIME.name)}"
+            selected = f"{selected}, CAST(? AS {self._engine.sql_type(LOAD_TIME.type)})"
             parameters = (naive(now), *parameters)
         into = f"INSERT INTO {self.qualified(target)} ({columns})"
-        return f"{into} {staged.selecting} {selected} FROM {staged.source.sql}", parameters
+        return f"{into} {staged.selecting} {selected} FROM {staged.staging.sql}", parameters
 
     # Names.
 
     def qualified(self, name: str) -> str:
         """The quoted name of a table in the schema."""
-        return self._dialect.qualified(self.schema, name)
+        return self._engine.qualified(self.schema, name)
 
     def names(self, names: Sequence[str] | dict[str, str]) -> str:
         """Quoted names as a list."""
-        return ", ".join(self._dialect.quote(name) for name in names)
+        return ", ".join(self._engine.quote(name) for name in names)
 
     def definitions(self, columns: dict[str, str]) -> str:
         """Columns with their types, as a new table's."""
-        return ", ".join(f"{self._dialect.quote(name)} {self._dialect.sql_type(type_)}" for name, type_ in columns.items())
+        return ", ".join(f"{self._engine.quote(name)} {self._engine.sql_type(type_)}" for name, type_ in columns.items())
 
 
 def stored_columns(table: Table) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from manifest_platform.warehouse.dialect import Dialect
+from manifest_platform.warehouse.engines.engine import Engine
 from manifest_platform.warehouse.errors import LoadFailed
 
 _IN_TRANSACTION = re.compile(r"\s*(INSERT|UPDATE|DELETE|SELECT|MERGE|COPY)\b", re.IGNORECASE)
@@ -17,43 +17,43 @@ _RENAME = re.compile(rf"ALTER TABLE {_NAME}(?:\.{_NAME})* RENAME TO {_NAME}")
 
 
 class Transaction:
-    """One open transaction of a dialect: statements that may commit by themselves do not get through."""
+    """One open transaction of an engine: statements that may commit by themselves do not get through."""
 
-    def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self.committed = False
 
     def write(self, sql: str, parameters: Sequence[Any] = ()) -> int:
         """Runs one statement that moves rows and returns how many it wrote."""
         refuse_in_transaction(sql)
-        return self._dialect.write(sql, parameters)
+        return self._engine.write(sql, parameters)
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The rows of one query."""
         refuse_in_transaction(sql)
-        return self._dialect.execute(sql, parameters)
+        return self._engine.execute(sql, parameters)
 
     def rename(self, sql: str) -> None:
         """Runs the statement of a table's new name, by which a snapshot's tables appear all at once; no other one."""
         refuse_but_rename(sql)
-        self._dialect.execute(sql)
+        self._engine.execute(sql)
 
     def commit(self) -> None:
         """Commits durably. Raises Conflict or Unclear."""
-        self._dialect.commit()
+        self._engine.commit()
         self.committed = True
 
 
 @contextmanager
-def opened(dialect: Dialect) -> Generator[Transaction]:
+def opened(engine: Engine) -> Generator[Transaction]:
     """A transaction that is rolled back at its end, unless it was committed."""
-    transaction = Transaction(dialect)
-    dialect.begin()
+    transaction = Transaction(engine)
+    engine.begin()
     try:
         yield transaction
     finally:
         if not transaction.committed:
-            dialect.rollback()
+            engine.rollback()
 
 
 def refuse_in_transaction(sql: str) -> None:

@@ -72,7 +72,7 @@ def test_the_repositorys_file_loads_and_keeps_all_that_the_demo_makes_in_one_pla
     acme = shop(settings)
     assert settings.dataset(None) == "acme"
     assert Path(settings.spark.conf).is_file()
-    for place in (acme.landing.root, acme.shred.output, *acme.shred.schemas, settings.warehouse.path):
+    for place in (acme.landing.root, acme.shred.output, *acme.shred.schemas, settings.warehouse.place):
         assert Path(place).is_relative_to(tmp_path)
     assert settings.manifest.store == f"sqlite:///{tmp_path}/manifest.db"
     assert Path(settings.manifest.overflow or "").is_relative_to(tmp_path)

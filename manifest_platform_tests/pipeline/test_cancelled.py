@@ -69,7 +69,7 @@ def test_a_load_is_cancelled(tmp_path: Path, spark: Any, monkeypatch: pytest.Mon
 
         def apply(_load: object) -> None:
             began.set()
-            pipeline.warehouse._dialect.execute(
+            pipeline.warehouse._engine.execute(
                 "SELECT count(*) FROM range(1000000) a, range(100000000) b WHERE a.range = -b.range"
             )
             raise AssertionError("the statement came to its end")

@@ -244,7 +244,7 @@ def test_incompatible_schema_fails_the_item_before_any_data_moves(shop: Shop, sp
         shop.land(pipeline, 0)
         drained(pipeline, spark)
         table = pipeline.warehouse._tables.qualified("events")
-        pipeline.warehouse._dialect.execute(f"ALTER TABLE {table} ALTER COLUMN br_colordepth SET DATA TYPE DATE USING NULL")
+        pipeline.warehouse._engine.execute(f"ALTER TABLE {table} ALTER COLUMN br_colordepth SET DATA TYPE DATE USING NULL")
     before = shop.seen
     with shop.open() as pipeline:
         shop.land(pipeline, 1, 2)

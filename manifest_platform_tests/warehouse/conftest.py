@@ -17,13 +17,13 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def dialect(path: Path) -> Iterator[Recording]:
-    """The dialect beneath `shop`, which tests also look through."""
+def engine(path: Path) -> Iterator[Recording]:
+    """The engine beneath `shop`, which tests also look through."""
     opened = Recording(path)
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def shop(dialect: Recording) -> Warehouse:
-    return Warehouse(dialect, "shop")
+def shop(engine: Recording) -> Warehouse:
+    return Warehouse(engine, "shop")

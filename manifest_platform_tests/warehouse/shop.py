@@ -93,20 +93,20 @@ class Recording(DuckDB):
 
 def seen(path: Path) -> dict[str, Any]:
     """What a reader finds: rows of `events`, the fence's (token, epoch, applied), the ledger's (item, epoch, late)."""
-    dialect = DuckDB(path)
+    engine = DuckDB(path)
     try:
-        has_events = "events" in dialect.columns("shop")
+        has_events = "events" in engine.columns("shop")
         return {
-            "events": dialect.execute(f"SELECT count(*) FROM {dialect.qualified('shop', 'events')}")[0][0] if has_events else 0,
-            "fence": dialect.execute(
-                f"SELECT token, epoch, applied FROM {dialect.qualified('manifest_platform', 'fence')} WHERE feed = ?", (FEED,)
+            "events": engine.execute(f"SELECT count(*) FROM {engine.qualified('shop', 'events')}")[0][0] if has_events else 0,
+            "fence": engine.execute(
+                f"SELECT token, epoch, applied FROM {engine.qualified('manifest_platform', 'fence')} WHERE feed = ?", (FEED,)
             )[0],
-            "ledger": dialect.execute(
-                f"SELECT item, epoch, late FROM {dialect.qualified('manifest_platform', 'ledger')} ORDER BY applied_at"
+            "ledger": engine.execute(
+                f"SELECT item, epoch, late FROM {engine.qualified('manifest_platform', 'ledger')} ORDER BY applied_at"
             ),
         }
     finally:
-        dialect.close()
+        engine.close()
 
 
 def process(directory: Path, path: Path, wanted: Load, failpoint: str) -> subprocess.Popen[str]:

@@ -13,8 +13,8 @@ import pytest
 from manifest_platform import storage
 from manifest_platform.listing import BAD_TABLE, Column, ShreddedObject, Table
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Warehouse
-from manifest_platform.warehouse.dialect import Source
 from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.engine import Staging
 from manifest_platform.warehouse.errors import (
     Behind,
     CountMismatch,
@@ -30,14 +30,14 @@ from manifest_platform_tests.warehouse.shop import EVENTS, FEED, Recording, even
 from manifest_platform_tests.warehouse.workers import Pausing, Snapshotting, Worker
 
 
-def set_fence(dialect: DuckDB, **columns: Any) -> None:
+def set_fence(engine: DuckDB, **columns: Any) -> None:
     """What a restored backup, or another program, may have done to the fence."""
     for name, value in columns.items():
-        dialect.write(f"UPDATE {dialect.qualified('manifest_platform', 'fence')} SET {name} = ? WHERE feed = ?", (value, FEED))
+        engine.write(f"UPDATE {engine.qualified('manifest_platform', 'fence')} SET {name} = ? WHERE feed = ?", (value, FEED))
 
 
-def all_rows(dialect: DuckDB, table: str = "events", columns: str = "*") -> list[tuple[Any, ...]]:
-    return dialect.execute(f"SELECT {columns} FROM {dialect.qualified('shop', table)} ORDER BY ALL")
+def all_rows(engine: DuckDB, table: str = "events", columns: str = "*") -> list[tuple[Any, ...]]:
+    return engine.execute(f"SELECT {columns} FROM {engine.qualified('shop', table)} ORDER BY ALL")
 
 
 class TestApply:
@@ -63,41 +63,41 @@ class TestApply:
         assert shop.row_counts() == {"events": 1, "com_acme_cart_1": 2, "bad": 1, "com_acme_empty_1": 0}
 
     def test_events_carry_the_time_of_their_load_and_other_tables_do_not(
-        self, shop: Warehouse, dialect: Recording, tmp_path: Path
+        self, shop: Warehouse, engine: Recording, tmp_path: Path
     ) -> None:
         other = Table("other", (Column("id", "integer"),))
         result = shop.apply(load(written(tmp_path, "a", [(EVENTS, [{}, {}]), (other, [{"id": 1}])])))
         assert isinstance(result, Applied)
-        assert all_rows(dialect, columns="load_tstamp") == [(result.entry.applied_at.replace(tzinfo=None),)] * 2
-        assert all_rows(dialect, "other") == [(1,)]
+        assert all_rows(engine, columns="load_tstamp") == [(result.entry.applied_at.replace(tzinfo=None),)] * 2
+        assert all_rows(engine, "other") == [(1,)]
 
-    def test_columns_go_by_name_in_whatever_order_they_come(self, shop: Warehouse, dialect: Recording, tmp_path: Path) -> None:
+    def test_columns_go_by_name_in_whatever_order_they_come(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
         pair = Table("pair", (Column("first", "string"), Column("second", "string")))
         flipped = Table("pair", pair.columns[::-1])
         row = {"first": "1st", "second": "2nd"}
         shop.apply(load(written(tmp_path, "a", [(pair, [row])])))
         shop.apply(load(written(tmp_path, "b", [(flipped, [row])])))
         shop.apply(load(written(tmp_path, "c", [(pair, [row])], reverse=True)))
-        assert all_rows(dialect, "pair", "first, second") == [("1st", "2nd")] * 3
+        assert all_rows(engine, "pair", "first, second") == [("1st", "2nd")] * 3
 
-    def test_names_with_quotes_and_keywords_are_names(self, dialect: Recording, tmp_path: Path) -> None:
+    def test_names_with_quotes_and_keywords_are_names(self, engine: Recording, tmp_path: Path) -> None:
         odd = Table('sel"ect', (Column('or"der', "string"), Column("from", "integer")))
-        Warehouse(dialect, 'my "shop"').apply(load(written(tmp_path, "it'em", [(odd, [{'or"der': "x", "from": 1}])])))
-        assert Warehouse(dialect, 'my "shop"').row_counts() == {'sel"ect': 1}
+        Warehouse(engine, 'my "shop"').apply(load(written(tmp_path, "it'em", [(odd, [{'or"der': "x", "from": 1}])])))
+        assert Warehouse(engine, 'my "shop"').row_counts() == {'sel"ect': 1}
 
     def test_a_known_set_of_tables_costs_one_statement_each_and_five(
-        self, shop: Warehouse, dialect: Recording, tmp_path: Path
+        self, shop: Warehouse, engine: Recording, tmp_path: Path
     ) -> None:
         tables = [(Table(f"entity_{n}", (Column("id", "integer"),)), [{"id": 1}]) for n in range(25)]
         shop.apply(load(written(tmp_path, "a", tables)))
         shop.apply(load(written(tmp_path, "b", tables)))
-        dialect.statements.clear()
+        engine.statements.clear()
         shop.apply(load(written(tmp_path, "c", tables)))
-        assert len(dialect.statements) == 25 + 5  # BEGIN, fence, marker, ledger, COMMIT
+        assert len(engine.statements) == 25 + 5  # BEGIN, fence, marker, ledger, COMMIT
 
-    def test_feeds_and_datasets_keep_out_of_each_other(self, shop: Warehouse, dialect: Recording, tmp_path: Path) -> None:
+    def test_feeds_and_datasets_keep_out_of_each_other(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
         wanted = load(events(tmp_path, "m"), token=9)
-        other_dataset = Warehouse(dialect, "second", schema="shop")
+        other_dataset = Warehouse(engine, "second", schema="shop")
         for warehouse, feed in ((shop, FEED), (shop, "other"), (other_dataset, FEED)):
             assert isinstance(warehouse.apply(replace(wanted, feed=feed)), Applied)
         assert isinstance(shop.apply(load(events(tmp_path, "n"), token=10)), Applied)
@@ -105,9 +105,9 @@ class TestApply:
         assert other_dataset.ledger_entry(FEED, "n", 0) is None
         assert shop.row_counts() == {"events": 15}
 
-    def test_the_schema_of_ledger_and_fence_is_not_for_data(self, dialect: Recording) -> None:
+    def test_the_schema_of_ledger_and_fence_is_not_for_data(self, engine: Recording) -> None:
         with pytest.raises(ValueError, match="is for ledger and fence"):
-            Warehouse(dialect, "manifest_platform")
+            Warehouse(engine, "manifest_platform")
 
 
 class TestFence:
@@ -134,11 +134,11 @@ class TestFence:
             shop.apply(load(events(tmp_path, "a"), late=True))
         assert seen(path)["events"] == 3
 
-    def test_a_fenced_worker_makes_no_tables_either(self, shop: Warehouse, dialect: Recording, tmp_path: Path) -> None:
+    def test_a_fenced_worker_makes_no_tables_either(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
         shop.raise_fence(FEED, token=2, epoch=1)
         with pytest.raises(Fenced):
             shop.apply(load(events(tmp_path, "a"), token=1))
-        assert dialect.columns("shop") == {}
+        assert engine.columns("shop") == {}
 
     @pytest.mark.parametrize(("token", "epoch"), [(4, 3), (5, 2)])
     def test_the_fence_is_never_lowered(self, shop: Warehouse, path: Path, token: int, epoch: int) -> None:
@@ -164,14 +164,14 @@ class TestFence:
                     self.close()
                     raise Unclear("no answer")
 
-        dialect = LostOnce(path)
-        Warehouse(dialect, "shop").raise_fence(FEED, token=5, epoch=1)
-        dialect.close()
+        engine = LostOnce(path)
+        Warehouse(engine, "shop").raise_fence(FEED, token=5, epoch=1)
+        engine.close()
         assert seen(path)["fence"] == (5, 1, "")
 
-    def test_a_lost_fence_row_is_told(self, shop: Warehouse, dialect: Recording, tmp_path: Path) -> None:
+    def test_a_lost_fence_row_is_told(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
         shop.prepare(FEED)
-        dialect.write(f"DELETE FROM {dialect.qualified('manifest_platform', 'fence')}")
+        engine.write(f"DELETE FROM {engine.qualified('manifest_platform', 'fence')}")
         with pytest.raises(LoadFailed, match="has lost the row of feed 'enriched'"):
             shop.apply(load(events(tmp_path, "a")))
 
@@ -209,10 +209,10 @@ class TestMarker:
         assert again == AlreadyApplied(first.entry)
         assert seen(path) == {"events": 3, "fence": (1, 1, "a"), "ledger": [("a", 1, False)]}
 
-    def test_even_where_the_fence_was_set_back(self, shop: Warehouse, dialect: Recording, path: Path, tmp_path: Path) -> None:
+    def test_even_where_the_fence_was_set_back(self, shop: Warehouse, engine: Recording, path: Path, tmp_path: Path) -> None:
         wanted = load(events(tmp_path, "a"))
         shop.apply(wanted)
-        set_fence(dialect, applied="")
+        set_fence(engine, applied="")
         assert isinstance(shop.apply(wanted), AlreadyApplied)
         assert seen(path)["events"] == 3
         assert seen(path)["fence"] == (1, 1, "")
@@ -224,10 +224,10 @@ class TestMarker:
         assert isinstance(shop.apply(wanted), AlreadyApplied)
         assert seen(path)["events"] == 6
 
-    def test_entries_count_from_the_serving_epoch_on(self, shop: Warehouse, dialect: Recording, tmp_path: Path) -> None:
+    def test_entries_count_from_the_serving_epoch_on(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
         wanted = load(events(tmp_path, "a"), epoch=1)
         shop.apply(wanted)
-        set_fence(dialect, applied="", epoch=3)
+        set_fence(engine, applied="", epoch=3)
         assert isinstance(shop.apply(replace(wanted, epoch=3, serving_epoch=1)), AlreadyApplied)
         assert isinstance(shop.apply(replace(wanted, epoch=3, serving_epoch=2)), Applied)
         entry = shop.ledger_entry(FEED, "a", 1)
@@ -235,14 +235,14 @@ class TestMarker:
         assert entry.epoch == 3
         assert shop.ledger_entry(FEED, "a", 4) is None
 
-    def test_an_applied_item_needs_no_new_columns(self, shop: Warehouse, dialect: Recording, tmp_path: Path) -> None:
+    def test_an_applied_item_needs_no_new_columns(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
         """Its record may be completed even by a worker whose schema has moved on."""
         shop.apply(load(events(tmp_path, "a")))
         other = Table("events", (Column("amount", "boolean"),))
         assert isinstance(shop.apply(load(written(tmp_path, "a", [(other, [{}])]))), AlreadyApplied)
         more = Table("events", (Column("more", "boolean"),))
         assert isinstance(shop.apply(load(written(tmp_path, "a", [(more, [{}])]))), AlreadyApplied)
-        assert "more" not in dialect.columns("shop")["events"]
+        assert "more" not in engine.columns("shop")["events"]
 
 
 class TestCounts:
@@ -269,12 +269,12 @@ class TestCounts:
 
 
 class TestColumns:
-    def test_new_columns_and_tables_are_added(self, shop: Warehouse, dialect: Recording, tmp_path: Path) -> None:
+    def test_new_columns_and_tables_are_added(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
         one, two = Column("one", "integer"), Column("two", "string")
         shop.apply(load(written(tmp_path, "a", [(Table("t", (one,)), [{"one": 1}])])))
         shop.apply(load(written(tmp_path, "b", [(Table("t", (two, one)), [{"one": 2, "two": "2"}])])))
         shop.apply(load(written(tmp_path, "c", [(Table("t", (two,)), [{"two": "3"}])])))
-        assert all_rows(dialect, "t") == [(1, None), (2, "2"), (None, "3")]
+        assert all_rows(engine, "t") == [(1, None), (2, "2"), (None, "3")]
 
     @pytest.mark.parametrize(
         ("before", "old", "after", "new"),
@@ -287,22 +287,22 @@ class TestColumns:
         ],
     )
     def test_columns_are_widened_without_loss(
-        self, shop: Warehouse, dialect: Recording, tmp_path: Path, before: str, old: object, after: str, new: object
+        self, shop: Warehouse, engine: Recording, tmp_path: Path, before: str, old: object, after: str, new: object
     ) -> None:
         for item, type_, value in (("a", before, old), ("b", after, new), ("c", before, old)):
             shop.apply(load(written(tmp_path, item, [(Table("t", (Column("v", type_),)), [{"v": value}])])))
-        assert sorted(all_rows(dialect, "t")) == sorted([(old,), (old,), (new,)])
+        assert sorted(all_rows(engine, "t")) == sorted([(old,), (old,), (new,)])
 
     def test_any_other_change_of_type_is_refused_before_anything_moves(
-        self, shop: Warehouse, dialect: Recording, path: Path, tmp_path: Path
+        self, shop: Warehouse, engine: Recording, path: Path, tmp_path: Path
     ) -> None:
         shop.apply(load(written(tmp_path, "a", [(Table("t", (Column("v", "integer"),)), [{"v": 1}])])))
         changed = Table("t", (Column("added", "string"), Column("v", "string")))
-        dialect.statements.clear()
+        engine.statements.clear()
         with pytest.raises(IncompatibleChange, match=r"table shop.t, column v: the warehouse has integer, b brings string"):
             shop.apply(load(written(tmp_path, "b", [(EVENTS, [{}]), (changed, [{"v": "x"}])])))
-        assert not [statement for statement in dialect.statements if not statement.startswith("SELECT")]
-        assert list(dialect.columns("shop")) == ["t"]
+        assert not [statement for statement in engine.statements if not statement.startswith("SELECT")]
+        assert list(engine.columns("shop")) == ["t"]
 
     def test_the_column_of_the_load_time_is_the_loads_own(self, shop: Warehouse, tmp_path: Path) -> None:
         own = Table("events", (Column("load_tstamp", "timestamp"),))
@@ -314,7 +314,7 @@ class TestColumns:
             shop.apply(load(written(tmp_path, "a", [(replace(EVENTS, mode="replace"), [{}])])))
 
     def test_what_another_program_did_to_the_tables_is_noticed(
-        self, shop: Warehouse, dialect: Recording, path: Path, tmp_path: Path
+        self, shop: Warehouse, engine: Recording, path: Path, tmp_path: Path
     ) -> None:
         for item in ("a", "b"):
             shop.apply(load(events(tmp_path, item)))
@@ -396,20 +396,20 @@ class TestStatementsInATransaction:
 
     def test_a_dialect_that_sneaks_one_in_loads_nothing(self, path: Path, tmp_path: Path) -> None:
         class Sneaky(DuckDB):
-            def stage(self, table: Table, uris: list[str]) -> Source:
+            def stage(self, table: Table, uris: list[str]) -> Staging:
                 staged = super().stage(table, uris)
-                return Source(f"{staged.sql}; TRUNCATE {self.qualified('shop', 'events')}", staged.parameters)
+                return Staging(f"{staged.sql}; TRUNCATE {self.qualified('shop', 'events')}", staged.parameters)
 
-        dialect = Sneaky(path)
+        engine = Sneaky(path)
         with pytest.raises(LoadFailed, match="not allowed"):
-            Warehouse(dialect, "shop").apply(load(events(tmp_path, "a")))
-        dialect.close()
+            Warehouse(engine, "shop").apply(load(events(tmp_path, "a")))
+        engine.close()
         assert seen(path) == {"events": 0, "fence": (0, 0, ""), "ledger": []}
 
-    def test_no_ddl_runs_in_a_transaction(self, shop: Warehouse, dialect: Recording, tmp_path: Path) -> None:
+    def test_no_ddl_runs_in_a_transaction(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
         shop.apply(load(events(tmp_path, "a")))
-        begin, commit = dialect.statements.index("BEGIN"), dialect.statements.index("COMMIT")
-        created = [n for n, statement in enumerate(dialect.statements) if statement.startswith("CREATE")]
+        begin, commit = engine.statements.index("BEGIN"), engine.statements.index("COMMIT")
+        created = [n for n, statement in enumerate(engine.statements) if statement.startswith("CREATE")]
         assert created
         assert max(created) < begin < commit
 
@@ -422,10 +422,10 @@ class TestUnclearCommit:
                 self.close()
                 raise Unclear("no answer")
 
-        dialect = AnswerLost(path)
+        engine = AnswerLost(path)
         with pytest.raises(Unclear):
-            Warehouse(dialect, "shop").apply(load(events(tmp_path, "a")))
-        dialect.close()
+            Warehouse(engine, "shop").apply(load(events(tmp_path, "a")))
+        engine.close()
         after = Warehouse(DuckDB(path), "shop")
         after.raise_fence(FEED, token=2, epoch=1)
         assert after.ledger_entry(FEED, "a", 1) is not None
@@ -464,7 +464,7 @@ class TestConcurrentTransactions:
     ) -> None:
         shop.apply(load(events(tmp_path, "a")))
         old = Worker(Pausing(path, "COMMIT"), load(events(tmp_path, "b")))
-        threading.Timer(0.2, old.dialect.go_on.set).start()
+        threading.Timer(0.2, old.engine.go_on.set).start()
         shop.raise_fence(FEED, token=2, epoch=1)
         assert shop.ledger_entry(FEED, "b", 1) is not None
         assert isinstance(old.finish(), Applied)
@@ -482,7 +482,7 @@ class TestConcurrentTransactions:
         shop.apply(load(events(tmp_path, "a")))
         listing = events(tmp_path, "b")
         first = Worker(Pausing(path, 'INSERT INTO "warehouse"."shop"'), load(listing))
-        threading.Timer(0.2, first.dialect.go_on.set).start()
+        threading.Timer(0.2, first.engine.go_on.set).start()
         assert isinstance(shop.apply(load(listing, token=1)), AlreadyApplied)
         assert isinstance(first.finish(), Applied)
         assert seen(path)["events"] == 6
@@ -498,17 +498,17 @@ class TestConcurrentTransactions:
         assert seen(path)["events"] == 7
 
     def test_first_loads_at_once_make_one_fence_row(self, path: Path) -> None:
-        dialects = [DuckDB(path) for _ in range(4)]
-        together = threading.Barrier(len(dialects))
+        engines = [DuckDB(path) for _ in range(4)]
+        together = threading.Barrier(len(engines))
 
-        def prepare(dialect: DuckDB) -> None:
+        def prepare(engine: DuckDB) -> None:
             together.wait(20)
-            Warehouse(dialect, "shop").prepare(FEED)
+            Warehouse(engine, "shop").prepare(FEED)
 
-        with ThreadPoolExecutor(len(dialects)) as pool:
-            list(pool.map(prepare, dialects))
-        assert dialects[0].execute(f"SELECT count(*) FROM {dialects[0].qualified('manifest_platform', 'fence')}") == [(1,)]
-        for one in dialects:
+        with ThreadPoolExecutor(len(engines)) as pool:
+            list(pool.map(prepare, engines))
+        assert engines[0].execute(f"SELECT count(*) FROM {engines[0].qualified('manifest_platform', 'fence')}") == [(1,)]
+        for one in engines:
             one.close()
 
     def test_a_first_load_that_another_overtakes_goes_on(self, path: Path, tmp_path: Path) -> None:
@@ -523,6 +523,6 @@ class TestConcurrentTransactions:
                     other.close()
                 return super().execute(sql, parameters)
 
-        dialect = Overtaken(path)
-        assert isinstance(Warehouse(dialect, "shop").apply(load(events(tmp_path, "a"))), Applied)
-        dialect.close()
+        engine = Overtaken(path)
+        assert isinstance(Warehouse(engine, "shop").apply(load(events(tmp_path, "a"))), Applied)
+        engine.close()

@@ -50,10 +50,10 @@ def test_after_a_kill_the_ledger_tells_and_the_item_is_there_once(tmp_path: Path
 def test_A5_A6_F15_after_a_kill_deletes_upserts_and_snapshots_are_there_once(
     tmp_path: Path, path: Path, point: str, applied: bool
 ) -> None:
-    dialect = DuckDB(path)
-    warehouse = Warehouse(dialect, "shop")
+    engine = DuckDB(path)
+    warehouse = Warehouse(engine, "shop")
     warehouse.apply(window(tmp_path, "0015", products(a="1", b="1"), (SITE, [{"id": "s"}])))
-    before = content(dialect)
+    before = content(engine)
     warehouse.close()
     if point.startswith("full"):
         wanted, after = snapshot(tmp_path, "0015", products(a="1")), {PRODUCT.name: [("a", "1")], SITE.name: []}
@@ -65,7 +65,7 @@ def test_A5_A6_F15_after_a_kill_deletes_upserts_and_snapshots_are_there_once(
     assert killed.returncode == -signal.SIGKILL, output
 
     def data() -> dict[str, list[tuple[object, ...]]]:
-        return {table: rows for table, rows in content(dialect).items() if "__mp_" not in table}
+        return {table: rows for table, rows in content(engine).items() if "__mp_" not in table}
 
     assert data() == (after if applied else before)
     warehouse.raise_fence(wanted.feed, token=2, epoch=wanted.epoch)
@@ -76,7 +76,7 @@ def test_A5_A6_F15_after_a_kill_deletes_upserts_and_snapshots_are_there_once(
     # What a dead worker left is dropped by the next full load, and nobody counts it until then.
     assert sorted(warehouse.row_counts()) == sorted(after)
     warehouse.apply(snapshot(tmp_path, "0030", products(a="2"), epoch=3, token=2))
-    assert sorted(dialect.columns("shop")) == sorted(after)
+    assert sorted(engine.columns("shop")) == sorted(after)
     warehouse.close()
 
 

@@ -55,118 +55,114 @@ BAD = Table(BAD_TABLE, (Column("file", "string"), Column("line", "bigint")), "me
 
 
 @pytest.fixture
-def standing(shop: Warehouse, dialect: Recording, tmp_path: Path) -> dict[str, Any]:
+def standing(shop: Warehouse, engine: Recording, tmp_path: Path) -> dict[str, Any]:
     """A dataset after two windows and a day of logs; returns all rows."""
     shop.apply(window(tmp_path, "0015", products(a="1", b="1"), (SITE, [{"id": "s", "city__c": "Rome"}])))
     shop.apply(window(tmp_path, "0030", products(b="2"), gone(PRODUCT, "a")))
     shop.apply(day(tmp_path, "2026-01-01", "x"))
-    return content(dialect)
+    return content(engine)
 
 
 @pytest.mark.usefixtures("standing")
 class TestSnapshot:
     def test_F5_F13_it_replaces_what_the_tables_hold_and_sets_what_is_applied_to_its_boundary(
-        self, shop: Warehouse, dialect: Recording, tmp_path: Path
+        self, shop: Warehouse, engine: Recording, tmp_path: Path
     ) -> None:
         wanted = snapshot(tmp_path, "0015", products(a="1", b="1"), (SITE, [{"id": "s"}]), token=7)
         result = shop.apply(wanted)
         assert isinstance(result, Applied)
         assert result.entry.rows == {"product__v": 2, "site__v": 1}
-        assert names_of(dialect) == {"a": "1", "b": "1"}
-        assert rows_of(dialect, SITE) == [("s", None)]
-        assert fences(dialect) == {INCR: (1, 2, "0015"), LOG: (1, 2, "2026-01-01"), FULL: (7, 2, "0015")}
-        assert ledger(dialect)[-1] == ("full-0015", 2)
+        assert names_of(engine) == {"a": "1", "b": "1"}
+        assert rows_of(engine, SITE) == [("s", None)]
+        assert fences(engine) == {INCR: (1, 2, "0015"), LOG: (1, 2, "2026-01-01"), FULL: (7, 2, "0015")}
+        assert ledger(engine)[-1] == ("full-0015", 2)
         assert shop.ledger_entry(FULL, wanted.item, 2) == result.entry
 
     def test_F5_the_windows_beyond_it_are_replayed_in_the_new_epoch_and_those_before_it_are_behind(
-        self, shop: Warehouse, dialect: Recording, tmp_path: Path
+        self, shop: Warehouse, engine: Recording, tmp_path: Path
     ) -> None:
         shop.apply(snapshot(tmp_path, "0015", products(a="1", b="1")))
         again = window(tmp_path, "0030", products(b="2"), gone(PRODUCT, "a"), epoch=2, serving_epoch=2)
         assert isinstance(shop.apply(again), Applied)
-        assert names_of(dialect) == {"b": "2"}
+        assert names_of(engine) == {"b": "2"}
         assert isinstance(shop.apply(again), AlreadyApplied)
-        assert ledger(dialect)[-2:] == [("full-0015", 2), ("incr-0030", 2)]
+        assert ledger(engine)[-2:] == [("full-0015", 2), ("incr-0030", 2)]
 
-    def test_F18_a_boundary_ahead_closes_a_gap(self, shop: Warehouse, dialect: Recording, tmp_path: Path) -> None:
+    def test_F18_a_boundary_ahead_closes_a_gap(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
         shop.apply(snapshot(tmp_path, "0100", products(a="3")))
         with pytest.raises(Behind):
             shop.apply(window(tmp_path, "0045", products(a="2"), epoch=2, serving_epoch=2))
         shop.apply(window(tmp_path, "0115", products(a="4"), epoch=2, serving_epoch=2))
-        assert (names_of(dialect), fences(dialect)[INCR]) == ({"a": "4"}, (1, 2, "0115"))
+        assert (names_of(engine), fences(engine)[INCR]) == ({"a": "4"}, (1, 2, "0115"))
 
     def test_F19_F20_until_it_is_committed_what_was_applied_stands_and_counts_on_if_it_is_cancelled(
-        self, shop: Warehouse, dialect: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, standing: dict[str, Any]
+        self, shop: Warehouse, engine: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, standing: dict[str, Any]
     ) -> None:
         monkeypatch.setenv(failpoints.VARIABLE, "full.shadows_built:raise")
         with pytest.raises(FailpointReached):
             shop.apply(snapshot(tmp_path, "0015", products(a="1")))
-        assert (content(dialect), fences(dialect)[INCR]) == (standing, (1, 2, "0030"))
+        assert (content(engine), fences(engine)[INCR]) == (standing, (1, 2, "0030"))
         known = window(tmp_path, "0030", products(b="2"), gone(PRODUCT, "a"), epoch=2)
         assert isinstance(shop.apply(known), AlreadyApplied)
         assert isinstance(shop.apply(window(tmp_path, "0045", products(c="1"), epoch=2)), Applied)
-        assert names_of(dialect) == {"b": "2", "c": "1"}
+        assert names_of(engine) == {"b": "2", "c": "1"}
 
     def test_F16_what_it_lacks_becomes_empty_but_logs_bad_rows_and_what_is_held_in_part(
-        self, shop: Warehouse, dialect: Recording, tmp_path: Path
+        self, shop: Warehouse, engine: Recording, tmp_path: Path
     ) -> None:
         kept, journal = replace(LEGACY, name="legacy_task__sys"), replace(AUDIT, name="journal")
         rows: list[dict[str, Any]] = [{"id": "1", "state": "done"}, {"id": "2", "state": "done"}]
         bad = [{"file": "f", "line": 2}]
         shop.apply(window(tmp_path, "0045", (LEGACY, rows), (kept, rows), (BAD, bad), (journal, [{"id": "x"}])))
-        before = content(dialect)
+        before = content(engine)
         part = [{"id": "2", "state": "gone"}, {"id": "3", "state": "done"}]
         wanted = snapshot(tmp_path, "0030", (LEGACY, part), products(), keeps=("legacy_workflow__sys", "*legacy*"))
         shop.apply(wanted)
-        assert rows_of(dialect, SITE) == rows_of(dialect, PRODUCT) == []
-        assert list(dialect.columns("shop")["site__v"]) == ["id", "city__c"]
-        assert rows_of(dialect, AUDIT) == before[AUDIT.name]
-        assert rows_of(dialect, journal) == [("x", None)]
-        assert rows_of(dialect, BAD) == before[BAD_TABLE]
-        assert rows_of(dialect, kept) == before[kept.name]
-        assert rows_of(dialect, LEGACY) == [("1", "done"), ("2", "gone"), ("3", "done")]
+        assert rows_of(engine, SITE) == rows_of(engine, PRODUCT) == []
+        assert list(engine.columns("shop")["site__v"]) == ["id", "city__c"]
+        assert rows_of(engine, AUDIT) == before[AUDIT.name]
+        assert rows_of(engine, journal) == [("x", None)]
+        assert rows_of(engine, BAD) == before[BAD_TABLE]
+        assert rows_of(engine, kept) == before[kept.name]
+        assert rows_of(engine, LEGACY) == [("1", "done"), ("2", "gone"), ("3", "done")]
 
-    def test_a_table_that_only_another_feed_loads_stays(self, shop: Warehouse, dialect: Recording, tmp_path: Path) -> None:
+    def test_a_table_that_only_another_feed_loads_stays(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
         shop.apply(window(tmp_path, "9", (LEGACY, [{"id": "1"}]), feed="other"))
         shop.apply(snapshot(tmp_path, "0030", products(a="1")))
-        assert rows_of(dialect, LEGACY) == [("1", None)]
+        assert rows_of(engine, LEGACY) == [("1", None)]
 
-    def test_a_table_that_somebody_dropped_is_not_emptied(self, shop: Warehouse, dialect: Recording, tmp_path: Path) -> None:
-        dialect.execute(f"DROP TABLE {dialect.qualified('shop', SITE.name)}")
+    def test_a_table_that_somebody_dropped_is_not_emptied(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
+        engine.execute(f"DROP TABLE {engine.qualified('shop', SITE.name)}")
         shop.apply(snapshot(tmp_path, "0030", products(a="1")))
-        assert SITE.name not in dialect.columns("shop")
+        assert SITE.name not in engine.columns("shop")
 
-    def test_tables_that_only_it_has_are_made(self, shop: Warehouse, dialect: Recording, tmp_path: Path) -> None:
+    def test_tables_that_only_it_has_are_made(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
         shop.apply(snapshot(tmp_path, "0030", (LEGACY, [{"id": "1"}])))
-        assert rows_of(dialect, LEGACY) == [("1", None)]
+        assert rows_of(engine, LEGACY) == [("1", None)]
         shop.apply(snapshot(tmp_path, "0045", products(a="1"), epoch=3))
-        assert rows_of(dialect, LEGACY) == []
+        assert rows_of(engine, LEGACY) == []
 
-    def test_A14_columns_that_it_lacks_stay_and_new_ones_come(
-        self, shop: Warehouse, dialect: Recording, tmp_path: Path
-    ) -> None:
+    def test_A14_columns_that_it_lacks_stay_and_new_ones_come(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
         shop.apply(window(tmp_path, "0045", (more(PRODUCT, "old__c"), [{"id": "a", "old__c": "x"}])))
         shop.apply(snapshot(tmp_path, "0030", (more(PRODUCT, "new__c"), [{"id": "a", "new__c": "y"}])))
-        assert list(dialect.columns("shop")["product__v"]) == ["id", "name__v", "old__c", "new__c"]
-        assert rows_of(dialect, PRODUCT) == [("a", None, None, "y")]
+        assert list(engine.columns("shop")["product__v"]) == ["id", "name__v", "old__c", "new__c"]
+        assert rows_of(engine, PRODUCT) == [("a", None, None, "y")]
 
-    def test_a_columns_type_is_what_the_snapshot_says(self, shop: Warehouse, dialect: Recording, tmp_path: Path) -> None:
+    def test_a_columns_type_is_what_the_snapshot_says(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
         other = Table("product__v", (Column("id", "string"), Column("name__v", "date")), "merge", ("id",))
         shop.apply(snapshot(tmp_path, "0030", (other, [{"id": "a"}])))
-        assert dialect.columns("shop")["product__v"] == {"id": "string", "name__v": "date"}
+        assert engine.columns("shop")["product__v"] == {"id": "string", "name__v": "date"}
         shop.apply(window(tmp_path, "0045", (other, [{"id": "b"}]), epoch=2, serving_epoch=2))
 
-    def test_rows_that_are_there_twice_alike_count_once(self, shop: Warehouse, dialect: Recording, tmp_path: Path) -> None:
+    def test_rows_that_are_there_twice_alike_count_once(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
         rows = [{"id": "a", "name__v": "1"}] * 2
         assert shop.apply(snapshot(tmp_path, "0030", (PRODUCT, rows))).entry.rows == {"product__v": 2}
-        assert names_of(dialect) == {"a": "1"}
+        assert names_of(engine) == {"a": "1"}
 
-    def test_a_table_without_a_known_key_is_replaced_as_it_is(
-        self, shop: Warehouse, dialect: Recording, tmp_path: Path
-    ) -> None:
+    def test_a_table_without_a_known_key_is_replaced_as_it_is(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
         rows = [{"id": "a", "name__v": "1"}] * 2
         shop.apply(snapshot(tmp_path, "0030", (replace(PRODUCT, key=()), rows)))
-        assert rows_of(dialect, PRODUCT) == [("a", "1")] * 2
+        assert rows_of(engine, PRODUCT) == [("a", "1")] * 2
 
     def test_what_it_retires_and_brings_back_is_noted(self, shop: Warehouse, tmp_path: Path) -> None:
         shop.apply(window(tmp_path, "0045", retired=[Retired("product__v", "name__v"), Retired("site__v")]))
@@ -174,19 +170,17 @@ class TestSnapshot:
         shop.apply(replace(wanted, listing=replace(wanted.listing, retired=(Retired("site__v", "city__c"),))))
         assert [(one.table, one.column) for one in shop.retired()] == [("site__v", None), ("site__v", "city__c")]
 
-    def test_nothing_of_it_is_left_over(self, shop: Warehouse, dialect: Recording, tmp_path: Path) -> None:
+    def test_nothing_of_it_is_left_over(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
         shop.apply(snapshot(tmp_path, "0030", products(a="1")))
-        assert sorted(dialect.columns("shop")) == sorted(shop.row_counts()) == ["product__v", "site__v", AUDIT.name]
+        assert sorted(engine.columns("shop")) == sorted(shop.row_counts()) == ["product__v", "site__v", AUDIT.name]
 
-    def test_an_older_snapshot_may_be_loaded_in_a_newer_epoch(
-        self, shop: Warehouse, dialect: Recording, tmp_path: Path
-    ) -> None:
+    def test_an_older_snapshot_may_be_loaded_in_a_newer_epoch(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
         shop.apply(snapshot(tmp_path, "0100", products(a="2")))
         shop.apply(snapshot(tmp_path, "0015", products(a="1"), epoch=3))
-        assert names_of(dialect) == {"a": "1"}
-        assert (fences(dialect)[INCR], fences(dialect)[FULL]) == ((1, 3, "0015"), (1, 3, "0100"))
+        assert names_of(engine) == {"a": "1"}
+        assert (fences(engine)[INCR], fences(engine)[FULL]) == ((1, 3, "0015"), (1, 3, "0100"))
         shop.apply(snapshot(tmp_path, "0015", products(a="0"), epoch=4))
-        assert names_of(dialect) == {"a": "0"}
+        assert names_of(engine) == {"a": "0"}
 
 
 @pytest.mark.usefixtures("standing")
@@ -196,10 +190,10 @@ class TestRefusals:
         return snapshot(tmp_path, "0015", products(a="1"))
 
     def test_F8_a_worker_of_an_older_epoch_is_fenced_on_every_feed(
-        self, shop: Warehouse, dialect: Recording, tmp_path: Path, wanted: Load
+        self, shop: Warehouse, engine: Recording, tmp_path: Path, wanted: Load
     ) -> None:
         shop.apply(wanted)
-        before = content(dialect)
+        before = content(engine)
         for old in (
             window(tmp_path, "0045", products(z="9"), token=99),
             day(tmp_path, "2026-01-02", "z", token=99),
@@ -207,69 +201,69 @@ class TestRefusals:
         ):
             with pytest.raises(Fenced, match="newer epoch 2"):
                 shop.apply(old)
-        assert content(dialect) == before
+        assert content(engine) == before
 
     @pytest.mark.parametrize("feed", FEEDS)
     def test_F8_it_is_fenced_where_any_feed_has_a_newer_epoch(
-        self, shop: Warehouse, dialect: Recording, wanted: Load, feed: str
+        self, shop: Warehouse, engine: Recording, wanted: Load, feed: str
     ) -> None:
         shop.raise_fence(feed, token=1, epoch=3)
-        before = content(dialect), fences(dialect)
+        before = content(engine), fences(engine)
         with pytest.raises(Fenced, match=rf"feed '{feed}'.*newer epoch 3"):
             shop.apply(wanted)
-        assert (content(dialect), {**fences(dialect), FULL: None}) == (before[0], {**before[1], FULL: None})
+        assert (content(engine), {**fences(engine), FULL: None}) == (before[0], {**before[1], FULL: None})
 
     def test_C5_it_is_fenced_by_a_newer_token_of_its_own_feed(
-        self, shop: Warehouse, dialect: Recording, wanted: Load, standing: dict[str, Any]
+        self, shop: Warehouse, engine: Recording, wanted: Load, standing: dict[str, Any]
     ) -> None:
         shop.raise_fence(FULL, token=2, epoch=2)
         with pytest.raises(Fenced, match="newer token 2"):
             shop.apply(wanted)
-        assert content(dialect) == standing
+        assert content(engine) == standing
 
     def test_F15_once_loaded_it_is_not_loaded_again(
-        self, shop: Warehouse, dialect: Recording, tmp_path: Path, wanted: Load
+        self, shop: Warehouse, engine: Recording, tmp_path: Path, wanted: Load
     ) -> None:
         first = shop.apply(wanted)
         shop.apply(window(tmp_path, "0030", products(b="2"), epoch=2, serving_epoch=2))
-        before = content(dialect), fences(dialect)
+        before = content(engine), fences(engine)
         assert shop.apply(wanted) == AlreadyApplied(first.entry)
-        assert (content(dialect), fences(dialect)) == before
+        assert (content(engine), fences(engine)) == before
 
     @pytest.mark.parametrize("after", ["window", "snapshot"])
     def test_an_epoch_in_which_something_was_loaded_takes_no_other_snapshot(
-        self, shop: Warehouse, dialect: Recording, tmp_path: Path, after: str
+        self, shop: Warehouse, engine: Recording, tmp_path: Path, after: str
     ) -> None:
         """Begun, cancelled, and then tried all the same; or begun anew by a manifest that was put back."""
         if after == "window":
             shop.apply(window(tmp_path, "0045", products(b="3"), epoch=2))
         else:
             shop.apply(snapshot(tmp_path, "0015", products(b="1")))
-        before = content(dialect), fences(dialect)
+        before = content(engine), fences(engine)
         with pytest.raises(EpochInUse, match=r"is to begin epoch 2, and the warehouse has loaded .* in epoch 2"):
             shop.apply(snapshot(tmp_path, "0030", products(a="1")))
-        assert (content(dialect), {**fences(dialect), FULL: None}) == (before[0], {**before[1], FULL: None})
+        assert (content(engine), {**fences(engine), FULL: None}) == (before[0], {**before[1], FULL: None})
         shop.apply(snapshot(tmp_path, "0030", products(a="1"), epoch=3))
 
     def test_an_epoch_that_is_taken_while_the_shadows_are_built_is_seen(
-        self, path: Path, dialect: Recording, tmp_path: Path, wanted: Load
+        self, path: Path, engine: Recording, tmp_path: Path, wanted: Load
     ) -> None:
         class Overtaken(DuckDB):
             def begin(self) -> None:
                 if any("shadow" in table for table in self.columns("shop")):
-                    Warehouse(dialect, "shop").apply(window(tmp_path, "0045", products(b="3"), epoch=2))
+                    Warehouse(engine, "shop").apply(window(tmp_path, "0045", products(b="3"), epoch=2))
                 super().begin()
 
         overtaken = Overtaken(path)
         with pytest.raises(EpochInUse):
             Warehouse(overtaken, "shop").apply(wanted)
         overtaken.close()
-        assert names_of(dialect) == {"b": "3"}
+        assert names_of(engine) == {"b": "3"}
 
     @pytest.mark.parametrize("feed", FEEDS)
     @pytest.mark.parametrize("nth", [1, 2])  # before all fences are raised, and before the snapshot's own transaction
     def test_F8_a_fence_that_is_raised_meanwhile_is_not_lowered(
-        self, path: Path, dialect: Recording, standing: dict[str, Any], wanted: Load, feed: str, nth: int
+        self, path: Path, engine: Recording, standing: dict[str, Any], wanted: Load, feed: str, nth: int
     ) -> None:
         class Overtaken(DuckDB):
             begun = 0
@@ -277,15 +271,15 @@ class TestRefusals:
             def begin(self) -> None:
                 self.begun += 1
                 if self.begun == nth:
-                    Warehouse(dialect, "shop").raise_fence(feed, token=1, epoch=3)
+                    Warehouse(engine, "shop").raise_fence(feed, token=1, epoch=3)
                 super().begin()
 
         overtaken = Overtaken(path)
         with pytest.raises(Fenced, match="newer epoch 3"):
             Warehouse(overtaken, "shop").apply(wanted)
         overtaken.close()
-        assert content(dialect) == standing
-        assert fences(dialect)[feed][1] == 3
+        assert content(engine) == standing
+        assert fences(engine)[feed][1] == 3
 
     def test_a_snapshot_without_tables_is_none(self, shop: Warehouse, tmp_path: Path) -> None:
         with pytest.raises(EmptySnapshot, match="without a single table would empty them all"):
@@ -302,7 +296,7 @@ class TestRefusals:
             Full("0015", (INCR,), (LOG, FULL))
 
     def test_A12_A15_duplicates_and_wrong_counts_are_refused_and_leave_nothing(
-        self, shop: Warehouse, dialect: Recording, tmp_path: Path, standing: dict[str, Any]
+        self, shop: Warehouse, engine: Recording, tmp_path: Path, standing: dict[str, Any]
     ) -> None:
         twice = [{"id": "a", "name__v": "1"}, {"id": "a", "name__v": "2"}]
         with pytest.raises(DuplicateKey, match=r"product__v.*'a'"):
@@ -311,10 +305,10 @@ class TestRefusals:
         wrong = replace(wanted.listing, objects=(wanted.listing.objects[0], replace(wanted.listing.objects[1], rows=2)))
         with pytest.raises(CountMismatch, match="product__v: 1 instead of 2"):
             shop.apply(replace(wanted, listing=wrong))
-        assert content(dialect) == standing
+        assert content(engine) == standing
 
     def test_A4_a_dialect_that_sneaks_something_in_with_the_new_names_loads_nothing(
-        self, path: Path, dialect: Recording, standing: dict[str, Any], wanted: Load
+        self, path: Path, engine: Recording, standing: dict[str, Any], wanted: Load
     ) -> None:
         class Sneaky(DuckDB):
             def rename(self, table: str, name: str) -> str:
@@ -324,10 +318,10 @@ class TestRefusals:
         with pytest.raises(LoadFailed, match="only a table's new name is expected"):
             Warehouse(sneaky, "shop").apply(wanted)
         sneaky.close()
-        assert content(dialect) == standing
+        assert content(engine) == standing
 
     def test_shadows_that_got_other_rows_than_were_counted_are_refused(
-        self, path: Path, dialect: Recording, standing: dict[str, Any], wanted: Load
+        self, path: Path, engine: Recording, standing: dict[str, Any], wanted: Load
     ) -> None:
         class Leaking(DuckDB):
             def write(self, sql: str, parameters: Any = ()) -> int:
@@ -337,7 +331,7 @@ class TestRefusals:
         with pytest.raises(CountMismatch, match="gave 0 rows after 1 were counted"):
             Warehouse(leaking, "shop").apply(wanted)
         leaking.close()
-        assert content(dialect) == standing
+        assert content(engine) == standing
 
 
 class Failing(Recording):
@@ -365,15 +359,15 @@ class TestFailures:
         self, shop: Warehouse, path: Path, tmp_path: Path, standing: dict[str, Any], words: str, nth: int
     ) -> None:
         shop.close()
-        dialect = Failing(path, words, LoadFailed("the disk is made of cheese"), nth)
+        engine = Failing(path, words, LoadFailed("the disk is made of cheese"), nth)
         wanted = snapshot(tmp_path, "0015", products(a="1"), (LEGACY, [{"id": "1"}]))
         with pytest.raises(LoadFailed, match="cheese"):
-            Warehouse(dialect, "shop").apply(wanted)
-        assert content(dialect) == standing
-        assert {feed: applied for feed, (_, _, applied) in fences(dialect).items()}[INCR] == "0030"
-        assert isinstance(Warehouse(dialect, "shop").apply(wanted), Applied)
-        assert content(dialect) == {**standing, PRODUCT.name: [("a", "1")], SITE.name: [], LEGACY.name: [("1", None)]}
-        dialect.close()
+            Warehouse(engine, "shop").apply(wanted)
+        assert content(engine) == standing
+        assert {feed: applied for feed, (_, _, applied) in fences(engine).items()}[INCR] == "0030"
+        assert isinstance(Warehouse(engine, "shop").apply(wanted), Applied)
+        assert content(engine) == {**standing, PRODUCT.name: [("a", "1")], SITE.name: [], LEGACY.name: [("1", None)]}
+        engine.close()
 
     @pytest.mark.parametrize("words", ["COMMIT", 'UPDATE "warehouse"."manifest_platform"."fence"', "RENAME"])
     def test_a_conflict_repeats_the_transaction_and_not_the_shadows(
@@ -381,31 +375,31 @@ class TestFailures:
     ) -> None:
         shop.close()
         # The first COMMIT and three of the fence's updates are those that raise all fences beforehand.
-        dialect = Failing(path, words, Conflict("another one was faster"), {"COMMIT": 2, "RENAME": 2}.get(words, 4))
-        assert isinstance(Warehouse(dialect, "shop").apply(snapshot(tmp_path, "0015", products(a="1"))), Applied)
-        assert names_of(dialect) == {"a": "1"}
-        assert len([sql for sql in dialect.statements if sql.startswith("CREATE") and "product__v__mp_shadow" in sql]) == 1
-        dialect.close()
+        engine = Failing(path, words, Conflict("another one was faster"), {"COMMIT": 2, "RENAME": 2}.get(words, 4))
+        assert isinstance(Warehouse(engine, "shop").apply(snapshot(tmp_path, "0015", products(a="1"))), Applied)
+        assert names_of(engine) == {"a": "1"}
+        assert len([sql for sql in engine.statements if sql.startswith("CREATE") and "product__v__mp_shadow" in sql]) == 1
+        engine.close()
 
     def test_old_tables_that_cannot_be_dropped_are_dropped_by_the_next_full_load(
         self, shop: Warehouse, path: Path, tmp_path: Path
     ) -> None:
         shop.close()
-        dialect = Failing(path, "DROP TABLE", LoadFailed("in use"))
-        warehouse = Warehouse(dialect, "shop")
+        engine = Failing(path, "DROP TABLE", LoadFailed("in use"))
+        warehouse = Warehouse(engine, "shop")
         assert isinstance(warehouse.apply(snapshot(tmp_path, "0015", products(a="1"))), Applied)
-        left = {name for name in dialect.columns("shop") if "__mp_" in name}
+        left = {name for name in engine.columns("shop") if "__mp_" in name}
         assert "product__v__mp_old_e2_t1" in left
-        assert sorted(warehouse.row_counts()) == sorted(set(dialect.columns("shop")) - left)
+        assert sorted(warehouse.row_counts()) == sorted(set(engine.columns("shop")) - left)
         warehouse.apply(snapshot(tmp_path, "0030", products(a="2"), epoch=3))
-        assert not [name for name in dialect.columns("shop") if "__mp_" in name]
-        dialect.close()
+        assert not [name for name in engine.columns("shop") if "__mp_" in name]
+        engine.close()
 
     @pytest.mark.parametrize("point", ["full.shadows_built", "full.in_transaction", "full.committed"])
     def test_wherever_it_ends_the_next_try_brings_it_to_its_end(
         self,
         shop: Warehouse,
-        dialect: Recording,
+        engine: Recording,
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
         standing: dict[str, Any],
@@ -418,10 +412,10 @@ class TestFailures:
         monkeypatch.delenv(failpoints.VARIABLE)
         after = {**standing, PRODUCT.name: [("a", "1")], SITE.name: []}
         committed = point == "full.committed"
-        assert content(dialect) == (after if committed else standing)
+        assert content(engine) == (after if committed else standing)
         result = shop.apply(replace(wanted, token=2))
         assert isinstance(result, AlreadyApplied if committed else Applied)
-        assert content(dialect) == after
+        assert content(engine) == after
 
     def test_A7_a_commit_without_an_answer_is_settled_by_fence_and_ledger(
         self, shop: Warehouse, path: Path, tmp_path: Path
@@ -446,45 +440,45 @@ class TestFailures:
 
     def test_raising_all_fences_without_a_clear_answer_is_repeated(self, shop: Warehouse, path: Path, tmp_path: Path) -> None:
         shop.close()
-        dialect = Failing(path, "COMMIT", LoadFailed("no answer"))
-        assert isinstance(Warehouse(dialect, "shop").apply(snapshot(tmp_path, "0015", products(a="1"))), Applied)
-        dialect.close()
+        engine = Failing(path, "COMMIT", LoadFailed("no answer"))
+        assert isinstance(Warehouse(engine, "shop").apply(snapshot(tmp_path, "0015", products(a="1"))), Applied)
+        engine.close()
 
 
 @pytest.mark.usefixtures("standing")
 class TestSideBySide:
     def test_F8_a_window_that_is_in_the_middle_of_its_transaction_is_refused(
-        self, shop: Warehouse, dialect: Recording, path: Path, tmp_path: Path
+        self, shop: Warehouse, engine: Recording, path: Path, tmp_path: Path
     ) -> None:
         old = Worker(Pausing(path, 'UPDATE "warehouse"."manifest_platform"."fence"'), window(tmp_path, "0045", products(z="9")))
         shop.apply(snapshot(tmp_path, "0015", products(a="1")))
         assert isinstance(old.finish(), Fenced)
-        assert names_of(dialect) == {"a": "1"}
+        assert names_of(engine) == {"a": "1"}
 
     def test_F8_a_table_that_an_older_worker_committed_just_before_is_emptied(
-        self, shop: Warehouse, dialect: Recording, path: Path, tmp_path: Path
+        self, shop: Warehouse, engine: Recording, path: Path, tmp_path: Path
     ) -> None:
         shop.apply(snapshot(tmp_path, "0015", products(a="1")))
         shop.apply(
             window(tmp_path, "0020", products(a="1"), epoch=2, serving_epoch=2)
         )  # knows from here on what tables there are
         old = Worker(Pausing(path, "COMMIT"), window(tmp_path, "0030", (LEGACY, [{"id": "1"}]), epoch=2, serving_epoch=2))
-        threading.Timer(0.2, old.dialect.go_on.set).start()
+        threading.Timer(0.2, old.engine.go_on.set).start()
         shop.apply(snapshot(tmp_path, "0030", products(a="2"), epoch=3))
         assert isinstance(old.finish(), Applied)
-        assert rows_of(dialect, LEGACY) == []
+        assert rows_of(engine, LEGACY) == []
 
     def test_no_older_worker_adds_a_table_while_the_shadows_are_built(
-        self, shop: Warehouse, dialect: Recording, path: Path, tmp_path: Path
+        self, shop: Warehouse, engine: Recording, path: Path, tmp_path: Path
     ) -> None:
         raised = Worker(PausingAtShadows(path), snapshot(tmp_path, "0015", products(a="1")))
         with pytest.raises(Fenced):
             shop.apply(window(tmp_path, "0045", (LEGACY, [{"id": "1"}])))
         assert isinstance(raised.finish(), Applied)
-        assert LEGACY.name not in dialect.columns("shop")
+        assert LEGACY.name not in engine.columns("shop")
 
     def test_C5_a_worker_on_the_same_snapshot_that_was_replaced_is_fenced_as_soon_as_the_next_one_begins(
-        self, path: Path, dialect: Recording, tmp_path: Path
+        self, path: Path, engine: Recording, tmp_path: Path
     ) -> None:
         wanted = snapshot(tmp_path, "0015", products(a="1"))
         successors: list[Worker] = []
@@ -500,11 +494,11 @@ class TestSideBySide:
             Warehouse(replaced, "shop").apply(wanted)
         replaced.close()
         assert isinstance(successors[0].finish(), Applied)
-        assert names_of(dialect) == {"a": "1"}
+        assert names_of(engine) == {"a": "1"}
 
     @pytest.mark.parametrize("epoch", [1, 2])
     def test_deletes_reach_a_table_that_somebody_else_made_meanwhile(
-        self, shop: Warehouse, dialect: Recording, path: Path, tmp_path: Path, epoch: int
+        self, shop: Warehouse, engine: Recording, path: Path, tmp_path: Path, epoch: int
     ) -> None:
         shop.apply(window(tmp_path, "0045", products(c="1")))
         other, made = DuckDB(path), (LEGACY, [{"id": "1"}, {"id": "2"}])
@@ -513,7 +507,7 @@ class TestSideBySide:
         )
         other.close()
         shop.apply(window(tmp_path, "0100", gone(LEGACY, "1"), epoch=epoch, token=3 if epoch == 1 else 1))
-        assert rows_of(dialect, LEGACY) == [("2", None)]
+        assert rows_of(engine, LEGACY) == [("2", None)]
 
     def test_F17_readers_see_all_of_the_old_or_all_of_the_new(self, shop: Warehouse, path: Path, tmp_path: Path) -> None:
         rows = [[{"id": f"{n:05d}", "name__v": str(epoch)} for n in range(3000 * epoch)] for epoch in range(5)]
@@ -556,19 +550,19 @@ class Reader(threading.Thread):
 
     def __init__(self, path: Path) -> None:
         super().__init__(daemon=True)
-        self.dialect, self.ending = DuckDB(path), threading.Event()
+        self.engine, self.ending = DuckDB(path), threading.Event()
         self.seen: set[tuple[Any, ...]] = set()
         self.errors: list[Exception] = []
 
     def run(self) -> None:
-        product, site = (self.dialect.qualified("shop", table.name) for table in (PRODUCT, SITE))
+        product, site = (self.engine.qualified("shop", table.name) for table in (PRODUCT, SITE))
         query = (
             f"SELECT * FROM (SELECT min(name__v) || max(name__v), count(*) FROM {product}), "
             f"(SELECT min(city__c), count(*) FROM {site})"
         )
         while not self.ending.is_set():
             try:
-                self.seen.update(self.dialect.execute(query))
+                self.seen.update(self.engine.execute(query))
             except Exception as error:
                 self.errors.append(error)
 
@@ -581,4 +575,4 @@ class Reader(threading.Thread):
     def __exit__(self, *_: object) -> None:
         self.ending.set()
         self.join(20)
-        self.dialect.close()
+        self.engine.close()

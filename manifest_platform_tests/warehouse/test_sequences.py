@@ -133,28 +133,28 @@ class History:
 def test_I4_I6_I9_the_tables_are_what_the_source_was_at_the_newest_ledger_row(history: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "warehouse.duckdb"
-        dialect = DuckDB(path)
+        engine = DuckDB(path)
         try:
-            _replay(History(Path(directory)), Warehouse(dialect, "shop"), dialect, history)
+            _replay(History(Path(directory)), Warehouse(engine, "shop"), engine, history)
         finally:
-            dialect.close()
+            engine.close()
 
 
-def _replay(source: History, warehouse: Warehouse, dialect: DuckDB, history: list[Any]) -> None:
+def _replay(source: History, warehouse: Warehouse, engine: DuckDB, history: list[Any]) -> None:
     for step in history:
         match step:
             case Incr():
                 source.source(step)
                 while source.applied < len(source.windows):
-                    _catch_up(source, warehouse, dialect)
+                    _catch_up(source, warehouse, engine)
             case Begin(ago, lacks):
                 number = max(0, len(source.windows) - ago)
                 source.epoch += 1
                 source.apply(warehouse, source.snapshot(number, lacks))
                 source.serving, source.applied = source.epoch, number
-                _check(source, dialect)
+                _check(source, engine)
                 while source.applied < len(source.windows):
-                    _catch_up(source, warehouse, dialect)
+                    _catch_up(source, warehouse, engine)
             case "logs":
                 source.days += 1
                 options = {"epoch": source.epoch, "token": source.token}
@@ -163,13 +163,13 @@ def _replay(source: History, warehouse: Warehouse, dialect: DuckDB, history: lis
                 _try_in_vain(source, warehouse)
             case Crash(point):
                 source.crash = point
-        _check(source, dialect)
+        _check(source, engine)
 
 
-def _catch_up(source: History, warehouse: Warehouse, dialect: DuckDB) -> None:
+def _catch_up(source: History, warehouse: Warehouse, engine: DuckDB) -> None:
     source.apply(warehouse, source.window(source.applied + 1))
     source.applied += 1
-    _check(source, dialect)
+    _check(source, engine)
     assert isinstance(warehouse.apply(source.window(source.applied)), AlreadyApplied)
 
 
@@ -189,14 +189,14 @@ def _try_in_vain(source: History, warehouse: Warehouse) -> None:
             pass
 
 
-def _check(source: History, dialect: DuckDB) -> None:
-    tables = dialect.columns("shop")
+def _check(source: History, engine: DuckDB) -> None:
+    tables = engine.columns("shop")
     assert not [table for table in tables if "__mp_" in table]
     for name, rows in source.after[source.applied].items():
-        assert (dict(rows_of(dialect, name)) if name in tables else {}) == rows
-    known = fences(dialect) if dialect.columns("manifest_platform") else {}
+        assert (dict(rows_of(engine, name)) if name in tables else {}) == rows
+    known = fences(engine) if engine.columns("manifest_platform") else {}
     if INCR in known and source.applied:
         assert known[INCR][1:] == (source.epoch, f"{source.applied:04d}")
     if source.days:
         assert known[LOG][2] == f"{source.days:04d}"
-        assert len(rows_of(dialect, "system_audit_trail__sys")) == source.days
+        assert len(rows_of(engine, "system_audit_trail__sys")) == source.days

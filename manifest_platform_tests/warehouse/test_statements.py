@@ -11,8 +11,8 @@ import pytest
 
 from manifest_platform.listing import Column, Retired, Table
 from manifest_platform.warehouse.apply import Warehouse
-from manifest_platform.warehouse.dialect import Dialect
 from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.engine import Engine
 from manifest_platform.warehouse.errors import WarehouseError
 from manifest_platform_tests.warehouse.vault import (
     PICKLIST,
@@ -27,11 +27,11 @@ from manifest_platform_tests.warehouse.vault import (
     window,
 )
 
-# How to open each engine; a new dialect is traced as soon as it says how.
-OPENED: dict[type[Dialect], Callable[[type[Any], Path], Any]] = {
+# How to open each engine; a new engine is traced as soon as it says how.
+OPENED: dict[type[Engine], Callable[[type[Any], Path], Any]] = {
     DuckDB: lambda traced, directory: traced(directory / "warehouse.duckdb"),
 }
-ENGINES = [engine for engine in Dialect.__subclasses__() if engine.__module__.startswith("manifest_platform.")]
+ENGINES = [engine for engine in Engine.__subclasses__() if engine.__module__.startswith("manifest_platform.")]
 RENAME = re.compile(r'ALTER TABLE ("[^"]+"\.)*"[^"]+" RENAME TO "[^"]+"')
 ROWS = re.compile(r"(INSERT INTO|UPDATE|DELETE FROM|SELECT|COPY|MERGE INTO) [^;]+")
 COMMITTING = re.compile(r"\b(TRUNCATE|VACUUM|APPEND|ALTER|CREATE|DROP|ANALYZE|GRANT|COMMENT|TYPE)\b")
@@ -64,7 +64,7 @@ def traced(engine: Any) -> type[Any]:
 
 
 @pytest.fixture(params=ENGINES)
-def dialect(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     opened = OPENED[request.param](traced(request.param), tmp_path)
     opened.trace = []
     yield opened
@@ -104,16 +104,16 @@ def every_load(warehouse: Warehouse, directory: Path) -> Iterator[str]:
     warehouse.raise_fence("incr", 5, 5)
 
 
-def test_A4_only_rows_move_in_a_transaction_and_names_in_that_of_a_snapshot(dialect: Any, tmp_path: Path) -> None:
+def test_A4_only_rows_move_in_a_transaction_and_names_in_that_of_a_snapshot(engine: Any, tmp_path: Path) -> None:
     renames: dict[str, int] = {}
     begun = 0
-    loads = every_load(Warehouse(dialect, "shop"), tmp_path)
+    loads = every_load(Warehouse(engine, "shop"), tmp_path)
     outside: set[str] = set()
     while True:
-        dialect.trace.clear()
+        engine.trace.clear()
         name = next(loads, None)
-        inside = [sql for within, sql in dialect.trace if within and sql not in ("COMMIT", "ROLLBACK")]
-        outside.update(sql.split(" ")[0] for within, sql in dialect.trace if not within)
+        inside = [sql for within, sql in engine.trace if within and sql not in ("COMMIT", "ROLLBACK")]
+        outside.update(sql.split(" ")[0] for within, sql in engine.trace if not within)
         begun += bool(inside)
         for sql in inside:
             bare = re.sub(r'"[^"]*"|\'[^\']*\'', "x", sql)
@@ -128,7 +128,7 @@ def test_A4_only_rows_move_in_a_transaction_and_names_in_that_of_a_snapshot(dial
     assert renames == {"full": 4}
     assert begun >= 12
     assert {"CREATE", "ALTER", "DROP"} <= outside
-    assert names_of(dialect) == {"b": "1", "d": "1"}
+    assert names_of(engine) == {"b": "1", "d": "1"}
 
 
 def test_A4_every_engine_is_traced() -> None:

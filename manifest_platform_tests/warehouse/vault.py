@@ -9,7 +9,7 @@ from typing import Any
 
 from manifest_platform.listing import Column, Listing, Retired, Table
 from manifest_platform.warehouse.apply import Full, Load
-from manifest_platform.warehouse.dialect import Dialect
+from manifest_platform.warehouse.engines.engine import Engine
 from manifest_platform_tests.warehouse.shop import Rows, load, written
 
 INCR, LOG, FULL = "incr", "log", "full"
@@ -74,28 +74,28 @@ def full_load(listing: Listing, stop: str, epoch: int = 2, keeps: tuple[str, ...
     return load(listing, position=stop, **{**wanted, **changes})
 
 
-def rows_of(dialect: Dialect, table: Table | str, columns: str = "*") -> list[tuple[Any, ...]]:
+def rows_of(engine: Engine, table: Table | str, columns: str = "*") -> list[tuple[Any, ...]]:
     name = table if isinstance(table, str) else table.name
-    return dialect.execute(f"SELECT {columns} FROM {dialect.qualified('shop', name)} ORDER BY ALL")
+    return engine.execute(f"SELECT {columns} FROM {engine.qualified('shop', name)} ORDER BY ALL")
 
 
-def names_of(dialect: Dialect) -> Mapping[str, str | None]:
+def names_of(engine: Engine) -> Mapping[str, str | None]:
     """The products' names by id."""
-    return dict(rows_of(dialect, PRODUCT, "id, name__v"))
+    return dict(rows_of(engine, PRODUCT, "id, name__v"))
 
 
-def fences(dialect: Dialect) -> dict[str, tuple[int, int, str]]:
+def fences(engine: Engine) -> dict[str, tuple[int, int, str]]:
     """Each feed's token, epoch and applied position."""
-    found = dialect.execute(f"SELECT feed, token, epoch, applied FROM {dialect.qualified('manifest_platform', 'fence')}")
+    found = engine.execute(f"SELECT feed, token, epoch, applied FROM {engine.qualified('manifest_platform', 'fence')}")
     return {feed: (token, epoch, applied) for feed, token, epoch, applied in found}
 
 
-def ledger(dialect: Dialect) -> list[tuple[str, int]]:
+def ledger(engine: Engine) -> list[tuple[str, int]]:
     """The items applied, with their epochs, in the order in which they were."""
-    table = dialect.qualified("manifest_platform", "ledger")
-    return dialect.execute(f"SELECT item, epoch FROM {table} ORDER BY applied_at")
+    table = engine.qualified("manifest_platform", "ledger")
+    return engine.execute(f"SELECT item, epoch FROM {table} ORDER BY applied_at")
 
 
-def content(dialect: Dialect) -> dict[str, list[tuple[Any, ...]]]:
+def content(engine: Engine) -> dict[str, list[tuple[Any, ...]]]:
     """All rows of all tables in the data's schema."""
-    return {table: rows_of(dialect, table) for table in sorted(dialect.columns("shop"))}
+    return {table: rows_of(engine, table) for table in sorted(engine.columns("shop"))}

@@ -35,21 +35,21 @@ class Snapshotting(Pausing):
 class Worker(threading.Thread):
     """Applies a load beside the test; `outcome` is its result or error."""
 
-    def __init__(self, dialect: Pausing, wanted: Load) -> None:
+    def __init__(self, engine: Pausing, wanted: Load) -> None:
         super().__init__(daemon=True)
-        self.dialect, self.wanted = dialect, wanted
+        self.engine, self.wanted = engine, wanted
         self.outcome: object = None
         self.start()
-        assert dialect.reached.wait(20)
+        assert engine.reached.wait(20)
 
     def run(self) -> None:
         try:
-            self.outcome = Warehouse(self.dialect, "shop").apply(self.wanted)
+            self.outcome = Warehouse(self.engine, "shop").apply(self.wanted)
         except Exception as error:
             self.outcome = error
-        self.dialect.close()
+        self.engine.close()
 
     def finish(self) -> object:
-        self.dialect.go_on.set()
+        self.engine.go_on.set()
         self.join(20)
         return self.outcome

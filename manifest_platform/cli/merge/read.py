@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from contextlib import closing
 from typing import Annotated
 
 import typer
 
 from manifest_platform.cli.app import Command, Exit, as_json
 from manifest_platform.cli.merge.group import DateText, TableName, count_of, date_of, merge, open_merging, table_named
-from manifest_platform.cli.output import WIDTH, print_json, say, size_of
+from manifest_platform.cli.output import print_answer, print_json, say, size_of
 from manifest_platform.manifest import Refused
-from manifest_platform.merging.readers import FilesUnknown, NotPublished, Reader
+from manifest_platform.merging.readers import FilesUnknown, NotPublished, QueryFailed, Reader
 
 
 @merge.command(cls=Command)
@@ -42,20 +41,10 @@ def query(context: typer.Context, sql: Annotated[str, typer.Argument(metavar="SQ
 
     Each table is a view over the files that readers get now; its column dt is the partition's date.
     """
-    import duckdb
-
-    with open_merging(context) as merging, closing(duckdb.connect()) as connection:
+    with open_merging(context) as merging:
+        reader = Reader(merging.inventory, merging.config.delayed == "at_once")
         try:
-            Reader(merging.inventory, merging.config.delayed == "at_once").views(connection)
-            schemas = sorted({table.schema for table in merging.inventory.tables()})
-            if schemas:
-                connection.execute(f"SET search_path = '{','.join(schemas)}'")
-            if as_json(context):
-                found = connection.execute(sql)
-                columns = [column[0] for column in found.description or ()]
-                print_json({"rows": [dict(zip(columns, row, strict=True)) for row in found.fetchall()]})
-            elif (relation := connection.sql(sql)) is not None:
-                relation.show(max_width=WIDTH, max_rows=100)
-        except (duckdb.Error, FilesUnknown) as error:
+            print_answer(lambda most: reader.query(sql, most), as_json(context))
+        except (QueryFailed, FilesUnknown) as error:
             raise Refused(str(error)) from error
     return Exit.DONE

@@ -67,7 +67,7 @@ class Doctor:
                 return log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers))
         except WarehouseError as error:
             diagnosis, states = log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers[:-1]))
-            place = pipeline.config.warehouse.path
+            place = pipeline.config.warehouse.place
             diagnosis.findings.append(Finding(Kind.UNCHECKED, str(error), "manifest-platform doctor", step=LOAD, place=place))
             return diagnosis, states
 

@@ -6,9 +6,8 @@ Belongs here: what the ledger of a feed says of every item, read and never writt
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from manifest_platform.manifest import Application, Item, ItemKey, Manifest, Record
@@ -23,13 +22,13 @@ if TYPE_CHECKING:
 class Ledger:
     """The ledger of one dataset, only for reading; without entries where there is no warehouse yet."""
 
-    def __init__(self, warehouse: Warehouse | None):
+    def __init__(self, warehouse: Warehouse):
         self._warehouse = warehouse
 
     def entries(self, feed: str, since_epoch: int) -> Iterator[LedgerEntry]:
         """The newest entry of each item of an epoch that serves, by position. Raises WarehouseError."""
         after = ""
-        while self._warehouse:
+        while True:
             page = self._warehouse.ledger(feed, since_epoch, after)
             for entry in page:
                 if entry.position != after:
@@ -42,18 +41,10 @@ class Ledger:
 @contextmanager
 def open_ledger(pipeline: Pipeline, patience: float) -> Generator[Ledger]:
     """The ledger of a pipeline's dataset; somebody else's lock is waited for, so many seconds. Raises WarehouseError."""
-    from manifest_platform.warehouse.apply import Warehouse
-    from manifest_platform.warehouse.engines.duckdb import DuckDB
+    from manifest_platform.warehouse.apply import open_warehouse
 
-    path = Path(pipeline.config.warehouse.path)
-    if not path.exists():
-        yield Ledger(None)
-        return
-    warehouse = Warehouse(DuckDB(path, patience, read_only=True), pipeline.name)
-    try:
+    with closing(open_warehouse(pipeline.config.warehouse, pipeline.name, read_only=True, patience=patience)) as warehouse:
         yield Ledger(warehouse)
-    finally:
-        warehouse.close()
 
 
 class LedgerWatcher(Watcher):

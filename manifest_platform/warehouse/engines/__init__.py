@@ -1,1 +1,4 @@
-"""The engines that a warehouse runs on: a file for each."""
+"""The engines that a warehouse runs on: `engine` is the contract, each other module is an engine, and a plug-in.
+
+Belongs here: what differs by engine. No engine imports another, and nothing outside names one.
+"""

@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
 
 from manifest_platform import storage
 from manifest_platform.listing import Table
-from manifest_platform.warehouse.dialect import Dialect, Source
+from manifest_platform.settings import LocalPath
+from manifest_platform.warehouse.engines.engine import Engine, EngineSettings, Staging
 from manifest_platform.warehouse.errors import Conflict, ConstraintViolated, LoadFailed, Unavailable, Unclear
 
 if TYPE_CHECKING:
@@ -38,14 +42,32 @@ _SQL_TYPES = {
 _LOGICAL_TYPES = {sql: logical for logical, sql in _SQL_TYPES.items()}
 
 
-class DuckDB(Dialect):
+class DuckDBSettings(EngineSettings):
+    """The embedded warehouse: a DuckDB file, which one process at a time has open for writing."""
+
+    kind: Literal["duckdb"] = "duckdb"
+    path: LocalPath = Field(
+        ".manifest_platform/warehouse.duckdb", description="the file, relative to the configuration's; made by the first load"
+    )
+
+    @property
+    def place(self) -> str:
+        """The file's path."""
+        return self.path
+
+    def open(self, *, read_only: bool = False, patience: float | None = None) -> DuckDB:
+        """The engine over the file."""
+        return DuckDB(self.path, DuckDB.patience if patience is None else patience, read_only)
+
+
+class DuckDB(Engine):
     """A DuckDB file, created where there is none; its connection, and so the file's lock, is kept until `close`.
 
     With `read_only`, for questions: nothing is created or changed, and a query reads no other file. Processes may read
     a file side by side, not beside one that writes.
     """
 
-    def __init__(self, path: str | Path, patience: float = Dialect.patience, read_only: bool = False) -> None:
+    def __init__(self, path: str | Path, patience: float = Engine.patience, read_only: bool = False) -> None:
         self.path = Path(path)
         self.patience = patience
         self.read_only = read_only
@@ -54,11 +76,17 @@ class DuckDB(Dialect):
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Runs one statement and returns its rows."""
+        connection = self.connection()
+        with self._errors(sql):
+            return connection.execute(sql, parameters).fetchall()
+
+    @contextmanager
+    def _errors(self, sql: str) -> Generator[None]:
+        """Raises DuckDB's errors as ours."""
         import duckdb
 
-        connection = self.connection()
         try:
-            return connection.execute(sql, parameters).fetchall()
+            yield
         except duckdb.TransactionException as error:
             raise Conflict(f"{self.path}: {_first_line(error)}") from error
         except duckdb.FatalException as error:
@@ -73,6 +101,18 @@ class DuckDB(Dialect):
     def write(self, sql: str, parameters: Sequence[Any] = ()) -> int:
         """Runs one INSERT, UPDATE or DELETE and returns how many rows it wrote."""
         return self.execute(sql, parameters)[0][0]
+
+    def query(self, sql: str, schema: str | None = None, most: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Runs a query and returns the names of its columns, and its rows."""
+        import duckdb
+
+        connection = self.connection()
+        with suppress(duckdb.CatalogException):  # nothing was loaded yet
+            connection.execute("SET search_path = " + _literal(self.quote(schema or "main")))
+        with self._errors(sql):
+            found = connection.execute(sql)
+            columns = [column[0] for column in found.description or ()]
+            return columns, found.fetchall() if most is None else found.fetchmany(most)
 
     def begin(self) -> None:
         """Begins a transaction; DuckDB's are snapshots, and the second writer of a row gets a conflict at once."""
@@ -123,6 +163,8 @@ class DuckDB(Dialect):
         """The columns of a schema, by one query of the catalog."""
         found: dict[str, dict[str, str]] = {}
         query = "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = ? AND schema_name = ?"
+        if self.read_only and not self.path.exists():
+            return found
         self.connection()
         for table, column, sql_type in self.execute(query, (self._catalog, schema)):
             found.setdefault(table, {})[column] = _LOGICAL_TYPES.get(sql_type, sql_type.lower())
@@ -132,14 +174,14 @@ class DuckDB(Dialect):
         """The statement that gives a column a wider type."""
         return f"ALTER TABLE {table} ALTER COLUMN {column} SET DATA TYPE {sql_type}"
 
-    def stage(self, table: Table, uris: list[str]) -> Source:
+    def stage(self, table: Table, uris: list[str]) -> Staging:
         """Names the objects; DuckDB reads local files in place, and S3 through Arrow, as its S3 extension is a download.
 
         A copy to verify first would gain nothing: the INSERTs themselves report what they read, before the COMMIT.
         """
         if all(storage.is_local(uri) for uri in uris):
             # Paths have date=… in them, which must not become a column.
-            return Source("read_parquet(?, hive_partitioning = false)", ([_literal_glob(uri) for uri in uris],))
+            return Staging("read_parquet(?, hive_partitioning = false)", ([_literal_glob(uri) for uri in uris],))
         import pyarrow as pa
         import pyarrow.dataset
 
@@ -152,16 +194,16 @@ class DuckDB(Dialect):
             kind = LoadFailed if isinstance(error, (FileNotFoundError, pa.ArrowInvalid)) else Unavailable
             raise kind(f"objects of table {table.name}: {error}") from error
         self.connection().register(view, objects)
-        return Source(self.quote(view))
+        return Staging(self.quote(view))
 
-    def unstage(self, source: Source) -> None:
+    def unstage(self, staging: Staging) -> None:
         """Forgets the view of S3 objects; naming local files made nothing."""
         import duckdb
 
-        if self._connection is None or source.parameters:
+        if self._connection is None or staging.parameters:
             return
         try:
-            self._connection.unregister(source.sql.strip('"'))
+            self._connection.unregister(staging.sql.strip('"'))
         except duckdb.Error:
             self.close()
 
@@ -210,6 +252,10 @@ def _passes(error: duckdb.Error) -> bool:
     # What fails while Arrow reads from S3 comes through DuckDB as invalid input; AWS errors are those of the storage.
     from_storage = isinstance(error, duckdb.IOException) or "AWS Error" in str(error)
     return from_storage and not any(words in str(error) for words in _GONE)
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _first_line(text: object) -> str:

@@ -25,7 +25,7 @@ __all__ = ["s3_bucket", "s3_environment", "s3_server"]
 
 
 @pytest.fixture
-def dialect(tmp_path: Path) -> Iterator[DuckDB]:
+def engine(tmp_path: Path) -> Iterator[DuckDB]:
     opened = DuckDB(tmp_path / "warehouse.duckdb")
     yield opened
     opened.close()
@@ -47,16 +47,16 @@ def listing_of(table: Table, rows: pa.Table, path: Path) -> Listing:
     return Listing("a", "1", len(rows), len(rows), 0, (table,), (found,))
 
 
-def test_every_type_comes_back_as_it_was_made(dialect: DuckDB, tmp_path: Path) -> None:
+def test_every_type_comes_back_as_it_was_made(engine: DuckDB, tmp_path: Path) -> None:
     types = ("boolean", "integer", "bigint", "double", "decimal(20,4)", "string", "string(7)", "timestamp", "date", "json")
     table = Table("t", tuple(Column(f"c{n}", type_) for n, type_ in enumerate(types)))
-    warehouse = Warehouse(dialect, "shop")
+    warehouse = Warehouse(engine, "shop")
     for item in ("a", "b", "c"):
         warehouse.apply(load(written(tmp_path, item, [(table, [{}])])))
     kept = {name: "string" if type_ in ("json", "string(7)") else type_ for name, type_ in zip(
-        dialect.columns("shop")["t"], types, strict=True
+        engine.columns("shop")["t"], types, strict=True
     )}  # fmt: skip
-    assert dialect.columns("shop")["t"] == kept
+    assert engine.columns("shop")["t"] == kept
 
 
 @pytest.mark.parametrize("name", ["shop", "manifest_platform"])
@@ -68,28 +68,28 @@ def test_a_file_may_be_called_as_a_schema(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.usefixtures("new_york")
-def test_zoned_times_are_kept_in_utc(dialect: DuckDB, tmp_path: Path) -> None:
+def test_zoned_times_are_kept_in_utc(engine: DuckDB, tmp_path: Path) -> None:
     noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
     rows = pa.table({"at": pa.array([noon], pa.timestamp("us", "UTC"))})
     table = Table("t", (Column("at", "timestamp"),))
-    Warehouse(dialect, "shop").apply(load(listing_of(table, rows, tmp_path / "1.parquet")))
-    assert dialect.execute(f"SELECT t.at FROM {dialect.qualified('shop', 't')}") == [(noon.replace(tzinfo=None),)]
+    Warehouse(engine, "shop").apply(load(listing_of(table, rows, tmp_path / "1.parquet")))
+    assert engine.execute(f"SELECT t.at FROM {engine.qualified('shop', 't')}") == [(noon.replace(tzinfo=None),)]
 
 
 @pytest.mark.parametrize("name", ["*", "?", "[1]", "[!2]", "{1,2}", "\\"])
-def test_a_path_is_no_pattern(dialect: DuckDB, tmp_path: Path, name: str) -> None:
+def test_a_path_is_no_pattern(engine: DuckDB, tmp_path: Path, name: str) -> None:
     table, rows = Table("t", (Column("v", "integer"),)), pa.table({"v": pa.array([1], pa.int32())})
     listing_of(table, pa.table({"v": pa.array([2], pa.int32())}), tmp_path / "run=1" / "x.parquet")
     exact = listing_of(table, rows, tmp_path / f"run={name}" / "x.parquet")
-    Warehouse(dialect, "shop").apply(load(exact))
-    assert dialect.execute(f"SELECT v FROM {dialect.qualified('shop', 't')}") == [(1,)]
+    Warehouse(engine, "shop").apply(load(exact))
+    assert engine.execute(f"SELECT v FROM {engine.qualified('shop', 't')}") == [(1,)]
 
 
-def test_a_folder_called_date_does_not_hide_a_column_of_that_name(dialect: DuckDB, tmp_path: Path) -> None:
+def test_a_folder_called_date_does_not_hide_a_column_of_that_name(engine: DuckDB, tmp_path: Path) -> None:
     table = Table("t", (Column("date", "string"),))
     rows = pa.table({"date": ["its own"]})
-    Warehouse(dialect, "shop").apply(load(listing_of(table, rows, tmp_path / "date=2024-05-01" / "x.parquet")))
-    assert dialect.execute(f"SELECT date FROM {dialect.qualified('shop', 't')}") == [("its own",)]
+    Warehouse(engine, "shop").apply(load(listing_of(table, rows, tmp_path / "date=2024-05-01" / "x.parquet")))
+    assert engine.execute(f"SELECT date FROM {engine.qualified('shop', 't')}") == [("its own",)]
 
 
 def test_a_file_that_is_no_database_is_unavailable_and_named(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_file_that_is_no_database_is_unavailable_and_named(tmp_path: Path) -> 
         DuckDB(path).execute("SELECT 1")
 
 
-def test_objects_in_s3_are_loaded_alike(dialect: DuckDB, tmp_path: Path, s3_bucket: str) -> None:
+def test_objects_in_s3_are_loaded_alike(engine: DuckDB, tmp_path: Path, s3_bucket: str) -> None:
     local = events(tmp_path, "a", count=5, files=2)
     remote = tuple(
         replace(found, uri=f"{s3_bucket}/shop/run=[1]/date=2024-05-01/part {n}.parquet")
@@ -108,28 +108,28 @@ def test_objects_in_s3_are_loaded_alike(dialect: DuckDB, tmp_path: Path, s3_buck
     )
     for here, there in zip(local.objects, remote, strict=True):
         storage.write_bytes(there.uri, storage.read_bytes(here.uri))
-    warehouse = Warehouse(dialect, "shop")
+    warehouse = Warehouse(engine, "shop")
     assert warehouse.apply(load(replace(local, objects=remote))).entry.rows == {"events": 5}
-    assert dialect.execute(f"SELECT sum(amount) FROM {dialect.qualified('shop', EVENTS.name)}") == [(10,)]
-    assert dialect.execute("SELECT count(*) FROM duckdb_views() WHERE view_name LIKE 'staged%'") == [(0,)]
+    assert engine.execute(f"SELECT sum(amount) FROM {engine.qualified('shop', EVENTS.name)}") == [(10,)]
+    assert engine.execute("SELECT count(*) FROM duckdb_views() WHERE view_name LIKE 'staged%'") == [(0,)]
 
 
-def test_windows_in_s3_are_merged_alike(dialect: DuckDB, tmp_path: Path, s3_bucket: str) -> None:
-    warehouse = Warehouse(dialect, "shop")
+def test_windows_in_s3_are_merged_alike(engine: DuckDB, tmp_path: Path, s3_bucket: str) -> None:
+    warehouse = Warehouse(engine, "shop")
     for stop, tables in (("0015", (products(a="1", b="1"),)), ("0030", (products(b="2", c="2"), gone(PRODUCT, "a")))):
         local = window(tmp_path, stop, *tables)
         remote = [replace(found, uri=f"{s3_bucket}/{stop}/{found.table}.parquet") for found in local.listing.objects]
         for here, there in zip(local.listing.objects, remote, strict=True):
             storage.write_bytes(there.uri, storage.read_bytes(here.uri))
         warehouse.apply(replace(local, listing=replace(local.listing, objects=tuple(remote))))
-    assert names_of(dialect) == {"b": "2", "c": "2"}
+    assert names_of(engine) == {"b": "2", "c": "2"}
 
 
-def test_an_object_that_s3_lacks_fails_the_load(dialect: DuckDB, tmp_path: Path, s3_bucket: str) -> None:
+def test_an_object_that_s3_lacks_fails_the_load(engine: DuckDB, tmp_path: Path, s3_bucket: str) -> None:
     local = events(tmp_path, "a")
     gone = replace(local, objects=(replace(local.objects[0], uri=f"{s3_bucket}/gone.parquet"),))
     with pytest.raises(LoadFailed, match=r"table events.*gone\.parquet"):
-        Warehouse(dialect, "shop").apply(load(gone))
+        Warehouse(engine, "shop").apply(load(gone))
 
 
 def remote_events(tmp_path: Path, s3_bucket: str) -> Listing:
@@ -141,18 +141,18 @@ def remote_events(tmp_path: Path, s3_bucket: str) -> Listing:
 
 
 def test_an_object_that_vanishes_from_s3_while_it_is_loaded_fails_the_load(
-    dialect: DuckDB, tmp_path: Path, s3_bucket: str
+    engine: DuckDB, tmp_path: Path, s3_bucket: str
 ) -> None:
     listing = remote_events(tmp_path, s3_bucket)
-    staged = dialect.stage(EVENTS, listing.uris("events"))
+    staged = engine.stage(EVENTS, listing.uris("events"))
     for uri in listing.uris("events"):
         system, path = storage.filesystem(uri)
         system.delete_file(path)
     with pytest.raises(LoadFailed, match=r"0\.parquet"):
-        dialect.execute(f"SELECT * FROM {staged.sql}")
+        engine.execute(f"SELECT * FROM {staged.sql}")
 
 
-def test_storage_that_does_not_answer_while_it_is_read_is_unavailable(dialect: DuckDB) -> None:
+def test_storage_that_does_not_answer_while_it_is_read_is_unavailable(engine: DuckDB) -> None:
     nobody = S3FileSystem(
         endpoint_override="http://127.0.0.1:1",
         access_key="key",
@@ -163,44 +163,44 @@ def test_storage_that_does_not_answer_while_it_is_read_is_unavailable(dialect: D
     format_ = pyarrow.dataset.ParquetFileFormat()
     schema = pa.schema({"v": pa.int32()})
     objects = pyarrow.dataset.FileSystemDataset([format_.make_fragment("bucket/x.parquet", nobody)], schema, format_)
-    dialect.connection().register("staged", objects)
+    engine.connection().register("staged", objects)
     with pytest.raises(Unavailable, match="AWS Error"):
-        dialect.execute("SELECT * FROM staged")
+        engine.execute("SELECT * FROM staged")
 
 
-def test_an_s3_object_that_is_no_parquet_fails_the_load(dialect: DuckDB, tmp_path: Path, s3_bucket: str) -> None:
+def test_an_s3_object_that_is_no_parquet_fails_the_load(engine: DuckDB, tmp_path: Path, s3_bucket: str) -> None:
     listing = remote_events(tmp_path, s3_bucket)
     storage.write_bytes(listing.uris("events")[0], b"not what was committed")
     with pytest.raises(LoadFailed, match="table events"):
-        Warehouse(dialect, "shop").apply(load(listing))
+        Warehouse(engine, "shop").apply(load(listing))
 
 
-def test_a_local_object_that_is_gone_fails_the_load(dialect: DuckDB, tmp_path: Path) -> None:
+def test_a_local_object_that_is_gone_fails_the_load(engine: DuckDB, tmp_path: Path) -> None:
     listing = events(tmp_path, "a")
     storage.local_path(listing.uris("events")[0]).unlink()
     with pytest.raises(LoadFailed, match="No files found"):
-        Warehouse(dialect, "shop").apply(load(listing))
+        Warehouse(engine, "shop").apply(load(listing))
 
 
-def test_a_full_disk_and_too_little_memory_are_unavailable(dialect: DuckDB) -> None:
+def test_a_full_disk_and_too_little_memory_are_unavailable(engine: DuckDB) -> None:
     with pytest.raises(Unavailable, match="No space left"):
-        dialect.execute("COPY (SELECT 1) TO '/dev/full' (FORMAT csv)")
-    dialect.execute("SET memory_limit = '10MB'")
-    dialect.execute("SET temp_directory = ''")
+        engine.execute("COPY (SELECT 1) TO '/dev/full' (FORMAT csv)")
+    engine.execute("SET memory_limit = '10MB'")
+    engine.execute("SET temp_directory = ''")
     with pytest.raises(Unavailable, match="Out of Memory"):
-        dialect.execute("SELECT list(repeat('x', 1000) || range) FROM range(100000)")
+        engine.execute("SELECT list(repeat('x', 1000) || range) FROM range(100000)")
 
 
-def test_a_reader_changes_nothing_and_reads_nothing_else(dialect: DuckDB, tmp_path: Path) -> None:
-    Warehouse(dialect, "shop").apply(load(events(tmp_path, "a")))
+def test_a_reader_changes_nothing_and_reads_nothing_else(engine: DuckDB, tmp_path: Path) -> None:
+    Warehouse(engine, "shop").apply(load(events(tmp_path, "a")))
     (tmp_path / "secret.csv").write_text("a\n1\n")
-    dialect.close()
-    reader = DuckDB(dialect.path, read_only=True)
+    engine.close()
+    reader = DuckDB(engine.path, read_only=True)
     assert Warehouse(reader, "shop").row_counts() == {"events": 3}
     for sql in ("DELETE FROM shop.events", f"FROM '{tmp_path}/secret.csv'", f"COPY (SELECT 1) TO '{tmp_path}/out.csv'"):
         with pytest.raises(LoadFailed):
             reader.execute(sql)
-    side_by_side = DuckDB(dialect.path, read_only=True)
+    side_by_side = DuckDB(engine.path, read_only=True)
     assert side_by_side.execute("SELECT count(*) FROM warehouse.shop.events") == [(3,)]
     reader.close()
     side_by_side.close()
@@ -212,19 +212,19 @@ def test_a_reader_of_what_does_not_exist_says_so_and_makes_nothing(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_reader_waits_for_the_writer_of_its_own_process(dialect: DuckDB) -> None:
-    dialect.execute("SELECT 1")
+def test_a_reader_waits_for_the_writer_of_its_own_process(engine: DuckDB) -> None:
+    engine.execute("SELECT 1")
     started = time.monotonic()
     with pytest.raises(WarehouseError, match=r"locked by another process or connection, waited 0\.2 s"):
-        DuckDB(dialect.path, patience=0.2, read_only=True).execute("SELECT 1")
+        DuckDB(engine.path, patience=0.2, read_only=True).execute("SELECT 1")
     assert time.monotonic() - started >= 0.2
-    dialect.close()
-    reader = DuckDB(dialect.path, read_only=True)
+    engine.close()
+    reader = DuckDB(engine.path, read_only=True)
     assert reader.execute("SELECT 1") == [(1,)]
     reader.close()
 
 
 def test_parent_directories_are_made(tmp_path: Path) -> None:
-    dialect = DuckDB(tmp_path / "deep" / "er" / "w.duckdb")
-    assert dialect.execute("SELECT 1") == [(1,)]
-    dialect.close()
+    engine = DuckDB(tmp_path / "deep" / "er" / "w.duckdb")
+    assert engine.execute("SELECT 1") == [(1,)]
+    engine.close()

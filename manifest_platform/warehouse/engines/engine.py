@@ -1,24 +1,52 @@
-"""The seam between the apply protocol and one engine: what differs by engine, and nothing of the protocol itself."""
+"""The contract of an engine: what differs by engine, and nothing of the apply protocol itself.
+
+A plug-in of the group `manifest_platform.engines` is a subclass of EngineSettings, which opens a subclass of Engine. An entry
+point names it; `warehouse.kind` of the configuration is the entry point's name.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from manifest_platform.listing import Table
+from manifest_platform.settings import Settings
+
+
+class EngineSettings(Settings, ABC):
+    """The settings of an engine, the part `warehouse` of the configuration.
+
+    A subclass sets `kind: Literal["its name"] = "its name"` and has fields of its own, all with defaults or required alike.
+    """
+
+    kind: str
+    reserved_schemas: ClassVar[frozenset[str]] = frozenset({"information_schema", "pg_catalog"})
+    """The schemas that are the engine's own: no dataset may be called as one."""
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where the warehouse is, for people: a path, or a server and its database, without secrets."""
+
+    @abstractmethod
+    def open(self, *, read_only: bool = False, patience: float | None = None) -> Engine:
+        """The engine over a connection of its own, which opens at first use. The driver is imported here at the earliest.
+
+        With `read_only`, for questions: nothing is created or changed. `patience`: as `Engine.patience`; None: its default.
+        """
 
 
 @dataclass(frozen=True)
-class Source:
+class Staging:
     """Staged rows of one table: what to write after FROM, and the values that it binds."""
 
     sql: str
     parameters: tuple[Any, ...] = ()
 
 
-class Dialect(ABC):
+class Engine(ABC):
     """One engine, over one connection of its own that opens at first use. Not for several threads at once.
 
     Statements mark values by `?`. Every method that reaches the engine raises Unavailable, Conflict or LoadFailed;
@@ -35,6 +63,13 @@ class Dialect(ABC):
     @abstractmethod
     def write(self, sql: str, parameters: Sequence[Any] = ()) -> int:
         """Runs one INSERT, UPDATE, DELETE or COPY and returns how many rows it wrote."""
+
+    @abstractmethod
+    def query(self, sql: str, schema: str | None = None, most: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Runs a person's query and returns the names of its columns, and its rows, the first `most` of them.
+
+        Tables of `schema`, if there is one, need no schema before their names.
+        """
 
     @abstractmethod
     def begin(self) -> None:
@@ -66,7 +101,10 @@ class Dialect(ABC):
 
     @abstractmethod
     def columns(self, schema: str) -> dict[str, dict[str, str]]:
-        """The logical type of every column of every table of a schema, by table and column; an alien type as it is."""
+        """The logical type of every column of every table of a schema, by table and column; an alien type as it is.
+
+        Of a schema that does not exist there are none; nor are there where a reader finds no warehouse at all.
+        """
 
     @abstractmethod
     def widen(self, table: str, column: str, sql_type: str) -> str:
@@ -77,11 +115,11 @@ class Dialect(ABC):
         return f"ALTER TABLE {table} RENAME TO {name}"
 
     @abstractmethod
-    def stage(self, table: Table, uris: list[str]) -> Source:
+    def stage(self, table: Table, uris: list[str]) -> Staging:
         """Makes the rows of exactly these Parquet objects readable, more than once, by statements of this connection."""
 
     @abstractmethod
-    def unstage(self, source: Source) -> None:
+    def unstage(self, staging: Staging) -> None:
         """Frees what `stage` made. Never raises."""
 
     def quote(self, name: str) -> str:
