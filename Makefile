@@ -19,7 +19,7 @@ TESTS ?=
 # Tests wait for servers and for killed processes half of their time: three keep two cores busy.
 WORKERS ?= 3
 
-.PHONY: help demo ui test check model bench clean demo-clean requirements
+.PHONY: help demo ui test check model way-of-an-item bench clean demo-clean requirements
 
 help: ## Lists these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
@@ -47,6 +47,9 @@ check: $(SYNCED) ## Checks format, lint, types, import layers, Dagster definitio
 
 model: $(SYNCED) ## Explores every interleaving of the manifest's protocol, millions of states: some minutes
 	@$(BIN)/python -m manifest_platform_tests.model
+
+way-of-an-item: $(SYNCED) ## Lists our modules that one item's drain runs, by layer
+	@$(BIN)/python scripts/way_of_an_item
 
 bench: $(SYNCED_BENCH) ## Runs every benchmark, each against its peer
 	@for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "benchmarks/$$script.py" || exit 1; done
