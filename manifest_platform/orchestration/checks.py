@@ -15,7 +15,7 @@ from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import LOAD, SHRED, SOURCES, Pipeline
 from manifest_platform.pipeline.full import remedy, why_needed
 from manifest_platform.sources.settings import DatasetSettings
-from manifest_platform.warehouse.apply import Warehouse, open_warehouse
+from manifest_platform.warehouse.apply import open_warehouse
 
 NOT_BLOCKED, NONE_MISSING, NO_FULL_LOAD = "feed_not_blocked", "no_window_missing", "no_full_load_needed"
 NEWEST = 2000
@@ -248,7 +248,7 @@ def _counts_agree(dataset: str, feed: str) -> dg.AssetChecksDefinition:
         wrong = []
         if recorded:
             with closing(open_warehouse(settings, dataset, read_only=True)) as reader:
-                applied = _rows_applied(reader, feed, serving, after=min(recorded).sort)
+                applied = {entry.position: entry.rows for entry in reader.ledger(feed, serving, after=min(recorded).sort)}
             wrong = [
                 key.name
                 for key, record in recorded.items()
@@ -265,13 +265,3 @@ def _counts_agree(dataset: str, feed: str) -> dg.AssetChecksDefinition:
 def _all_loaded(shredded: Record | None, loaded: Record) -> bool:
     """Whether every record of the source is a row of a load: of a table, of its deletes, or of the bad ones."""
     return shredded is None or shredded.data["good"] + shredded.data["bad"] == sum(loaded.data["rows"].values())
-
-
-def _rows_applied(reader: Warehouse, feed: str, since_epoch: int, after: str) -> dict[str, dict[str, int]]:
-    """The ledger's rows by table, by position, of a feed's items beyond a position; of each item the newest."""
-    found: dict[str, dict[str, int]] = {}
-    while page := reader.ledger(feed, since_epoch, after):
-        for entry in page:
-            found.setdefault(entry.position, entry.rows)
-        after = page[-1].position
-    return found

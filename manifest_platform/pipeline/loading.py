@@ -21,7 +21,7 @@ from manifest_platform.pipeline.outputs import OutputGone, listing_of, shredded_
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.sources.source import LOAD
 from manifest_platform.warehouse.apply import AlreadyApplied, Full, LedgerEntry, Load
-from manifest_platform.warehouse.errors import Behind, Fenced, PermanentFailure, Unclear
+from manifest_platform.warehouse.errors import Behind, CannotLoad, Fenced, Unclear
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def load(pipeline: Pipeline, lease: Lease, ready: Ready) -> Loaded | ItemFailed:
     except Behind as error:
         pipeline.manifest.defer(claim, str(error))
         return ItemFailed(key, LOAD, Failure(FailureKind.BEHIND, str(error), type(error).__name__))
-    except PermanentFailure as error:
+    except CannotLoad as error:
         return pipeline.fail(claim, Failure(FailureKind.PERMANENT, str(error), type(error).__name__, traceback.format_exc()))
     pipeline.manifest.complete(claim, loaded_payload(applied.entry, listing.bytes))
     failpoints.reach("load.completed")

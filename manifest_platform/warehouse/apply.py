@@ -11,7 +11,7 @@ those before them, by new names alone, so that readers see the old rows or the n
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,21 +19,21 @@ from typing import Any, TypeVar
 
 from manifest_platform import failpoints
 from manifest_platform.listing import Listing
-from manifest_platform.warehouse.control import CONTROL_SCHEMA, Kind, Kinds, RetiredEntries, RetiredEntry
+from manifest_platform.warehouse.control import CONTROL_SCHEMA, KnownTable, KnownTables, RetiredEntries, RetiredEntry
 from manifest_platform.warehouse.engines.engine import Engine, EngineSettings, Staging
 from manifest_platform.warehouse.errors import (
     Behind,
+    CannotLoad,
     Conflict,
     EpochInUse,
     IncompatibleChange,
     LoadFailed,
-    PermanentFailure,
     SnapshotAhead,
     Unavailable,
     Unclear,
 )
 from manifest_platform.warehouse.fence import Fence
-from manifest_platform.warehouse.ledger import LEDGER_PAGE, Ledger, LedgerEntry
+from manifest_platform.warehouse.ledger import Ledger, LedgerEntry
 from manifest_platform.warehouse.load import Full, Load, refuse_unsupported
 from manifest_platform.warehouse.snapshot import Shadows
 from manifest_platform.warehouse.tables import Staged, Tables, check_counts
@@ -85,7 +85,7 @@ class Warehouse:
         self._engine = engine
         self._tables = Tables(engine, self.schema)
         self._fence, self._ledger = Fence(engine, dataset), Ledger(engine, dataset)
-        self._kinds, self._retired = Kinds(engine, dataset), RetiredEntries(engine, dataset)
+        self._known_tables, self._retired = KnownTables(engine, dataset), RetiredEntries(engine, dataset)
         self._prepared: set[str] = set()
         self._authority: dict[str, tuple[int, int]] = {}  # epoch and token of each feed's newest load
 
@@ -109,17 +109,17 @@ class Warehouse:
         self.prepare(feed)
         return self._ledger.entry(feed, item, since_epoch)
 
-    def ledger(self, feed: str, since_epoch: int, after: str = "", limit: int = LEDGER_PAGE) -> list[LedgerEntry]:
-        """A page of a feed's ledger beyond a position, by position, the newest of an item first; only what still serves.
+    def ledger(self, feed: str, since_epoch: int, after: str = "") -> Iterator[LedgerEntry]:
+        """The newest entry of each of a feed's items beyond a position, by position; only what still serves.
 
         Writes nothing: where nothing was ever loaded it is empty, not made.
         """
-        return self._ledger.page(feed, since_epoch, after, limit)
+        return self._ledger.newest(feed, since_epoch, after)
 
     def apply(self, load: Load) -> Applied | AlreadyApplied:
         """Applies a load wholly or not at all, in the feed's order, once for all epochs from `serving_epoch` on.
 
-        Raises Fenced (a newer worker or epoch has taken over), Behind (late), a PermanentFailure (CountMismatch, DuplicateKey,
+        Raises Fenced (a newer worker or epoch has taken over), Behind (late), a CannotLoad (CountMismatch, DuplicateKey,
         KeyMissing, IncompatibleChange, UnsupportedMode, EpochInUse, EmptySnapshot, SnapshotAhead, LoadFailed), Unavailable, or
         Unclear (COMMIT got no answer).
         """
@@ -164,7 +164,7 @@ class Warehouse:
     def _create_control_tables(self, feed: str) -> None:
         for schema in (CONTROL_SCHEMA, self.schema):
             self._engine.execute(f"CREATE SCHEMA IF NOT EXISTS {self._engine.qualified(schema)}")
-        for control in (self._ledger, self._kinds, self._retired):
+        for control in (self._ledger, self._known_tables, self._retired):
             control.create()
         self._fence.create(feed)
 
@@ -173,7 +173,7 @@ class Warehouse:
         known = self._tables.known
         try:
             return self._attempt(load)
-        except PermanentFailure as error:
+        except CannotLoad as error:
             # A load that was applied, or has no say any more, is not held up by what it brings.
             if found := self._why_not(load):
                 return found
@@ -192,16 +192,16 @@ class Warehouse:
     def _make_room(self, load: Load) -> AlreadyApplied | None:
         """Adds the tables and columns that the load needs, unless it was applied. Raises IncompatibleChange, Fenced, Behind."""
         ddl = self._tables.additive_ddl(load.listing)
-        kinds = {Kind(table.name, load.feed, table.mode) for table in load.listing.tables if table.mode != "delete"}
-        kinds -= self._kinds.read()
-        if not ddl and not kinds:
+        unknown = {KnownTable(table.name, load.feed, table.mode) for table in load.listing.tables if table.mode != "delete"}
+        unknown -= self._known_tables.read()
+        if not ddl and not unknown:
             return None
         if found := self._why_not(load):  # a worker that was replaced is to change nothing, tables included
             return found
         for statement in ddl:
             self._engine.execute(statement)
-        if kinds:
-            self._kinds.remember(kinds)
+        if unknown:
+            self._known_tables.remember(unknown)
         self._tables.forget()  # somebody may have done the same at the same time, so look again before the next load
         return None
 
@@ -236,7 +236,7 @@ class Warehouse:
         self._forget()
         for name in self._tables.passing():
             self._engine.execute(f"DROP TABLE IF EXISTS {self._tables.qualified(name)}")
-        emptied = full.empties(self._kinds.read(), load.feed, load.listing)
+        emptied = full.empties(self._known_tables.read(), load.feed, load.listing)
         if found := self._make_room(load):
             return found
         shadows = Shadows(self._engine, self._tables, load.epoch, load.token)
@@ -371,7 +371,7 @@ class Warehouse:
 
     def _forget(self) -> None:
         self._tables.forget()
-        self._kinds.forget()
+        self._known_tables.forget()
 
 
 def open_warehouse(

@@ -18,7 +18,7 @@ _TABLES = {"dataset": "string", "table": "string", "feed": "string", "mode": "st
 _RETIRED = {"dataset": "string", "table": "string", "column": "string", "item": "string", "retired_at": "timestamp"}
 
 
-class Kind(NamedTuple):
+class KnownTable(NamedTuple):
     """That a feed loads a data table, and in which mode."""
 
     table: str
@@ -36,33 +36,33 @@ class RetiredEntry:
     retired_at: datetime
 
 
-class Kinds:
+class KnownTables:
     """What each data table of a dataset is: a snapshot empties those that it lacks, but none of another feed's."""
 
     def __init__(self, engine: Engine, dataset: str) -> None:
         self._engine, self._dataset = engine, dataset
-        self._known: frozenset[Kind] | None = None
+        self._known: frozenset[KnownTable] | None = None
 
     def create(self) -> None:
         """Creates the table, where absent."""
         self._engine.execute(creation(self._engine, self._table, _TABLES))
 
-    def read(self) -> frozenset[Kind]:
-        """All kinds that were remembered, as last seen."""
+    def read(self) -> frozenset[KnownTable]:
+        """All that were remembered, as last seen."""
         if self._known is None:
             found = self._engine.execute(
                 f'SELECT DISTINCT "table", "feed", "mode" FROM {self._table} WHERE "dataset" = ?',  # noqa: S608
                 (self._dataset,),
             )
-            self._known = frozenset(Kind(*row) for row in found)
+            self._known = frozenset(KnownTable(*row) for row in found)
         return self._known
 
-    def remember(self, kinds: Collection[Kind]) -> None:
-        """Adds kinds. Two workers may add the same: a kind that is there twice is there."""
-        marks = ", ".join("(?, ?, ?, ?)" for _ in kinds)
+    def remember(self, tables: Collection[KnownTable]) -> None:
+        """Adds tables. Two workers may add the same one, which is then there twice, and known."""
+        marks = ", ".join("(?, ?, ?, ?)" for _ in tables)
         self._engine.write(
             f'INSERT INTO {self._table} ("dataset", "table", "feed", "mode") VALUES {marks}',  # noqa: S608
-            [value for kind in kinds for value in (self._dataset, *kind)],
+            [value for table in tables for value in (self._dataset, *table)],
         )
         self.forget()
 

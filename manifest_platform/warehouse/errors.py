@@ -1,8 +1,8 @@
 """What can stop a load, told apart by what the caller must do next.
 
 Fenced, Behind      the protocol's own answers: stop working; the item is late
-PermanentFailure    trying again cannot help: the item fails and waits for a person
-TransientFailure    nothing was loaded, and a later try may succeed
+CannotLoad          trying again cannot help: the item fails and waits for a person
+Unavailable         nothing was loaded, and a later try may succeed
 Unclear             it is not known whether it was loaded: raise the fence, then ask the ledger
 """
 
@@ -40,43 +40,43 @@ class Behind(WarehouseError):
         )
 
 
-class PermanentFailure(WarehouseError, Permanent):
+class CannotLoad(WarehouseError, Permanent):
     """Trying again cannot help; nothing was loaded."""
 
 
-class CountMismatch(PermanentFailure):
+class CountMismatch(CannotLoad):
     """A table received another number of rows than its listing promises."""
 
 
-class DuplicateKey(PermanentFailure):
+class DuplicateKey(CannotLoad):
     """Two rows of a directory's table have the same key and other content."""
 
 
-class KeyMissing(PermanentFailure):
+class KeyMissing(CannotLoad):
     """A row, or a whole table, has no key to find it by."""
 
 
-class SnapshotAhead(PermanentFailure):
+class SnapshotAhead(CannotLoad):
     """The warehouse stands on a snapshot of a later epoch than the load goes by: the manifest was put back to before it."""
 
 
-class EmptySnapshot(PermanentFailure):
+class EmptySnapshot(CannotLoad):
     """A snapshot has no tables at all: what the source sent by mistake would empty the warehouse."""
 
 
-class EpochInUse(PermanentFailure):
+class EpochInUse(CannotLoad):
     """A snapshot's epoch is not a new one: the warehouse has loaded something else in it."""
 
 
-class IncompatibleChange(PermanentFailure):
+class IncompatibleChange(CannotLoad):
     """A column's type differs from the warehouse's and is no lossless widening; found before any data or DDL."""
 
 
-class UnsupportedMode(PermanentFailure):
+class UnsupportedMode(CannotLoad):
     """A table asks for a mode that this kind of load does not know."""
 
 
-class LoadFailed(PermanentFailure):
+class LoadFailed(CannotLoad):
     """The warehouse refused a statement."""
 
 
@@ -84,15 +84,11 @@ class ConstraintViolated(LoadFailed):
     """A table's own constraint, such as a key, refused a row."""
 
 
-class TransientFailure(WarehouseError, Transient):
-    """Nothing was loaded; a later try may succeed."""
-
-
-class Unavailable(TransientFailure):
+class Unavailable(WarehouseError, Transient):
     """The warehouse cannot be opened or reached, or is held by somebody else for longer than we wait."""
 
 
-class Conflict(TransientFailure):
+class Conflict(WarehouseError, Transient):
     """A concurrent transaction won and this one is rolled back. `Warehouse` tries again before anyone sees this."""
 
 

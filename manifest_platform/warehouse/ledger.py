@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +14,7 @@ from manifest_platform.warehouse.load import Full, Load
 from manifest_platform.warehouse.tables import naive
 from manifest_platform.warehouse.transaction import Transaction
 
-LEDGER_PAGE = 1000
+_PAGE = 1000
 
 _COLUMNS = {
     "dataset": "string",
@@ -66,13 +67,20 @@ class Ledger:
         )
         return _entry(found[0]) if found else None
 
-    def page(self, feed: str, since_epoch: int, after: str, limit: int) -> list[LedgerEntry]:
-        """Entries of a feed beyond a position, by position; none, and nothing is made, where nothing was ever loaded."""
+    def newest(self, feed: str, since_epoch: int, after: str) -> Iterator[LedgerEntry]:
+        """The newest entry of each item beyond a position, by position, read by the page."""
         if "ledger" not in self._engine.columns(CONTROL_SCHEMA):
-            return []
+            return
+        while page := self._page(feed, since_epoch, after):
+            for entry in page:
+                if entry.position != after:
+                    yield entry
+                after = entry.position
+
+    def _page(self, feed: str, since_epoch: int, after: str) -> list[LedgerEntry]:
         found = self._engine.execute(
             f'SELECT {_NAMES} FROM {self._table} WHERE "dataset" = ? AND "feed" = ? AND "epoch" >= ? '  # noqa: S608
-            f'AND "position" > ? ORDER BY "position", "epoch" DESC, "applied_at" DESC LIMIT {limit:d}',
+            f'AND "position" > ? ORDER BY "position", "epoch" DESC, "applied_at" DESC LIMIT {_PAGE}',
             (self._dataset, feed, since_epoch, after),
         )
         return [_entry(row) for row in found]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from manifest_platform.listing import BAD_TABLE, Listing, Table
-from manifest_platform.warehouse.control import Kind
+from manifest_platform.warehouse.control import KnownTable
 from manifest_platform.warehouse.errors import CountMismatch, EmptySnapshot, IncompatibleChange, KeyMissing, UnsupportedMode
 from manifest_platform.warehouse.tables import LOAD_TIME, TABLES_WITH_LOAD_TIME, is_passing
 
@@ -31,10 +31,10 @@ class Full:
         if unknown := set(self.covers) - set(self.feeds):
             raise ValueError(f"a snapshot covers feeds that its dataset does not have: {', '.join(sorted(unknown))}")
 
-    def empties(self, kinds: Collection[Kind], feed: str, listing: Listing) -> list[str]:
+    def empties(self, known: Collection[KnownTable], feed: str, listing: Listing) -> list[str]:
         """The tables that become empty, for want of them in a listing of a feed."""
-        mine = {kind.table for kind in kinds if kind.feed in (feed, *self.covers)}
-        kept = {kind.table for kind in kinds if kind.mode == "append"} | {table.name for table in listing.tables} | {BAD_TABLE}
+        mine = {one.table for one in known if one.feed in (feed, *self.covers)}
+        kept = {one.table for one in known if one.mode == "append"} | {table.name for table in listing.tables} | {BAD_TABLE}
         return sorted(name for name in mine - kept if not any(fnmatchcase(name, pattern) for pattern in self.keeps))
 
 
@@ -64,7 +64,7 @@ class Load:
 
 
 def refuse_unsupported(load: Load) -> None:
-    """Raises a PermanentFailure for a load that asks for what cannot be. Asks the warehouse nothing."""
+    """Raises a CannotLoad for a load that asks for what cannot be. Asks the warehouse nothing."""
     if load.full and not load.listing.tables:
         raise EmptySnapshot(
             f"{load.item}: a snapshot without a single table would empty them all; nothing was changed. Look at what the "

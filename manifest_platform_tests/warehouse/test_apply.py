@@ -235,6 +235,19 @@ class TestMarker:
         assert entry.epoch == 3
         assert shop.ledger_entry(FEED, "a", 4) is None
 
+    def test_the_ledger_has_the_newest_entry_of_each_item_once_and_is_read_by_the_page(
+        self, shop: Warehouse, engine: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("manifest_platform.warehouse.ledger._PAGE", 2)
+        assert list(shop.ledger(FEED, 1)) == []
+        for item in ("a", "b", "c"):
+            shop.apply(load(events(tmp_path, item)))
+        table = engine.qualified("manifest_platform", "ledger")
+        engine.write(f"INSERT INTO {table} SELECT * REPLACE (2 AS epoch) FROM {table}")
+        assert [(entry.item, entry.epoch) for entry in shop.ledger(FEED, 1)] == [("a", 2), ("b", 2), ("c", 2)]
+        assert [entry.item for entry in shop.ledger(FEED, 2, after="a")] == ["b", "c"]
+        assert list(shop.ledger(FEED, 3)) == []
+
     def test_an_applied_item_needs_no_new_columns(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
         """Its record may be completed even by a worker whose schema has moved on."""
         shop.apply(load(events(tmp_path, "a")))

@@ -7,20 +7,25 @@ Of its parts, `findings` is the vocabulary, `fold` what the log adds up to (pure
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from manifest_platform.operations.doctor import log, merged, repair
 from manifest_platform.operations.doctor.findings import Diagnosis, Finding, Kind
 from manifest_platform.operations.doctor.log import States, Watcher
 from manifest_platform.operations.doctor.objects import GRACE, ObjectsWatcher, clean
-from manifest_platform.operations.doctor.sink import LedgerWatcher, open_ledger
+from manifest_platform.operations.doctor.sink import LedgerWatcher
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.loading import settle
 from manifest_platform.warehouse.errors import WarehouseError
+
+if TYPE_CHECKING:
+    from manifest_platform.warehouse.apply import Warehouse
 
 HINDRANCES = (Kind.UNREADABLE, Kind.UNCHECKED, Kind.UNKNOWN, Kind.UNRECORDED)
 """What must be settled before objects are removed: records that name them may be missing."""
@@ -62,14 +67,21 @@ class Doctor:
         if not self.warehouse:
             return log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers))
         try:
-            with open_ledger(pipeline, self.patience) as ledger:
-                watchers.append(LedgerWatcher(manifest, ledger, pipeline.source.root, now))
+            with self._reader() as warehouse:
+                watchers.append(LedgerWatcher(manifest, warehouse, pipeline.source.root, now))
                 return log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers))
         except WarehouseError as error:
             diagnosis, states = log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers[:-1]))
             place = pipeline.config.warehouse.place
             diagnosis.findings.append(Finding(Kind.UNCHECKED, str(error), "manifest-platform doctor", step=LOAD, place=place))
             return diagnosis, states
+
+    def _reader(self) -> closing[Warehouse]:
+        """The dataset's warehouse, only for reading; somebody else's lock is waited for, as long as our patience lasts."""
+        from manifest_platform.warehouse.apply import open_warehouse
+
+        config, dataset = self.pipeline.config, self.pipeline.name
+        return closing(open_warehouse(config.warehouse, dataset, read_only=True, patience=self.patience))
 
     def repair(self) -> Diagnosis:
         """Mends what is safe to mend; what it returns is wrong still. Raises StoreError, WarehouseError, LandingError."""
@@ -100,8 +112,10 @@ class Doctor:
         if kinds & {Kind.UNKNOWN, Kind.UNRECORDED}:
             # A snapshot that nobody recorded is no matter of order: its full load is begun again.
             in_order = [feed for feed in self.pipeline.feeds if self.pipeline.manifest.step(feed, LOAD).order == "strict"]
-            with open_ledger(self.pipeline, self.patience) as ledger:
-                missing = {feed: repair.missing_entries(self.pipeline, feed, ledger, diagnosis.findings) for feed in in_order}
+            with self._reader() as warehouse:
+                missing = {
+                    feed: repair.missing_entries(self.pipeline, feed, warehouse, diagnosis.findings) for feed in in_order
+                }
             try:
                 for feed, entries in missing.items():
                     yield from repair.adopt(self.pipeline, feed, entries)

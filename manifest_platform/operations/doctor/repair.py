@@ -29,11 +29,10 @@ from manifest_platform.manifest.store import ABSENT, Check, Delete, Put, Write
 from manifest_platform.manifest.transitions import is_waiting, pending_key, put_state, record_key
 from manifest_platform.operations.doctor.findings import Finding, Kind
 from manifest_platform.operations.doctor.log import States, read_item
-from manifest_platform.operations.doctor.sink import Ledger
 from manifest_platform.pipeline import LOAD, Pipeline
 from manifest_platform.pipeline.loading import loaded_payload, settle
 from manifest_platform.pipeline.outputs import shredded_bytes
-from manifest_platform.warehouse.apply import LedgerEntry
+from manifest_platform.warehouse.apply import LedgerEntry, Warehouse
 
 
 def end_dead_claims(
@@ -171,10 +170,10 @@ def _defer(manifest: Manifest, lease: Lease, ready: Ready, newest: str) -> Itera
         yield f"{ready.item.key.name}: marked late, for the warehouse is past it and lacks it"
 
 
-def missing_entries(pipeline: Pipeline, feed: str, ledger: Ledger, findings: Sequence[Finding]) -> dict[str, LedgerEntry]:
+def missing_entries(pipeline: Pipeline, feed: str, warehouse: Warehouse, findings: Sequence[Finding]) -> dict[str, LedgerEntry]:
     """A feed's entries in the ledger, by position, beyond the watermark and of items that were found unrecorded."""
     standing = pipeline.manifest.state(Application(LOAD)).feed(feed)
     mine = (one for one in findings if one.kind is Kind.UNRECORDED and one.key and one.key.feed == feed)
     unrecorded = {one.key.position for one in mine if one.key}
-    entries = ledger.entries(feed, standing.serving_epoch)
+    entries = warehouse.ledger(feed, standing.serving_epoch)
     return {one.position: one for one in entries if one.position > standing.watermark or one.position in unrecorded}

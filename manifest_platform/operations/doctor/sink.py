@@ -5,60 +5,31 @@ Belongs here: what the ledger of a feed says of every item, read and never writt
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from manifest_platform.manifest import Application, Item, ItemKey, Manifest, Record
 from manifest_platform.operations.doctor.findings import REPAIR, Finding, Kind
 from manifest_platform.operations.doctor.log import Watcher, look_again
-from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+from manifest_platform.pipeline import LOAD, SHRED
 
 if TYPE_CHECKING:
     from manifest_platform.warehouse.apply import LedgerEntry, Warehouse
 
 
-class Ledger:
-    """The ledger of one dataset, only for reading; without entries where there is no warehouse yet."""
-
-    def __init__(self, warehouse: Warehouse):
-        self._warehouse = warehouse
-
-    def entries(self, feed: str, since_epoch: int) -> Iterator[LedgerEntry]:
-        """The newest entry of each item of an epoch that serves, by position. Raises WarehouseError."""
-        after = ""
-        while True:
-            page = self._warehouse.ledger(feed, since_epoch, after)
-            for entry in page:
-                if entry.position != after:
-                    yield entry
-                after = entry.position
-            if not page:
-                return
-
-
-@contextmanager
-def open_ledger(pipeline: Pipeline, patience: float) -> Generator[Ledger]:
-    """The ledger of a pipeline's dataset; somebody else's lock is waited for, so many seconds. Raises WarehouseError."""
-    from manifest_platform.warehouse.apply import open_warehouse
-
-    with closing(open_warehouse(pipeline.config.warehouse, pipeline.name, read_only=True, patience=patience)) as warehouse:
-        yield Ledger(warehouse)
-
-
 class LedgerWatcher(Watcher):
     """Compares each item that passes with the ledger."""
 
-    def __init__(self, manifest: Manifest, ledger: Ledger, root: str, now: datetime):
-        self.manifest, self.ledger, self.root, self.now = manifest, ledger, root, now
+    def __init__(self, manifest: Manifest, warehouse: Warehouse, root: str, now: datetime):
+        self.manifest, self.warehouse, self.root, self.now = manifest, warehouse, root, now
         self._application = Application(LOAD)
 
     def feed(self, feed: str) -> None:
         """Begins to read a feed's ledger."""
         self._feed = feed
         self._serving = self.manifest.state(self._application).feed(feed).serving_epoch
-        self._entries = self.ledger.entries(feed, self._serving)
+        self._entries = self.warehouse.ledger(feed, self._serving)
         self._next = next(self._entries, None)
         self._suspects: dict[ItemKey, LedgerEntry | None] = {}
 
@@ -86,7 +57,7 @@ class LedgerWatcher(Watcher):
         self._pass(None)
         if not self._suspects:
             return
-        entries = {entry.position: entry for entry in self.ledger.entries(feed, self._serving)}
+        entries = {entry.position: entry for entry in self.warehouse.ledger(feed, self._serving)}
         for key in self._suspects:
             item, entry = look_again(self.manifest, key), entries.get(key.position)
             if isinstance(item, Finding):

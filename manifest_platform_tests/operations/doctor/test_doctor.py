@@ -24,7 +24,6 @@ from manifest_platform.manifest.store import Delete, Put
 from manifest_platform.manifest.stores.sql import SqlStore
 from manifest_platform.manifest.transitions import append, put_record, put_state, record_key
 from manifest_platform.operations.doctor import Doctor, Kind, repair
-from manifest_platform.operations.doctor.sink import open_ledger
 from manifest_platform.pipeline import FEED, LOAD, SHRED, Budget, Stop, shred_chosen
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.warehouse.engines.duckdb import DuckDB
@@ -170,14 +169,6 @@ def test_an_item_that_was_appended_late_after_the_backup(tmp_path: Path, spark: 
     with shop.open() as pipeline:
         assert history(pipeline, 0)[-1] == "load Processed"
         assert watermark(pipeline) == keys(pipeline, 1)[0].sort
-
-    warehouse = DuckDB(shop.home / "warehouse.duckdb")
-    ledger = warehouse.qualified("manifest_platform", "ledger")
-    warehouse.write(f"INSERT INTO {ledger} SELECT * REPLACE (2 AS epoch) FROM {ledger}")
-    warehouse.close()
-    with shop.open() as pipeline, open_ledger(pipeline, 1) as opened:
-        assert [entry.epoch for entry in opened.entries(FEED, 1)] == [2, 2], "the newest of each item, once"
-        assert list(opened.entries(FEED, 3)) == []
 
 
 def fail_next(shop: Shop) -> None:
