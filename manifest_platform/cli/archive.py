@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Annotated
 
 import typer
 
-from manifest_platform import config
 from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json, open_pipeline
 from manifest_platform.cli.output import print_json, say, size_of
 
@@ -27,17 +26,12 @@ def archive(
     An item is finished when every step is done with it and the watermark is past it. It stays known, and `history` shows it as
     before. Exit 4 if there is nothing to move.
     """
-    from manifest_platform.archive import Archived
-    from manifest_platform.archive import archive as move
+    from manifest_platform.operations.archive import archive_dataset
 
-    before = datetime.now(UTC) - _age(older_than)
+    age = _age(older_than)
     with open_pipeline(context) as pipeline:
         location = pipeline.config.manifest.archive
-        if location is None:
-            raise config.ConfigError("manifest.archive is not set: give it a place for archived records, a path or s3://")
-        done = Archived()
-        for feed in pipeline.manifest.feeds:
-            done += move(pipeline.manifest, feed, before, location, dry_run)
+        done = archive_dataset(pipeline, age, dry_run)
     if as_json(context):
         print_json({**dataclasses.asdict(done), "dry_run": dry_run})
     elif dry_run:

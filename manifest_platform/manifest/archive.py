@@ -1,7 +1,7 @@
 """Archiving: which items may leave the log, and what stays of them there.
 
-Belongs here: when an item is finished, and the writes that move its records out, pure. Where the records go, and how they are
-written and read there, is `manifest_platform.archive`'s.
+Belongs here: when an item is finished, and the writes that move its records out, pure. The files that they go to are
+`record_files`'; a run that moves them is `operations.archive`'s.
 
 An item is moved as a whole, in one transaction: of its rows the first stays, its first record unchanged, with the place of all
 that were there. So the manifest still knows the item, its checksum and its place in the order; and a record that is appended

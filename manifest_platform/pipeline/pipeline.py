@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from manifest_platform import __version__, storage, stores
-from manifest_platform.archive import read_archived
 from manifest_platform.config import Config
 from manifest_platform.identity import operator_name
 from manifest_platform.manifest import (
@@ -34,6 +33,7 @@ from manifest_platform.manifest import (
 )
 from manifest_platform.manifest.payloads import register_folder
 from manifest_platform.pipeline.events import ItemFailed
+from manifest_platform.record_files import read_archived
 from manifest_platform.sources.snowplow.source import SnowplowEnriched
 from manifest_platform.sources.source import Named, Source
 from manifest_platform.sources.veeva.source import VeevaDirectData

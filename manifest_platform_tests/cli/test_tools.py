@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from manifest_platform import config
-from manifest_platform.archive import archive
 from manifest_platform.cli import main
 from manifest_platform.manifest import OUTPUT, Application, Payload
+from manifest_platform.operations.archive import archive
 from manifest_platform.pipeline import FEED, LOAD, SHRED
 from manifest_platform_tests.cli.test_commands import RUNS, Shop
 

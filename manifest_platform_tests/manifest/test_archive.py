@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from manifest_platform import archive as archiving
-from manifest_platform import cli, failpoints, storage
-from manifest_platform.archive import Archived, archive, read_archived
+from manifest_platform import cli, failpoints, record_files, storage
 from manifest_platform.failpoints import FailpointReached
 from manifest_platform.manifest import (
     Application,
@@ -34,6 +32,9 @@ from manifest_platform.manifest.dataset import StepState
 from manifest_platform.manifest.records import REASON
 from manifest_platform.manifest.store import MAX_WRITES, RowDamaged
 from manifest_platform.manifest.transitions import records_prefix
+from manifest_platform.operations import archive as archiving
+from manifest_platform.operations.archive import Archived, archive
+from manifest_platform.record_files import read_archived
 from manifest_platform_tests.manifest import given
 from manifest_platform_tests.manifest.given import (
     DONE,
@@ -373,8 +374,8 @@ def test_records_that_do_not_read_back_as_they_were_move_nothing(
 ) -> None:
     of = loaded(store, 6)
     before = store.query("shop", "")
-    as_written = archiving._record
-    monkeypatch.setattr(archiving, "_record", lambda row: dataclasses.replace(as_written(row), author="somebody"))
+    as_written = record_files._record
+    monkeypatch.setattr(record_files, "_record", lambda row: dataclasses.replace(as_written(row), author="somebody"))
     with pytest.raises(RowDamaged, match="does not read back as it was written: run=001 differs; nothing was moved"):
         archive(of, FEED, LATER, str(tmp_path))
     assert store.query("shop", "") == before
@@ -386,19 +387,19 @@ def test_a_file_that_is_gone_or_changed_is_named(store: Store, tmp_path: Path) -
     [file] = files(tmp_path)
     content = file.read_bytes()
     for damage, told in ((file.unlink, "is gone"), (lambda: file.write_bytes(content[:-1] + b"?"), "is not what was written")):
-        archiving._records.cache_clear()
+        record_files.read_records.cache_clear()
         damage()
         with pytest.raises(RowDamaged, match=rf"{file.name}.* {told}.*put it back from a backup"):
             of.item(key(1))
         assert len(of.item(key(6)).records) == 5
         assert isinstance(of.discover(FEED, [landed(7)]), list)
-    archiving._records.cache_clear()
+    record_files.read_records.cache_clear()
     file.write_bytes(content)
     assert len(of.item(key(1)).records) == 5
 
 
 def test_a_file_without_all_of_an_items_records_is_named(tmp_path: Path) -> None:
-    content = archiving._to_parquet(FEED, [item_of(record(State.NEW, uid("n")))])
+    content = record_files._to_parquet(FEED, [item_of(record(State.NEW, uid("n")))])
     uri = storage.ObjectFolder(tmp_path).put("file.parquet", content)
     checksum = hashlib.sha256(content).hexdigest()
     assert len(read_archived(key(1), Place(uri, checksum, 1))) == 1
@@ -417,7 +418,7 @@ def test_a_walk_that_leaves_archived_items_out_reads_no_file(store: Store, tmp_p
     of = loaded(store, 6)
     archive(of, FEED, LATER, str(tmp_path))
     files(tmp_path)[0].unlink()
-    archiving._records.cache_clear()
+    record_files.read_records.cache_clear()
     assert [given.number_of(item.key) for item in of.items(FEED, archived=False)] == [6]
     assert archive(of, FEED, LATER, str(tmp_path)) == Archived()
 

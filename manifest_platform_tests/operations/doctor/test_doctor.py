@@ -15,7 +15,6 @@ from typing import Any, NoReturn
 import pytest
 
 from manifest_platform import failpoints
-from manifest_platform.archive import archive
 from manifest_platform.cli import main
 from manifest_platform.manifest import OUTPUT, Application, Failure, FailureKind, Payload, Ready, State
 from manifest_platform.manifest.dump import dump, put_dump
@@ -23,6 +22,7 @@ from manifest_platform.manifest.records import Stamp
 from manifest_platform.manifest.store import Delete, Put
 from manifest_platform.manifest.stores.sql import SqlStore
 from manifest_platform.manifest.transitions import append, put_record, put_state, record_key
+from manifest_platform.operations.archive import archive
 from manifest_platform.operations.doctor import Doctor, Kind, repair
 from manifest_platform.pipeline import FEED, LOAD, SHRED, Budget, Stop, shred_chosen
 from manifest_platform.pipeline.discovery import discover

@@ -10,7 +10,6 @@ from typing import NoReturn
 
 import pytest
 
-from manifest_platform.archive import archive, read_archived
 from manifest_platform.manifest import (
     Application,
     Blocked,
@@ -31,7 +30,9 @@ from manifest_platform.manifest import (
 )
 from manifest_platform.manifest.store import Put, Row, Write
 from manifest_platform.manifest.transitions import records_prefix
+from manifest_platform.operations.archive import archive
 from manifest_platform.operations.migration import WorkedOn, import_items
+from manifest_platform.record_files import read_archived
 from manifest_platform_tests.manifest.given import DONE, FEED, LOAD, SHRED, Late, LossyStore, assert_kept, steps
 from manifest_platform_tests.operations.migration.given import (
     LOADER,

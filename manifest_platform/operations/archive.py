@@ -1,0 +1,116 @@
+"""Archiving: the records of finished items move out of the manifest's store into Parquet files.
+
+A file is written, and read back and compared, before any row refers to it; then each item is moved in one transaction, if
+it is still as it was read. A run that dies leaves at most a file that no row refers to: nothing is lost, nothing doubled, and
+the next run goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
+from datetime import datetime, timedelta
+from itertools import islice, pairwise
+from operator import add
+from uuid import uuid4
+
+from manifest_platform import failpoints
+from manifest_platform.config import ConfigError
+from manifest_platform.manifest import ConditionFailed, Item, Manifest
+from manifest_platform.manifest.archive import Place, is_finished, move
+from manifest_platform.manifest.store import MAX_WRITES, RowDamaged, Write
+from manifest_platform.pipeline.pipeline import Pipeline
+from manifest_platform.record_files import RecordFile, read_records, write_records
+
+BATCH = 1000
+"""Items in one file, at most."""
+
+
+@dataclass(frozen=True)
+class Archived:
+    """What a run of archiving did, or would do: items, their records, the files that it wrote and their bytes.
+
+    `left`: items that changed while they were being moved, and so stay.
+    """
+
+    items: int = 0
+    records: int = 0
+    files: int = 0
+    bytes: int = 0
+    left: int = 0
+
+    def __add__(self, other: Archived) -> Archived:
+        return Archived(*map(add, astuple(self), astuple(other)))
+
+
+def archive_dataset(pipeline: Pipeline, older_than: timedelta, dry_run: bool = False) -> Archived:
+    """Archives every feed of a dataset at the place that is configured. Raises ConfigError where none is, else as `archive`."""
+    location = pipeline.config.manifest.archive
+    if location is None:
+        raise ConfigError("manifest.archive is not set: give it a place for archived records, a path or s3://")
+    before, total = pipeline.clock() - older_than, Archived()
+    for feed in pipeline.feeds:
+        total += archive(pipeline.manifest, feed, before, location, dry_run)
+    return total
+
+
+def archive(manifest: Manifest, feed: str, before: datetime, location: str, dry_run: bool = False) -> Archived:
+    """Moves the finished items of a feed whose newest record is older than `before` to Parquet files below a location.
+
+    The newest item stays in any case. One walk over the feed, a row for each item that was archived already; may be repeated,
+    and done by several at once. Raises StoreError; OSError where the location cannot be written.
+    """
+    total = Archived()
+    finished = _finished(manifest, feed, before)
+    while batch := list(islice(finished, BATCH)):
+        if dry_run:
+            total += Archived(len(batch), sum(len(item.records) for item in batch))
+        else:
+            total += _archive(manifest, feed, batch, location)
+    return total
+
+
+def _finished(manifest: Manifest, feed: str, before: datetime) -> Iterator[Item]:
+    steps = manifest.steps(feed)
+    states = {step.application.key: manifest.state(step.application) for step in steps if step.ordered}
+    for item, _next in pairwise(manifest.items(feed, archived=False)):
+        if is_finished(item, steps, states, before):
+            yield item
+
+
+def _archive(manifest: Manifest, feed: str, items: Sequence[Item], location: str) -> Archived:
+    file = write_records(location, manifest.dataset, feed, items)
+    failpoints.reach("archive.written")
+    written = read_records(file.uri, file.checksum)
+    for item in items:
+        if written.get(item.key.position) != item.records:
+            raise RowDamaged(f"{file.uri} does not read back as it was written: {item.key.name} differs; nothing was moved")
+    moved = [item for some in _together(items) for item in _move(manifest, some, file)]
+    records = sum(len(item.records) for item in moved)
+    return Archived(len(moved), records, 1, file.bytes, len(items) - len(moved))
+
+
+def _together(items: Sequence[Item]) -> Iterator[list[Item]]:
+    """The items in groups that fit into one transaction each."""
+    group: list[Item] = []
+    writes = 0
+    for item in items:
+        if writes + len(item.records) + 1 > MAX_WRITES:
+            yield group
+            group, writes = [], 0
+        group.append(item)
+        writes += len(item.records) + 1
+    yield group
+
+
+def _move(manifest: Manifest, items: Sequence[Item], file: RecordFile) -> list[Item]:
+    """Moves items in one transaction, or each in its own where one of them has changed; returns those that were moved."""
+    writes: list[Write] = [write for item in items for write in move(item, Place(file.uri, file.checksum, item.sequence))]
+    try:
+        manifest.store.transact(manifest.dataset, writes, str(uuid4()))
+    except ConditionFailed:
+        if len(items) == 1:
+            return []
+        return [moved for item in items for moved in _move(manifest, [item], file)]
+    failpoints.reach("archive.moved")
+    return list(items)

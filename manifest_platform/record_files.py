@@ -1,0 +1,124 @@
+"""Files of records: the Parquet form of archived records, written and read back.
+
+Belongs here: what such a file holds and how it is checked. Which items may go, and what stays of each in the store, is
+`manifest.archive`'s; a run that moves them is `operations.archive`'s.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from manifest_platform import storage
+from manifest_platform.manifest import Item, ItemKey, Record, StoreUnavailable
+from manifest_platform.manifest.archive import Place
+from manifest_platform.manifest.records import format_time
+from manifest_platform.manifest.store import RowDamaged
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FILES_KEPT = 2
+"""Files of which the records stay in memory, for who reads item after item."""
+
+
+@dataclass(frozen=True)
+class RecordFile:
+    """A file of records: where it is, the SHA-256 of its bytes, and how many they are."""
+
+    uri: str
+    checksum: str
+    bytes: int
+
+
+def write_records(location: str, dataset: str, feed: str, items: Sequence[Item]) -> RecordFile:
+    """Writes the records of a feed's items to a file below a location, named by its content. Raises OSError."""
+    content = _to_parquet(feed, items)
+    checksum = hashlib.sha256(content).hexdigest()
+    uri = storage.ObjectFolder(location).put(f"{dataset}/{quote(feed, safe='')}/{checksum}.parquet", content)
+    return RecordFile(uri, checksum, len(content))
+
+
+def read_archived(key: ItemKey, place: Place) -> tuple[Record, ...]:
+    """The archived records of an item, oldest first. Raises RowDamaged where the file is gone or is not what was written."""
+    found = read_records(place.uri, place.checksum).get(key.position, ())
+    if len(found) != place.upto:
+        raise RowDamaged(f"{place.uri} has {len(found)} of the {place.upto} records of {key.id}: put it back from a backup")
+    return found
+
+
+@lru_cache(FILES_KEPT)
+def read_records(uri: str, checksum: str) -> dict[str, tuple[Record, ...]]:
+    """All records of a file, by their item's position. Raises RowDamaged, StoreUnavailable."""
+    try:
+        content = storage.read_bytes(uri)
+    except FileNotFoundError as error:
+        raise RowDamaged(f"{uri} is gone, though archived records are in it: put it back from a backup") from error
+    except OSError as error:
+        raise StoreUnavailable(f"{uri}, with archived records, cannot be read now: {error}") from error
+    if hashlib.sha256(content).hexdigest() != checksum:
+        raise RowDamaged(
+            f"{uri}, with archived records, is not what was written (SHA-256 {checksum}): put it back from a backup"
+        )
+    found: dict[str, list[Record]] = {}
+    for row in _from_parquet(content):
+        found.setdefault(row["position"], []).append(_record(row))
+    return {position: tuple(records) for position, records in found.items()}
+
+
+# The Parquet form: a row a record, in plain columns, for people to query
+
+
+def _columns() -> dict[str, tuple[pa.DataType, Callable[[Item, Record], Any]]]:
+    import pyarrow as pa
+
+    text, number = pa.string(), pa.int64()
+    return {
+        "feed": (text, lambda item, _: item.key.feed),
+        "position": (text, lambda item, _: item.key.position),
+        "item": (text, lambda _, record: record.item),
+        "sequence": (number, lambda _, record: record.sequence),
+        "record_id": (text, lambda _, record: record.record_id),
+        "previous": (text, lambda _, record: record.previous),
+        "state": (text, lambda _, record: str(record.state)),
+        "application": (text, lambda _, record: record.application.name),
+        "application_version": (text, lambda _, record: record.application.version),
+        "application_instance": (text, lambda _, record: record.application.instance),
+        "author": (text, lambda _, record: record.author),
+        "run_id": (text, lambda _, record: record.run_id),
+        "timestamp": (pa.timestamp("us", "UTC"), lambda _, record: record.timestamp),
+        "epoch": (number, lambda _, record: record.epoch),
+        "token": (number, lambda _, record: record.token),
+        "payload_schema": (text, lambda _, record: record.payload and record.payload.schema),
+        "payload": (text, lambda _, record: record.payload and json.dumps(record.payload.data)),
+    }
+
+
+def _to_parquet(feed: str, items: Sequence[Item]) -> bytes:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    rows = [(item, record) for item in items for record in item.records]
+    arrays = {name: pa.array([get(*row) for row in rows], kind) for name, (kind, get) in _columns().items()}
+    out = BytesIO()
+    parquet.write_table(pa.table(arrays), out, compression="zstd")
+    return out.getvalue()
+
+
+def _from_parquet(content: bytes) -> list[dict[str, Any]]:
+    from pyarrow import parquet
+
+    return parquet.read_table(BytesIO(content)).to_pylist()
+
+
+def _record(row: dict[str, Any]) -> Record:
+    application = {name: row[f"application_{name}"] for name in ("version", "instance")}
+    payload = {"schema": row["payload_schema"], "data": json.loads(row["payload"])} if row["payload_schema"] else None
+    parts = {"application": {"name": row["application"], **application}, "payload": payload}
+    return Record.from_dict({**row, **parts, "timestamp": format_time(row["timestamp"])})
