@@ -5,13 +5,13 @@ import pytest
 from manifest_platform.faults import Permanent, Transient
 from manifest_platform.manifest.store import ConditionFailed, OutcomeUnknown, RowDamaged, StoreRejected, StoreUnavailable
 from manifest_platform.merging.catalogs.catalog import CatalogRejected, CatalogUnavailable
-from manifest_platform.merging.errors import MissingInput, PassingFailure
+from manifest_platform.merging.errors import MissingInput, TransientMergeError
 from manifest_platform.sources.errors import LandingMisconfigured, LandingUnavailable
 from manifest_platform.warehouse.errors import Behind, Conflict, DuplicateKey, Fenced, Unavailable, Unclear
 
 
 @pytest.mark.parametrize(
-    "error", [StoreUnavailable, LandingUnavailable, PassingFailure, CatalogUnavailable, Unavailable, Conflict]
+    "error", [StoreUnavailable, LandingUnavailable, TransientMergeError, CatalogUnavailable, Unavailable, Conflict]
 )
 def test_an_outage_is_transient(error: type[Exception]) -> None:
     assert issubclass(error, Transient) and not issubclass(error, Permanent)

@@ -18,7 +18,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from urllib3.exceptions import HTTPError
 
-from manifest_platform.merging.errors import ChangedInput, PassingFailure, PermanentFailure
+from manifest_platform.merging.errors import ChangedInput, PermanentMergeError, TransientMergeError
 from manifest_platform.merging.inputs import Input, hold_size, missing
 
 PIECE = 32 << 20
@@ -29,14 +29,14 @@ MOST_REQUESTS = 32
 """What is under way at once, at most."""
 
 _ATTEMPTS, _TIMEOUT_S = 4, 20
-_PASSING = ("SlowDown", "RequestTimeout", "Throttling", "ThrottlingException", "ExpiredToken", "InvalidToken")
+_TRANSIENT = ("SlowDown", "RequestTimeout", "Throttling", "ThrottlingException", "ExpiredToken", "InvalidToken")
 _DENIED = (401, 403)
 
 
 def fetched(inputs: Sequence[Input], spool: Path) -> list[pa.Buffer]:
     """Objects' bytes, all in one file of the directory `spool`; many requests at once, bounded by number and bytes.
 
-    Raises MissingInput, ChangedInput, PermanentFailure and PassingFailure.
+    Raises MissingInput, ChangedInput, PermanentMergeError and TransientMergeError.
     """
     starts = [0]
     for found in inputs:
@@ -71,12 +71,14 @@ def _fetcher(target: int) -> Callable[[Input, int, int, int], None]:
         except ClientError as error:
             raise _refused(input_, error) from error
         except (BotoCoreError, HTTPError, OSError) as error:
-            raise PassingFailure(f"{input_.uri} could not be read: {type(error).__name__}: {error}") from error
+            raise TransientMergeError(f"{input_.uri} could not be read: {type(error).__name__}: {error}") from error
         hold_size(input_, whole)
         try:
             os.pwrite(target, data, to)
         except OSError as error:
-            raise PassingFailure(f"{input_.uri} could not be kept for merging: {error}; make room on the local disk") from error
+            raise TransientMergeError(
+                f"{input_.uri} could not be kept for merging: {error}; make room on the local disk"
+            ) from error
 
     return fetch
 
@@ -87,7 +89,7 @@ def _client() -> Any:
     try:
         return boto3.client("s3", config=config)
     except (BotoCoreError, ValueError) as error:
-        raise PassingFailure(f"no S3 client: {error}; check the AWS variables of the environment") from error
+        raise TransientMergeError(f"no S3 client: {error}; check the AWS variables of the environment") from error
 
 
 def _got(client: Any, input_: Input, offset: int, size: int) -> tuple[bytes, int]:
@@ -110,7 +112,9 @@ def _refused(input_: Input, error: ClientError) -> Exception:
     if code == "InvalidRange":
         return ChangedInput(f"{input_.uri} has less than the {input_.bytes} bytes known of it; bring it back as it was")
     if status in _DENIED:  # of no object in particular: rights and credentials can come again
-        return PassingFailure(f"{input_.uri} may not be read: {error}; allow it, or check the AWS variables of the environment")
-    if status < 500 and code not in _PASSING:
-        return PermanentFailure(f"{input_.uri} cannot be read: {error}; correct the location")
-    return PassingFailure(f"{input_.uri} could not be read: {error}")
+        return TransientMergeError(
+            f"{input_.uri} may not be read: {error}; allow it, or check the AWS variables of the environment"
+        )
+    if status < 500 and code not in _TRANSIENT:
+        return PermanentMergeError(f"{input_.uri} cannot be read: {error}; correct the location")
+    return TransientMergeError(f"{input_.uri} could not be read: {error}")

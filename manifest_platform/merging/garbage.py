@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
-from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
 
@@ -27,9 +26,9 @@ from manifest_platform import storage
 from manifest_platform.manifest import Application, Lease, Manifest
 from manifest_platform.manifest.store import MAX_WRITES, ConditionFailed, Delete
 from manifest_platform.merging import names
-from manifest_platform.merging.errors import PassingFailure
 from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.state import LIVE, MergedTable, Partition, Range, Version, version_key
+from manifest_platform.merging.stored import StoredFile, delete, stored_files
 
 GRACE = timedelta(days=7)
 UPKEEP, PLACE = Application("upkeep"), "objects"
@@ -38,19 +37,9 @@ LEASE = timedelta(seconds=60)
 
 Dated = TypeVar("Dated", Range, Version)
 
-_DELETES_AT_ONCE = 1_000  # S3's limit
 _PART = re.compile(r"merged/dt=(\d{4}-\d\d-\d\d)/([^/]+)/part-(\d{19})-(\d{19})\.parquet")
 _MANIFEST = re.compile(r"merged/dt=(\d{4}-\d\d-\d\d)/manifest-(\d{19})-(\d+)\.json")
 _LIVE_MANIFEST = re.compile(r"live/dt=(\d{4}-\d\d-\d\d)/manifest-live-(\d{19})\.json")
-
-
-@dataclass(frozen=True)
-class StoredFile:
-    """A file under a table's location: its name from there on, its size, when it was written."""
-
-    name: str
-    bytes: int
-    written: datetime
 
 
 @dataclass(frozen=True)
@@ -83,7 +72,7 @@ def upkeep(inventory: Inventory, duration: timedelta = LEASE) -> Generator[Lease
 def find(inventory: Inventory, output: str, now: datetime, grace: timedelta = GRACE) -> list[Garbage]:
     """What nothing needs any more, by table; changes nothing. `output`: the URI under which merged objects lie.
 
-    A listing of each table, and some queries. Raises PassingFailure if the storage cannot be listed.
+    A listing of each table, and some queries. Raises TransientMergeError if the storage cannot be listed.
     """
     found = (_of_table(inventory, names.table_uri(output, table), table, now - grace) for table in inventory.tables())
     return [garbage for garbage in found if garbage]
@@ -92,7 +81,7 @@ def find(inventory: Inventory, output: str, now: datetime, grace: timedelta = GR
 def remove(inventory: Inventory, output: str, now: datetime, grace: timedelta = GRACE) -> Iterator[Garbage]:
     """Removes what nothing needs any more, table by table; each is given once it is removed.
 
-    Ended early, it is repeated. Raises LeaseBusy while another removes or rebuilds, PassingFailure.
+    Ended early, it is repeated. Raises LeaseBusy while another removes or rebuilds, TransientMergeError.
     """
     with upkeep(inventory) as lease:
         for garbage in find(inventory, output, now, grace):
@@ -235,20 +224,6 @@ def _path(uri: str) -> str:
     return storage.filesystem(uri)[1]
 
 
-def stored_files(location: str, folder: str = "") -> Iterator[StoredFile]:
-    """The files under a location, or a folder of it; none where it does not exist. Raises PassingFailure."""
-    from pyarrow.fs import FileSelector, FileType
-
-    system, path = storage.filesystem(location)
-    try:
-        found = system.get_file_info(FileSelector(f"{path}/{folder}".rstrip("/"), recursive=True, allow_not_found=True))
-    except OSError as error:
-        raise PassingFailure(f"{location}/{folder} cannot be listed: {error}") from error
-    for one in found:
-        if one.type == FileType.File and one.mtime:
-            yield StoredFile(one.path[len(path) + 1 :], one.size or 0, one.mtime)
-
-
 # Removing
 
 
@@ -260,43 +235,3 @@ def _forget(inventory: Inventory, versions: Sequence[Version]) -> None:
             inventory.store.transact(inventory.dataset, deletes, str(uuid4()))
         except ConditionFailed:
             continue
-
-
-def delete(location: str, names_: Sequence[str]) -> None:
-    """Removes files of a location by name; those that are gone are no error. Raises PassingFailure.
-
-    Of directories nothing is left: neither empty local ones, nor objects in S3 that stand for some.
-    """
-    if storage.is_local(location):
-        _delete_local(storage.local_path(location), names_)
-    else:
-        _delete_in_s3(location, names_)
-
-
-def _delete_local(root: Path, names_: Sequence[str]) -> None:
-    try:
-        for name in names_:
-            (root / name).unlink(missing_ok=True)
-    except OSError as error:
-        raise PassingFailure(f"{error.filename} cannot be removed: {error}") from error
-    folders = {parent for name in names_ for parent in (root / name).parents if parent.is_relative_to(root)}
-    for folder in sorted(folders, reverse=True):
-        with suppress(OSError):  # it holds what is needed
-            folder.rmdir()
-
-
-def _delete_in_s3(location: str, names_: Sequence[str]) -> None:
-    """By batches: Arrow would ask once for each object, and write one for each directory that is empty then."""
-    import boto3
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    bucket, _, prefix = location.removeprefix("s3://").partition("/")
-    client = boto3.Session().client("s3")
-    for start in range(0, len(names_), _DELETES_AT_ONCE):
-        keys = [{"Key": f"{prefix}/{name}" if prefix else name} for name in names_[start : start + _DELETES_AT_ONCE]]
-        try:
-            answer = client.delete_objects(Bucket=bucket, Delete={"Objects": keys, "Quiet": True})
-        except (BotoCoreError, ClientError) as error:
-            raise PassingFailure(f"{location}: {len(keys):,} objects cannot be removed: {error}") from error
-        for failed in answer.get("Errors", []):
-            raise PassingFailure(f"s3://{bucket}/{failed['Key']} cannot be removed: {failed['Code']}: {failed['Message']}")

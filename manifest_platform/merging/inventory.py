@@ -53,6 +53,7 @@ from manifest_platform.merging.state import (
     Due,
     FinishedJob,
     MergedTable,
+    Outcome,
     Partition,
     PartitionName,
     Range,
@@ -459,7 +460,7 @@ class Inventory:
         if partition is None or partition.running != job.id or not _is_dead(job, lease, now):
             return None
         error = f"{job.owner} did not finish: its lease of slot {job.slot} (token {job.token}) ended"
-        log = transitions.finished(job, "died", now, error=error)
+        log = transitions.finished(job, Outcome.DIED, now, error=error)
         after = transitions.died(partition, job, error, self.max_attempts, now)
         check = Check(lease_key(MERGE, job.slot), lease.version if lease else ABSENT)
         self._transact([*transitions.ended(job, log, partition, after), check])
@@ -493,13 +494,19 @@ class Inventory:
 
         ranges = tuple((one.lower, one.upper) for one in merged)
         log = transitions.finished(
-            job, "merged", now, ranges=ranges, rows=sum(one.rows for one in merged), bytes_in=bytes_in, bytes_out=bytes_out
+            job,
+            Outcome.MERGED,
+            now,
+            ranges=ranges,
+            rows=sum(one.rows for one in merged),
+            bytes_in=bytes_in,
+            bytes_out=bytes_out,
         )
         ended = self._end(job, log, go_on)
         self._learn(job.table, bytes_in, bytes_out - sum(one.bytes for one in replaced))
         return ended
 
-    def finish(self, job: RunningJob, outcome: str = "nothing", leftover: Leftover | None = None) -> FinishedJob:
+    def finish(self, job: RunningJob, outcome: Outcome = Outcome.NOTHING, leftover: Leftover | None = None) -> FinishedJob:
         """Ends a job that had nothing to merge; ranges and versions stay as they are. Raises JobLost."""
 
         def end(partition: Partition) -> tuple[Partition, list[Write]]:
@@ -510,7 +517,7 @@ class Inventory:
 
     def give_back(self, job: RunningJob) -> FinishedJob:
         """Ends a job that was not tried: it is pending again as it was, and no attempt is counted. Raises JobLost."""
-        return self.finish(job, "given back", Leftover(job.schedule_time, job.attempts))
+        return self.finish(job, Outcome.GIVEN_BACK, Leftover(job.schedule_time, job.attempts))
 
     def fail(self, job: RunningJob, error: str, permanent: bool) -> FinishedJob:
         """Ends a job that failed: it is tried again after a pause that grows; set aside if `permanent`, or tried often.
@@ -522,7 +529,7 @@ class Inventory:
         def end(partition: Partition) -> tuple[Partition, list[Write]]:
             return transitions.failed(partition, job, error, permanent, self.max_attempts, now), []
 
-        return self._end(job, transitions.finished(job, "failed", now, error=error), end)
+        return self._end(job, transitions.finished(job, Outcome.FAILED, now, error=error), end)
 
     def _end(
         self, job: RunningJob, log: FinishedJob, change: Callable[[Partition], tuple[Partition, list[Write]]]

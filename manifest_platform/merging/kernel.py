@@ -30,13 +30,15 @@ import pyarrow.parquet as pq
 
 from manifest_platform import storage
 from manifest_platform.merging import names
-from manifest_platform.merging.errors import ChangedInput, PassingFailure, SchemaConflict, WrongResult
-from manifest_platform.merging.inputs import File, Input, opened
+from manifest_platform.merging.errors import ChangedInput, SchemaConflict, TransientMergeError, WrongResult
+from manifest_platform.merging.files import File, opened
+from manifest_platform.merging.inputs import Input
 from manifest_platform.merging.plan import PlannedRange
 from manifest_platform.merging.rowgroups import Assembly, Footer, NotParquet, read_footer
 from manifest_platform.merging.schemas import fitted, unified
 from manifest_platform.merging.sorting import LAST, Array, Bounds, Group, Piece, Sorter
 from manifest_platform.merging.state import MergedTable
+from manifest_platform.merging.stored import delete
 
 pc: Any = pyarrow.compute  # its functions come into being at run time, unknown to type checkers
 
@@ -178,8 +180,8 @@ def merge(task: MergeTask, options: Options | None = None) -> Merged:
     types are widened where nothing is lost, and what a file lacks is null. Before the file is finished its rows, times, nulls
     and sums are compared with the inputs', and these with what the inventory says of them.
 
-    Raises MissingInput, ChangedInput, SchemaConflict, WrongResult and PermanentFailure, where trying again cannot help, and
-    PassingFailure. What was written then is removed, or where that fails too named by nobody.
+    Raises MissingInput, ChangedInput, SchemaConflict, WrongResult and PermanentMergeError, where trying again cannot help, and
+    TransientMergeError. What was written then is removed, or where that fails too named by nobody.
     """
     options = options or Options()
     began = time.perf_counter()
@@ -227,7 +229,7 @@ class _Merge:
                 self._hold(assembly.footer)
                 return assembly.finish(), digest.hexdigest()
         except OSError as error:
-            raise PassingFailure(f"{self._task}: {self._task.output} could not be written: {error}") from error
+            raise TransientMergeError(f"{self._task}: {self._task.output} could not be written: {error}") from error
 
     def merged(self, size: int, sha256: str, seconds: float) -> Merged:
         """The result in words."""
@@ -498,8 +500,6 @@ def _created(uri: str) -> Generator[Any]:
 
 
 def _remove(uri: str) -> None:
-    from manifest_platform.merging.garbage import delete  # loads the inventory, which merging itself does not need
-
     folder, _, name = uri.rpartition("/")
     delete(folder, [name])
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
 from manifest_platform import failpoints
+from manifest_platform.faults import Transient
 from manifest_platform.manifest import Application, Lease, LeaseBusy, LeaseLost, Manifest, Refused
 from manifest_platform.merging.catalogs.catalog import (
     Catalog,
@@ -79,11 +80,11 @@ class TablePart:
 
 @dataclass(frozen=True)
 class Failed:
-    """What could not be published, why, and whether trying again may help without a person."""
+    """What could not be published, and why. `transient`: trying again may help without a person."""
 
     place: TablePart
     error: str
-    passing: bool
+    transient: bool
 
 
 @dataclass(frozen=True)
@@ -228,7 +229,7 @@ class _Publication:
         except LeaseBusy as busy:
             self._busy = busy.lease.holder
         except LeaseLost as lost:
-            self._failed.append(Failed(TablePart("*"), f"{lost}: another publisher goes on from here", passing=True))
+            self._failed.append(Failed(TablePart("*"), f"{lost}: another publisher goes on from here", transient=True))
 
     def _hold(self) -> Lease:
         """The one publisher's lease. Raises LeaseBusy while another's is live."""
@@ -372,7 +373,7 @@ class _Publication:
                 if Served.recorded(partition) >= served:
                     return False
             except Refused as refused:
-                self._failed.append(Failed(place, str(refused), passing=True))
+                self._failed.append(Failed(place, str(refused), transient=True))
                 return partition is target.partition
             else:
                 failpoints.reach("publish.recorded")
@@ -381,7 +382,7 @@ class _Publication:
                 else:
                     self._shown.append(place)
                 return partition is target.partition
-        self._failed.append(Failed(place, f"others published it {_LOOKS} times meanwhile", passing=True))
+        self._failed.append(Failed(place, f"others published it {_LOOKS} times meanwhile", transient=True))
         return False
 
     def _put_back(self, entry: CatalogTable, told: Mapping[date, Served | None]) -> None:
@@ -420,7 +421,7 @@ class _Publication:
 
     def _fail(self, place: TablePart, error: CatalogError) -> None:
         log.warning("%s is not published: %s", place, error)
-        self._failed.append(Failed(place, str(error), isinstance(error, CatalogUnavailable)))
+        self._failed.append(Failed(place, str(error), isinstance(error, Transient)))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from manifest_platform import storage
 from manifest_platform.column_types import arrow_type
+from manifest_platform.faults import Permanent
 from manifest_platform.merging.catalogs.catalog import DATE_COLUMN, catalog_table
 from manifest_platform.merging.catalogs.embedded import live_files, small_file, stored_version
 from manifest_platform.merging.inventory import Inventory
@@ -39,8 +40,8 @@ class NotPublished(LookupError):
     """There is no such table, or readers are shown nothing of the partition yet."""
 
 
-class FilesUnknown(Exception):
-    """The manifest does not have the files that it says a partition consists of. Permanent: see `merge explain`."""
+class FilesUnknown(Permanent):
+    """The manifest does not have the files that it says a partition consists of: see `merge explain`."""
 
 
 class QueryFailed(Exception):

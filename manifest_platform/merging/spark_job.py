@@ -10,12 +10,13 @@ import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from manifest_platform.faults import Transient
 from manifest_platform.merging import names
-from manifest_platform.merging.errors import MergeError, PassingFailure
+from manifest_platform.merging.errors import MergeError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MergeFailure:
-    """Why a range could not be merged, and whether trying again may help. What was written of it is named by nobody."""
+    """Why a range could not be merged. `permanent`: trying again cannot help. What was written of it is named by nobody."""
 
     table: str
     date: date
     lower: int
     upper: int
-    kind: Literal["permanent", "transient"]
+    permanent: bool
     message: str
 
 
@@ -46,7 +47,7 @@ def merge_all(spark: SparkSession, tasks: Sequence[MergeTask], options: Options 
         return _run(spark, tasks, options) if tasks else []
     except Exception as error:
         message = f"the Spark job failed: {type(error).__name__}: {str(error)[:2000]}; see Spark's log, then retry"
-        return [_failure(task, "transient", message) for task in tasks]
+        return [_failure(task, False, message) for task in tasks]
 
 
 def _run(spark: SparkSession, tasks: Sequence[MergeTask], options: Options | None) -> list[Merged | MergeFailure]:
@@ -69,7 +70,7 @@ def _run(spark: SparkSession, tasks: Sequence[MergeTask], options: Options | Non
         task, found = queue[place], orjson.loads(result)
         merged = found.get("merged")
         results[order[place]] = (
-            Merged(**{**merged, "date": task.date}) if merged else _failure(task, found["kind"], found["message"])
+            Merged(**{**merged, "date": task.date}) if merged else _failure(task, found["permanent"], found["message"])
         )
     return [results[number] for number in range(len(tasks))]
 
@@ -87,15 +88,14 @@ def _merge_task(task: MergeTask, options: Options | None) -> dict[str, Any]:
     try:
         return {"merged": asdict(merge(task, options))}
     except MergeError as error:
-        kind = "transient" if isinstance(error, PassingFailure) else "permanent"
-        return {"kind": kind, "message": f"{type(error).__name__}: {error}"}
+        return {"permanent": not isinstance(error, Transient), "message": f"{type(error).__name__}: {error}"}
     except (OSError, MemoryError) as error:  # pyarrow's ArrowMemoryError is a MemoryError
-        return {"kind": "transient", "message": f"{type(error).__name__} while merging {task}: {error}"}
+        return {"permanent": False, "message": f"{type(error).__name__} while merging {task}: {error}"}
     except Exception as error:  # a defect must not take the other ranges of the job with it
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"(at {last.name}, line {last.lineno} of {last.filename})"
-        return {"kind": "permanent", "message": f"{type(error).__name__} while merging {task}: {error} {where}"}
+        return {"permanent": True, "message": f"{type(error).__name__} while merging {task}: {error} {where}"}
 
 
-def _failure(task: MergeTask, kind: Literal["permanent", "transient"], message: str) -> MergeFailure:
-    return MergeFailure(task.table, task.date, task.lower, task.upper, kind, message)
+def _failure(task: MergeTask, permanent: bool, message: str) -> MergeFailure:
+    return MergeFailure(task.table, task.date, task.lower, task.upper, permanent, message)

@@ -28,6 +28,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
@@ -285,9 +286,24 @@ class RunningJob:
     version: int = 0
 
 
+class Outcome(StrEnum):
+    """How a job ended: merged; with nothing to merge; given back untried; failed; or its worker died."""
+
+    MERGED = "merged"
+    NOTHING = "nothing"
+    GIVEN_BACK = "given back"
+    FAILED = "failed"
+    DIED = "died"
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the job was tried and nothing came of it, so that an attempt is counted."""
+        return self in (Outcome.FAILED, Outcome.DIED)
+
+
 @dataclass(frozen=True)
 class FinishedJob:
-    """What became of a job; kept. `outcome`: merged, nothing, failed or died.
+    """What became of a job; kept.
 
     `bytes_in`: of the small objects that it merged; `rows`, `bytes_out`: of the merged objects that it wrote.
     """
@@ -300,7 +316,7 @@ class FinishedJob:
     finished: datetime
     owner: str
     attempts: int
-    outcome: str
+    outcome: Outcome
     ranges: tuple[tuple[int, int], ...] = ()
     rows: int = 0
     bytes_in: int = 0

@@ -17,6 +17,7 @@ from typing import Any
 from uuid import uuid4
 from zoneinfo import ZoneInfo
 
+from manifest_platform.faults import Permanent, Transient
 from manifest_platform.listing import Column, Listing
 from manifest_platform.manifest.records import Application
 from manifest_platform.manifest.store import ABSENT, MAX_WRITES, Check, Delete, Put, Write
@@ -29,6 +30,7 @@ from manifest_platform.merging.state import (
     Batch,
     FinishedJob,
     MergedTable,
+    Outcome,
     Partition,
     PartitionName,
     PendingJob,
@@ -61,7 +63,7 @@ MAX_RANGES = MAX_WRITES - PARTITION_WRITES - 3
 """Ranges that one commit adds, at most; a job that has more to do leaves them over."""
 
 FIRST_PAUSE = timedelta(minutes=1)
-"""How long a merge that failed in passing waits for its next attempt; twice as long after each further one."""
+"""How long a merge that failed for the time being waits for its next attempt; twice as long after each further one."""
 
 NEWEST_WEIGHT = 0.2
 """The weight of the newest merge in a table's learnt ratio."""
@@ -71,20 +73,20 @@ class JobLost(Refused):
     """The job is no longer this worker's: taken back as dead, ended, or dropped with its table. Stop, and claim another."""
 
 
-class ChainChanged(Refused):
-    """The plan does not continue the chain as it is now. Passing: end the job as failed in passing, and it is planned anew."""
+class ChainChanged(Refused, Transient):
+    """The plan does not continue the chain as it is now: end the job as failed, and it is planned anew."""
 
 
-class CountsDiffer(Refused):
-    """Merged objects do not hold what the small objects hold that they stand for. Permanent: a person must look at it."""
+class CountsDiffer(Refused, Permanent):
+    """Merged objects do not hold what the small objects hold that they stand for: a person must look at it."""
 
 
-class EarlierCommitMissing(Refused):
-    """A commit before this one is not registered yet. Passing: register in order."""
+class EarlierCommitMissing(Refused, Transient):
+    """A commit before this one is not registered yet: register in order."""
 
 
-class Overtaken(Refused):
-    """Another publication of the partition, `partition`, was recorded meanwhile. Passing: show readers the newer one."""
+class Overtaken(Refused, Transient):
+    """Another publication of the partition, `partition`, was recorded meanwhile: show readers the newer one."""
 
     def __init__(self, partition: Partition):
         self.partition = partition
@@ -306,7 +308,7 @@ def ended(job: RunningJob, log: FinishedJob, before: Partition, after: Partition
     return [Put(log_key(log), to_data(log), ABSENT), Delete(running, job.version), *writes(before, after)]
 
 
-def finished(job: RunningJob, outcome: str, now: datetime, **told: Any) -> FinishedJob:
+def finished(job: RunningJob, outcome: Outcome, now: datetime, **told: Any) -> FinishedJob:
     """What the log says of a job."""
     return FinishedJob(
         job.id, job.table, job.date, job.schedule_time, job.started, now, job.owner, job.attempts, outcome, **told

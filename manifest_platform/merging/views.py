@@ -96,7 +96,7 @@ def finished_jobs(inventory: Inventory, limit: int) -> Iterator[dict[str, Any]]:
             "start_time": job.started,
             "finish_time": job.finished,
             "seconds": (job.finished - job.started).total_seconds(),
-            "outcome": job.outcome,
+            "outcome": str(job.outcome),
             "attempt": job.attempts + 1,
             "ranges": len(job.ranges),
             "rows": job.rows,

@@ -18,7 +18,7 @@ from pydantic import Field
 from manifest_platform.config import Config
 from manifest_platform.manifest import Refused, StoreError
 from manifest_platform.merging.publish import PublishReport
-from manifest_platform.merging.state import NEW, FinishedJob, MergedTable, Partition, PartitionName
+from manifest_platform.merging.state import NEW, FinishedJob, MergedTable, Outcome, Partition, PartitionName
 from manifest_platform.orchestration.keys import DATASET_TAG
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.orchestration.sensors import INTERVAL_S, Asked, asked
@@ -174,13 +174,13 @@ def _merge_asked(
         for found in partitions.values()
         if found and found.set_aside
     ]
-    failed = [job for job in outcomes.values() if job.outcome in ("failed", "died")]
+    failed = [job for job in outcomes.values() if job.outcome.is_failure]
     reasons += [f"{job.table} of {job.date}: {job.error}" for job in failed]
     if report.stop is not Stop.IDLE:
         reasons.append(f"{report.stop}: {report.reason}")
     if reasons:
         for (name, day), job in outcomes.items():
-            if job.outcome == "merged":
+            if job.outcome is Outcome.MERGED:
                 shown = partition_metadata(partitions.get((name, day)), job)
                 yield dg.AssetMaterialization(merged_key(dataset, name), partition=str(day), metadata=shown)
         raise dg.Failure("\n".join(reasons), allow_retries=False)
@@ -285,7 +285,7 @@ def build_merge_job(platform: Config, dataset: str) -> dg.JobDefinition:
                     context.log.info(
                         f"merging {event.objects} objects of {event.partitions} partitions, {event.bytes / 2**20:.1f} MiB"
                     )
-                elif isinstance(event, FinishedJob) and event.outcome == "merged":
+                elif isinstance(event, FinishedJob) and event.outcome is Outcome.MERGED:
                     partition = merging.inventory.partition(event.table, event.date)
                     yield dg.AssetMaterialization(
                         merged_key(dataset, event.table),

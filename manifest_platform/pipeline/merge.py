@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from manifest_platform import failpoints, storage
 from manifest_platform.column_types import widened
+from manifest_platform.faults import Permanent
 from manifest_platform.listing import BAD_TABLE, Column
 from manifest_platform.manifest import ClaimLost, Lease, LeaseBusy, OutcomeUnknown, Refused, StoreError, StoreUnavailable
 from manifest_platform.merging.catalogs.catalog import Catalog
@@ -34,6 +35,7 @@ from manifest_platform.merging.state import (
     NEW,
     FinishedJob,
     MergedTable,
+    Outcome,
     Partition,
     PartitionName,
     Range,
@@ -120,8 +122,8 @@ class MergeReport:
             self.commits += not event.known
             self.objects += event.objects
         elif isinstance(event, FinishedJob):
-            self.merged += event.outcome == "merged"
-            self.failed += event.outcome in ("failed", "died")
+            self.merged += event.outcome is Outcome.MERGED
+            self.failed += event.outcome.is_failure
             self.rows += event.rows
             self.bytes_in += event.bytes_in
             self.bytes_out += event.bytes_out
@@ -469,7 +471,7 @@ def _end(merging: Merging, work: _Work, results: Sequence[Merged | MergeFailure]
     for result in results:
         if isinstance(result, MergeFailure):
             if not good:
-                return inventory.fail(job, result.message, permanent=result.kind == "permanent")
+                return inventory.fail(job, result.message, permanent=result.permanent)
             break
         good.append(result)
     if not good:
@@ -482,7 +484,7 @@ def _end(merging: Merging, work: _Work, results: Sequence[Merged | MergeFailure]
     try:
         return inventory.commit(job, ranges, Leftover(due) if more else None, bytes_in=bytes_in)
     except (ChainChanged, CountsDiffer) as error:
-        return inventory.fail(job, str(error), permanent=isinstance(error, CountsDiffer))
+        return inventory.fail(job, str(error), permanent=isinstance(error, Permanent))
 
 
 def _range(job: RunningJob, planned: PlannedRange, merged: Merged) -> Range:

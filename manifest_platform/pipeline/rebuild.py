@@ -18,11 +18,12 @@ from manifest_platform import failpoints
 from manifest_platform.manifest import Lease, Manifest, Refused
 from manifest_platform.merging import names
 from manifest_platform.merging.catalogs.catalog import CatalogTable, NotOurs
-from manifest_platform.merging.errors import PassingFailure, PermanentFailure
-from manifest_platform.merging.garbage import StoredFile, delete, stored_files, unnamed, upkeep
+from manifest_platform.merging.errors import PermanentMergeError, TransientMergeError
+from manifest_platform.merging.garbage import unnamed, upkeep
 from manifest_platform.merging.plan import PlannedRange
 from manifest_platform.merging.publish import PLACE, PUBLISH, PublishReport
 from manifest_platform.merging.state import MergedTable, Partition, Range, SmallObject, from_row, table_key
+from manifest_platform.merging.stored import StoredFile, delete, stored_files
 from manifest_platform.merging.transitions import MAX_RANGES
 from manifest_platform.pipeline.merge import Merging
 
@@ -50,7 +51,7 @@ def rebuild(merging: Merging, spark: Callable[[], SparkSession], table: str, day
 
     New files with the same bounds take the place of the old ones in one step, or in one step for every MAX_RANGES of them. A
     partition that is not switched is rebuilt as well, and not published: nobody reads its merged objects yet. What fails
-    leaves all as it was. Raises Refused, LeaseBusy, LeaseLost, PermanentFailure and PassingFailure.
+    leaves all as it was. Raises Refused, LeaseBusy, LeaseLost, PermanentMergeError and TransientMergeError.
     """
     inventory = merging.inventory
     settings = inventory.table(table)
@@ -107,7 +108,7 @@ def _written(
     written: list[Merged] = []
     for result in results:
         if not isinstance(result, Merged):
-            kind = PermanentFailure if result.kind == "permanent" else PassingFailure
+            kind = PermanentMergeError if result.permanent else TransientMergeError
             raise kind(f"nothing was changed: {result.message}")
         written.append(result)
     return written
@@ -173,7 +174,7 @@ def drop(merging: Merging, table: str) -> Stock:
 
     Readers lose it first and its files last: those that were there before, for once its rows are gone the table may come again,
     and write others. What a merge writes that is at work just then is left, and goes when the drop is repeated. Ended early, it
-    is repeated. Raises Refused, LeaseBusy while somebody publishes or rebuilds, CatalogError, PassingFailure.
+    is repeated. Raises Refused, LeaseBusy while somebody publishes or rebuilds, CatalogError, TransientMergeError.
     """
     inventory = merging.inventory
     duration = timedelta(seconds=merging.pipeline.config.lease.seconds)

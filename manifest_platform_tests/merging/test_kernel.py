@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from pyarrow.fs import FileSelector
 
 from manifest_platform import storage
-from manifest_platform.merging import fetching, inputs, kernel, sorting
+from manifest_platform.merging import fetching, files, kernel, sorting
 from manifest_platform.merging.errors import (
     ChangedInput,
     MissingInput,
-    PassingFailure,
-    PermanentFailure,
+    PermanentMergeError,
     SchemaConflict,
+    TransientMergeError,
     WrongResult,
 )
 from manifest_platform.merging.inputs import Input
@@ -494,13 +494,13 @@ class TestInputs:
         with pytest.raises(ChangedInput, match="row group 0 has other times than its footer says"):
             merge(task_of(tmp_path, [replace(one, min_time=None, max_time=None)]))
 
-    def test_an_input_that_may_not_be_read_is_passing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_input_that_may_not_be_read_is_transient(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(_path: str) -> None:
             raise PermissionError("no")
 
         one = put(tmp_path, "a", events([1]))
-        monkeypatch.setattr(inputs.pa, "memory_map", refuse)
-        with pytest.raises(PassingFailure, match="may not be read: no; allow it"):
+        monkeypatch.setattr(files.pa, "memory_map", refuse)
+        with pytest.raises(TransientMergeError, match="may not be read: no; allow it"):
             merge(task_of(tmp_path, [one]))
 
     @pytest.mark.parametrize(
@@ -531,15 +531,15 @@ class TestInputs:
 
         monkeypatch.setattr(fetching, "_client", lambda: None)
         monkeypatch.setattr(fetching, "_got", refuse)
-        with pytest.raises(PassingFailure, match=r"s3://bucket/a (could|may) not be read"):
+        with pytest.raises(TransientMergeError, match=r"s3://bucket/a (could|may) not be read"):
             merge(task_of(tmp_path, [Input("s3://bucket/a", 1, 10)]))
 
-    def test_a_client_that_cannot_be_made_is_passing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_client_that_cannot_be_made_is_transient(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(*_: Any, **__: Any) -> None:
             raise PartialCredentialsError(provider="env", cred_var="AWS_SECRET_ACCESS_KEY")
 
         monkeypatch.setattr(fetching.boto3, "client", refuse)
-        with pytest.raises(PassingFailure, match="check the AWS variables"):
+        with pytest.raises(TransientMergeError, match="check the AWS variables"):
             merge(task_of(tmp_path, [Input("s3://bucket/a", 1, 10)]))
 
     def test_what_was_begun_is_removed_and_the_first_error_told(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -554,9 +554,9 @@ class TestInputs:
         with pytest.raises(KeyboardInterrupt):
             merge(task_of(tmp_path, [put(tmp_path, "a", events([1]))]))
 
-    def test_an_output_that_cannot_be_written_is_passing(self, tmp_path: Path) -> None:
+    def test_an_output_that_cannot_be_written_is_transient(self, tmp_path: Path) -> None:
         (tmp_path / "merged").write_text("a file where a directory should be")
-        with pytest.raises(PassingFailure, match="could not be written"):
+        with pytest.raises(TransientMergeError, match="could not be written"):
             merge(task_of(tmp_path, [put(tmp_path, "a", events([1]))]))
 
 
@@ -723,7 +723,7 @@ class TestS3:
 
     def test_a_bucket_that_is_not_there_is_permanent(self, bucket: str) -> None:
         one = put(bucket, "a", events([1]))
-        with pytest.raises(PermanentFailure):
+        with pytest.raises(PermanentMergeError):
             merge(task_of(bucket, [replace(one, uri="s3://no-such-bucket-anywhere/a.parquet")]))
 
     def test_an_object_costs_one_request(
@@ -745,13 +745,13 @@ class TestS3:
         merged = merge(task_of(bucket, found))
         assert merged.rows == 600
 
-    def test_a_storage_that_does_not_answer_is_passing(
+    def test_a_storage_that_does_not_answer_is_transient(
         self, bucket: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         one = put(bucket, "a", events([1]))
         with self.proxy(s3_server, monkeypatch) as proxy:
             proxy.choose(from_on(1, Fault.REQUEST_LOST))
-            with pytest.raises(PassingFailure, match="could not be read"):
+            with pytest.raises(TransientMergeError, match="could not be read"):
                 merge(task_of(bucket, [one]))
             proxy.choose(nothing)
             assert merge(task_of(bucket, [one])).rows == 1

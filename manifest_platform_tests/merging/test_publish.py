@@ -330,7 +330,7 @@ def test_a_publisher_that_lost_its_lease_tells_the_catalog_nothing_more(
     arrive(inventory, 11)
     report = publish(inventory, catalog, settings(clock=inventory.clock), inventory.clock())
     [failed] = report.failed
-    assert failed.passing
+    assert failed.transient
     assert "another publisher goes on" in failed.error
     assert catalog.partitions == {f"app.{TABLE}": {}}
     assert version_of(inventory)[0] == -1
@@ -342,7 +342,7 @@ def test_E12_a_table_that_fails_does_not_stop_the_others(inventory: Inventory, c
         arrive(inventory, 11, table=table)
     catalog.broken = {"b"}
     report = publish(inventory, catalog, settings(clock=inventory.clock), inventory.clock())
-    assert report.failed == (Failed(TablePart("b"), "b cannot be reached", passing=True),)
+    assert report.failed == (Failed(TablePart("b"), "b cannot be reached", transient=True),)
     assert not report.succeeded
     assert report.shown == (TablePart("a", DAY), TablePart("c", DAY))
     catalog.broken = set()
@@ -360,7 +360,7 @@ def test_E12_a_database_that_cannot_be_asked_does_not_stop_the_others(inventory:
         inventory.sync_table(given.settings(table, schema=schema))
         arrive(inventory, 11, table=table)
     report = publish(inventory, Closed(), settings(clock=inventory.clock), inventory.clock())
-    assert [(failed.place, failed.passing) for failed in report.failed] == [(TablePart("a"), False), (TablePart("b"), False)]
+    assert [(failed.place, failed.transient) for failed in report.failed] == [(TablePart("a"), False), (TablePart("b"), False)]
     assert report.shown == (TablePart("c", DAY),)
 
 
@@ -375,7 +375,7 @@ def test_E12_a_partition_whose_list_cannot_be_written_does_not_stop_the_others(i
     arrive(inventory, 11)
     arrive(inventory, 12, day=other)
     report = publish(inventory, Full(), settings(), inventory.clock())
-    assert report.failed == (Failed(HERE, "the disk is full", passing=True),)
+    assert report.failed == (Failed(HERE, "the disk is full", transient=True),)
     assert report.shown == (TablePart(TABLE, other),)
     assert (version_of(inventory)[0], version_of(inventory, other)[0]) == (-1, 0)
 
@@ -387,7 +387,7 @@ def test_a_table_with_a_column_of_the_partitions_name_is_refused(inventory: Inve
     )
     report = publish(inventory, catalog, settings(clock=inventory.clock), inventory.clock())
     [failed] = report.failed
-    assert not failed.passing
+    assert not failed.transient
     assert "'dt'" in failed.error and "rename it" in failed.error
 
 
@@ -452,7 +452,7 @@ def test_an_old_name_that_cannot_be_removed_is_reported_once(inventory: Inventor
     published_day(inventory, catalog, 11)
     inventory.sync_table(given.settings("visits", physical_name=TABLE))
     report = publish(inventory, catalog, settings(clock=inventory.clock), inventory.clock())
-    assert report.failed == (Failed(TablePart(TABLE), f"app.{TABLE} may not be removed", passing=False),)
+    assert report.failed == (Failed(TablePart(TABLE), f"app.{TABLE} may not be removed", transient=False),)
     run(inventory, catalog)
     assert catalog.seen(table="app.visits") == [11]
 
@@ -502,7 +502,7 @@ def test_a_table_that_is_dropped_meanwhile_is_not_published(inventory: Inventory
     catalog.before_point.append(lambda: inventory.drop(TABLE))
     report = publish(inventory, catalog, settings(clock=inventory.clock), inventory.clock())
     [failed] = report.failed
-    assert (failed.place, failed.passing) == (HERE, True)
+    assert (failed.place, failed.transient) == (HERE, True)
     assert "dropped" in failed.error
     assert list(inventory.partitions()) == []
 

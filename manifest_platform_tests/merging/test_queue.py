@@ -12,9 +12,10 @@ from threading import Barrier
 import pytest
 
 from manifest_platform.manifest import Application, LeaseLost, LeaseState, Manifest, Refused, Store, StoreError
+from manifest_platform.manifest.store import ABSENT, Put
 from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.plan import DEFAULT, STRICT, Profile
-from manifest_platform.merging.state import Partition
+from manifest_platform.merging.state import FinishedJob, Outcome, Partition, log_key, to_data
 from manifest_platform.merging.transitions import STRICT_RULES, JobLost, Rules
 from manifest_platform_tests.manifest.given import LossyStore
 from manifest_platform_tests.merging.given import (
@@ -456,3 +457,15 @@ def try_commit_twice(of: Inventory) -> bool:
         work = make(of, claim_one(of, held))
         assert try_commit(of, work)
         return try_commit(of, work)
+
+
+@pytest.mark.parametrize("stored", ["merged", "nothing", "given back", "failed", "died"])
+def test_every_outcome_that_a_log_holds_stays_readable(store: Store, stored: str) -> None:
+    of = inventory(store)
+    job = FinishedJob("1", TABLE, DAY, MORNING, MORNING, MORNING, "test", 0, Outcome.MERGED)
+    of.store.transact(
+        of.dataset, [Put(log_key(job), {**to_data(job), "outcome": stored}, ABSENT)], "written by an older release"
+    )
+    [told] = of.log(9)
+    assert (told.outcome, told.outcome.is_failure) == (stored, stored in ("failed", "died"))
+    assert to_data(told)["outcome"] == stored

@@ -90,10 +90,10 @@ def test_a_range_that_fails_leaves_the_others_alone(spark: SparkSession, tmp_pat
     missing, failed = results[0], results[2]
     assert isinstance(missing, MergeFailure)
     assert isinstance(failed, MergeFailure)
-    assert (missing.table, missing.date, missing.lower, missing.upper, missing.kind) == ("log", DAY, 2, 3, "permanent")
+    assert (missing.table, missing.date, missing.lower, missing.upper, missing.permanent) == ("log", DAY, 2, 3, True)
     assert missing.message.startswith(f"MissingInput: {bad.inputs[0].uri} is not there")
-    assert failed.kind == "transient"
-    assert failed.message.startswith("PassingFailure: log of 2024-05-01, range (3, 4]: ")
+    assert not failed.permanent
+    assert failed.message.startswith("TransientMergeError: log of 2024-05-01, range (3, 4]: ")
 
 
 @pytest.mark.parametrize(
@@ -136,5 +136,5 @@ def test_a_job_that_fails_is_a_failure_of_all_its_ranges(tmp_path: Path) -> None
 
     tasks = [task(tmp_path, "log", number, [1]) for number in (1, 2)]
     results = merge_all(Broken(), tasks)  # ty: ignore[invalid-argument-type]
-    assert [result.kind for result in results if isinstance(result, MergeFailure)] == ["transient", "transient"]
+    assert [result.permanent for result in results if isinstance(result, MergeFailure)] == [False, False]
     assert all("no executors" in result.message for result in results if isinstance(result, MergeFailure))

@@ -257,7 +257,7 @@ def test_what_failed_before_is_merged_in_a_job_of_its_own(
     def poisoned(session: Any, tasks: Any) -> Any:
         jobs.append({task.table for task in tasks})
         if "events" in jobs[-1]:
-            return [MergeFailure(task.table, task.date, task.lower, task.upper, "transient", "lost") for task in tasks]
+            return [MergeFailure(task.table, task.date, task.lower, task.upper, False, "lost") for task in tasks]
         return merge_all(session, tasks)
 
     monkeypatch.setattr("manifest_platform.merging.spark_job.merge_all", poisoned)

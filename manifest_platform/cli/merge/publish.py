@@ -43,7 +43,7 @@ def print_published(report: PublishReport) -> None:
     for place, reason in report.waiting:
         say(wrapped(f"{place}  waits: {reason}", "· ", "    "))
     for failed in report.failed:
-        kind = "passing" if failed.passing else "for a person"
+        kind = "passing" if failed.transient else "for a person"
         say(wrapped(f"{failed.place}  not published ({kind}): {failed.error}", "✗ ", "    "))
     if report.busy:
         say(f"· {report.busy} publishes just now, and goes on with what is closed and switched")
@@ -74,7 +74,7 @@ def published_document(report: PublishReport) -> dict[str, Any]:
         **{name: [str(place) for place in getattr(report, name)] for name in places},
         "published": [{"partition": str(place), "version": version} for place, version in report.published],
         "waiting": [{"partition": str(place), "reason": reason} for place, reason in report.waiting],
-        "failed": [{"place": str(one.place), "error": one.error, "passing": one.passing} for one in report.failed],
+        "failed": [{"place": str(one.place), "error": one.error, "passing": one.transient} for one in report.failed],
         "busy": report.busy,
         "store_requests": report.store_requests,
         "catalog_requests": report.catalog_requests,

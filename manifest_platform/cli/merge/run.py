@@ -166,7 +166,7 @@ def _progress(event: MergeEvent) -> str:
 
 def _job_line(job: FinishedJob) -> str:
     name = f"{job.table} {job.date}"
-    if job.outcome in ("failed", "died"):
+    if job.outcome.is_failure:
         return wrapped(f"{name}  {job.outcome}, attempt {job.attempts + 1}: {job.error}", "✗ ", "    ")
     if not job.ranges:
         return f"· {name}  nothing to merge"

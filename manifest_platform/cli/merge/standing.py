@@ -129,7 +129,7 @@ def _busy(log: Sequence[FinishedJob], since: datetime) -> Iterator[Busy]:
             jobs.setdefault((job.table, job.date), []).append(job)
     for (table, day), mine in sorted(jobs.items()):
         if len(mine) >= BUSY_JOBS:
-            failed = sum(1 for job in mine if job.outcome in ("failed", "died"))
+            failed = sum(1 for job in mine if job.outcome.is_failure)
             yield Busy(table, day, len(mine), sum(job.bytes_in for job in mine), failed)
 
 

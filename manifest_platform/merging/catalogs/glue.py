@@ -53,7 +53,7 @@ _TOLD_APART = ("string(", "json")
 """Logical types that Hive has no word for: where nobody wrote a comment, it says them."""
 _LONGEST_COMMENT = 255
 
-_PASSING = (
+_TRANSIENT = (
     "ConcurrentModificationException",
     "FederationSourceRetryableException",
     "InternalServiceException",
@@ -266,9 +266,9 @@ def _open_client(region: str | None) -> Any:
         raise CatalogRejected(f"Glue: {error}; credentials and region are given as to every AWS tool") from error
 
 
-def _error(name: str, code: str, message: str, passing: bool = False) -> CatalogError:
+def _error(name: str, code: str, message: str, transient: bool = False) -> CatalogError:
     text = f"{name}: {code}: {message}"
-    if passing or code in _PASSING:
+    if transient or code in _TRANSIENT:
         return CatalogUnavailable(text)
     return {_MISSING: _NotFound, _EXISTS: _Exists}.get(code, CatalogRejected)(text)
 

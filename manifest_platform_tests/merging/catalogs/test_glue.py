@@ -333,7 +333,7 @@ def test_a_table_that_is_not_ours_is_left_alone(inventory: Inventory, catalog: G
     arrive(inventory, 11)
     report = publish(inventory, catalog, PublishSettings(output), inventory.clock())
     [failed] = report.failed
-    assert (failed.place, failed.passing) == (TablePart(TABLE), False)
+    assert (failed.place, failed.transient) == (TablePart(TABLE), False)
     assert "is not ours, for it lies at s3://theirs/log" in failed.error
     assert locations(glue) == {}
     assert version_of(inventory)[0] == -1
@@ -374,7 +374,7 @@ def test_E12_partitions_that_fail_in_a_batch_are_told_alone(
     catalog._client = Failing(catalog._client, "batch_update_partition", "InternalServiceException", (DAY,))
     report = publish(inventory, catalog, PublishSettings(output), inventory.clock())
     error = "Glue partition app.log 2026-03-02: InternalServiceException: no"
-    assert report.failed == (Failed(HERE, error, passing=True),)
+    assert report.failed == (Failed(HERE, error, transient=True),)
     assert report.shown == (TablePart(TABLE, other),)
     assert locations(glue)[str(DAY)] == before[str(DAY)]
     catalog._client = glue
@@ -417,7 +417,7 @@ def test_E12_a_table_that_glue_refuses_does_not_stop_the_others(
 
     catalog._client = Closed(real, "create_table", "AccessDeniedException")
     report = publish(inventory, catalog, PublishSettings(output), inventory.clock())
-    assert report.failed == (Failed(TablePart("a"), "Glue create_table: AccessDeniedException: no", passing=False),)
+    assert report.failed == (Failed(TablePart("a"), "Glue create_table: AccessDeniedException: no", transient=False),)
     assert report.shown == (HERE,)
 
 
