@@ -16,6 +16,8 @@ UI_PORT ?= 3000
 BENCHMARKS := ordered_load shred drain_overhead manifest_stores manifest_scale takeover merge plan cdc rewind archive
 # What pytest is to run: make test TESTS=manifest_platform_tests/manifest
 TESTS ?=
+# Where rules run that lie above the store's contract: embedded (SQLite alone) or all (PostgreSQL and DynamoDB Local too).
+STORES ?= embedded
 # Tests wait for servers and for killed processes half of their time: three keep two cores busy.
 WORKERS ?= 3
 
@@ -33,8 +35,8 @@ ui: $(SYNCED) ## Starts Dagster with the same data, on http://127.0.0.1:3000 (PI
 	$(if $(filter veeva,$(PIPELINE)),MANIFEST_PLATFORM_CONFIG="$(CURDIR)/manifest_platform_veeva.yaml") \
 	DAGSTER_HOME="$(CURDIR)/.dagster_home" $(BIN)/dagster dev -w workspace.yaml -h $(UI_HOST) -p $(UI_PORT)
 
-test: $(SYNCED) ## Runs all tests (TESTS=path for some, WORKERS=n processes)
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS)
+test: $(SYNCED) ## Runs all tests (TESTS=path for some, STORES=all, WORKERS=n processes)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --stores $(STORES) $(TESTS)
 
 check: $(SYNCED) ## Checks format, lint, types, import layers, Dagster definitions and duplicates
 	$(BIN)/ruff format --check .

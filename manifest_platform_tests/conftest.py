@@ -1,16 +1,40 @@
-"""Fixtures that several packages' tests share."""
+"""Fixtures that several packages' tests share: servers, stores, Spark."""
+
+from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import SparkSession
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytest_plugins = [
+    "manifest_platform_tests.servers.s3",  # first: others import it
+    "manifest_platform_tests.servers.dynamodb",
+    "manifest_platform_tests.servers.glue",
+    "manifest_platform_tests.servers.postgres",
+    "manifest_platform_tests.servers.stores",
+    "manifest_platform_tests.servers.vault",
+]
+
+
+@pytest.fixture(scope="session")
+def session_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of this test session share."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A local Spark of two cores for the whole test session."""
+    from pyspark.sql import SparkSession
+
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     session = (

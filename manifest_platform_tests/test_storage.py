@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 
 from manifest_platform.storage import ObjectFolder
-from manifest_platform_tests.servers.s3 import s3_bucket, s3_environment, s3_server
-
-__all__ = ["s3_bucket", "s3_environment", "s3_server"]
 
 
 @pytest.fixture(params=["local", "s3"])

@@ -36,14 +36,11 @@ from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.merge import Merging
 from manifest_platform_tests.merging import given
 from manifest_platform_tests.pipeline.shop import EVENTS, NAME, REPOSITORY, Shop
-from manifest_platform_tests.servers.glue import glue, glue_server
 
 RUNS, TABLES = 3, 7
 DAY = "2024-05-14"
 EVENT_ROWS = RUNS * EVENTS
 RANGES_OF_LOG = "manifest-platform merge show ranges --table log"
-
-__all__ = ["glue", "glue_server"]
 
 Run = Callable[..., tuple[int, str, str]]
 Ask = Callable[..., tuple[int, Any]]

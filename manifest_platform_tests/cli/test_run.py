@@ -241,7 +241,6 @@ def gone(pid: int) -> bool:
     return False
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signals_reach_the_program_and_the_item_is_tried_again(shop: Shop, run: Any, how: signal.Signals) -> None:
     process = background(shop, "run", "--application", COUNT, "--", "python3", "-c", STOPPABLE)
@@ -301,7 +300,6 @@ def test_a_signal_that_comes_while_the_program_is_started_reaches_it(
     assert (code, "count failed (transient): ended by signal SIGTERM" in " ".join(err.split())) == (1, True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("application", [COUNT, PUBLISH])
 def test_a_killed_run_leaves_an_item_that_the_next_run_frees(shop: Shop, run: Any, application: str) -> None:
     if application == PUBLISH:
@@ -333,7 +331,6 @@ def test_a_killed_run_leaves_an_item_that_the_next_run_frees(shop: Shop, run: An
     os.killpg(int((shop.landing / "group").read_text()), signal.SIGKILL)
 
 
-@pytest.mark.slow
 def test_of_two_runs_that_race_one_gets_the_item(shop: Shop) -> None:
     log = shop.file.with_name("log")
     command = ["run", "--application", COUNT, "--", "sh", "-c", f"echo $MANIFEST_PLATFORM_RUN >> {log}; sleep 0.5"]

@@ -15,9 +15,6 @@ import pytest
 from manifest_platform import storage
 from manifest_platform.demo.events import FIELDS, SCHEMAS, WINDOW, WrittenRun, write_run
 from manifest_platform.sources.snowplow.layout import list_runs
-from manifest_platform_tests.servers.s3 import s3_bucket, s3_environment, s3_server
-
-__all__ = ["s3_bucket", "s3_environment", "s3_server"]
 
 TIME = datetime(2024, 5, 1, 0, 5, tzinfo=UTC)
 Event = dict[str, str]

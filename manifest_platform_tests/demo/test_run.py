@@ -13,9 +13,6 @@ from manifest_platform.demo.dynamodb import DynamoDbLocal, dynamodb_local
 from manifest_platform.manifest import StoreUnavailable
 from manifest_platform.manifest.stores.dynamodb_table import create_table
 from manifest_platform.pipeline import FEED, Pipeline
-from manifest_platform_tests.servers.dynamodb import dynamodb, dynamodb_server
-
-__all__ = ["dynamodb", "dynamodb_server"]
 
 LANDED = [shop.run_name(number) for number in range(shop.RUNS)]
 IN_TIME = [name for name in LANDED if name != shop.run_name(shop.LATE)]
@@ -48,7 +45,6 @@ def ledger(home: Path) -> list[tuple[str, bool]]:
     return [(item.rsplit("/", 1)[1], late) for item, late in rows]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_demo_tells_its_story_on_every_store_alike_and_leaves_nothing_after_clean(tmp_path, dynamodb):
     home = tmp_path / "demo"
@@ -75,7 +71,6 @@ def test_the_demo_tells_its_story_on_every_store_alike_and_leaves_nothing_after_
     assert not home.exists()
 
 
-@pytest.mark.slow
 def test_the_demos_own_dynamodb_is_there_for_the_demo_and_no_longer(tmp_path, dynamodb):
     with dynamodb_local(tmp_path / "log") as server:
         assert server.endpoint != dynamodb.endpoint

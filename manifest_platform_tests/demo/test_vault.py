@@ -19,7 +19,6 @@ def keep_environment(monkeypatch, tmp_path):
     monkeypatch.delenv(vault.URL)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_story_ends_with_the_vaults_own_tables(tmp_path):
     command = [sys.executable, "-m", "manifest_platform.demo", "--pipeline", "veeva"]

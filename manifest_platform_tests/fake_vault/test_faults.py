@@ -17,9 +17,7 @@ from manifest_platform.fake_vault import FakeVault, Fault, InvalidFault, Window
 from manifest_platform.fake_vault.faults import CONTENT
 from manifest_platform_tests.fake_vault.client import FILES, Client
 from manifest_platform_tests.fake_vault.replay import rows, unpack
-from manifest_platform_tests.servers.vault import vault
 
-__all__ = ["vault"]
 HEALED = timedelta(minutes=20)
 
 

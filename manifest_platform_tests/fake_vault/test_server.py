@@ -14,9 +14,7 @@ from manifest_platform.fake_vault import WINDOW, FakeVault, Simulation
 from manifest_platform.fake_vault.server import OTHER_VAULT
 from manifest_platform_tests.fake_vault.client import API, FILES, Client
 from manifest_platform_tests.fake_vault.replay import rows, unpack
-from manifest_platform_tests.servers.vault import vault
 
-__all__ = ["vault"]
 DAY = timedelta(days=1)
 SMALL = Simulation(rows=1, changes=(1, 2))
 BEGIN = SMALL.begin

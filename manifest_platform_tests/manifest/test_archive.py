@@ -299,6 +299,7 @@ def test_a_run_that_dies_between_two_transactions_is_finished_by_the_next(
     assert_kept(of)
 
 
+@pytest.mark.every_store
 @pytest.mark.parametrize("fault", ["answer lost", "vanished"])
 def test_a_run_whose_answer_was_lost_may_be_repeated(store: Store, tmp_path: Path, fault: str) -> None:
     items = list(loaded(store, 6).items(FEED))
@@ -333,6 +334,7 @@ def test_an_item_that_changes_meanwhile_stays_and_the_others_go(
     assert_kept(of)
 
 
+@pytest.mark.every_store
 def test_of_two_runs_at_once_each_item_is_moved_by_one(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     of = loaded(store, 6)
     items = list(of.items(FEED))

@@ -10,7 +10,7 @@ import pytest
 from manifest_platform.manifest import Application, Failure, FailureKind, Landed, Manifest, Step, Store, StoreError
 from manifest_platform_tests.manifest.given import DONE, FEED, HOUR, LossyStore, key
 
-pytestmark = pytest.mark.stores("sqlite", "postgresql", "dynamodb")
+pytestmark = pytest.mark.every_store
 
 SHRED = Application("shred")
 ITEMS = range(1, 25)

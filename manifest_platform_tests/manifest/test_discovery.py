@@ -32,8 +32,6 @@ from manifest_platform_tests.manifest.given import (
     twin,
 )
 
-pytestmark = pytest.mark.stores("sqlite")
-
 
 class CountingStore(LossyStore):
     """Counts what is asked of a store, and calls `before` ahead of each transaction."""
@@ -130,6 +128,7 @@ def test_batches_stay_within_a_transaction_also_where_all_are_late(store: Store)
     assert_kept(of, "append")
 
 
+@pytest.mark.every_store
 def test_threads_that_find_overlapping_sets_register_each_item_once(store: Store) -> None:
     threads, start = 8, threading.Barrier(8)
 

@@ -65,6 +65,7 @@ def text(store: Store, dataset: str = "shop", feed: str | None = None) -> list[s
     return list(dump(store, dataset, feed))
 
 
+@pytest.mark.every_store
 def test_a_dump_put_into_an_empty_store_dumps_as_the_same_text(source: Store, store: Store) -> None:
     lines = text(busy(source).store)
     assert {json.loads(line)["kind"] for line in lines} == {
@@ -78,6 +79,7 @@ def test_a_dump_put_into_an_empty_store_dumps_as_the_same_text(source: Store, st
     assert load_next(shop) == 5
 
 
+@pytest.mark.every_store
 def test_and_back_from_every_store(store: Store, source: Store) -> None:
     lines = text(busy(store).store)
     put_dump(source, "shop", lambda: lines)
@@ -270,6 +272,7 @@ def test_text_that_utf_8_cannot_hold_is_dumped(source: Store, target: Store) -> 
     assert text(target) == lines
 
 
+@pytest.mark.every_store
 def test_no_transaction_is_larger_than_a_store_takes(source: Store, target: Store) -> None:
     for number in range(20):
         source.transact("shop", [Put(f"NOTES#{number:02d}", {"text": "x" * 250_000}, 0)], f"note {number}")

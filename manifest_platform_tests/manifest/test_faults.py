@@ -38,13 +38,11 @@ from manifest_platform.manifest import (
     StoreUnavailable,
 )
 from manifest_platform.manifest.store import ABSENT, Put
-from manifest_platform_tests.manifest.conftest import open_store
 from manifest_platform_tests.manifest.given import DONE, LOAD, Clock, dump, kill
 from manifest_platform_tests.manifest.linearizability import IS_WHOLE
 from manifest_platform_tests.manifest.loader import Apart, Commit, Loader, Sink, shred
 from manifest_platform_tests.manifest.test_answers import Day
 from manifest_platform_tests.manifest.vault import HOUR, INCR, claim, counters, key, land, refolded, vault
-from manifest_platform_tests.servers.postgres import socket_folder
 from manifest_platform_tests.servers.proxy import (
     Chooser,
     Fault,
@@ -57,8 +55,9 @@ from manifest_platform_tests.servers.proxy import (
     proxied,
     then,
 )
+from manifest_platform_tests.servers.stores import open_store
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.every_store, pytest.mark.timeout(600)]
 
 DRIVER = ["postgresql", "dynamodb"]
 
@@ -72,7 +71,7 @@ def proxy(store_url: str, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
         with proxied(lambda: socket.create_connection((endpoint.hostname, endpoint.port)), is_http=True) as running:
             yield running
         return
-    path = str(socket_folder(request.getfixturevalue("postgres_server")) / ".s.PGSQL.5432")
+    path = str(request.getfixturevalue("postgres_server").socket_folder / ".s.PGSQL.5432")
 
     def connect() -> socket.socket:
         server = socket.socket(socket.AF_UNIX)

@@ -57,8 +57,6 @@ from manifest_platform_tests.manifest.given import (
     steps,
 )
 
-pytestmark = pytest.mark.stores("sqlite")
-
 ITEMS = 7
 MEMORY = Path("/dev/shm")  # where there is one: a walk commits thousands of times
 WALKS = 15

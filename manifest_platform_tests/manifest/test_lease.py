@@ -52,8 +52,6 @@ from manifest_platform_tests.manifest.given import (
     steps,
 )
 
-pytestmark = pytest.mark.stores("sqlite", "postgresql")
-
 
 class World:
     """Two workers of one dataset, each with its own manifest and clock."""

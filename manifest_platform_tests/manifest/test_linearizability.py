@@ -313,7 +313,7 @@ OPERATIONS = {"sqlite": 100_000, "postgresql": 100_000, "dynamodb": 20_000}
 """Of a whole run; a run of the tests takes a part of it."""
 
 
-@pytest.mark.slow
+@pytest.mark.every_store
 @pytest.mark.timeout(1800)
 def test_what_eight_threads_do_with_a_store_is_linearizable(request: pytest.FixtureRequest, store_url: str) -> None:
     driver = store_url.partition(":")[0]

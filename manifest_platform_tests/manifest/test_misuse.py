@@ -28,7 +28,6 @@ from manifest_platform.manifest import (
     Refused,
     Store,
 )
-from manifest_platform_tests.manifest.conftest import open_store
 from manifest_platform_tests.manifest.given import (
     DONE,
     FEED,
@@ -51,6 +50,7 @@ from manifest_platform_tests.manifest.loader import Loader, Sink
 from manifest_platform_tests.manifest.vault import INCR, LOG, counters, refolded, vault
 from manifest_platform_tests.manifest.vault import key as window
 from manifest_platform_tests.manifest.vault import land as land_windows
+from manifest_platform_tests.servers.stores import open_store
 
 
 @dataclasses.dataclass
@@ -145,6 +145,7 @@ def _use_in_process(url: str, grant: Any, start: Any, results: Any) -> None:
     store.close()
 
 
+@pytest.mark.every_store
 def test_of_processes_that_share_a_grant_one_does_the_work(world: World, store_url: str) -> None:
     held = lease(world.of)
     kill(held)
@@ -193,6 +194,7 @@ def test_a_worker_that_goes_on_when_its_lease_is_lost_writes_nothing(world: Worl
 # Claims
 
 
+@pytest.mark.every_store
 def test_a_claim_that_many_end_at_once_is_ended_once(world: World) -> None:
     with lease(world.of) as held:
         claimed = claim_next(world.of, held)

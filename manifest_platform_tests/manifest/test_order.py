@@ -52,8 +52,6 @@ from manifest_platform_tests.manifest.given import (
     twin,
 )
 
-pytestmark = pytest.mark.stores("sqlite")
-
 PERMANENT = Failure(FailureKind.PERMANENT, "no such column")
 
 

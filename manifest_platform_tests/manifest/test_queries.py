@@ -31,8 +31,6 @@ from manifest_platform_tests.manifest.given import (
 )
 from manifest_platform_tests.manifest.test_snowplow_cases import uid
 
-pytestmark = pytest.mark.stores("sqlite")
-
 
 def numbers(items: Iterable[Item]) -> list[int]:
     return [number_of(item.key) for item in items]

@@ -487,6 +487,7 @@ def test_case_36_a_second_worker_learns_who_holds_the_lease_and_writes_nothing(r
     other.store.close()
 
 
+@pytest.mark.every_store
 def test_case_37_of_two_workers_at_once_exactly_one_wins_and_the_other_learns_who(reopen: Callable[[], Store]) -> None:
     """Decided otherwise: upstream means both to lose, and leaves records behind that make the item invalid."""
     given_store = reopen()

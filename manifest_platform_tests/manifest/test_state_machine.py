@@ -43,7 +43,6 @@ from manifest_platform.manifest import (
 from manifest_platform.manifest.dataset import PASSED, FeedState, judge
 from manifest_platform.manifest.store import ABSENT, Check, Delete, Put, Row, Write
 from manifest_platform.manifest.transitions import pending_prefix
-from manifest_platform_tests.manifest.conftest import open_store
 from manifest_platform_tests.manifest.given import Clock, Late
 from manifest_platform_tests.manifest.loader import Apart, Commit, Loader, Sink, boundary, shred
 from manifest_platform_tests.manifest.vault import (
@@ -58,6 +57,7 @@ from manifest_platform_tests.manifest.vault import (
     state,
     vault,
 )
+from manifest_platform_tests.servers.stores import open_store
 
 MEMORY = Path("/dev/shm")  # where there is one: a walk commits thousands of times
 FRESH = count(1)
@@ -161,6 +161,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert found == [self._row(sort) for sort in wanted[:limit]]
 
 
+@pytest.mark.every_store
 def test_no_order_of_calls_makes_a_store_differ_from_a_dict(store: Store, reopen: Callable[[], Store]) -> None:
     other = reopen()
     walk(lambda: StoreMachine([store, other]), examples=50, steps=25)
@@ -490,7 +491,7 @@ class ManifestMachine(RuleBasedStateMachine):
 EXAMPLES = {"sqlite": 25, "postgresql": 5, "dynamodb": 2}
 
 
-@pytest.mark.slow
+@pytest.mark.every_store
 @pytest.mark.timeout(900)  # a failure is made small first
 def test_no_order_of_events_breaks_the_manifest(store_url: str) -> None:
     driver = store_url.partition(":")[0]

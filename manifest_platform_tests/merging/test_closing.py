@@ -39,8 +39,7 @@ from manifest_platform_tests.merging.given import (
     version_of,
 )
 
-pytestmark = pytest.mark.stores("sqlite")
-BOTH = pytest.mark.stores("sqlite", "dynamodb")
+EVERY_STORE = pytest.mark.every_store
 """For operations as such, races and lost answers; the other cases are of rules, which do not differ by store."""
 HOUR = timedelta(hours=1)
 
@@ -164,7 +163,7 @@ def test_an_open_partition_is_not_switched(store: Store) -> None:
     assert not of.switch(partition(of)).switched
 
 
-@BOTH
+@EVERY_STORE
 def test_D08_what_is_switched_is_published(store: Store) -> None:
     of = inventory(store)
     merged(of, 100)
@@ -205,7 +204,7 @@ def test_D10_what_was_merged_of_delayed_objects_is_published_with_it(store: Stor
     assert_consistent(of)
 
 
-@BOTH
+@EVERY_STORE
 def test_D11_a_live_object_just_after_the_close_is_merged_once(store: Store) -> None:
     """It was on its way when the partition closed: who registers it looks again, and it is delayed."""
     of = inventory(store)
@@ -280,7 +279,7 @@ def test_closing_and_switching_again_writes_nothing(store: Store) -> None:
     assert dump(of) == before
 
 
-@BOTH
+@EVERY_STORE
 def test_an_answer_that_is_lost_at_the_close_is_recognised(store: Store) -> None:
     arrive(inventory(store), 100)
     of = inventory(LossyStore(store, "deaf", 1))
@@ -324,7 +323,7 @@ def test_E07_a_delayed_object_is_seen_after_merge_and_publication(store: Store) 
     assert_consistent(of)
 
 
-@BOTH
+@EVERY_STORE
 def test_E13_of_two_publications_at_once_one_learns_of_the_other(store: Store) -> None:
     of = published(store)
     read = partition(of)
@@ -341,7 +340,7 @@ def test_E13_of_two_publications_at_once_one_learns_of_the_other(store: Store) -
     assert_consistent(of)
 
 
-@BOTH
+@EVERY_STORE
 def test_E13_the_older_one_first_is_told_to_the_newer_one(store: Store) -> None:
     """The older one may have told the catalog after the newer one did: who comes second has to tell it again."""
     of = published(store)
@@ -423,7 +422,7 @@ def test_a_partition_that_is_not_at_rest_is_found_by_one_row(store: Store) -> No
 # Views
 
 
-@BOTH
+@EVERY_STORE
 def test_the_views_have_the_columns_of_prisms_tables(store: Store) -> None:
     of = inventory(store)
     arrive(of, 11, 12)

@@ -34,7 +34,7 @@ from manifest_platform_tests.merging.given import (
     slot,
 )
 
-pytestmark = pytest.mark.stores("sqlite", "dynamodb")
+pytestmark = pytest.mark.every_store
 SHRED = Application("shred")
 DAYS = (DAY, DAY - timedelta(days=1))
 

@@ -25,11 +25,6 @@ from manifest_platform.merging.stored import stored_files
 from manifest_platform_tests.merging import given
 from manifest_platform_tests.merging.catalogs.given import pass_the_day, run
 from manifest_platform_tests.merging.given import DAY, TABLE, arrive
-from manifest_platform_tests.servers.s3 import s3_bucket, s3_environment, s3_server
-
-pytestmark = pytest.mark.stores("sqlite", "dynamodb")
-
-__all__ = ["s3_bucket", "s3_environment", "s3_server"]
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
 NO_TIME = timedelta(0)

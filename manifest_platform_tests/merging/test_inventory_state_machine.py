@@ -19,7 +19,7 @@ from manifest_platform.merging.inventory import Claimed, Inventory
 from manifest_platform.merging.plan import DEFAULT, STRICT, Profile
 from manifest_platform.merging.state import Partition, Range, ServedFile, SmallObject, Version
 from manifest_platform.merging.transitions import ChainChanged, CommittedObjects, JobLost, Leftover, Rules
-from manifest_platform_tests.manifest.conftest import open_store
+from manifest_platform_tests.servers.stores import open_store
 from manifest_platform_tests.manifest.test_state_machine import FRESH, MEMORY, Apart, Interrupted, walk
 from manifest_platform_tests.merging.given import (
     COLUMNS,
@@ -37,8 +37,8 @@ from manifest_platform_tests.merging.given import (
     slot,
     small,
 )
+from manifest_platform_tests.servers.stores import open_store
 
-pytestmark = pytest.mark.stores("sqlite", "dynamodb")
 DAYS = [DAY - timedelta(days=1), DAY, DAY + timedelta(days=1)]
 A_COMMIT = 1000
 """Ids that a commit takes here."""

@@ -34,9 +34,7 @@ from manifest_platform.merging.kernel import Merged, MergeTask, Options, merge
 from manifest_platform.merging.plan import DEFAULT, plan
 from manifest_platform.merging.state import MergedTable, Partition, SmallObject
 from manifest_platform_tests.servers.proxy import Fault, from_on, nothing, proxied
-from manifest_platform_tests.servers.s3 import S3Server, s3_bucket, s3_environment, s3_server
-
-__all__ = ["s3_bucket", "s3_environment", "s3_server"]
+from manifest_platform_tests.servers.s3 import S3Server
 
 DAY = date(2024, 5, 1)
 SECOND = 1_000_000

@@ -50,8 +50,7 @@ from manifest_platform_tests.merging.catalogs.given import (
 )
 from manifest_platform_tests.merging.given import DAY, TABLE, arrive, version_of
 
-pytestmark = pytest.mark.stores("sqlite")
-BOTH = pytest.mark.stores("sqlite", "dynamodb")
+EVERY_STORE = pytest.mark.every_store
 
 HERE = TablePart(TABLE, DAY)
 STEPS = ("closed", "switched", "entered", "written", "pointed", "recorded", "renamed", "removed")
@@ -109,7 +108,7 @@ def test_E08_the_next_publication_goes_on_from_any_step(
     assert (given.dump(inventory), catalog.writes) == before
 
 
-@BOTH
+@EVERY_STORE
 def test_E08_a_version_that_the_catalog_has_already_is_told_again_the_same(
     inventory: Inventory, catalog: MemoryCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,7 +149,7 @@ def later_version(other: Inventory, catalog: MemoryCatalog) -> PublishReport:
     return run(other, catalog)
 
 
-@BOTH
+@EVERY_STORE
 def test_E13_a_publisher_who_wakes_up_late_puts_the_newer_version_back(
     inventory: Inventory, catalog: MemoryCatalog, reopen: Callable[[], Store]
 ) -> None:
@@ -167,7 +166,7 @@ def test_E13_a_publisher_who_wakes_up_late_puts_the_newer_version_back(
     assert differences(inventory, catalog, settings()) == []
 
 
-@BOTH
+@EVERY_STORE
 def test_E13_a_version_is_told_again_after_another_publisher_told_an_older_one(
     inventory: Inventory, catalog: MemoryCatalog, reopen: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,7 +194,7 @@ def test_E13_a_version_is_told_again_after_another_publisher_told_an_older_one(
     assert version_of(inventory) == (200, 200, 100, True)
 
 
-@BOTH
+@EVERY_STORE
 def test_E13_a_lower_generation_with_later_objects_is_put_back(
     inventory: Inventory, catalog: MemoryCatalog, reopen: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -507,7 +506,7 @@ def test_a_table_that_is_dropped_meanwhile_is_not_published(inventory: Inventory
     assert list(inventory.partitions()) == []
 
 
-@BOTH
+@EVERY_STORE
 def test_publishers_at_once_publish_each_version_once(inventory: Inventory, reopen: Callable[[], Store]) -> None:
     """Of two at once, one works, and the other is told so or finds nothing left to do."""
     catalog = EmbeddedCatalog(inventory)

@@ -42,8 +42,7 @@ from manifest_platform_tests.merging.given import (
     try_commit,
 )
 
-pytestmark = pytest.mark.stores("sqlite")
-BOTH = pytest.mark.stores("sqlite", "dynamodb")
+EVERY_STORE = pytest.mark.every_store
 """For operations as such, races and lost answers; the other cases are of rules, which do not differ by store."""
 OTHER_DAY = date(2026, 3, 1)
 SECOND = timedelta(seconds=1)
@@ -68,7 +67,7 @@ def test_B01_what_is_not_due_is_not_claimed(store: Store) -> None:
         assert claim_one(of, held).job.schedule_time == clock.now
 
 
-@BOTH
+@EVERY_STORE
 def test_B02_the_job_that_was_scheduled_earliest_comes_first(store: Store) -> None:
     of = inventory(store, clock := clock_at(MORNING))
     arrive(of, 1)
@@ -88,7 +87,7 @@ def test_B02_the_job_that_was_scheduled_earliest_comes_first(store: Store) -> No
     assert_consistent(of)
 
 
-@BOTH
+@EVERY_STORE
 def test_B03_of_two_that_claim_at_once_one_gets_the_job(store: Store, reopen: Callable[[], Store]) -> None:
     workers = [inventory(store), inventory(reopen())]
     of = workers[0]
@@ -112,7 +111,7 @@ def test_B03_of_two_that_claim_at_once_one_gets_the_job(store: Store, reopen: Ca
     assert_consistent(of)
 
 
-@BOTH
+@EVERY_STORE
 def test_B04_a_job_is_dead_only_after_its_lease_has_run_out(store: Store) -> None:
     of = inventory(store)
     arrive(of, 1)
@@ -186,7 +185,7 @@ def test_B07_a_job_whose_worker_lives_is_not_taken(store: Store) -> None:
         assert work.commit(of).outcome == "merged"
 
 
-@BOTH
+@EVERY_STORE
 @pytest.mark.parametrize("again", [False, True])
 def test_B08_who_lost_a_job_changes_nothing(store: Store, again: bool) -> None:
     of = inventory(store, clock := clock_at(MORNING))
@@ -235,7 +234,7 @@ def test_a_job_of_a_lease_that_was_given_back_is_dead(store: Store) -> None:
     assert len(of.requeue(MORNING + SECOND)) == 1
 
 
-@BOTH
+@EVERY_STORE
 def test_a_heartbeat_that_comes_first_saves_the_job(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker was silent for too long, and is heard of again between the look at its lease and the taking back."""
     of = inventory(store, clock := clock_at(MORNING))
@@ -363,7 +362,7 @@ def test_more_than_a_page_of_due_jobs_is_found_in_order(store: Store) -> None:
     assert [one.date for one in of.due(MORNING)] == days[::-1]
 
 
-@BOTH
+@EVERY_STORE
 @pytest.mark.parametrize("fault", ["answer lost", "repeat refused", "deaf", "request lost", "vanished"])
 def test_a_claim_whose_answer_is_lost_is_recognised(store: Store, fault: str) -> None:
     arrive(of := inventory(store), 1)
@@ -383,7 +382,7 @@ def test_a_claim_whose_answer_is_lost_is_recognised(store: Store, fault: str) ->
     assert_consistent(of)
 
 
-@BOTH
+@EVERY_STORE
 def test_a_lease_that_is_lost_claims_nothing(store: Store) -> None:
     of = inventory(store, clock := clock_at(MORNING))
     arrive(of, 1)

@@ -44,8 +44,7 @@ from manifest_platform_tests.merging.given import (
     stale,
 )
 
-pytestmark = pytest.mark.stores("sqlite")
-BOTH = pytest.mark.stores("sqlite", "dynamodb")
+EVERY_STORE = pytest.mark.every_store
 """For operations as such, races and lost answers; the other cases are of rules, which do not differ by store."""
 OTHER_DAY = date(2026, 3, 1)
 
@@ -60,7 +59,7 @@ def commit(of: Inventory, job: RunningJob, *ranges: Range, bytes_in: int = 30) -
     of.commit(job, ranges, bytes_in=bytes_in)
 
 
-@BOTH
+@EVERY_STORE
 def test_C01_a_first_merge_begins_the_chain(store: Store) -> None:
     of = inventory(store)
     due(of, 11, 12, 13)
@@ -76,7 +75,7 @@ def test_C01_a_first_merge_begins_the_chain(store: Store) -> None:
     assert_consistent(of)
 
 
-@BOTH
+@EVERY_STORE
 def test_C02_a_merge_that_fits_takes_the_place_of_the_last_range(store: Store) -> None:
     of = inventory(store, clock := clock_at(MORNING))
     with slot(of) as held:
@@ -97,7 +96,7 @@ def test_C02_a_merge_that_fits_takes_the_place_of_the_last_range(store: Store) -
     assert_consistent(of)
 
 
-@BOTH
+@EVERY_STORE
 @pytest.mark.parametrize(("first", "merged"), [((), [(0, 13)]), ((1,), [(0, 12)])])
 def test_C03_C04_what_does_not_fit_is_left_over(store: Store, first: tuple[int, ...], merged: list) -> None:
     of = inventory(store)
@@ -240,7 +239,7 @@ def test_C15_the_desired_version_is_never_lowered() -> None:
     assert (after.upper, after.desired) == (180, 200)
 
 
-@BOTH
+@EVERY_STORE
 @pytest.mark.parametrize("fault", ["answer lost", "repeat refused", "deaf", "request lost", "vanished"])
 def test_C18_a_commit_is_there_whole_or_not_at_all(store: Store, fault: str) -> None:
     due(inventory(store), 11, 12, 13, 14)
@@ -316,7 +315,7 @@ def test_a_part_that_would_hold_more_than_all_is_refused(store: Store) -> None:
             commit(of, job, stale(job, 0, 13), bytes_in=121)
 
 
-@BOTH
+@EVERY_STORE
 def test_a_commit_of_many_ranges_is_one_transaction(store: Store) -> None:
     of = inventory(store)
     ids = range(1, MAX_RANGES + 2)
@@ -363,7 +362,7 @@ def chain_of_two(of: Inventory, held: Lease) -> None:
     assert bounds(of) == [(0, 13), (13, 14)]
 
 
-@BOTH
+@EVERY_STORE
 def test_E14_a_rebuild_keeps_bounds_rows_and_version(store: Store) -> None:
     of = inventory(store, clock := clock_at(MORNING))
     with slot(of) as held:
@@ -418,7 +417,7 @@ def test_a_merge_of_what_is_rebuilt_meanwhile_is_refused(store: Store) -> None:
     assert_consistent(of)
 
 
-@BOTH
+@EVERY_STORE
 @pytest.mark.parametrize("fault", ["answer lost", "repeat refused", "deaf"])
 def test_a_rebuild_whose_answer_is_lost_is_recognised(store: Store, fault: str) -> None:
     of = inventory(store)
@@ -430,7 +429,7 @@ def test_a_rebuild_whose_answer_is_lost_is_recognised(store: Store, fault: str) 
     assert_consistent(of)
 
 
-@BOTH
+@EVERY_STORE
 def test_a_rebuild_under_a_lease_is_refused_without_it(store: Store) -> None:
     of = inventory(store, clock := clock_at(MORNING))
     with slot(of) as held:
@@ -456,7 +455,7 @@ def dropped_rows(of: Inventory) -> set[str]:
     return {row.sort.partition("#")[0] for row in of.store.query(DATASET, "M")}
 
 
-@BOTH
+@EVERY_STORE
 def test_E17_a_job_of_a_dropped_table_ends_and_makes_nothing_anew(store: Store) -> None:
     of = inventory(store)
     of.sync_table(settings("kept"))
@@ -514,7 +513,7 @@ def test_a_drop_that_is_cut_off_is_completed(store: Store, at: int) -> None:
     assert dropped_rows(of) == {"MTABLE", "MCURSOR", "MLOG"}
 
 
-@BOTH
+@EVERY_STORE
 @pytest.mark.usefixtures("small_transactions")
 def test_a_dropped_table_begins_anew(store: Store) -> None:
     of = inventory(store)
@@ -554,7 +553,7 @@ def test_a_drop_that_goes_on_late_takes_nothing_of_the_table_that_began_anew(
     assert dump(of) == before
 
 
-@BOTH
+@EVERY_STORE
 @pytest.mark.parametrize("what", ["close", "rebuild"])
 def test_what_was_read_before_a_drop_changes_nothing_of_a_table_that_began_anew(
     store: Store, what: str, monkeypatch: pytest.MonkeyPatch

@@ -23,8 +23,6 @@ from manifest_platform_tests.merging.catalogs.given import pass_the_day, run
 from manifest_platform_tests.merging.catalogs.test_embedded import Shop
 from manifest_platform_tests.merging.given import DAY, TABLE, arrive
 
-pytestmark = pytest.mark.stores("sqlite")
-
 SWITCHES, AT_ONCE = 200, 10
 READERS = 2
 PAUSE_S = 0.003
@@ -73,7 +71,6 @@ def assert_whole(found: Version, number: int) -> None:
         assert sum(file.rows for file in found.files) == sum(1 + id_ % 10 for id_ in range(first, found.version + 1))
 
 
-@pytest.mark.slow
 def test_readers_see_old_or_new_files_during_200_switches(store: Store, reopen: Callable[[], Store]) -> None:
     """Of 200 partitions, ten at a time: live, closed, merged, switched, published; once more with delayed objects."""
     writer, shared = given.inventory(store), reopen()

@@ -39,13 +39,12 @@ from manifest_platform_tests.merging.given import (
     version_of,
 )
 
-pytestmark = pytest.mark.stores("sqlite")
-BOTH = pytest.mark.stores("sqlite", "dynamodb")
+EVERY_STORE = pytest.mark.every_store
 """For operations as such, races and lost answers; the other cases are of rules, which do not differ by store."""
 EARLIER = date(2026, 2, 25)
 
 
-@BOTH
+@EVERY_STORE
 def test_A01_a_first_object_makes_an_open_partition_and_a_job(store: Store) -> None:
     of = inventory(store)
     arrive(of, 11)
@@ -85,7 +84,7 @@ def test_A03_while_a_job_runs_another_is_made(store: Store) -> None:
     assert_consistent(of)
 
 
-@BOTH
+@EVERY_STORE
 def test_A04_the_same_commit_again_changes_nothing(store: Store) -> None:
     of = inventory(store)
     arrive(of, 11)
@@ -97,7 +96,7 @@ def test_A04_the_same_commit_again_changes_nothing(store: Store) -> None:
     assert not of.small_objects(TABLE, DAY)[0].delayed
 
 
-@BOTH
+@EVERY_STORE
 def test_A05_one_commit_of_an_open_and_a_closed_date(store: Store) -> None:
     of = inventory(store)
     arrive(of, 11, day=EARLIER)
@@ -172,7 +171,7 @@ def many() -> CommittedObjects:
     return CommittedObjects(1, "s3://bucket/run=1/", objects, {TABLE: COLUMNS})
 
 
-@BOTH
+@EVERY_STORE
 @pytest.mark.parametrize("at", [1, 2])
 @pytest.mark.parametrize("fault", ["request lost", "vanished", "deaf", "answer lost", "repeat refused"])
 def test_A10_a_registration_that_is_cut_off_is_completed(store: Store, fault: str, at: int) -> None:
@@ -205,7 +204,7 @@ def test_what_is_registered_of_a_commit_already_may_be_merged(store: Store) -> N
     assert_consistent(of)
 
 
-@BOTH
+@EVERY_STORE
 def test_several_register_at_once(store: Store, reopen: Callable[[], Store]) -> None:
     ledgers = [inventory(store), inventory(reopen()), inventory(reopen())]
     with ThreadPoolExecutor(3) as pool:
@@ -244,7 +243,7 @@ def test_commits_are_registered_in_their_order(store: Store) -> None:
     assert of.cursor() == 1
 
 
-@BOTH
+@EVERY_STORE
 def test_many_objects_of_a_partition_are_found_from_any_of_them_on(store: Store) -> None:
     of = inventory(store)
     ids = list(range(1, 5_502))
@@ -267,7 +266,7 @@ def test_objects_of_tables_that_are_not_merged_are_passed_over(store: Store) -> 
     assert of.cursor() == 1
 
 
-@BOTH
+@EVERY_STORE
 @pytest.mark.parametrize("look", [1, 2])
 def test_a_table_that_is_dropped_meanwhile_is_not_registered_again(
     store: Store, look: int, monkeypatch: pytest.MonkeyPatch
@@ -307,7 +306,7 @@ def test_a_volume_does_not_shorten_the_pause_of_a_merge_that_failed(store: Store
     assert list(of.due(MORNING)) == []
 
 
-@BOTH
+@EVERY_STORE
 def test_new_columns_widen_the_table(store: Store) -> None:
     of = inventory(store)
     more = (*COLUMNS, Column("price", "double"))

@@ -14,10 +14,7 @@ from manifest_platform.fake_vault import FakeVault, Fault
 from manifest_platform.sources.veeva.layout import window_name
 from manifest_platform_tests.orchestration.code_location import failure, materialized_by, output
 from manifest_platform_tests.orchestration.dagster_ward import DagsterWard
-from manifest_platform_tests.servers.vault import vault
 from manifest_platform_tests.sources.veeva.ward.ward import FULL, INCR, LOG, PASSWORD, QUARTER, Ward, drained
-
-__all__ = ["vault"]
 
 FEEDS = (LOG, INCR, FULL)
 
@@ -248,7 +245,6 @@ def test_a_range_that_selects_nothing(dagster: DagsterWard, vault: FakeVault) ->
     assert "older end first" in failure(dagster.run_assets(["incr/windows"], names[1], names[0]))
 
 
-@pytest.mark.slow
 def test_captured_windows_are_drained(dagster: DagsterWard, vault: FakeVault, spark: Any) -> None:
     """From the vault to tables by Dagster's runs alone: what the vault has is what the warehouse has."""
     assert dagster.capture().success

@@ -13,7 +13,6 @@ from manifest_platform.orchestration.sensors import Remembered, work_waiting
 from manifest_platform.pipeline.full import cancel
 from manifest_platform.sources.veeva.layout import window_name
 from manifest_platform_tests.orchestration.dagster_ward import DagsterWard
-from manifest_platform_tests.servers.vault import vault
 from manifest_platform_tests.sources.veeva.ward.ward import (
     FULL,
     INCR,
@@ -32,8 +31,6 @@ from manifest_platform_tests.sources.veeva.ward.ward import (
     spoil,
     started,
 )
-
-__all__ = ["vault"]
 
 SNAPSHOT, CHANGES, LOGS = full("0000"), incrs("0015", "0100"), log("0000")
 WINDOWS = (SNAPSHOT, *CHANGES, LOGS)

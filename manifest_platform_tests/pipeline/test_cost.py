@@ -15,9 +15,6 @@ from manifest_platform.manifest.store import Put, Write
 from manifest_platform.manifest.stores.dynamodb_table import create_table
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform_tests.pipeline.shop import Shop, drained
-from manifest_platform_tests.servers.dynamodb import dynamodb, dynamodb_server
-
-__all__ = ["dynamodb", "dynamodb_server"]
 
 RUNS = 24
 REQUESTS, WRITE_UNITS = 8, 26
@@ -33,7 +30,6 @@ def priced(writes: Sequence[Write]) -> int:
     return twice * sum(math.ceil((200 + len(json.dumps(one.data) if isinstance(one, Put) else "")) / 1024) for one in writes)
 
 
-@pytest.mark.slow
 def test_a_run_costs_few_requests_and_units(
     tmp_path: Path, spark: Any, dynamodb: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

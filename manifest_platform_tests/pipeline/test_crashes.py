@@ -27,8 +27,6 @@ from manifest_platform_tests.pipeline.shop import (
     watermark,
 )
 
-pytestmark = pytest.mark.slow
-
 RUNS = 3
 LEASE = {"seconds": 1, "max_attempts": 3}
 SHREDDED = ["New", "shred Processing", "shred Processed"]

@@ -12,13 +12,8 @@ from typing import Any
 import pytest
 
 from manifest_platform.pipeline import Stop
-from manifest_platform_tests.manifest.conftest import dynamodb, dynamodb_server, postgres, postgres_server, store_url
 from manifest_platform_tests.pipeline.shop import Seen, Shop, drained, history, keys, run_names, watermark
 from manifest_platform_tests.pipeline.test_crashes import drained_after_lease
-
-__all__ = ["dynamodb", "dynamodb_server", "postgres", "postgres_server", "store_url"]
-
-pytestmark = pytest.mark.slow
 
 LOADING = ["load.claimed", "load.before_transaction", "load.in_transaction", "load.committed", "load.completed"]
 LEASE = {"seconds": 1, "max_attempts": len(LOADING) + 1}

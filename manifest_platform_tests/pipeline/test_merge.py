@@ -37,10 +37,6 @@ from manifest_platform_tests.pipeline.shop import (
     run_name,
     run_names,
 )
-from manifest_platform_tests.servers.glue import glue, glue_server
-from manifest_platform_tests.servers.s3 import s3_bucket, s3_environment, s3_server
-
-__all__ = ["glue", "glue_server", "s3_bucket", "s3_environment", "s3_server"]
 
 DAY = FIRST.date()
 RUNS = 4
@@ -370,7 +366,6 @@ def rows_of_shop(shop: Shop) -> dict[str, int]:
         return rows_of(pipeline, 0, 1)
 
 
-@pytest.mark.slow
 def test_a_whole_drain_and_merge_in_s3(tmp_path: Path, s3_bucket: str) -> None:
     """The process that works has a Spark of its own, whose workers find the server by their environment."""
     root, output = f"{s3_bucket}/landing", f"{s3_bucket}/shredded"
@@ -397,7 +392,6 @@ def test_a_whole_drain_and_merge_in_s3(tmp_path: Path, s3_bucket: str) -> None:
     assert (seen.rows["events"], seen.rows["bad"]) == (2 * EVENTS, 4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("point", POINTS)
 def test_a_process_that_is_killed_leaves_what_the_next_one_ends(spark: Any, tmp_path: Path, point: str) -> None:
     shop = Shop(tmp_path, merge={}, lease={"seconds": 1})

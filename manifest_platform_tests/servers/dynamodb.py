@@ -7,25 +7,36 @@ user's own is left. Tables are the test's to make: give each test its own.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
-import boto3
 import pytest
 
 from manifest_platform.demo.dynamodb import DynamoDbLocal, dynamodb_local
 from manifest_platform_tests.servers.s3 import PROXY_VARIABLES
+from manifest_platform_tests.servers.shared import shared
+
+
+@contextmanager
+def dynamodb_at(folder: Path) -> Generator[str]:
+    """Runs DynamoDB Local and gives its endpoint."""
+    with dynamodb_local(folder / "log") as server:
+        yield server.endpoint
 
 
 @pytest.fixture(scope="session")
-def dynamodb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DynamoDbLocal]:
-    """The server, started on first use and stopped at the end of the session."""
-    with dynamodb_local(tmp_path_factory.mktemp("dynamodb") / "log") as server:
-        yield server
+def dynamodb_server(session_folder: Path) -> Iterator[DynamoDbLocal]:
+    """The server."""
+    with shared(session_folder, dynamodb_at) as endpoint:
+        yield DynamoDbLocal(endpoint)
 
 
 @pytest.fixture
 def dynamodb(dynamodb_server: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch) -> DynamoDbLocal:
     """The server, and the environment that its clients need."""
+    import boto3
+
     for name in list(os.environ):
         if name.startswith("AWS_") or name.upper() in PROXY_VARIABLES:
             monkeypatch.delenv(name)

@@ -12,9 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 
 from manifest_platform.demo.server import free_port
 from manifest_platform_tests.servers.s3 import ACCESS_KEY, PROXY_VARIABLES, REGION, SECRET_KEY
@@ -35,6 +33,9 @@ def glue_server() -> Iterator[str]:
 @functools.cache
 def _client(endpoint: str) -> Any:
     """Made once: to read Glue's model takes longer than most tests."""
+    import boto3
+    from botocore.config import Config
+
     session = boto3.Session(ACCESS_KEY, SECRET_KEY, region_name=REGION)
     return session.client("glue", endpoint_url=endpoint, config=Config(proxies={}))
 
@@ -42,6 +43,8 @@ def _client(endpoint: str) -> Any:
 @pytest.fixture
 def glue(glue_server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A client of an empty Glue, to look at what the code under test made there."""
+    import boto3
+
     for name in list(os.environ):
         if name.startswith("AWS_") or name.upper() in PROXY_VARIABLES:
             monkeypatch.delenv(name)

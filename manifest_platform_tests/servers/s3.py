@@ -12,15 +12,15 @@ import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import boto3
 import pytest
 
-from manifest_platform import storage
 from manifest_platform.demo.server import ServerFailed, free_port, kept, running
+from manifest_platform_tests.servers.shared import shared
 
 VERSION = "v1.8.0"
 REGION = "us-east-1"
@@ -80,21 +80,31 @@ def _build(binary: Path) -> None:
     target.rmdir()
 
 
-@pytest.fixture(scope="session")
-def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """The server, started on first use and stopped at the end of the session."""
-    directory = tmp_path_factory.mktemp("s3")
-    (directory / "data").mkdir()
-    port = free_port()
-    command = [versitygw(), "--port", f"127.0.0.1:{port}", "--region", REGION, "posix", directory / "data"]
+@contextmanager
+def s3_at(folder: Path) -> Generator[str]:
+    """Runs the server and gives its endpoint."""
+    data, port = folder / "data", free_port()
+    data.mkdir()
+    command = [versitygw(), "--port", f"127.0.0.1:{port}", "--region", REGION, "posix", data]
     environment = {"PATH": os.defpath, "ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}
-    with running(command, port, directory / "log", environment):
-        yield S3Server(f"http://127.0.0.1:{port}")
+    with running(command, port, folder / "log", environment):
+        yield f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture(scope="session")
+def s3_server(session_folder: Path) -> Iterator[S3Server]:
+    """The server."""
+    with shared(session_folder, s3_at) as endpoint:
+        yield S3Server(endpoint)
 
 
 @pytest.fixture
 def s3_environment(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
     """The process's environment, and Arrow's cached S3 client, point at the server and nowhere else."""
+    import boto3
+
+    from manifest_platform import storage
+
     for name in list(os.environ):
         if name.startswith("AWS_") or name.upper() in PROXY_VARIABLES:
             monkeypatch.delenv(name)
@@ -109,6 +119,8 @@ def s3_environment(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iter
 @pytest.fixture
 def s3_bucket(s3_environment: S3Server) -> str:
     """`s3://` and the name of a fresh, empty bucket."""
+    import boto3
+
     name = f"test-{uuid.uuid4().hex[:12]}"
     boto3.Session().client("s3").create_bucket(Bucket=name)  # the default session would remember its credentials
     return f"s3://{name}"

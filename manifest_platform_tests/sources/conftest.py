@@ -10,9 +10,6 @@ import boto3
 import pytest
 
 from manifest_platform import storage
-from manifest_platform_tests.servers.s3 import s3_bucket, s3_environment, s3_server
-
-__all__ = ["s3_bucket", "s3_environment", "s3_server"]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What every driver must do, and what the SQL ones do beyond it. Who adds a driver adds it to `conftest.DRIVERS`."""
+"""What every driver must do, and what the SQL ones do beyond it. Who adds a driver adds it to `servers.stores.DRIVERS`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ from manifest_platform.manifest import ConditionFailed, OutcomeUnknown, Store, S
 from manifest_platform.manifest.store import ABSENT, MAX_WRITES, Check, Delete, Put, StoreRejected, Write, transact_once
 from manifest_platform.manifest.stores.dynamodb import DynamoDbStore
 from manifest_platform.manifest.stores.sql import SqlStore, check_database
-from manifest_platform_tests.manifest.conftest import open_store
 from manifest_platform_tests.manifest.given import LossyStore
+from manifest_platform_tests.servers.stores import open_store
+
+pytestmark = pytest.mark.every_store
 
 HERE = "partition"
 

@@ -18,10 +18,6 @@ from manifest_platform.manifest.store import ABSENT, Put
 from manifest_platform.pipeline import DrainReport, Pipeline, Stop, drain
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform_tests.manifest.given import LossyStore
-from manifest_platform_tests.servers.dynamodb import dynamodb, dynamodb_server
-from manifest_platform_tests.servers.postgres import postgres, postgres_server
-
-__all__ = ["dynamodb", "dynamodb_server", "postgres", "postgres_server"]
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "dynamodb"])

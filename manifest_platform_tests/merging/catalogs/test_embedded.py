@@ -27,11 +27,6 @@ from manifest_platform.merging.transitions import CommittedObjects
 from manifest_platform_tests.merging import given
 from manifest_platform_tests.merging.catalogs.given import pass_the_day, run
 from manifest_platform_tests.merging.given import DAY, TABLE
-from manifest_platform_tests.servers.s3 import s3_bucket, s3_environment, s3_server
-
-__all__ = ["s3_bucket", "s3_environment", "s3_server"]
-
-pytestmark = pytest.mark.stores("sqlite")
 
 NEXT = DAY + timedelta(days=1)
 NARROW = (Column("id", "integer"), Column("name", "string(10)"))
@@ -287,7 +282,6 @@ def test_a_partition_of_no_interest_is_not_read(shop: Shop, connection: duckdb.D
     assert planned.upper().replace("_", " ").count("READ PARQUET") == 2  # one scan, named twice
 
 
-@pytest.mark.slow
 def test_views_of_objects_in_s3(store: Store, s3_bucket: str, connection: duckdb.DuckDBPyConnection) -> None:
     shop = Shop(given.inventory(store), f"{s3_bucket}/lake")
     shop.land(11, [{"id": 1, "name": "a"}])

@@ -28,11 +28,6 @@ from manifest_platform.merging.state import MergedTable
 from manifest_platform_tests.merging import given
 from manifest_platform_tests.merging.catalogs.given import merge, pass_the_day
 from manifest_platform_tests.merging.given import DAY, TABLE, arrive, version_of
-from manifest_platform_tests.servers.glue import glue, glue_server
-
-__all__ = ["glue", "glue_server"]
-
-pytestmark = pytest.mark.stores("sqlite")
 
 HERE = TablePart(TABLE, DAY)
 NAME = "nanika_log"

@@ -237,7 +237,6 @@ def test_a_backup_from_before_the_runs_were_discovered(shop: Shop, spark: Any) -
     assert found(shop) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("first", ["drain", "doctor"])
 def test_a_backup_of_some_time_ago_comes_to_rest(tmp_path: Path, spark: Any, first: str) -> None:
     shop = Shop(tmp_path / "shop")

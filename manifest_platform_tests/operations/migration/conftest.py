@@ -7,11 +7,7 @@ import pytest
 
 from manifest_platform.manifest import Store
 from manifest_platform.manifest.stores.sql import SqlStore
-from manifest_platform_tests.manifest.conftest import DRIVERS, open_store
-from manifest_platform_tests.servers.dynamodb import dynamodb, dynamodb_server
-from manifest_platform_tests.servers.postgres import postgres, postgres_server
-
-__all__ = ["dynamodb", "dynamodb_server", "postgres", "postgres_server"]
+from manifest_platform_tests.servers.stores import open_store
 
 
 @pytest.fixture
@@ -28,9 +24,9 @@ def store(reopen: Callable[[], Store]) -> Iterator[Store]:
     opened.close()
 
 
-@pytest.fixture(params=DRIVERS)
-def any_store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    """Each of the stores."""
-    opened = open_store(DRIVERS[request.param](request))
+@pytest.fixture
+def any_store(store_url: str) -> Iterator[Store]:
+    """Each of the stores, where all are asked for."""
+    opened = open_store(store_url)
     yield opened
     opened.close()

@@ -32,8 +32,7 @@ from manifest_platform_tests.manifest.vault import HOUR, INCR, LOG, acquire, cla
 from manifest_platform_tests.manifest.vault import vault as manifest_of_vault
 from manifest_platform_tests.sources.conftest import Place
 
-pytestmark = pytest.mark.stores("sqlite")
-BOTH = pytest.mark.stores("sqlite", "dynamodb")
+EVERY_STORE = pytest.mark.every_store
 
 QUARTER = timedelta(minutes=15)
 STOPS = ("0015", "0030", "0045", "0100", "0115", "0130", "0145")
@@ -304,7 +303,7 @@ def test_P4_a_window_that_vault_failed_to_publish_is_awaited_and_comes_later(run
     assert run.manifest().looks(AWAITED) == {}
 
 
-@BOTH
+@EVERY_STORE
 def test_P5_a_redelivery_is_the_same_item(run: Producer) -> None:
     run("incr", names=incr(*STOPS[:3]))
     before = run.items()
@@ -404,7 +403,7 @@ def test_P10_a_session_of_another_vault_registers_nothing(run: Producer) -> None
     assert run.fake.count("list") == 0
 
 
-@BOTH
+@EVERY_STORE
 def test_P11_what_a_dead_producer_wrote_is_never_read(run: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(failpoints.VARIABLE, "capture.landed:raise")
     with pytest.raises(FailpointReached):
@@ -600,7 +599,7 @@ def refused(run: Producer, *, insist: bool = False) -> str:
     return str(error.value)
 
 
-@BOTH
+@EVERY_STORE
 def test_a_login_that_was_refused_is_not_tried_again_by_a_schedule(run: Producer) -> None:
     run.password = WRONG
     assert "USERNAME_OR_PASSWORD_INCORRECT" in refused(run)
@@ -738,7 +737,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> 
     monkeypatch.setattr(failpoints, "reach", reach)
 
 
-@BOTH
+@EVERY_STORE
 def test_two_producers_register_a_window_once(run: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
     other = Producer(run.fake, run.root, run._reopen)
     meanwhile(monkeypatch, lambda: other("incr", names=incr("0015")))

@@ -17,11 +17,8 @@ from manifest_platform.listing import Column, Listing, ShreddedObject, Table
 from manifest_platform.warehouse.apply import Warehouse
 from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform.warehouse.errors import LoadFailed, Unavailable, WarehouseError
-from manifest_platform_tests.servers.s3 import s3_bucket, s3_environment, s3_server
 from manifest_platform_tests.warehouse.shop import EVENTS, events, load, written
 from manifest_platform_tests.warehouse.vault import PRODUCT, gone, names_of, products, window
-
-__all__ = ["s3_bucket", "s3_environment", "s3_server"]
 
 
 @pytest.fixture

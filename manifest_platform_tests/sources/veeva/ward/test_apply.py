@@ -46,8 +46,6 @@ from manifest_platform_tests.sources.veeva.ward.ward import (
     watermark,
 )
 
-pytestmark = pytest.mark.stores("sqlite")
-
 SNAPSHOT = full("0000", {PRODUCT: {"last": "full", "gone": "old"}, "study__v": {"s": "old"}})
 WINDOW = incr("0015", {PRODUCT: {"last": "0015", "gone": None}, "study__v": {"s": "new", "t": "new"}})
 AFTER = replayed([SNAPSHOT, WINDOW])
@@ -204,7 +202,6 @@ class TestCrashed:
         assert ward.seen.tables == AFTER
 
 
-@pytest.mark.slow
 def test_A9_a_file_altered_after_its_capture_fails_before_the_warehouse_is_asked(tmp_path: Path, spark: Any) -> None:
     simulation = Simulation(rows=5, changes=(3, 8))
     with FakeVault(simulation, simulation.begin + timedelta(minutes=90)) as vault:

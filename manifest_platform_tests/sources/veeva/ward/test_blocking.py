@@ -35,8 +35,7 @@ from manifest_platform_tests.sources.veeva.ward.ward import (
     watermark,
 )
 
-BOTH = pytest.mark.stores("sqlite", "dynamodb")
-pytestmark = pytest.mark.stores("sqlite")
+EVERY_STORE = pytest.mark.every_store
 
 
 def names(*stops: str) -> list[str]:
@@ -54,7 +53,7 @@ def test_B1_windows_are_applied_in_order(ward: Ward, pipeline: Pipeline) -> None
     assert ward.command("drain") == Exit.DONE
 
 
-@BOTH
+@EVERY_STORE
 def test_B2_a_failed_window_stops_all_behind_it(ward: Ward, pipeline: Pipeline) -> None:
     started(pipeline, "0000", *incrs("0015", "0100"))
     spoil(pipeline, "0030")
@@ -94,7 +93,7 @@ class TestGap:
         drained(pipeline)
         assert ward.seen.applied == ["full 0000", "incr 0015"]
 
-    @BOTH
+    @EVERY_STORE
     def test_B4_nothing_is_applied_over_it(self, ward: Ward, pipeline: Pipeline) -> None:
         _, report = drained(pipeline)
         assert (report.stop, report.item, report.loaded) == (Stop.BLOCKED, *names("0045"), 0)
@@ -133,7 +132,7 @@ def test_B7_without_a_window_the_warehouse_is_not_asked(ward: Ward, pipeline: Pi
     assert ward.command("drain") == Exit.NOTHING
 
 
-@BOTH
+@EVERY_STORE
 def test_B8_a_window_behind_the_newest_is_set_aside_and_blocks_nothing(ward: Ward, pipeline: Pipeline) -> None:
     started(pipeline, "0000", incr("0100", start="0000"))
     drained(pipeline)
@@ -148,7 +147,7 @@ def test_B8_a_window_behind_the_newest_is_set_aside_and_blocks_nothing(ward: War
     assert ward.command("explain", incr("0030").name) in (Exit.DONE, Exit.BLOCKED)
 
 
-@BOTH
+@EVERY_STORE
 def test_B9_a_window_that_begins_before_the_newest_stopped_is_refused(ward: Ward, pipeline: Pipeline) -> None:
     started(pipeline, "0000", incr("0015"), incr("0030", start="0010"))
     _, report = drained(pipeline)
@@ -158,7 +157,7 @@ def test_B9_a_window_that_begins_before_the_newest_stopped_is_refused(ward: Ward
     assert ward.seen.applied == ["full 0000", "incr 0015"]
 
 
-@BOTH
+@EVERY_STORE
 def test_B10_a_failure_in_one_vault_does_not_stop_another(tmp_path: Path, store_url: str) -> None:
     ward = Ward(tmp_path, store_url, names=("vault", "ward_b"))
     with ward.open() as a, ward.open(name="ward_b") as b:
@@ -172,7 +171,7 @@ def test_B10_a_failure_in_one_vault_does_not_stop_another(tmp_path: Path, store_
     assert ward.seen.applied == ["full 0000"]
 
 
-@BOTH
+@EVERY_STORE
 def test_B11_windows_of_a_vault_that_no_snapshot_was_loaded_of_wait_for_one(ward: Ward, pipeline: Pipeline) -> None:
     land(pipeline, *incrs("0015", "0030"))
     _, report = drained(pipeline)

@@ -25,8 +25,6 @@ from manifest_platform.sources.veeva.layout import FEEDS, window_name
 from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform_tests.sources.veeva.ward.ward import FULL, INCR, NAME, QUARTER, Ward, at, begun, drained, state
 
-pytestmark = pytest.mark.slow
-
 HALF_HOUR = 2 * QUARTER
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 LEASE = {"seconds": 1, "max_attempts": 3}

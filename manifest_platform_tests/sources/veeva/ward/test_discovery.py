@@ -17,11 +17,7 @@ from manifest_platform.sources.veeva import source
 from manifest_platform.sources.veeva.direct_data import MANIFEST, METADATA_FULL
 from manifest_platform.sources.veeva.layout import item_uri
 from manifest_platform.storage import local_path
-from manifest_platform_tests.servers.vault import vault
 from manifest_platform_tests.sources.veeva.ward.ward import INCR, Ward
-
-__all__ = ["vault"]
-pytestmark = pytest.mark.stores("sqlite")
 
 THEIRS = "incr/stoptime=202512312345"
 

@@ -16,12 +16,8 @@ from manifest_platform.fake_vault import FakeVault, Fault, Simulation, schema_ch
 from manifest_platform.manifest.stores.dynamodb_table import create_table
 from manifest_platform.operations.doctor import Doctor
 from manifest_platform.pipeline import Stop
-from manifest_platform_tests.servers.s3 import S3Server, s3_bucket, s3_environment, s3_server
+from manifest_platform_tests.servers.s3 import S3Server
 from manifest_platform_tests.sources.veeva.ward.ward import FULL, INCR, LOG, QUARTER, Ward, begun, drained, incr, key_of, state
-
-__all__ = ["s3_bucket", "s3_environment", "s3_server"]
-
-pytestmark = pytest.mark.slow
 
 MORNING = datetime(2026, 1, 2, tzinfo=UTC)
 NOON, EVENING = MORNING + 5 * QUARTER, MORNING + 10 * QUARTER

@@ -56,8 +56,6 @@ from manifest_platform_tests.sources.veeva.ward.ward import (
     watermark,
 )
 
-pytestmark = pytest.mark.stores("sqlite", "dynamodb")
-EMBEDDED = pytest.mark.stores("sqlite")
 """Enough for what is the warehouse's matter, and for more of the same."""
 
 BEFORE = incrs("0101-2345", "0000")
@@ -140,7 +138,6 @@ def test_F5_the_windows_behind_it_are_replayed_in_order(ward: Ward, ready: Pipel
     assert ward.seen.fences[INCR][1:] == (epoch, "0100")
 
 
-@EMBEDDED
 def test_a_snapshot_fences_the_workers_of_all_feeds_logs_too(ward: Ward, ready: Pipeline) -> None:
     epoch = begun(ready, "0000").epoch
     drained(ready, feeds=[FULL])
@@ -226,7 +223,6 @@ class TestOlderWorker:
         assert ward.seen.ledger.count(("incr 0100", epoch)) == 1
         assert ward.seen.tables == replayed([SECOND, *AFTER, incr("0100")])
 
-    @EMBEDDED
     def test_F8_a_worker_that_had_claimed_before_it_began_changes_nothing_after_it(
         self, ward: Ward, ready: Pipeline, other: Pipeline
     ) -> None:
@@ -320,7 +316,6 @@ def test_F13_the_boundary_is_the_snapshots_own_stop_time(ward: Ward, pipeline: P
     loads_from(ward, pipeline, "0800")
 
 
-@EMBEDDED
 def test_F13_the_first_window_behind_it_may_begin_before_it(ward: Ward, pipeline: Pipeline) -> None:
     """As of a vault whose zone is off the grid of the windows."""
     loads_from(ward, pipeline, "0807")
@@ -397,7 +392,6 @@ def test_F15_a_crash_on_either_side_of_its_commit(
     assert not [name for name in ready.warehouse.row_counts() if "__mp_" in name]
 
 
-@EMBEDDED
 @pytest.mark.parametrize("crash", ["", "full.in_transaction", "full.committed"])
 def test_F15_a_snapshot_that_was_loaded_before_is_loaded_anew(ward: Ward, ready: Pipeline, crash: str) -> None:
     """What the ledger has of it from an older epoch does not count."""
@@ -413,7 +407,6 @@ def test_F15_a_snapshot_that_was_loaded_before_is_loaded_anew(ward: Ward, ready:
     assert ward.seen.tables == REPLAYED
 
 
-@EMBEDDED
 def test_F16_what_it_lacks_becomes_empty_and_logs_and_legacy_workflows_stay(ward: Ward, pipeline: Pipeline) -> None:
     objects = {PRODUCT: {"a": "1"}, "study__v": {"s": "1"}, "site__v": {"t": "1"}, "legacy_site__c": {"l": "1"}}
     land(pipeline, full("0101-2330", {**objects, LEGACY: {"w1": "done"}, "task_legacy__sys": {"t1": "done"}}))
@@ -438,7 +431,6 @@ def test_F16_what_it_lacks_becomes_empty_and_logs_and_legacy_workflows_stay(ward
     assert ward.seen.ledger == [*ledger, ("full 0101-2345", 3)]
 
 
-@EMBEDDED
 def test_F17_readers_see_the_old_rows_until_all_are_new(ward: Ward, ready: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     begun(ready, "0000")
     old, seen = ward.seen.tables, {}
@@ -478,7 +470,6 @@ class TestCancelled:
         drained(ready)
         assert ward.seen.tables == replayed([log("0000"), SECOND, *AFTER, incr("0100")])
 
-    @EMBEDDED
     def test_F19_after_an_attempt_that_failed_too(self, ward: Ward, ready: Pipeline) -> None:
         begun(ready, "0000")
         taken = spoil(ready, "0000", FULL)

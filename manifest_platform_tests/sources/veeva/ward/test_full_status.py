@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
-
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.pipeline.full import full_status, remedy, why_needed
 from manifest_platform_tests.sources.veeva.ward.ward import Ward, at, drained, full, incr, incrs, key_of, land, started
-
-pytestmark = pytest.mark.stores("sqlite")
 
 LONG_AFTER = at("0200") + timedelta(days=11)
 

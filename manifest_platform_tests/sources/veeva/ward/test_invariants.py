@@ -373,7 +373,6 @@ def short_of(key: ItemKey) -> str:
     return short(BEGIN.fromisoformat(key.sort))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)  # a failure is made small first
 def test_I1_to_I9_no_order_of_events_breaks_what_holds() -> None:
     walk(VaultMachine, examples=25, steps=30)

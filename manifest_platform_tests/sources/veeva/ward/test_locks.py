@@ -47,7 +47,7 @@ from manifest_platform_tests.sources.veeva.ward.ward import (
     watermark,
 )
 
-pytestmark = pytest.mark.stores("sqlite", "dynamodb")
+pytestmark = pytest.mark.every_store
 
 FIRST = [full("0000"), *incrs("0015", "0030")]
 

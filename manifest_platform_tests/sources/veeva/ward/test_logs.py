@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from manifest_platform.manifest import Standing
 from manifest_platform.manifest.dataset import Mode
 from manifest_platform.pipeline import Pipeline, Stop
@@ -31,8 +29,6 @@ from manifest_platform_tests.sources.veeva.ward.ward import (
     state,
     watermark,
 )
-
-pytestmark = pytest.mark.stores("sqlite")
 
 
 def test_L1_a_day_of_logs_that_failed_does_not_stop_the_changes(ward: Ward, pipeline: Pipeline) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 
-import pytest
-
 from manifest_platform.cli.standing import step_status
 from manifest_platform.operations.doctor import Doctor
 from manifest_platform.pipeline import LOAD, Pipeline
@@ -23,8 +21,6 @@ from manifest_platform_tests.sources.veeva.ward.ward import (
     land,
     started,
 )
-
-pytestmark = pytest.mark.stores("sqlite")
 
 
 def told(ward: Ward) -> list[tuple[str, str, str]]:

@@ -26,8 +26,6 @@ from manifest_platform_tests.sources.veeva.ward.ward import (
     watermark,
 )
 
-pytestmark = pytest.mark.stores("sqlite")
-
 FIRST, DAY = full("0000"), incrs("0015", "0145")
 SECOND = full("0030", {PRODUCT: {"last": "0030", "0015": "changed", "0030": "changed"}})
 THIRD = full("0100", {PRODUCT: {"last": "0100", "0015": "changed", "0030": "changed", "0045": "changed", "0100": "changed"}})

@@ -30,8 +30,7 @@ from manifest_platform_tests.sources.veeva.ward.ward import (
     watermark,
 )
 
-BOTH = pytest.mark.stores("sqlite", "dynamodb")
-pytestmark = pytest.mark.stores("sqlite")
+EVERY_STORE = pytest.mark.every_store
 
 
 @pytest.fixture
@@ -83,7 +82,7 @@ def test_R3_reset_with_its_cause_it_fails_again_and_blocks_on(ward: Ward, failed
     assert drained(failed)[0] == []
 
 
-@BOTH
+@EVERY_STORE
 def test_R4_of_two_that_reset_it_one_does(ward: Ward, failed: Pipeline, other: Pipeline) -> None:
     mended(failed, "0030")
     both, refused = threading.Barrier(2), []
@@ -108,7 +107,7 @@ def test_R4_of_two_that_reset_it_one_does(ward: Ward, failed: Pipeline, other: P
     assert ward.seen.applied.count("incr 0030") == 1
 
 
-@BOTH
+@EVERY_STORE
 @pytest.mark.parametrize("snapshot", ["0015", "0045"])
 def test_R5_what_failed_in_an_older_epoch_is_not_reset(ward: Ward, failed: Pipeline, snapshot: str) -> None:
     """The snapshot contains the window, or is of before it: then it is ready again, and nothing is to be reset either."""
