@@ -21,7 +21,7 @@ STORES ?= embedded
 # Tests wait for servers and for killed processes half of their time: three keep two cores busy.
 WORKERS ?= 3
 
-.PHONY: help demo ui test check model way-of-an-item bench clean demo-clean requirements
+.PHONY: help demo ui test test-long check model way-of-an-item bench clean demo-clean requirements
 
 help: ## Lists these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
@@ -35,8 +35,11 @@ ui: $(SYNCED) ## Starts Dagster with the same data, on http://127.0.0.1:3000 (PI
 	$(if $(filter veeva,$(PIPELINE)),MANIFEST_PLATFORM_CONFIG="$(CURDIR)/manifest_platform_veeva.yaml") \
 	DAGSTER_HOME="$(CURDIR)/.dagster_home" $(BIN)/dagster dev -w workspace.yaml -h $(UI_HOST) -p $(UI_PORT)
 
-test: $(SYNCED) ## Runs all tests (TESTS=path for some, STORES=all, WORKERS=n processes)
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --stores $(STORES) $(TESTS)
+test: $(SYNCED) ## Runs the tests but for those that take minutes (TESTS=path for some, STORES=all, WORKERS=n processes)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not long" --stores $(STORES) $(TESTS)
+
+test-long: $(SYNCED) ## Runs what takes minutes, and random tests with all cases (MINUTES=n to stop then, TESTS=files)
+	$(BIN)/python scripts/tests_for_change.py long $(if $(MINUTES),--minutes $(MINUTES)) $(TESTS)
 
 check: $(SYNCED) ## Checks format, lint, types, import layers, Dagster definitions and duplicates
 	$(BIN)/ruff format --check .

@@ -45,6 +45,7 @@ def ledger(home: Path) -> list[tuple[str, bool]]:
     return [(item.rsplit("/", 1)[1], late) for item, late in rows]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_demo_tells_its_story_on_every_store_alike_and_leaves_nothing_after_clean(tmp_path, dynamodb):
     home = tmp_path / "demo"

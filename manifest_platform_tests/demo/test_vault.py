@@ -19,6 +19,7 @@ def keep_environment(monkeypatch, tmp_path):
     monkeypatch.delenv(vault.URL)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_story_ends_with_the_vaults_own_tables(tmp_path):
     command = [sys.executable, "-m", "manifest_platform.demo", "--pipeline", "veeva"]

@@ -9,7 +9,6 @@ each group's part of it is, so each is checked by itself.
 from __future__ import annotations
 
 import dataclasses
-import os
 import threading
 import time
 from collections import Counter
@@ -20,10 +19,6 @@ from random import Random
 
 from manifest_platform.manifest import ConditionFailed, OutcomeUnknown, Store, StoreUnavailable
 from manifest_platform.manifest.store import ABSENT, Check, Delete, Put, Write
-
-IS_WHOLE = os.environ.get("MANIFEST_PLATFORM_PROOFS") == "whole"
-"""Whether proofs run at their full length: every operation and every point, instead of a part that a run of the tests has time
-for."""
 
 PARTITION = "history"
 ROWS = ("a", "b", "c")

@@ -38,8 +38,8 @@ from manifest_platform.manifest import (
     StoreUnavailable,
 )
 from manifest_platform.manifest.store import ABSENT, Put
+from manifest_platform_tests.effort import cases
 from manifest_platform_tests.manifest.given import DONE, LOAD, Clock, dump, kill
-from manifest_platform_tests.manifest.linearizability import IS_WHOLE
 from manifest_platform_tests.manifest.loader import Apart, Commit, Loader, Sink, shred
 from manifest_platform_tests.manifest.test_answers import Day
 from manifest_platform_tests.manifest.vault import HOUR, INCR, claim, counters, key, land, refolded, vault
@@ -176,7 +176,7 @@ def test_a_write_that_happened_is_never_said_not_to_have(store: Store, far: Stor
     assert unknown, "the write was carried out in none of the cases"
 
 
-STRIDE = {"postgresql": 8, "dynamodb": 2}
+STRIDE = {"postgresql": cases(16, 1), "dynamodb": cases(5, 1)}
 """Of the points at which the network breaks, each how manyeth: to PostgreSQL, every statement of a transaction is one."""
 
 
@@ -213,13 +213,14 @@ class Shift:
         assert not [problem for item in self.of.items(INCR) for problem in item.problems]
 
 
+@pytest.mark.thorough
 @pytest.mark.stores(*DRIVER)
 @pytest.mark.parametrize("first", [Fault.ANSWER_LOST, Fault.REQUEST_LOST])
 def test_a_network_that_breaks_at_any_request_leaves_nothing_half_done(
     store: Store, far: Store, proxy: Proxy, store_url: str, first: Fault
 ) -> None:
     """From its n-th request on a process hears nothing more, and the server nothing of it but, perhaps, the n-th itself."""
-    for number in count(1, 1 if IS_WHOLE else STRIDE[store_url.partition(":")[0]]):
+    for number in count(1, STRIDE[store_url.partition(":")[0]]):
         clock, sink = Clock(), Sink()
         proxy.choose(then(number, first, Fault.REQUEST_LOST))
         try:

@@ -25,10 +25,10 @@ from manifest_platform.manifest.store import ABSENT, Check, Put, Row, Write
 from manifest_platform.manifest.stores.dynamodb import DynamoDbStore
 from manifest_platform.manifest.stores.dynamodb_table import create_table
 from manifest_platform.manifest.stores.sql import SqlStore
+from manifest_platform_tests.effort import cases
 from manifest_platform_tests.manifest.given import LossyStore
 from manifest_platform_tests.manifest.linearizability import (
     EMPTY,
-    IS_WHOLE,
     NEVER,
     ROWS,
     Call,
@@ -206,7 +206,7 @@ def writes_on(draw: st.DrawFn, versions: Sequence[int]) -> list[Wrote]:
     ]
 
 
-@settings(max_examples=600, deadline=None, derandomize=True)
+@settings(max_examples=cases(200, 600), deadline=None, derandomize=True)
 @given(histories())
 def test_the_checker_agrees_with_a_trial_of_every_order(history: list[Call]) -> None:
     event(f"{len(history)} calls, {'in order' if has_an_order(history) else 'a violation'}")
@@ -308,11 +308,12 @@ def test_queries_that_promise_no_more_than_single_rows_may_read_row_by_row(sqlit
 
 # Real stores
 
-SHARE = 1 if IS_WHOLE else 25
+SHARE = cases(50, 1)
 OPERATIONS = {"sqlite": 100_000, "postgresql": 100_000, "dynamodb": 20_000}
 """Of a whole run; a run of the tests takes a part of it."""
 
 
+@pytest.mark.thorough
 @pytest.mark.every_store
 @pytest.mark.timeout(1800)
 def test_what_eight_threads_do_with_a_store_is_linearizable(request: pytest.FixtureRequest, store_url: str) -> None:

@@ -43,6 +43,7 @@ from manifest_platform.manifest import (
 from manifest_platform.manifest.dataset import PASSED, FeedState, judge
 from manifest_platform.manifest.store import ABSENT, Check, Delete, Put, Row, Write
 from manifest_platform.manifest.transitions import pending_prefix
+from manifest_platform_tests.effort import cases
 from manifest_platform_tests.manifest.given import Clock, Late
 from manifest_platform_tests.manifest.loader import Apart, Commit, Loader, Sink, boundary, shred
 from manifest_platform_tests.manifest.vault import (
@@ -161,10 +162,11 @@ class StoreMachine(RuleBasedStateMachine):
         assert found == [self._row(sort) for sort in wanted[:limit]]
 
 
+@pytest.mark.thorough
 @pytest.mark.every_store
 def test_no_order_of_calls_makes_a_store_differ_from_a_dict(store: Store, reopen: Callable[[], Store]) -> None:
     other = reopen()
-    walk(lambda: StoreMachine([store, other]), examples=50, steps=25)
+    walk(lambda: StoreMachine([store, other]), examples=cases(12, 50), steps=25)
     other.close()
 
 
@@ -488,9 +490,10 @@ class ManifestMachine(RuleBasedStateMachine):
         return verdict == Idle() or (isinstance(verdict, Blocked) and verdict.standing in (Standing.CUT_OFF, Standing.MODE))
 
 
-EXAMPLES = {"sqlite": 25, "postgresql": 5, "dynamodb": 2}
+EXAMPLES = {"sqlite": cases(8, 25), "postgresql": cases(2, 5), "dynamodb": cases(1, 2)}
 
 
+@pytest.mark.thorough
 @pytest.mark.every_store
 @pytest.mark.timeout(900)  # a failure is made small first
 def test_no_order_of_events_breaks_the_manifest(store_url: str) -> None:

@@ -19,7 +19,7 @@ from manifest_platform.merging.inventory import Claimed, Inventory
 from manifest_platform.merging.plan import DEFAULT, STRICT, Profile
 from manifest_platform.merging.state import Partition, Range, ServedFile, SmallObject, Version
 from manifest_platform.merging.transitions import ChainChanged, CommittedObjects, JobLost, Leftover, Rules
-from manifest_platform_tests.servers.stores import open_store
+from manifest_platform_tests.effort import cases
 from manifest_platform_tests.manifest.test_state_machine import FRESH, MEMORY, Apart, Interrupted, walk
 from manifest_platform_tests.merging.given import (
     COLUMNS,
@@ -355,9 +355,10 @@ class LedgerMachine(RuleBasedStateMachine):
         return sum(held.lower < one.id <= held.upper for held in self.of.ranges(TABLE, day)) == 1
 
 
-EXAMPLES = {"sqlite": (40, 40), "dynamodb": (2, 25)}
+EXAMPLES = {"sqlite": (cases(10, 40), 40), "postgresql": (2, 25), "dynamodb": (2, 25)}
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)  # a failure is made small first
 def test_no_order_of_events_breaks_the_inventory(store_url: str) -> None:
     driver = store_url.partition(":")[0]

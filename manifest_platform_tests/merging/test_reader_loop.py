@@ -18,12 +18,13 @@ from manifest_platform.merging.catalogs.embedded import EmbeddedCatalog
 from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.readers import NotPublished, Reader
 from manifest_platform.merging.state import Version
+from manifest_platform_tests.effort import cases
 from manifest_platform_tests.merging import given
 from manifest_platform_tests.merging.catalogs.given import pass_the_day, run
 from manifest_platform_tests.merging.catalogs.test_embedded import Shop
 from manifest_platform_tests.merging.given import DAY, TABLE, arrive
 
-SWITCHES, AT_ONCE = 200, 10
+SWITCHES, AT_ONCE = cases(60, 200), 10
 READERS = 2
 PAUSE_S = 0.003
 
@@ -53,7 +54,7 @@ def reading(read: Callable[[], None]) -> Generator[None]:
             reader.join()
     if wrong:
         raise wrong[0]
-    assert min(rounds) > 20
+    assert min(rounds) > SWITCHES // 10
 
 
 def assert_whole(found: Version, number: int) -> None:
@@ -71,8 +72,9 @@ def assert_whole(found: Version, number: int) -> None:
         assert sum(file.rows for file in found.files) == sum(1 + id_ % 10 for id_ in range(first, found.version + 1))
 
 
-def test_readers_see_old_or_new_files_during_200_switches(store: Store, reopen: Callable[[], Store]) -> None:
-    """Of 200 partitions, ten at a time: live, closed, merged, switched, published; once more with delayed objects."""
+@pytest.mark.thorough
+def test_readers_see_old_or_new_files_during_switches(store: Store, reopen: Callable[[], Store]) -> None:
+    """Of many partitions, ten at a time: live, closed, merged, switched, published; once more with delayed objects."""
     writer, shared = given.inventory(store), reopen()
     catalog = EmbeddedCatalog(writer)
     current: list[int] = []

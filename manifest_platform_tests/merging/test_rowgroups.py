@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from manifest_platform.merging.rowgroups import Assembly, NotParquet, _Reader, _written, read_footer
+from manifest_platform_tests.effort import cases
 
 SCHEMA = pa.schema(
     [
@@ -57,7 +58,7 @@ def assembled(*files: pa.Buffer) -> pa.Buffer:
     return pa.py_buffer(whole)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(20, 60), deadline=None)
 @given(
     st.lists(tables, min_size=1, max_size=5),
     st.sampled_from(["zstd", "snappy", "none"]),
@@ -83,7 +84,7 @@ def test_the_rows_are_those_of_the_files_after_each_other(
     assert pq.read_table(pa.BufferReader(whole)).equals(pa.concat_tables(parts))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(20, 60), deadline=None)
 @given(tables, st.integers(1, 50))
 def test_a_footer_is_written_as_it_was_read(part: pa.Table, group: int) -> None:
     file = encoded(part, row_group_size=group, write_page_index=True)
@@ -184,7 +185,7 @@ def test_what_is_no_parquet_is_refused(data: bytes) -> None:
         read_footer(pa.py_buffer(data))
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=cases(60, 200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_a_damaged_footer_is_refused_or_read_but_nothing_else(data: st.DataObject) -> None:
     file = bytearray(encoded(pa.table({"n": [1, 2, 3], "text": ["a", None, "c"]})))

@@ -23,6 +23,8 @@ from manifest_platform.config import VARIABLE
 from manifest_platform_tests.orchestration.conftest import STRICT
 from manifest_platform_tests.pipeline.shop import NAME, REPOSITORY, Shop, run_name, run_names
 
+pytestmark = pytest.mark.long
+
 PATIENCE_S = 150
 SELECTOR = {"repositoryLocationName": "manifest_platform", "repositoryName": "__repository__"}
 

@@ -65,6 +65,7 @@ def test_killed_at_every_point_of_loading(tmp_path: Path, store_url: str, spark:
     is_as_if_nobody_had_died(shop, clean)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("store_url", ["dynamodb"], indirect=True)
 def test_killed_at_every_point_of_shredding(tmp_path: Path, store_url: str, spark: Any, clean: Seen) -> None:
     shop = Shop(tmp_path, lease=LEASE, manifest={"store": store_url})

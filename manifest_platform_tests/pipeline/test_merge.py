@@ -41,10 +41,10 @@ from manifest_platform_tests.pipeline.shop import (
 DAY = FIRST.date()
 RUNS = 4
 POINTS = [
-    "merge.registered",
+    pytest.param("merge.registered", marks=pytest.mark.long),
     "merge.closed",
     "merge.claimed",
-    "merge.job_done",
+    pytest.param("merge.job_done", marks=pytest.mark.long),
     "merge.committed",
     "publish.switched",
     "publish.written",
@@ -366,6 +366,7 @@ def rows_of_shop(shop: Shop) -> dict[str, int]:
         return rows_of(pipeline, 0, 1)
 
 
+@pytest.mark.long
 def test_a_whole_drain_and_merge_in_s3(tmp_path: Path, s3_bucket: str) -> None:
     """The process that works has a Spark of its own, whose workers find the server by their environment."""
     root, output = f"{s3_bucket}/landing", f"{s3_bucket}/shredded"

@@ -28,7 +28,7 @@ def dynamodb_at(folder: Path) -> Generator[str]:
 @pytest.fixture(scope="session")
 def dynamodb_server(session_folder: Path) -> Iterator[DynamoDbLocal]:
     """The server."""
-    with shared(session_folder, dynamodb_at) as endpoint:
+    with shared(session_folder, f"{__name__}:dynamodb_at") as endpoint:
         yield DynamoDbLocal(endpoint)
 
 

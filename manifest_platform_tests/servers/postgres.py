@@ -46,7 +46,7 @@ def postgres_at(_folder: Path) -> Generator[str]:
 @pytest.fixture(scope="session")
 def postgres_server(session_folder: Path) -> Iterator[Postgres]:
     """The server."""
-    with shared(session_folder, postgres_at) as socket_folder:
+    with shared(session_folder, f"{__name__}:postgres_at") as socket_folder:
         yield Postgres(Path(socket_folder))
 
 

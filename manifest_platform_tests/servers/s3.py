@@ -94,7 +94,7 @@ def s3_at(folder: Path) -> Generator[str]:
 @pytest.fixture(scope="session")
 def s3_server(session_folder: Path) -> Iterator[S3Server]:
     """The server."""
-    with shared(session_folder, s3_at) as endpoint:
+    with shared(session_folder, f"{__name__}:s3_at") as endpoint:
         yield S3Server(endpoint)
 
 

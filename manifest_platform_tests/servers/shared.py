@@ -25,19 +25,19 @@ Run = Callable[[Path], AbstractContextManager[str]]
 
 
 @contextmanager
-def shared(session_folder: Path, run: Run) -> Generator[str]:
-    """The address of the server that `run`, a function of a module, runs.
+def shared(session_folder: Path, run: str) -> Generator[str]:
+    """The address of the server that `run` runs, a `Run` by its name: `MODULE:FUNCTION`.
 
     Raises RuntimeError, with the keeper's output, if it does not start.
     """
-    folder = session_folder / f"server-{run.__name__}"
+    folder = session_folder / f"server-{run.rpartition(':')[2]}"
     folder.mkdir(exist_ok=True)
     with (folder / "users").open("a") as users:
         fcntl.flock(users, fcntl.LOCK_SH)
         with (folder / "start").open("a") as start:
             fcntl.flock(start, fcntl.LOCK_EX)
             if not (folder / "address").exists():
-                _start(f"{run.__module__}:{run.__name__}", folder)
+                _start(run, folder)
         yield (folder / "address").read_text()
 
 

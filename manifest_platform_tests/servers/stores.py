@@ -54,7 +54,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("store_url", stores_of(metafunc.definition, metafunc.config.getoption("stores")), indirect=True)
 
 
-def stores_of(test: pytest.Item | pytest.FunctionDefinition, asked: str) -> tuple[str, ...]:
+def stores_of(test: pytest.Item, asked: str) -> tuple[str, ...]:
     """The stores that a test runs on. The nearest mark counts; `asked`: what `--stores` says."""
     for mark in test.iter_markers():
         if mark.name == "stores":

@@ -34,7 +34,7 @@ def broken(_folder: Path) -> Generator[str]:
 
 
 def use(folder: Path, told: Connection) -> None:
-    with shared(folder, counting) as address:
+    with shared(folder, f"{__name__}:counting") as address:
         told.send(address)
         told.recv()
 
@@ -89,5 +89,5 @@ def test_who_comes_after_its_end_starts_it_anew(tmp_path: Path) -> None:
 
 
 def test_why_it_does_not_start_is_told(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="no such server"), shared(tmp_path, broken):
+    with pytest.raises(RuntimeError, match="no such server"), shared(tmp_path, f"{__name__}:broken"):
         pass

@@ -15,6 +15,7 @@ from manifest_platform.failpoints import FailpointReached
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Load, Warehouse
 from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform.warehouse.errors import Behind, Fenced
+from manifest_platform_tests.effort import cases
 from manifest_platform_tests.warehouse.vault import (
     INCR,
     LOG,
@@ -128,7 +129,7 @@ class History:
         assert isinstance(again, AlreadyApplied if committed else Applied)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=cases(6, 20), deadline=None)
 @given(st.lists(steps, min_size=1, max_size=8))
 def test_I4_I6_I9_the_tables_are_what_the_source_was_at_the_newest_ledger_row(history: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -24,6 +24,7 @@ from manifest_platform.manifest import ConditionFailed, OutcomeUnknown, Store, S
 from manifest_platform.manifest.store import ABSENT, MAX_WRITES, Check, Delete, Put, StoreRejected, Write, transact_once
 from manifest_platform.manifest.stores.dynamodb import DynamoDbStore
 from manifest_platform.manifest.stores.sql import SqlStore, check_database
+from manifest_platform_tests.effort import cases
 from manifest_platform_tests.manifest.given import LossyStore
 from manifest_platform_tests.servers.stores import open_store
 
@@ -107,7 +108,7 @@ def test_pages_put_together_are_the_whole(store: Store) -> None:
 keys = st.text(st.characters(min_codepoint=0x23, max_codepoint=0x7E), min_size=1, max_size=4)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(12, 40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sets(keys, max_size=12), keys, st.none() | keys, st.none() | st.integers(1, 5), st.booleans())
 def test_a_query_is_a_filter_of_the_sorted_keys(store: Store, rows, prefix, after, limit, reverse) -> None:
     partition = str(uuid4())

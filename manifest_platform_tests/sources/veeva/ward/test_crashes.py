@@ -147,6 +147,7 @@ def test_killed_after_registering(stage: Stage) -> None:
         stage.check(pipeline)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", ["shred.job_done", "shred.completed"])
 def test_killed_while_shredding(stage: Stage, point: str) -> None:
     with stage.ward.open() as pipeline:

@@ -19,6 +19,8 @@ from manifest_platform.pipeline import Stop
 from manifest_platform_tests.servers.s3 import S3Server
 from manifest_platform_tests.sources.veeva.ward.ward import FULL, INCR, LOG, QUARTER, Ward, begun, drained, incr, key_of, state
 
+pytestmark = pytest.mark.long
+
 MORNING = datetime(2026, 1, 2, tzinfo=UTC)
 NOON, EVENING = MORNING + 5 * QUARTER, MORNING + 10 * QUARTER
 LATE = MORNING + 2 * QUARTER
