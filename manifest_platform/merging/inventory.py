@@ -382,7 +382,7 @@ class Inventory:
             table = self.table(key)
             if table is None:
                 continue  # dropped meanwhile
-            others.append(self._widened(table, commit, rules))
+            others.append(self._widened(table, commit))
             for piece in pieces:
                 stored = self.partition(key, piece.date)
                 before = stored or Partition(key, piece.date, now)
@@ -396,8 +396,8 @@ class Inventory:
         elif batches:
             self._transact([*batches, *others, Check(CURSOR, version)])
 
-    def _widened(self, table: MergedTable, commit: CommittedObjects, rules: Rules) -> Write:
-        columns = tuple(rules.widen(table.columns, commit.columns.get(table.key, ())))
+    def _widened(self, table: MergedTable, commit: CommittedObjects) -> Write:
+        columns = transitions.widened_columns(table.columns, commit.columns.get(table.key, ()))
         if columns == table.columns:
             return transitions.check_table(table)
         return transitions.put_table(dataclasses.replace(table, columns=columns))

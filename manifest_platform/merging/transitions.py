@@ -10,13 +10,14 @@ from it. So an index row cannot differ from its partition.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 from uuid import uuid4
 from zoneinfo import ZoneInfo
 
+from manifest_platform.column_types import widened
 from manifest_platform.faults import Permanent, Transient
 from manifest_platform.listing import Column, Listing
 from manifest_platform.manifest.records import Application
@@ -133,10 +134,17 @@ class DateWindow:
         return (today - self.back).date() <= day <= (today + self.ahead).date()
 
 
-def widest(known: Sequence[Column], found: Sequence[Column]) -> tuple[Column, ...]:
-    """Known columns as they are, and those found beside them."""
-    names = {column.name for column in known}
-    return (*known, *(column for column in found if column.name not in names))
+def widened_columns(known: Sequence[Column], found: Sequence[Column]) -> tuple[Column, ...]:
+    """Known columns, as wide as those found need them, and what is new behind them.
+
+    Never refuses: a type that does not fit the other stays, and the merge that meets the column tells of it.
+    """
+    columns = {column.name: column for column in known}
+    for column in found:
+        have = columns.get(column.name, column)
+        type_ = widened(have.type, column.type) or have.type
+        columns[column.name] = Column(column.name, type_, have.nullable or column.nullable)
+    return tuple(columns.values())
 
 
 @dataclass(frozen=True)
@@ -144,14 +152,12 @@ class Rules:
     """How small objects are taken in.
 
     `accepted`: the dates whose objects are registered; others are counted and left. `merged`: the dates for which a merge is
-    scheduled. None: all. `by_volume`: a merge is due at once when it would fill an object. `widen`: a table's columns with
-    those of new objects; it never refuses: a type that does not fit is told by the merge that meets it.
+    scheduled. None: all. `by_volume`: a merge is due at once when it would fill an object.
     """
 
     accepted: DateWindow | None = None
     merged: DateWindow | None = None
     by_volume: bool = True
-    widen: Callable[[Sequence[Column], Sequence[Column]], Sequence[Column]] = widest
 
 
 STRICT_RULES = Rules(

@@ -19,9 +19,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from manifest_platform import failpoints, storage
-from manifest_platform.column_types import widened
 from manifest_platform.faults import Permanent
-from manifest_platform.listing import BAD_TABLE, Column
+from manifest_platform.listing import BAD_TABLE
 from manifest_platform.manifest import ClaimLost, Lease, LeaseBusy, OutcomeUnknown, Refused, StoreError, StoreUnavailable
 from manifest_platform.merging.catalogs.catalog import Catalog
 from manifest_platform.merging.catalogs.embedded import EmbeddedCatalog
@@ -156,8 +155,7 @@ class Merging:
     @property
     def rules(self) -> Rules:
         """How objects are taken in."""
-        rules = STRICT_RULES if self.config.profile == "strict" else Rules()
-        return dataclasses.replace(rules, widen=widest)
+        return STRICT_RULES if self.config.profile == "strict" else Rules()
 
     def table(self, key: str) -> TableSettings:
         """What is configured of a table, by the name that shredding gives it."""
@@ -241,16 +239,6 @@ def table_settings(key: str, dataset: str, config: MergeSettings, profile: Profi
         physical_name=None if name == key else key,
         enabled=own.enabled,
     )
-
-
-def widest(known: Sequence[Column], found: Sequence[Column]) -> tuple[Column, ...]:
-    """Known columns, as wide as those found need them, and what is new behind them. A type that fits no other stays."""
-    columns = {column.name: column for column in known}
-    for column in found:
-        have = columns.get(column.name, column)
-        type_ = widened(have.type, column.type) or have.type
-        columns[column.name] = Column(column.name, type_, have.nullable or column.nullable)
-    return tuple(columns.values())
 
 
 def merge(

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 import orjson
 
 from manifest_platform import failpoints, storage
+from manifest_platform.column_types import widened
 from manifest_platform.listing import BAD_TABLE, LISTING_FILE, Column, Listing, Retired, ShreddedObject, Table
 from manifest_platform.shred.bad import example
-from manifest_platform.shred.columns import SchemaError, widest
+from manifest_platform.shred.columns import SchemaError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -281,7 +282,7 @@ def _merged(left: Table, right: Table) -> Table:
     columns = {column.name: column for column in left.columns}
     for column in right.columns:
         known = columns.setdefault(column.name, column)
-        type_ = widest(known.type, column.type)
+        type_ = widened(known.type, column.type)
         if type_ is None:
             raise SchemaError(
                 f"table {left.name}: column {column.name} was {known.type} and became {column.type} while shredding; "

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from manifest_platform.column_types import widened
 from manifest_platform.listing import Column
 
 HIERARCHY: tuple[Column, ...] = (
@@ -82,18 +83,6 @@ def _column_name(path: tuple[str, ...]) -> str:
     return "_".join(snake_case(part) for part in path)
 
 
-def widest(left: str, right: str) -> str | None:
-    """The type that holds every value of both without loss; None where there is none."""
-    if left == right:
-        return left
-    if left.startswith("string") and right.startswith("string"):
-        return "string" if "string" in (left, right) else max(left, right, key=lambda type_: int(type_[7:-1]))
-    return {
-        frozenset(("integer", "bigint")): "bigint",
-        frozenset(("integer", "double")): "double",
-    }.get(frozenset((left, right)))
-
-
 def _add(types: dict[tuple[str, ...], tuple[str, str]], path: tuple[str, ...], type_: str, version: str, name: str) -> None:
     known = types.get(path)
     if known is None:
@@ -105,7 +94,7 @@ def _add(types: dict[tuple[str, ...], tuple[str, str]], path: tuple[str, ...], t
                 )
         types[path] = (type_, version)
         return
-    wide = widest(known[0], type_)
+    wide = widened(known[0], type_)
     if wide is None:
         raise SchemaError(
             f"{name}: column {_column_name(path)} is {known[0]} in {known[1]} but {type_} in {version}, "

@@ -14,7 +14,7 @@ from manifest_platform.listing import Column, Listing, ShreddedObject
 from manifest_platform.listing import Table as ListedTable
 from manifest_platform.manifest import Store, StoreError
 from manifest_platform.merging.state import MergedTable, Totals
-from manifest_platform.merging.transitions import STRICT_RULES, CommittedObjects, EarlierCommitMissing, Rules
+from manifest_platform.merging.transitions import STRICT_RULES, CommittedObjects, EarlierCommitMissing, Rules, widened_columns
 from manifest_platform_tests.manifest.given import LossyStore
 from manifest_platform_tests.merging.given import (
     COLUMNS,
@@ -318,12 +318,15 @@ def test_new_columns_widen_the_table(store: Store) -> None:
     assert table.version == 3  # made, first columns, more columns
 
 
-def test_the_callers_rule_says_how_columns_widen(store: Store) -> None:
-    of = inventory(store)
-    rules = Rules(widen=lambda known, found: tuple(Column(one.name, "string") for one in found))
-    deliver(of, {(TABLE, DAY): (small(1),)}, rules)
-    table = of.table(TABLE)
-    assert table and [one.type for one in table.columns] == ["string", "string"]
+def test_a_column_is_as_wide_as_its_objects_need_it_and_one_that_fits_none_stays() -> None:
+    known = (Column("a", "decimal(10,2)", nullable=False), Column("b", "string(3)"), Column("c", "date"))
+    found = (Column("c", "string"), Column("d", "double"), Column("b", "string"), Column("a", "decimal(12,4)"))
+    assert widened_columns(known, found) == (
+        Column("a", "decimal(12,4)"),
+        Column("b", "string"),
+        Column("c", "date"),
+        Column("d", "double"),
+    )
 
 
 def test_a_commit_of_a_listing_numbers_its_objects_by_their_place() -> None:

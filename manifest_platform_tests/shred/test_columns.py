@@ -1,7 +1,7 @@
 import pytest
 
 from manifest_platform.listing import Column
-from manifest_platform.shred.columns import SchemaError, entity_columns, snake_case, widest
+from manifest_platform.shred.columns import SchemaError, entity_columns, snake_case
 
 
 def columns(*properties: dict, required: tuple[str, ...] = ()) -> dict[str, str]:
@@ -81,25 +81,6 @@ def test_columns_of_later_versions_are_appended():
 def test_names_that_are_taken_get_an_underscore():
     names = columns({name: {"type": "string"} for name in ("rootId", "schema_name", "fooBar", "foo_bar", "x")})
     assert list(names) == ["foo_bar", "foo_bar_", "root_id_", "schema_name_", "x"]
-
-
-@pytest.mark.parametrize(
-    ("left", "right", "expected"),
-    [
-        ("integer", "integer", "integer"),
-        ("integer", "bigint", "bigint"),
-        ("bigint", "integer", "bigint"),
-        ("integer", "double", "double"),
-        ("bigint", "double", None),
-        ("string(9)", "string(10)", "string(10)"),
-        ("string(10)", "string", "string"),
-        ("string", "integer", None),
-        ("string", "json", None),
-        ("date", "timestamp", None),
-    ],
-)
-def test_widening(left: str, right: str, expected: str | None):
-    assert widest(left, right) == expected
 
 
 def test_versions_widen_a_column_in_its_place():

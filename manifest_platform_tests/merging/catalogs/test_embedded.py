@@ -42,7 +42,7 @@ class Shop:
         self.catalog = EmbeddedCatalog(inventory)
 
     def land(self, id_: int, rows: Sequence[dict[str, Any]], columns: tuple[Column, ...] = NARROW, day: date = DAY) -> None:
-        """A commit of one small object; a table's columns become the newer ones."""
+        """A commit of one small object; a table's columns become as wide as they need be."""
         uri = f"{self.place}/small/date={day}/{id_}.parquet"
         schema = pa.schema([(column.name, arrow_type(column.type)) for column in columns])
         size = write(uri, pa.Table.from_pylist(list(rows), schema))
@@ -52,7 +52,7 @@ class Shop:
             {(TABLE, day): (SmallObject(id_, uri, len(rows), size),)},
             {TABLE: columns},
         )
-        self.inventory.register(commit, given.Rules(by_volume=False, widen=lambda _have, want: want))
+        self.inventory.register(commit, given.Rules(by_volume=False))
 
     def merge(self, day: date = DAY) -> None:
         """All that is not merged becomes one more range."""
