@@ -12,26 +12,10 @@ With --json, stdout is one JSON document (`drain`: one line an event, then the s
 document `{"error": …}`. Warnings and errors go to stderr in any case. Times are UTC, sizes in bytes or decimal units.
 
 Nothing is decided here: the modules of commands ask the pipeline, `standing` puts what it finds into the operators' words,
-`output` prints it. Spark and the warehouse are imported only by the commands that work with them, so that the others answer
-at once.
+`output` prints it. `commands` says in which module a command is, which alone is imported. Spark and the warehouse are imported
+only by the commands that work with them, so that the others answer at once.
 """
 
-from manifest_platform.cli import (  # noqa: F401 - modules of commands register them
-    archive,
-    capture,
-    commands,
-    cost,
-    doctor,
-    dump,
-    explain,
-    fake_vault,
-    full,
-    merge,
-    migrate,
-    query,
-    run,
-    store,
-)
 from manifest_platform.cli.app import Exit, main
 
 __all__ = ["Exit", "main"]

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, app, as_json, item_key, open_pipeline
+from manifest_platform.cli.app import Command, Exit, app, as_json
+from manifest_platform.cli.context import item_key, open_pipeline
 from manifest_platform.cli.output import print_json, print_table, say, size_of
 from manifest_platform.manifest import Item, Manifest
 from manifest_platform.manifest.archive import Place

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manifest_platform.cli.app import EXPECTED, Command, Exit, app, as_json, fail, open_pipeline, operator, options
+from manifest_platform.cli.app import Command, Exit, app, as_json, fail
+from manifest_platform.cli.context import open_pipeline, operator, options
+from manifest_platform.cli.expected import EXPECTED
 from manifest_platform.cli.output import print_json, print_lines, say, warn
 from manifest_platform.cli.standing import as_typed
 from manifest_platform.pipeline import Pipeline

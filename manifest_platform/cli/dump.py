@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json, open_pipeline
+from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json
+from manifest_platform.cli.context import open_pipeline
 from manifest_platform.cli.output import print_json, say
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, ItemName, app, as_json, item_key, open_pipeline, options
+from manifest_platform.cli.app import Command, Exit, ItemName, app, as_json
+from manifest_platform.cli.context import item_key, open_pipeline, options
 from manifest_platform.cli.output import moment, print_json, say, size_of, wrapped
 from manifest_platform.cli.standing import as_typed, helping_command, work_command
 from manifest_platform.manifest import Blocked, Item, ItemKey, LeaseState, Manifest, Ready, Record, Standing, Step

@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from manifest_platform import spark
-from manifest_platform.cli.app import Command, Exit, Reason, app, as_json, open_pipeline, operator, options
-from manifest_platform.cli.commands import ending_well
-from manifest_platform.cli.output import event_document, print_json, print_lines, print_table, progress, say
+from manifest_platform.cli.app import Command, Exit, Reason, app, as_json, ending_well
+from manifest_platform.cli.context import open_pipeline, operator, options
+from manifest_platform.cli.drain import event_document, progress
+from manifest_platform.cli.output import print_json, print_lines, print_table, say
 from manifest_platform.cli.standing import as_typed
 from manifest_platform.manifest.dataset import Mode
 from manifest_platform.pipeline.full import LATEST, Begun, FullStatus, begin, cancel, full_status

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json, open_pipeline, operator
+from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json
+from manifest_platform.cli.context import open_pipeline, operator
 from manifest_platform.cli.output import print_json, say, some, warn
 from manifest_platform.manifest import Application
 from manifest_platform.pipeline import FEED, LOAD, SHRED, Pipeline

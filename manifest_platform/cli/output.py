@@ -1,7 +1,4 @@
-"""What the commands print: text for people, 96 columns wide, and JSON.
-
-Belongs here: how values look. Which values, and on which occasion, is the commands' matter.
-"""
+"""How answers look, whatever they are of: text for people, 96 columns wide, and JSON."""
 
 from __future__ import annotations
 
@@ -15,63 +12,10 @@ from typing import Any
 
 import typer
 
-from manifest_platform.cli.standing import Answer, Outlook, StepStatus
-from manifest_platform.manifest import Item, ItemKey, Record, State
-from manifest_platform.manifest.records import format_time
-from manifest_platform.pipeline import LOAD, SHRED, DrainReport, Event, ItemFailed, Shredded, ShredStarted
-
 WIDTH = 96
+NAMES_SHOWN = 5
 ROWS_SHOWN = 100
 CELL_WIDTH = 48
-NAMES_SHOWN = 5
-
-
-def print_history(item: Item) -> None:
-    """The records of an item, a line each, and below it what the record says."""
-    say(f"{item.key.name}  {item.key.id}")
-    heads = ("#", "time (UTC)", "state", "application", "author", "run", "token", "epoch")
-    rows = [_record_row(record) for record in item.records]
-    widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
-    say(_aligned(heads, widths))
-    for row, record in zip(rows, item.records, strict=True):
-        say(_aligned(row, widths))
-        if note := words_of(record):
-            say(wrapped(note, "   ", "   "))
-
-
-def print_status(status: StepStatus, same_reason: bool = False) -> None:
-    """A step's status, some eight lines."""
-    print_outlook(dataclasses.replace(status.outlook, reason="as above") if same_reason else status.outlook)
-    lines: dict[str, str] = {}
-    if status.watermark or status.outlook.step == LOAD:
-        time = f" ({moment(status.watermark_time)})" if status.watermark_time else ""
-        lines["watermark"] = f"{status.watermark}{time}" if status.watermark else "none: nothing is loaded yet"
-    if status.oldest_waiting and status.lag_seconds is not None:
-        lines["lag"] = f"{duration(status.lag_seconds)}; the oldest was discovered at {moment(status.oldest_waiting)}"
-    lines["items"] = ", ".join(f"{word} {count:,}" for word, count in status.counts.items()) or "none wait"
-    for kind in ("failed", "late", "quarantined"):
-        if names := getattr(status, kind):
-            lines[kind] = f"{some(names)}: {status.commands[kind]}"
-    lease = status.lease
-    lines["lease"] = f"held by {lease['holder']} until {moment(lease['until'])}, token {lease['token']}" if lease else "free"
-    print_lines(lines)
-
-
-def print_outlook(outlook: Outlook) -> None:
-    """What a step may do next; why, since when and what to do."""
-    words = {
-        Answer.READY: f"READY: {outlook.item} may be claimed now",
-        Answer.WAITING: f"WAITING: {outlook.item} comes next",
-        Answer.PROCESSING: f"PROCESSING: {outlook.item}",
-        Answer.BLOCKED: f"BLOCKED by {outlook.item}",
-        Answer.IDLE: "IDLE: nothing to do",
-    }
-    say(f"{outlook.step:<5} {words[outlook.answer]}")
-    lines = {"reason": outlook.reason, "command": outlook.command}
-    if outlook.since:
-        age = duration((datetime.now(UTC) - outlook.since).total_seconds())
-        lines = {"reason": outlook.reason, "since": f"{moment(outlook.since)} ({age})", "command": outlook.command}
-    print_lines(lines)
 
 
 def wrapped(text: str, first: str = "", others: str = "") -> str:
@@ -88,98 +32,8 @@ def print_lines(lines: dict[str, str]) -> None:
             say(wrapped(text, f"      {label:<12}", " " * 18))
 
 
-def _record_row(record: Record) -> tuple[str, ...]:
-    return (
-        str(record.sequence),
-        f"{record.timestamp:%Y-%m-%d %H:%M:%S}",
-        str(record.state),
-        record.application.key,
-        record.author,
-        (record.run_id or "-")[:8],
-        str(record.token or "-"),
-        str(record.epoch or "-"),
-    )
-
-
-def words_of(record: Record) -> str:
-    """What a record says beyond its columns, in words."""
-    data = record.data
-    if record.state is State.FAILED:
-        return f"{data.get('kind')}: {data.get('message')}"
-    if record.state is State.PROCESSED:
-        return _output_note(record)
-    late = f", late for {', '.join(data['late'])}" if data.get("late") else ""
-    if "files" in data:
-        return f"{data['files']:,} files, {size_of(data['bytes'])}{late}"
-    return f"{data.get('reason', '')}{late}"
-
-
-def _output_note(record: Record) -> str:
-    """What an application has made of an item. Those that are no step of the feed record what they like."""
-    data, application = record.data, record.application.key
-    if application == SHRED and "lines" in data:
-        return f"{data['lines']:,} lines: {data['good']:,} events, {data['bad']:,} bad; {size_of(data['bytes'])} of Parquet"
-    rows, size, prefix = data.get("rows"), data.get("bytes"), data.get("prefix")
-    count = sum(rows.values()) if application == LOAD and isinstance(rows, dict) else rows
-    parts = [
-        f"{count:,} rows" if isinstance(count, int) else "",
-        size_of(size) if isinstance(size, int) else "",
-        f"in {prefix}" if prefix else "",
-        "late" if application == LOAD and data.get("late") else "",
-    ]
-    text = ", ".join(part for part in parts if part)
-    return f"{text} (APPLIED)" if application == LOAD else text
-
-
-def event_document(event: Event) -> dict[str, Any]:
-    """An event of a drain as JSON has it."""
-    if isinstance(event, ShredStarted):
-        return {"event": "shred_started", "items": event.items, "bytes": event.bytes}
-    if isinstance(event, Shredded):
-        listing = event.listing
-        counts = {"lines": listing.lines, "good": listing.good, "bad": listing.bad, "bytes": listing.bytes}
-        return {"event": "shredded", "item": event.key.name, **counts, "seconds": event.seconds, "batch": event.batch}
-    if isinstance(event, ItemFailed):
-        failure = {"kind": event.failure.kind, "message": event.failure.message}
-        return {"event": "failed", "item": event.key.name, "application": event.application, **failure}
-    return {
-        "event": "loaded",
-        "item": event.key.name,
-        **{name: getattr(event, name) for name in ("rows", "bytes", "seconds", "lag_seconds", "late", "already")},
-    }
-
-
-def progress(event: Event) -> str:
-    """An event of a drain as a line."""
-    if isinstance(event, ShredStarted):
-        return f"  shredding {event.items:,} directories, {size_of(event.bytes)}, in one Spark job"
-    if isinstance(event, Shredded):
-        listing = event.listing
-        return f"· {event.key.name}  shredded  {listing.good:>7,} events  {listing.bad:>5,} bad  {size_of(listing.bytes):>9}"
-    if isinstance(event, ItemFailed):
-        text = f"{event.key.name}  {event.application} failed ({event.failure.kind}): {event.failure.message}"
-        return wrapped(text, "✗ ", "    ")
-    marks = f"{'  late' if event.late else ''}{'  was applied before' if event.already else ''}"
-    counts = f"{event.row_count:>7,} rows  {size_of(event.bytes):>16}  {event.seconds:5.2f} s"
-    return f"✓ {event.key.name}  loaded    {counts}{marks}"
-
-
-def print_summary(report: DrainReport, options: str) -> None:
-    """What a drain did, and why it stopped; `options` are those that commands must be given here."""
-    say(
-        f"{report.shredded:,} shredded, {report.loaded:,} loaded ({report.rows:,} rows), {report.failed:,} failed"
-        f" in {report.seconds:.1f} s; stopped: {report.stop}"
-    )
-    for end in report.ends:
-        feed = f"{end.feed} " if len(report.ends) > 1 else ""
-        item = f"{feed}blocked by {end.item}: " if end.item else feed
-        if end.reason:
-            say(wrapped(f"{item}{end.reason}"))
-        if end.command:
-            say(f"next: {end.command}{options}")
-
-
-def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+def aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """A row of a table, its columns as wide as they are told."""
     return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
@@ -187,7 +41,7 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Rows below their heads, each column as wide as its widest cell; what is too long for the screen is cut at its end."""
     widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
     for row in (heads, *rows):
-        line = _aligned(row, widths)
+        line = aligned(row, widths)
         say(line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…")
 
 
@@ -282,6 +136,9 @@ def print_json(document: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
+    from manifest_platform.manifest import ItemKey
+    from manifest_platform.manifest.records import format_time
+
     if isinstance(value, ItemKey):
         return {"feed": value.feed, "name": value.name, "uri": value.id}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

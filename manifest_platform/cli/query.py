@@ -12,8 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json, item_key, open_pipeline
-from manifest_platform.cli.output import print_json, print_table, say, words_of
+from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json
+from manifest_platform.cli.context import item_key, open_pipeline
+from manifest_platform.cli.history import words_of
+from manifest_platform.cli.output import print_json, print_table, say
 from manifest_platform.manifest import Application, Item, Manifest, Record, State
 from manifest_platform.manifest.queries import failed_by, locked_by, processed_by, unprocessed
 

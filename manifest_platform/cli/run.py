@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json, item_key, open_pipeline, options
+from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json
+from manifest_platform.cli.context import item_key, open_pipeline, options
 from manifest_platform.cli.output import print_json, say, warn, wrapped
 from manifest_platform.cli.standing import as_typed, helping_command
 from manifest_platform.manifest import Blocked, Failure, FailureKind, Idle, ItemKey, Record, State

@@ -7,7 +7,8 @@ import dataclasses
 import typer
 
 from manifest_platform import stores
-from manifest_platform.cli.app import Command, Exit, app, as_json, configuration
+from manifest_platform.cli.app import Command, Exit, app, as_json
+from manifest_platform.cli.context import configuration
 from manifest_platform.cli.output import print_json, say, warn
 from manifest_platform.stores import Setup
 

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform.cli.app import WrongUse, app, open_pipeline, options
+from manifest_platform.cli.app import WrongUse, app
+from manifest_platform.cli.context import open_pipeline, options
 from manifest_platform.cli.standing import as_typed
 from manifest_platform.manifest import Refused
 from manifest_platform.merging.state import MergedTable

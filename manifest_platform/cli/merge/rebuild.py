@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 from manifest_platform import spark
-from manifest_platform.cli.app import Command, Exit, as_json, operator
-from manifest_platform.cli.commands import ending_well
+from manifest_platform.cli.app import Command, Exit, as_json, ending_well
+from manifest_platform.cli.context import operator
 from manifest_platform.cli.merge.group import DateText, TableName, count_of, date_of, merge, open_merging, table_named, typed
 from manifest_platform.cli.merge.publish import print_published, published_part
 from manifest_platform.cli.merge.standing import partition_document

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, WrongUse, as_json, operator
+from manifest_platform.cli.app import Command, Exit, WrongUse, as_json
+from manifest_platform.cli.context import operator
 from manifest_platform.cli.merge.group import TableName, merge, open_merging, table_named
 from manifest_platform.cli.output import print_json, print_lines, print_table, say, size_of, wrapped
 from manifest_platform.merging import garbage

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from manifest_platform import spark
-from manifest_platform.cli.app import Command, Exit, WrongUse, as_json, options
-from manifest_platform.cli.commands import ending_well
+from manifest_platform.cli.app import Command, Exit, WrongUse, as_json, ending_well
+from manifest_platform.cli.context import options
 from manifest_platform.cli.merge.group import count_of, date_of, merge, open_merging, table_named, typed
 from manifest_platform.cli.merge.publish import changed, print_published, published_part, published_words
 from manifest_platform.cli.output import moment, print_json, say, size_of, warn, wrapped

@@ -1,0 +1,59 @@
+"""`discover`: registers what has landed."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+import typer
+
+from manifest_platform.cli.app import Command, Exit, app, as_json
+from manifest_platform.cli.context import open_pipeline, options
+from manifest_platform.cli.output import print_json, say, some, warn
+from manifest_platform.cli.standing import as_typed
+from manifest_platform.pipeline import discovery
+
+
+@app.command(cls=Command)
+def discover(
+    context: typer.Context,
+    everything: Annotated[bool, typer.Option("--all", help="Look at every directory, not only from the look-back on.")] = False,
+) -> int:
+    """Registers the complete directories that have landed. Exit 4 if there is nothing new."""
+    with open_pipeline(context) as pipeline:
+        report = discovery.discover(pipeline, everything)
+        root, form = pipeline.dataset.landing.root, pipeline.source.form
+        explain = as_typed(pipeline, "manifest-platform explain", options(context))
+    if report.changed:
+        warn(
+            f"warning: {some(report.changed)} changed after discovery; the first content stands. Put it back, or land the new"
+            " content under another name, then run manifest-platform discover again"
+        )
+    if report.moved:
+        warn(
+            f"warning: {some(report.moved)} in {root}: known under another URI, not registered; if the landing root was moved,"
+            " move it back or set landing.root to where it was"
+        )
+    if report.future:
+        warn(f"warning: {some(report.future)} in {root}: dated more than a day ahead, not registered; check the writer's clock")
+    if report.unparseable:
+        warn(f"warning: {some(report.unparseable)} in {root}: not {form}, left alone")
+    if as_json(context):
+        fields = {field.name: getattr(report, field.name) for field in dataclasses.fields(report) if field.name != "landed"}
+        print_json(fields)
+    else:
+        kinds = {
+            "new": report.new,
+            "late": report.late,
+            "quarantined": report.quarantined,
+            "not complete yet": report.incomplete,
+        }
+        for kind, names in kinds.items():
+            if names:
+                say(f"{len(names)} {kind}: {some(names)}")
+        if report.quarantined:
+            name = report.quarantined[0]
+            say(f"behind the watermark, so set aside; what can be done: {explain} {name}")
+        if not report.registered:
+            say(f"nothing new; {report.known} known")
+    return Exit.DONE if report.registered else Exit.NOTHING

@@ -1,0 +1,102 @@
+"""`drain`: shreds and loads what has landed, and how its events are told."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import closing
+from typing import Annotated, Any
+
+import typer
+
+from manifest_platform import spark
+from manifest_platform.cli.app import Command, Exit, app, as_json, ending_well
+from manifest_platform.cli.context import open_pipeline, options
+from manifest_platform.cli.output import print_json, say, size_of, wrapped
+from manifest_platform.pipeline import Budget, DrainReport, Event, ItemFailed, Shredded, ShredStarted, Stop
+from manifest_platform.pipeline import drain as draining
+
+
+@app.command(cls=Command)
+def drain(
+    context: typer.Context,
+    items: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after so many items.")] = None,
+    feed: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this feed; may be repeated.")] = None,
+    seconds: Annotated[float | None, typer.Option(min=1, metavar="S", help="Begin nothing new after so many seconds.")] = None,
+) -> int:
+    """Shreds and loads in order what has landed.
+
+    Until nothing is left, something blocks, or the budget is spent. Exit 0 work was done, 1 something failed or the lease is
+    held, 3 blocked, 4 nothing to do. With --json: one line an event, then the summary.
+    """
+    documents = as_json(context)
+    report = DrainReport()
+    with open_pipeline(context) as pipeline, ending_well("the next drain settles what was in work"):
+        conf = pipeline.config.spark.conf
+        for name in feed or ():
+            pipeline.manifest.steps(name)  # refuses a feed that is none before anything is done
+        with closing(draining(pipeline, lambda: spark.session(conf), Budget(items, seconds), feed)) as events:
+            for event in events:
+                if isinstance(event, DrainReport):
+                    report = event
+                elif documents:
+                    print_json(event_document(event))
+                else:
+                    say(progress(event))
+    command = f"{report.command}{options(context)}" if report.command else ""
+    if documents:
+        print_json({"event": "ended", **dataclasses.asdict(report), "command": command})
+    else:
+        print_summary(report, options(context))
+    if report.stop is Stop.BLOCKED:
+        return Exit.BLOCKED
+    if report.failed or report.stop in (Stop.BUSY, Stop.UNAVAILABLE, Stop.FENCED):
+        return Exit.FAILED
+    return Exit.DONE if report.shredded or report.loaded else Exit.NOTHING
+
+
+def event_document(event: Event) -> dict[str, Any]:
+    """An event of a drain as JSON has it."""
+    if isinstance(event, ShredStarted):
+        return {"event": "shred_started", "items": event.items, "bytes": event.bytes}
+    if isinstance(event, Shredded):
+        listing = event.listing
+        counts = {"lines": listing.lines, "good": listing.good, "bad": listing.bad, "bytes": listing.bytes}
+        return {"event": "shredded", "item": event.key.name, **counts, "seconds": event.seconds, "batch": event.batch}
+    if isinstance(event, ItemFailed):
+        failure = {"kind": event.failure.kind, "message": event.failure.message}
+        return {"event": "failed", "item": event.key.name, "application": event.application, **failure}
+    return {
+        "event": "loaded",
+        "item": event.key.name,
+        **{name: getattr(event, name) for name in ("rows", "bytes", "seconds", "lag_seconds", "late", "already")},
+    }
+
+
+def progress(event: Event) -> str:
+    """An event of a drain as a line."""
+    if isinstance(event, ShredStarted):
+        return f"  shredding {event.items:,} directories, {size_of(event.bytes)}, in one Spark job"
+    if isinstance(event, Shredded):
+        listing = event.listing
+        return f"· {event.key.name}  shredded  {listing.good:>7,} events  {listing.bad:>5,} bad  {size_of(listing.bytes):>9}"
+    if isinstance(event, ItemFailed):
+        text = f"{event.key.name}  {event.application} failed ({event.failure.kind}): {event.failure.message}"
+        return wrapped(text, "✗ ", "    ")
+    marks = f"{'  late' if event.late else ''}{'  was applied before' if event.already else ''}"
+    counts = f"{event.row_count:>7,} rows  {size_of(event.bytes):>16}  {event.seconds:5.2f} s"
+    return f"✓ {event.key.name}  loaded    {counts}{marks}"
+
+
+def print_summary(report: DrainReport, options: str) -> None:
+    """What a drain did, and why it stopped; `options` are those that commands must be given here."""
+    say(
+        f"{report.shredded:,} shredded, {report.loaded:,} loaded ({report.rows:,} rows), {report.failed:,} failed"
+        f" in {report.seconds:.1f} s; stopped: {report.stop}"
+    )
+    for end in report.ends:
+        feed = f"{end.feed} " if len(report.ends) > 1 else ""
+        item = f"{feed}blocked by {end.item}: " if end.item else feed
+        if end.reason:
+            say(wrapped(f"{item}{end.reason}"))
+        if end.command:
+            say(f"next: {end.command}{options}")

@@ -1,0 +1,33 @@
+"""The errors that say by themselves what is wrong, where, and what to do, so that nobody needs a traceback.
+
+Imported when a command has failed, and not before: they come from every part of the platform.
+"""
+
+from __future__ import annotations
+
+from manifest_platform import spark
+from manifest_platform.config import ConfigError
+from manifest_platform.manifest import Refused, StoreError
+from manifest_platform.manifest.payloads import InvalidPayload, InvalidSchema
+from manifest_platform.manifest.records import InvalidRecord
+from manifest_platform.merging.catalogs.catalog import CatalogError
+from manifest_platform.merging.errors import MergeError
+from manifest_platform.sources.errors import LandingError
+from manifest_platform.warehouse.errors import WarehouseError
+
+__all__ = ["EXPECTED", "ConfigError"]
+
+
+EXPECTED = (
+    Refused,
+    InvalidPayload,
+    InvalidRecord,
+    InvalidSchema,
+    LandingError,
+    CatalogError,
+    MergeError,
+    StoreError,
+    WarehouseError,
+    spark.SparkUnavailable,
+)
+"""What went wrong outside. A ConfigError beside these is a wrong use."""

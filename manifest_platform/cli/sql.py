@@ -1,0 +1,27 @@
+"""`sql`: asks the warehouse."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from manifest_platform.cli.app import Command, Exit, app, as_json
+from manifest_platform.cli.context import chosen_dataset, configuration
+from manifest_platform.cli.output import print_answer
+
+
+@app.command(cls=Command)
+def sql(context: typer.Context, query: Annotated[str, typer.Argument(metavar="QUERY", help="One query, read-only.")]) -> int:
+    """Asks the warehouse.
+
+    The dataset's tables need no schema before their names; the ledger is manifest_platform.ledger.
+    """
+    from manifest_platform.warehouse.apply import open_warehouse
+
+    settings = configuration(context)
+    dataset = settings.dataset(chosen_dataset(context))
+    with closing(open_warehouse(settings.warehouse, dataset, read_only=True)) as warehouse:
+        print_answer(lambda most: warehouse.query(query, most), as_json(context))
+    return Exit.DONE
