@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from manifest_platform.manifest import LANDED, OUTPUT, Application, ItemKey, Landed, Manifest, Record, State, Step, StepState
+from manifest_platform.manifest.keys import record_key, state_key
 from manifest_platform.manifest.stores.sql import SqlStore
-from manifest_platform.manifest.transitions import record_key, state_key
 
 if TYPE_CHECKING:
     from manifest_platform.demo.dynamodb import DynamoDbLocal

@@ -29,7 +29,7 @@ from pairs import arguments, interleaved, print_goal, ratio
 from manifest_platform import config
 from manifest_platform.manifest import OUTPUT, Application, ItemKey, Landed, Payload, Ready, StepState
 from manifest_platform.manifest.dataset import BEYOND_IDS, Mode
-from manifest_platform.manifest.transitions import state_key
+from manifest_platform.manifest.keys import state_key
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.full import Begun, begin, cancel
 from manifest_platform.sources.veeva.layout import item_uri, minute, window_name

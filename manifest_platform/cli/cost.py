@@ -14,7 +14,7 @@ from manifest_platform.cli.output import print_json, print_table, say, size_of
 from manifest_platform.manifest import Item, Manifest
 from manifest_platform.manifest.archive import Place
 from manifest_platform.manifest.cost import Cost, cost_of
-from manifest_platform.manifest.transitions import record_key
+from manifest_platform.manifest.keys import record_key
 
 
 @app.command(cls=Command)

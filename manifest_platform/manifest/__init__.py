@@ -1,9 +1,11 @@
 """The control plane: an append-only log of events on items, and what it allows next.
 
 Pure Python above a store: `records` and `item` (one event, one directory), `dataset` (order, epochs, what counts as done),
-`transitions` (every change, as a pure function), `lease`, `manifest` (the operations), `store` and its drivers.
+`keys` (where each row lies), `claims`, `transitions` (every change, as a pure function), `lease`, `optimistic` (read, write,
+and anew where others were faster), `manifest` (the operations), `store` and its drivers.
 """
 
+from manifest_platform.manifest.claims import Claim, Failure
 from manifest_platform.manifest.dataset import (
     Abandoned,
     Blocked,
@@ -17,9 +19,10 @@ from manifest_platform.manifest.dataset import (
     StepState,
     Verdict,
 )
+from manifest_platform.manifest.errors import ClaimLost, LeaseBusy, LeaseLost, Refused, UnknownItem
 from manifest_platform.manifest.item import InvalidKey, Item, ItemKey, Landed
-from manifest_platform.manifest.lease import Lease, LeaseLost
-from manifest_platform.manifest.manifest import Commit, Discovered, Manifest, Survey, UnknownItem
+from manifest_platform.manifest.lease import Lease
+from manifest_platform.manifest.manifest import Commit, Discovered, Manifest, Survey
 from manifest_platform.manifest.records import (
     EVERYONE,
     LANDED,
@@ -32,7 +35,6 @@ from manifest_platform.manifest.records import (
     State,
 )
 from manifest_platform.manifest.store import ConditionFailed, OutcomeUnknown, Store, StoreError, StoreUnavailable
-from manifest_platform.manifest.transitions import Claim, ClaimLost, Failure, LeaseBusy, Refused
 
 __all__ = [
     "EVERYONE",

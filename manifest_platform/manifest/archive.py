@@ -17,8 +17,8 @@ from datetime import datetime
 
 from manifest_platform.manifest.dataset import PASSED, Step, StepState, judge
 from manifest_platform.manifest.item import Item
+from manifest_platform.manifest.keys import record_key
 from manifest_platform.manifest.store import ABSENT, MAX_WRITES, Check, Delete, Put, Row, Write
-from manifest_platform.manifest.transitions import record_key
 
 MOST_RECORDS = MAX_WRITES - 1
 """Records of an item that is archived, at most: they go in one transaction."""

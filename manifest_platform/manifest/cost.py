@@ -15,16 +15,10 @@ from dataclasses import asdict, dataclass
 from manifest_platform.manifest.archive import Place
 from manifest_platform.manifest.dataset import LeaseState, Step, StepState
 from manifest_platform.manifest.item import Item
+from manifest_platform.manifest.keys import lease_key, pending_key, record_key, state_key
 from manifest_platform.manifest.records import Record, State
 from manifest_platform.manifest.store import Units
-from manifest_platform.manifest.transitions import (
-    counted_as,
-    is_waiting,
-    lease_key,
-    pending_key,
-    record_key,
-    state_key,
-)
+from manifest_platform.manifest.transitions import counted_as, is_waiting
 
 WRITE_UNIT, READ_UNIT = 1024, 4096
 """Bytes."""

@@ -18,11 +18,12 @@ from typing import Any
 from uuid import uuid4
 
 from manifest_platform.manifest.dataset import LeaseState, StepState
+from manifest_platform.manifest.errors import Refused
 from manifest_platform.manifest.item import Item, ItemKey
+from manifest_platform.manifest.keys import record_key, records_prefix
 from manifest_platform.manifest.payloads import problems
 from manifest_platform.manifest.records import Record
 from manifest_platform.manifest.store import ABSENT, MAX_WRITES, ConditionFailed, Put, Row, Store
-from manifest_platform.manifest.transitions import Refused, record_key, records_prefix
 
 FORMAT = 1
 PAGE = 500

@@ -15,17 +15,15 @@ from datetime import datetime, timedelta
 from uuid import uuid4
 
 from manifest_platform.manifest.dataset import LeaseState
+from manifest_platform.manifest.errors import LeaseLost
+from manifest_platform.manifest.keys import lease_key
 from manifest_platform.manifest.records import Application
 from manifest_platform.manifest.store import ConditionFailed, OutcomeUnknown, Put, Store, StoreError, Write, transact_once
-from manifest_platform.manifest.transitions import ClaimLost, expire, lease_key
+from manifest_platform.manifest.transitions import expire
 
 log = logging.getLogger(__name__)
 
 HEARTBEATS_PER_DURATION = 3
-
-
-class LeaseLost(ClaimLost):
-    """The lease ran out or was taken over: the worker must stop before its next write."""
 
 
 def write_lease(

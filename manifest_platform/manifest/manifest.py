@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from manifest_platform.manifest import transitions
 from manifest_platform.manifest.archive import Place
+from manifest_platform.manifest.claims import Claim, Failure
 from manifest_platform.manifest.dataset import (
     PASSED,
     Abandoned,
@@ -34,21 +35,29 @@ from manifest_platform.manifest.dataset import (
     supposing_done,
     verdict_on,
 )
+from manifest_platform.manifest.errors import Refused, UnknownItem
 from manifest_platform.manifest.item import Item, ItemKey, Landed, check_key_text
+from manifest_platform.manifest.keys import (
+    COMMITS,
+    LEASES,
+    commit_key,
+    commit_number,
+    lease_key,
+    lease_of,
+    looks_key,
+    pending_prefix,
+    records_prefix,
+    state_key,
+)
 from manifest_platform.manifest.lease import Lease, write_lease
+from manifest_platform.manifest.optimistic import TRIES, optimistically
 from manifest_platform.manifest.records import EVERYONE, LANDED, Application, FailureKind, Payload, Record, Stamp, State
 from manifest_platform.manifest.store import ABSENT, MAX_WRITES, ConditionFailed, Put, Row, Store, Write, transact_once
-from manifest_platform.manifest.transitions import Claim, Failure, Refused
 
 PAGE = 500
 FIRST_PAGE = 40
 """Rows that hold the watermark's item and the next, mostly: a step needs no more of a long backlog."""
-RETRIES = 20
 DISCOVERY, OPERATOR = Application("discover"), Application("operator")
-
-
-class UnknownItem(Refused):
-    """An item that the manifest does not have."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +162,7 @@ class Manifest:
 
     def item(self, key: ItemKey) -> Item:
         """The item of a key. Raises UnknownItem if the manifest does not have it."""
-        rows = self.store.query(self.dataset, transitions.records_prefix(key.feed, key.position))
+        rows = self.store.query(self.dataset, records_prefix(key.feed, key.position))
         if not rows:
             raise UnknownItem(f"dataset {self.dataset} has no item {key.id} in feed {key.feed}; is it discovered yet?")
         return self._whole(key, rows)
@@ -164,12 +173,12 @@ class Manifest:
 
     def state(self, application: Application) -> StepState:
         """The stored state of a step: mode, epoch, watermarks."""
-        row = self.store.get(self.dataset, transitions.state_key(application))
+        row = self.store.get(self.dataset, state_key(application))
         return StepState.from_dict(row.data, row.version) if row else StepState()
 
     def lease(self, application: Application, feed: str) -> LeaseState | None:
         """The stored lease of a step on a feed."""
-        row = self.store.get(self.dataset, transitions.lease_key(application, feed))
+        row = self.store.get(self.dataset, lease_key(application, feed))
         return LeaseState.from_dict(row.data, row.version) if row else None
 
     def items(
@@ -180,7 +189,7 @@ class Manifest:
         With `reverse` the newest come first, and `after` bounds from above. Without `archived`, items with archived
         records are left out, and cost no more than their row.
         """
-        prefix = transitions.records_prefix(feed)
+        prefix = records_prefix(feed)
         bound = f"{prefix}{after}#" if reverse else f"{prefix}{after}#~"
         pages = self._pages(prefix, bound if after else None, page, reverse)
         for position, rows in groupby(pages, key=lambda row: _position(row, prefix)):
@@ -210,13 +219,13 @@ class Manifest:
 
     def newest(self, feed: str, limit: int) -> list[Record]:
         """The records of the newest items of a feed, newest first, at most `limit`: one query."""
-        rows = self.store.query(self.dataset, transitions.records_prefix(feed), limit=limit, reverse=True)
+        rows = self.store.query(self.dataset, records_prefix(feed), limit=limit, reverse=True)
         return [Record.from_dict(row.data) for row in rows]
 
     def find(self, feed: str, sort: str) -> ItemKey:
         """The key of the item with a sort key. Raises UnknownItem if there is none, Refused if it is not the only one."""
-        rows = self.store.query(self.dataset, f"{transitions.records_prefix(feed)}{sort}#")
-        prefix = transitions.records_prefix(feed)
+        rows = self.store.query(self.dataset, f"{records_prefix(feed)}{sort}#")
+        prefix = records_prefix(feed)
         positions = sorted({_position(row, prefix) for row in rows})
         if not positions:
             raise UnknownItem(f"dataset {self.dataset} has no item {sort} in feed {feed}; is it discovered yet?")
@@ -227,14 +236,14 @@ class Manifest:
 
     def commits(self, after: int = 0) -> Iterator[Commit]:
         """The completions of numbered steps, in the order in which they were committed, from beyond a number on."""
-        for row in self._pages(transitions.COMMITS, transitions.commit_key(after)):
-            number = transitions.commit_number(row.sort)
+        for row in self._pages(COMMITS, commit_key(after)):
+            number = commit_number(row.sort)
             yield Commit(number, ItemKey.at(row.data["feed"], row.data["position"]), row.data["record_id"])
 
     def last_commit(self) -> int:
         """The number of the newest completion of a numbered step; 0 before the first."""
-        rows = self.store.query(self.dataset, transitions.COMMITS, limit=1, reverse=True)
-        return transitions.commit_number(rows[0].sort) if rows else 0
+        rows = self.store.query(self.dataset, COMMITS, limit=1, reverse=True)
+        return commit_number(rows[0].sort) if rows else 0
 
     def serving_epochs(self, feed: str) -> dict[str, int]:
         """The epoch from which on work counts on a feed, by application key of its ordered steps."""
@@ -253,16 +262,20 @@ class Manifest:
         step = self.step(feed, application)
         if step.order == "any":
             return self._next_any(step, feed, holding)
-        lost = 0
-        while lost < RETRIES:
+        if step.order == "full":
             state = self.state(step.application)
-            if step.order == "full":
-                return choose_full(step, state, self._begun(state, feed), holding)
-            found = self._next_strict(step, state, feed, holding)
-            if not isinstance(found, Jumped):
-                return found
-            lost += not self._sweep(found.item, step, state)
-        raise Refused(f"{application} on feed {feed}: the watermark moved {RETRIES} times while looking; try again")
+            return choose_full(step, state, self._begun(state, feed), holding)
+
+        def look() -> Verdict:
+            while True:
+                state = self.state(step.application)
+                found = self._next_strict(step, state, feed, holding)
+                if not isinstance(found, Jumped):
+                    return found
+                self._write(transitions.sweep(found.item, step, state, DISCOVERY, self._stamp()))
+
+        moved = Refused(f"{application} on feed {feed}: the watermark moved {TRIES} times while looking; try again")
+        return optimistically(look, moved)
 
     def _begun(self, state: StepState, feed: str) -> Item | None:
         """The snapshot that a full load was begun for."""
@@ -286,27 +299,19 @@ class Manifest:
         late = self._pending(step, feed) if standing.late else ()
         return choose(step, state, feed, late, self.items(feed, after=standing.swept, page=FIRST_PAGE), holding)
 
-    def _sweep(self, item: Item, step: Step, state: StepState) -> bool:
-        """Marks an item late; False if the state or the item changed meanwhile, so that one looks again."""
-        try:
-            self._write(transitions.sweep(item, step, state, DISCOVERY, self._stamp()))
-        except ConditionFailed:
-            return False
-        return True
-
     def _pending(self, step: Step, feed: str) -> Iterator[Item]:
         return (self.item(key) for key in self.pending(feed, step.application.key))
 
     def pending(self, feed: str, application: str) -> Iterator[ItemKey]:
         """The keys of the items that have a waiting row of a step, in order: those that an unordered step may work on, or
         late ones for a strict step; read page by page."""
-        prefix = transitions.pending_prefix(self.step(feed, application).application, feed)
+        prefix = pending_prefix(self.step(feed, application).application, feed)
         for row in self._pages(prefix, None):
             yield ItemKey.at(feed, row.sort.removeprefix(prefix))
 
     def any_pending(self, feed: str, application: str) -> bool:
         """Whether any item waits for an unordered step, blocked or not: one query."""
-        prefix = transitions.pending_prefix(self.step(feed, application).application, feed)
+        prefix = pending_prefix(self.step(feed, application).application, feed)
         return bool(self.store.query(self.dataset, prefix, limit=1))
 
     def waiting(self, feed: str, application: str, limit: int) -> tuple[list[Item], list[Blocked]]:
@@ -383,15 +388,15 @@ class Manifest:
 
     def looks(self, feed: str) -> dict[str, dict[str, str]]:
         """What discovery noted of directories that are not complete yet, by name."""
-        row = self.store.get(self.dataset, transitions.looks_key(feed))
+        row = self.store.get(self.dataset, looks_key(feed))
         return row.data if row else {}
 
     def keep_looks(self, feed: str, looks: Mapping[str, Mapping[str, str]]) -> None:
         """Notes what discovery saw of directories that are not complete yet. Another process's newer note stays."""
-        row = self.store.get(self.dataset, transitions.looks_key(feed))
+        row = self.store.get(self.dataset, looks_key(feed))
         version = row.version if row else ABSENT
         try:
-            write = Put(transitions.looks_key(feed), {name: dict(look) for name, look in looks.items()}, version, lasting=True)
+            write = Put(looks_key(feed), {name: dict(look) for name, look in looks.items()}, version, lasting=True)
             self.store.transact(self.dataset, [write], str(uuid4()))
         except ConditionFailed:
             return
@@ -427,7 +432,7 @@ class Manifest:
 
     def _learn(self, feed: str, first: str, last: str) -> None:
         """Remembers the items from one sort key to another, every id of each: an item never goes away."""
-        prefix = transitions.records_prefix(feed)
+        prefix = records_prefix(feed)
         for row in self._pages(prefix, f"{prefix}{first}#"):
             key = ItemKey.at(feed, _position(row, prefix))
             if key.sort > last:
@@ -442,24 +447,23 @@ class Manifest:
     def _register(self, feed: str, landed: Sequence[Landed]) -> dict[ItemKey, Discovered]:
         """Registers directories in one transaction, and says what became of those that nobody else registered meanwhile."""
         steps = self.feeds[feed]
-        lost = 0
-        while landed and lost < RETRIES:
+
+        def register() -> dict[ItemKey, Discovered]:
+            left = [found for found in landed if (feed, found.key.sort) not in self._uris]
+            if not left:
+                return {}
             states = self._states(feed)
-            writes = transitions.discover(landed, steps, states, DISCOVERY, self._stamp())
             try:
-                self._write(writes)
+                self._write(transitions.discover(left, steps, states, DISCOVERY, self._stamp()))
             except ConditionFailed:
-                self._learn(feed, landed[0].key.sort, landed[-1].key.sort)
-                left = [found for found in landed if (feed, found.key.sort) not in self._uris]
-                lost += len(left) == len(landed)
-                landed = left
-                continue
-            for found in landed:
+                self._learn(feed, left[0].key.sort, left[-1].key.sort)
+                raise
+            for found in left:
                 self._remember(found.key, found.checksum)
-            return {found.key: Discovered(found, _lateness(found.key, steps, states)) for found in landed}
-        if landed:
-            raise Refused(f"feed {feed}: the watermark moved {RETRIES} times during discovery; try again")
-        return {}
+            return {found.key: Discovered(found, _lateness(found.key, steps, states)) for found in left}
+
+        moved = Refused(f"feed {feed}: its watermark or items changed {TRIES} times during discovery; try again")
+        return optimistically(register, moved)
 
     # Working
 
@@ -472,25 +476,25 @@ class Manifest:
 
         One that this object gave back is taken again without a look at it first: mostly nobody else had it meanwhile.
         """
-        for _ in range(RETRIES):
+
+        def take() -> LeaseState:
             former = self._leases.pop((application.key, place), None)
             given_back = former.given_back if former else None
             before = given_back or self.lease(application, place)
             after = transitions.acquire(application, place, before, holder, self._stamp(), duration)
-            try:
-                held = write_lease(self.store, self.dataset, application, place, after)
-            except ConditionFailed:
-                continue
-            lease = Lease(self.store, self.dataset, application, place, held, duration, self._clock)
-            self._leases[application.key, place] = lease
-            return lease
-        raise Refused(f"{application.key} on {place}: lost the race for the lease {RETRIES} times; try again")
+            return write_lease(self.store, self.dataset, application, place, after)
+
+        lost = Refused(f"{application.key} on {place}: lost the race for the lease {TRIES} times; try again")
+        held = optimistically(take, lost)
+        lease = Lease(self.store, self.dataset, application, place, held, duration, self._clock)
+        self._leases[application.key, place] = lease
+        return lease
 
     def end_leases(self, run_id: str) -> int:
         """Ends the leases that a run holds which is known to be dead, so that nobody waits for them. Returns how many."""
         ended = 0
-        for row in self._pages(transitions.LEASES, None):
-            application, place = transitions.lease_of(row.sort)
+        for row in self._pages(LEASES, None):
+            application, place = lease_of(row.sort)
             lease = LeaseState.from_dict(row.data, row.version)
             if lease.run_id == run_id and lease.is_live(self._clock()):
                 after = transitions.expire(lease, self._clock())
@@ -596,8 +600,12 @@ class Manifest:
         It is tried with the item and state that the claim holds: mostly both are still those.
         """
         self._require_own(held.dataset)
-        item, state = held.item, held.state
-        for _ in range(RETRIES):
+        key, application = held.item.key, held.step.application
+        known: tuple[Item, StepState] | None = held.item, held.state
+
+        def end() -> Record:
+            nonlocal known
+            (item, state), known = known or (self.item(key), self.state(application)), None
             writes = writes_of(item, state, self._stamp())
             try:
                 if lease:
@@ -606,15 +614,16 @@ class Manifest:
                     self._write(writes)
             except ConditionFailed:
                 self._last_commit = None
-                item, state = self.item(item.key), self.state(held.step.application)
-                continue
-            if writes[-1].sort.startswith(transitions.COMMITS):
-                self._last_commit = transitions.commit_number(writes[-1].sort)
+                raise
+            if writes[-1].sort.startswith(COMMITS):
+                self._last_commit = commit_number(writes[-1].sort)
             return _record(writes[0])
-        raise Refused(
-            f"{item.key.name}: its records changed {RETRIES} times while ending the claim; try again, after"
+
+        changed = Refused(
+            f"{key.name}: its records changed {TRIES} times while ending the claim; try again, after"
             " `manifest-platform doctor --repair` where its waiting rows are amiss"
         )
+        return optimistically(end, changed)
 
     # Outputs of applications outside the declared steps
 
@@ -685,28 +694,27 @@ class Manifest:
         works on the snapshot, LeaseLost.
         """
         step = self.step(lease.feed, lease.application.key)
-        for _ in range(RETRIES):
+
+        def cancel() -> Record:
             state = self.state(step.application)
             item = self._begun(state, lease.feed)
             if item is None:
                 raise Refused(f"{step.application.key} is loading nothing in full: there is nothing to cancel")
             writes = transitions.cancel_full_load(item, step, state, reason, OPERATOR, self._stamp())
-            try:
-                lease.transact(writes)
-            except ConditionFailed:
-                continue
+            lease.transact(writes)
             return _record(writes[0])
-        raise Refused(f"the state of {step.application.key} changed {RETRIES} times while cancelling; try again")
+
+        changed = Refused(f"the state of {step.application.key} changed {TRIES} times while cancelling; try again")
+        return optimistically(cancel, changed)
 
     def _operate(self, key: ItemKey, writes_of: Callable[[Item], list[Write]]) -> Record:
-        for _ in range(RETRIES):
+        def operate() -> Record:
             writes = writes_of(self.item(key))
-            try:
-                self._write(writes)
-            except ConditionFailed:
-                continue
+            self._write(writes)
             return _record(writes[0])
-        raise Refused(f"{key.name}: it changed {RETRIES} times, or a row beside it is wrong: see manifest-platform doctor")
+
+        changed = Refused(f"{key.name}: it changed {TRIES} times, or a row beside it is wrong: see manifest-platform doctor")
+        return optimistically(operate, changed)
 
     # Writing
 

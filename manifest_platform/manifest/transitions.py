@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
 from manifest_platform.manifest import payloads
+from manifest_platform.manifest.claims import Claim, Failure
 from manifest_platform.manifest.dataset import (
     BEYOND_IDS,
     PASSED,
@@ -26,10 +26,11 @@ from manifest_platform.manifest.dataset import (
     judge,
     position_name,
 )
+from manifest_platform.manifest.errors import ClaimLost, LeaseBusy, Refused
 from manifest_platform.manifest.item import Item, ItemKey, Landed, lateness
+from manifest_platform.manifest.keys import commit_key, pending_key, record_key, state_key
 from manifest_platform.manifest.records import (
     EVERYONE,
-    FAILURE,
     REASON,
     Application,
     CouplingViolation,
@@ -42,122 +43,11 @@ from manifest_platform.manifest.records import (
 )
 from manifest_platform.manifest.store import ABSENT, Check, Delete, Put, Write
 
-MESSAGE_LIMIT = 2048
-TRACEBACK_LIMIT = 8192
-
-
-class Refused(Exception):
-    """The manifest does not allow what was asked, as things stand; the message says why and what to do. Nothing was written."""
-
-
-class ClaimLost(Refused):
-    """Somebody else has taken the item over since it was claimed: stop working on it."""
-
-
-class LeaseBusy(Refused):
-    """Another worker holds the lease."""
-
-    def __init__(self, application: Application, feed: str, lease: LeaseState):
-        self.lease = lease
-        super().__init__(
-            f"{application.key} on feed {feed} is held by {lease.holder} until {lease.expires_at:%Y-%m-%d %H:%M:%S %Z}, and"
-            " longer while it lives: wait, and see manifest-platform status"
-        )
-
-
-@dataclass(frozen=True)
-class Claim:
-    """The right to work on one item: its open Processing record, the step's state that the claim rested on, the dataset."""
-
-    item: Item
-    processing: Record
-    step: Step
-    state: StepState
-    dataset: str
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why an attempt failed."""
-
-    kind: FailureKind
-    message: str
-    exception: str | None = None
-    traceback: str | None = None
-
-    def payload(self) -> Payload:
-        """The payload of the Failed record; long texts are cut, the traceback at its beginning."""
-        traceback = self.traceback[-TRACEBACK_LIMIT:] if self.traceback else None
-        data = {
-            **dataclasses.asdict(self),
-            "kind": str(self.kind),
-            "message": self.message[:MESSAGE_LIMIT],
-            "traceback": traceback,
-        }
-        return Payload(FAILURE, {name: value for name, value in data.items() if value is not None})
-
-
-def state_key(application: Application) -> str:
-    """Sort key of a step's state."""
-    return f"STATE#{application.key}"
-
-
-LEASES = "LEASE#"
-
-
-def lease_key(application: Application, feed: str) -> str:
-    """Sort key of a lease."""
-    return f"{LEASES}{application.key}#{feed}"
-
-
-def lease_of(sort: str) -> tuple[Application, str]:
-    """The application and feed, or other place, in a key that `lease_key` made."""
-    application, _, place = sort.removeprefix(LEASES).partition("#")
-    return Application.parse(application), place
-
-
-def looks_key(feed: str) -> str:
-    """Sort key of what discovery noted of directories that are not complete yet."""
-    return f"LOOKS#{feed}"
-
-
-COMMITS = "COMMIT#"
-
-
-def commit_key(number: int) -> str:
-    """Sort key of the row that gives the completion of a numbered step its number."""
-    return f"{COMMITS}{number:013d}"
-
-
-def commit_number(sort: str) -> int:
-    """The number in a key that `commit_key` made."""
-    return int(sort.removeprefix(COMMITS))
-
 
 def put_commit(number: int, record: Record, key: ItemKey) -> Put:
     """Gives a completion its number: the next one must be free, so numbers are in the order of the commits, without holes."""
     data = {"feed": key.feed, "position": key.position, "record_id": record.record_id}
     return Put(commit_key(number), data, ABSENT, lasting=True)
-
-
-def records_prefix(feed: str, position: str = "") -> str:
-    """What the sort keys of a feed's records, or of one item's, start with."""
-    return f"RECORD#{feed}#{position}#" if position else f"RECORD#{feed}#"
-
-
-def record_key(key: ItemKey, sequence: int) -> str:
-    """Sort key of a record."""
-    return f"{records_prefix(key.feed, key.position)}{sequence:06d}"
-
-
-def pending_prefix(application: Application, feed: str) -> str:
-    """What the sort keys of a step's waiting items start with."""
-    return f"PENDING#{application.key}#{feed}#"
-
-
-def pending_key(application: Application, key: ItemKey) -> str:
-    """Sort key of the row that exists exactly while an item waits for an unordered step, or late for an ordered one."""
-    return pending_prefix(application, key.feed) + key.position
 
 
 def put_record(key: ItemKey, record: Record) -> Put:

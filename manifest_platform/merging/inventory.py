@@ -20,7 +20,9 @@ from uuid import uuid4
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from manifest_platform.manifest.dataset import LeaseState
+from manifest_platform.manifest.errors import Refused
 from manifest_platform.manifest.item import check_key_text
+from manifest_platform.manifest.keys import lease_key
 from manifest_platform.manifest.lease import Lease
 from manifest_platform.manifest.store import (
     ABSENT,
@@ -35,7 +37,6 @@ from manifest_platform.manifest.store import (
     Write,
     transact_once,
 )
-from manifest_platform.manifest.transitions import Refused, lease_key
 from manifest_platform.merging import transitions
 from manifest_platform.merging.state import (
     BATCH,

@@ -20,9 +20,9 @@ from zoneinfo import ZoneInfo
 from manifest_platform.column_types import widened
 from manifest_platform.faults import Permanent, Transient
 from manifest_platform.listing import Column, Listing
+from manifest_platform.manifest.errors import Refused
 from manifest_platform.manifest.records import Application
 from manifest_platform.manifest.store import ABSENT, MAX_WRITES, Check, Delete, Put, Write
-from manifest_platform.manifest.transitions import Refused
 from manifest_platform.merging.names import object_id
 from manifest_platform.merging.state import (
     BATCH,

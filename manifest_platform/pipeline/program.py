@@ -50,10 +50,11 @@ from manifest_platform.manifest import (
     StoreError,
 )
 from manifest_platform.manifest.dataset import blocked, judge
+from manifest_platform.manifest.keys import pending_key
 from manifest_platform.manifest.lease import write_lease
 from manifest_platform.manifest.payloads import InvalidPayload, InvalidSchema
 from manifest_platform.manifest.store import StoreRejected
-from manifest_platform.manifest.transitions import expire, is_waiting, pending_key
+from manifest_platform.manifest.transitions import expire, is_waiting
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.sources.source import LOAD, SHRED
 

@@ -12,10 +12,10 @@ import pytest
 from manifest_platform.cli import main
 from manifest_platform.cli.explain import explained
 from manifest_platform.manifest import Failure, FailureKind, Item, ItemKey, Landed, Manifest, Standing, Store
+from manifest_platform.manifest.keys import record_key
 from manifest_platform.manifest.records import State
 from manifest_platform.manifest.store import Put
 from manifest_platform.manifest.stores.sql import SqlStore
-from manifest_platform.manifest.transitions import record_key
 from manifest_platform_tests.cli.test_commands import RUNS
 from manifest_platform_tests.cli.test_commands import Shop as CliShop
 from manifest_platform_tests.manifest import vault

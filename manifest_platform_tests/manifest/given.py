@@ -28,10 +28,10 @@ from manifest_platform.manifest import (
     Store,
     StoreUnavailable,
 )
+from manifest_platform.manifest.keys import pending_prefix, records_prefix, state_key
 from manifest_platform.manifest.records import OUTPUT, Stamp
 from manifest_platform.manifest.store import Put, Row, Write
 from manifest_platform.manifest.transitions import discover as registration
-from manifest_platform.manifest.transitions import pending_prefix, records_prefix, state_key
 
 FEED = "enriched"
 SHRED, LOAD = Application("shred"), Application("load")

@@ -29,9 +29,9 @@ from manifest_platform.manifest import (
 )
 from manifest_platform.manifest.archive import MOST_RECORDS, Place, is_finished, move
 from manifest_platform.manifest.dataset import StepState
+from manifest_platform.manifest.keys import records_prefix
 from manifest_platform.manifest.records import REASON
 from manifest_platform.manifest.store import MAX_WRITES, RowDamaged
-from manifest_platform.manifest.transitions import records_prefix
 from manifest_platform.operations import archive as archiving
 from manifest_platform.operations.archive import Archived, archive
 from manifest_platform.record_files import read_archived

@@ -11,10 +11,10 @@ import pytest
 
 from manifest_platform.manifest import Failure, FailureKind, Manifest, Payload, Store
 from manifest_platform.manifest.cost import Cost, cost_of
+from manifest_platform.manifest.keys import lease_key
 from manifest_platform.manifest.records import OUTPUT
 from manifest_platform.manifest.store import Put, Write
 from manifest_platform.manifest.stores.sql import SqlStore
-from manifest_platform.manifest.transitions import lease_key
 from manifest_platform_tests.manifest.given import (
     DONE,
     FEED,

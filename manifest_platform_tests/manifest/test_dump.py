@@ -12,9 +12,9 @@ import pytest
 from manifest_platform.manifest import Application, Failure, FailureKind, Item, Manifest, Store, StoreUnavailable
 from manifest_platform.manifest.archive import Place, move
 from manifest_platform.manifest.dump import Imported, NotImportable, dump, put_dump
+from manifest_platform.manifest.keys import record_key, records_prefix
 from manifest_platform.manifest.store import Delete, Put, Write
 from manifest_platform.manifest.stores.sql import SqlStore
-from manifest_platform.manifest.transitions import record_key, records_prefix
 from manifest_platform_tests.manifest import vault
 from manifest_platform_tests.manifest.given import (
     DONE,

@@ -35,9 +35,9 @@ from manifest_platform.manifest import (
     State,
     Store,
 )
+from manifest_platform.manifest.keys import records_prefix
 from manifest_platform.manifest.store import Write
 from manifest_platform.manifest.stores.sql import SqlStore
-from manifest_platform.manifest.transitions import records_prefix
 from manifest_platform_tests.manifest.given import (
     DONE,
     FEED,

@@ -42,11 +42,12 @@ from manifest_platform.manifest import (
     Store,
     UnknownItem,
 )
+from manifest_platform.manifest.keys import record_key
 from manifest_platform.manifest.payloads import APPLICATION_ERROR, LOCKED, PROCESSED_TYPES, InvalidPayload, problems
 from manifest_platform.manifest.queries import Locked, prepared, processed_by, unprocessed
 from manifest_platform.manifest.records import FAILURE, InvalidRecord, Stamp, coupling_problem
 from manifest_platform.manifest.store import ABSENT, Put
-from manifest_platform.manifest.transitions import append, put_record, record_key
+from manifest_platform.manifest.transitions import append, put_record
 from manifest_platform_tests.manifest import given
 from manifest_platform_tests.manifest.given import (
     DONE,

@@ -41,8 +41,8 @@ from manifest_platform.manifest import (
     Store,
 )
 from manifest_platform.manifest.dataset import PASSED, FeedState, judge
+from manifest_platform.manifest.keys import pending_prefix
 from manifest_platform.manifest.store import ABSENT, Check, Delete, Put, Row, Write
-from manifest_platform.manifest.transitions import pending_prefix
 from manifest_platform_tests.effort import cases
 from manifest_platform_tests.manifest.given import Clock, Late
 from manifest_platform_tests.manifest.loader import Apart, Commit, Loader, Sink, boundary, shred

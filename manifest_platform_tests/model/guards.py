@@ -15,10 +15,10 @@ from unittest import mock
 
 from manifest_platform.manifest import Item, Payload, Record, State, Step, StepState, dataset, transitions
 from manifest_platform.manifest import manifest as operations
+from manifest_platform.manifest.claims import Claim
 from manifest_platform.manifest.dataset import FeedState, Judgement, Jumped, Mode, Ready, Standing, Verdict
 from manifest_platform.manifest.records import REASON, Application, Stamp
 from manifest_platform.manifest.store import Put, Write
-from manifest_platform.manifest.transitions import Claim
 
 Patch = tuple[object, str, Any]
 

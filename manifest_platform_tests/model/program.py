@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from manifest_platform.manifest import Payload, Refused, State, Step, StepState, transitions
+from manifest_platform.manifest.claims import Claim, Failure
 from manifest_platform.manifest.dataset import (
     BEYOND_IDS,
     Abandoned,
@@ -21,10 +22,10 @@ from manifest_platform.manifest.dataset import (
     Verdict,
     choose_full,
 )
+from manifest_platform.manifest.errors import ClaimLost
 from manifest_platform.manifest.manifest import DISCOVERY, OPERATOR
-from manifest_platform.manifest.records import EVERYONE, OUTPUT, Application
+from manifest_platform.manifest.records import EVERYONE, OUTPUT, Application, FailureKind
 from manifest_platform.manifest.store import Write
-from manifest_platform.manifest.transitions import Claim, ClaimLost, Failure, FailureKind
 from manifest_platform_tests.model import sink as warehouse
 from manifest_platform_tests.model.configurations import LOAD, SHRED, Budget
 from manifest_platform_tests.model.invariants import not_next

@@ -6,6 +6,7 @@ import pytest
 
 from manifest_platform.manifest import State, StepState, transitions
 from manifest_platform.manifest.dataset import Mode
+from manifest_platform.manifest.keys import state_key
 from manifest_platform.manifest.store import Check, Put
 from manifest_platform_tests.model import document, runs
 from manifest_platform_tests.model.checker import BUDGET, WORKERS, Checker
@@ -142,14 +143,14 @@ def test_a_record_is_refused_where_one_is_already() -> None:
 
 def test_a_write_over_another_state_than_the_one_read_is_refused() -> None:
     scope, rows = small_scope()
-    check = scope.compact([Check(transitions.state_key(LOAD), READ)])
+    check = scope.compact([Check(state_key(LOAD), READ)])
     assert scope.transact(rows, check, "claim", fresh=False) == Rejected(lease=False)
     assert scope.transact(rows, check, "claim", fresh=False, lease=(0, False, -1)) == Rejected(lease=True)
 
 
 def test_a_write_that_rests_on_nothing_that_was_read_is_found() -> None:
     scope, _ = small_scope()
-    unread = Put(transitions.state_key(LOAD), StepState().to_dict(), READ + 1)
+    unread = Put(state_key(LOAD), StepState().to_dict(), READ + 1)
     with pytest.raises(AssertionError, match="does not rest on the version that was read"):
         scope.compact([unread])
 

@@ -27,8 +27,9 @@ from manifest_platform.manifest import (
     StoreUnavailable,
 )
 from manifest_platform.manifest.dump import stored_rows
+from manifest_platform.manifest.keys import pending_key, record_key, records_prefix
 from manifest_platform.manifest.payloads import problems
-from manifest_platform.manifest.transitions import is_waiting, pending_key, record_key, records_prefix
+from manifest_platform.manifest.transitions import is_waiting
 from manifest_platform.operations.doctor.findings import REPAIR, Diagnosis, Finding, Kind
 from manifest_platform.operations.doctor.fold import COUNTERS, Fold, Loads, fold_loads, fold_state
 from manifest_platform.operations.migration.importing import IMPORTED

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from manifest_platform import storage
 from manifest_platform.manifest import Item, ItemKey, State
-from manifest_platform.manifest.transitions import records_prefix
+from manifest_platform.manifest.keys import records_prefix
 from manifest_platform.operations.doctor.findings import CLEAN, Finding, Kind
 from manifest_platform.operations.doctor.log import Watcher, look_again
 from manifest_platform.pipeline import Pipeline

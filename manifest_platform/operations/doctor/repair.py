@@ -25,8 +25,9 @@ from manifest_platform.manifest import (
     State,
     Step,
 )
+from manifest_platform.manifest.keys import pending_key, record_key
 from manifest_platform.manifest.store import ABSENT, Check, Delete, Put, Write
-from manifest_platform.manifest.transitions import is_waiting, pending_key, put_state, record_key
+from manifest_platform.manifest.transitions import is_waiting, put_state
 from manifest_platform.operations.doctor.findings import Finding, Kind
 from manifest_platform.operations.doctor.log import States, read_item
 from manifest_platform.pipeline import LOAD, Pipeline

@@ -12,7 +12,7 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
@@ -33,21 +33,13 @@ from manifest_platform.manifest import (
     UnknownItem,
 )
 from manifest_platform.manifest.dataset import PASSED, Mode, judge
+from manifest_platform.manifest.keys import pending_prefix
 from manifest_platform.manifest.lease import write_lease
-from manifest_platform.manifest.manifest import DISCOVERY, RETRIES
+from manifest_platform.manifest.manifest import DISCOVERY
+from manifest_platform.manifest.optimistic import TRIES, Changed, optimistically
 from manifest_platform.manifest.records import REASON, Stamp
 from manifest_platform.manifest.store import ABSENT, MAX_WRITES, Delete, Put, Write
-from manifest_platform.manifest.transitions import (
-    acquire,
-    append,
-    counted_as,
-    expire,
-    is_waiting,
-    pending_prefix,
-    put_record,
-    put_state,
-    sweep,
-)
+from manifest_platform.manifest.transitions import acquire, append, counted_as, expire, is_waiting, put_record, put_state, sweep
 from manifest_platform.operations.migration.histories import Extract, Note, derived_id, open_work
 
 IMPORTED = "imported from "
@@ -130,8 +122,9 @@ def import_items(
         raise
     lease = held[-1]
     _append_all(manifest, lease, growths)
-    _retried(feed, lambda: _raise_watermarks(manifest, lease, items))
-    _retried(feed, lambda: _recount(manifest, lease, stamp, report.late))
+    meanwhile = Refused(f"feed {feed}: discovery registered items {TRIES} times meanwhile; run the import again")
+    optimistically(lambda: _raise_watermarks(manifest, lease, items), meanwhile)
+    optimistically(lambda: _recount(manifest, lease, stamp, report.late), meanwhile)
     leases.close()
     return report
 
@@ -315,17 +308,16 @@ def _append_all(manifest: Manifest, lease: Lease, growths: Iterable[Growth]) -> 
 def _append_behind(manifest: Manifest, lease: Lease, growth: Growth) -> None:
     """Writes what is missing of an item's records, behind what discovery has written meanwhile."""
     key = growth.known.key
-    for _ in range(RETRIES):
+
+    def append() -> None:
         item = _known(manifest, key)
         written = {record.record_id for record in item.records}
-        missing = [record for record in growth.records if record.record_id not in written]
-        if not missing:
-            return
-        portion = next(_portions(missing, _size))
-        numbered = [dataclasses.replace(record, sequence=item.sequence + at) for at, record in enumerate(portion, start=1)]
-        with suppress(ConditionFailed):
-            lease.transact([put_record(key, record) for record in numbered])
-    raise Refused(f"{key.name}: its records changed {RETRIES} times; run the import again")
+        missing = (record for record in growth.records if record.record_id not in written)
+        numbered = (dataclasses.replace(record, sequence=item.sequence + at) for at, record in enumerate(missing, start=1))
+        for portion in _portions(numbered, _size):
+            lease.transact([put_record(key, record) for record in portion])
+
+    optimistically(append, Refused(f"{key.name}: its records changed {TRIES} times; run the import again"))
 
 
 def _known(manifest: Manifest, key: ItemKey) -> Item:
@@ -357,16 +349,7 @@ def _size(record: Record) -> int:
 # What is kept beside the log
 
 
-def _retried(feed: str, change: Callable[[], bool]) -> None:
-    """Makes a change that rests on the feed's states: again where discovery changed them, or as long as it is not whole."""
-    for _ in range(RETRIES):
-        with suppress(ConditionFailed):
-            if change():
-                return
-    raise Refused(f"feed {feed}: discovery registered items {RETRIES} times meanwhile; run the import again")
-
-
-def _raise_watermarks(manifest: Manifest, lease: Lease, items: Sequence[Item]) -> bool:
+def _raise_watermarks(manifest: Manifest, lease: Lease, items: Sequence[Item]) -> None:
     """Puts the watermark of each strict step on the last item that is done.
 
     Before all else: what discovery registers from now on is late by itself, and what it did before is seen afterwards.
@@ -384,11 +367,10 @@ def _raise_watermarks(manifest: Manifest, lease: Lease, items: Sequence[Item]) -
                 state = state.with_feed(feed, watermark=last.key.position, stop=stop)
             writes.append(put_state(step.application, state))
     lease.transact(writes)
-    return True
 
 
-def _recount(manifest: Manifest, lease: Lease, stamp: Stamp, late: list[str]) -> bool:
-    """Counters and waiting rows as the log has them; False where an item had to be marked late first, whose name is told."""
+def _recount(manifest: Manifest, lease: Lease, stamp: Stamp, late: list[str]) -> None:
+    """Counters and waiting rows as the log has them; raises Changed once an item had to be marked late, and tells its name."""
     feed, steps = lease.feed, manifest.steps(lease.feed)
     kept = {step.application.key: _waiting(manifest, step, feed) for step in steps}
     states = _states(manifest, feed)
@@ -407,7 +389,7 @@ def _recount(manifest: Manifest, lease: Lease, stamp: Stamp, late: list[str]) ->
             if step.ordered and (counted := counted_as(item, step, states[name])):
                 counts[name][counted] += 1
     if marked:
-        return False
+        raise Changed
     writes: list[Write] = []
     for step in steps:
         name, prefix = step.application.key, pending_prefix(step.application, feed)
@@ -416,7 +398,6 @@ def _recount(manifest: Manifest, lease: Lease, stamp: Stamp, late: list[str]) ->
     for portion in _portions(writes):
         lease.transact(portion)
     lease.transact([put_state(step.application, _counted(states, counts, step, feed)) for step in steps if step.ordered])
-    return True
 
 
 def _is_jumped(item: Item, step: Step, state: StepState) -> bool:

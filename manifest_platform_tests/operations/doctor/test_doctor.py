@@ -18,10 +18,11 @@ from manifest_platform import failpoints
 from manifest_platform.cli import main
 from manifest_platform.manifest import OUTPUT, Application, Failure, FailureKind, Payload, Ready, State
 from manifest_platform.manifest.dump import dump, put_dump
+from manifest_platform.manifest.keys import record_key
 from manifest_platform.manifest.records import Stamp
 from manifest_platform.manifest.store import Delete, Put
 from manifest_platform.manifest.stores.sql import SqlStore
-from manifest_platform.manifest.transitions import append, put_record, put_state, record_key
+from manifest_platform.manifest.transitions import append, put_record, put_state
 from manifest_platform.operations.archive import archive
 from manifest_platform.operations.doctor import Doctor, Kind, repair
 from manifest_platform.pipeline import FEED, LOAD, SHRED, Budget, Stop, shred_chosen

@@ -25,10 +25,10 @@ from manifest_platform.manifest import (
 )
 from manifest_platform.manifest.archive import Place, move
 from manifest_platform.manifest.dataset import Mode
+from manifest_platform.manifest.keys import pending_key, record_key, records_prefix, state_key
 from manifest_platform.manifest.records import OUTPUT, Payload, State
 from manifest_platform.manifest.store import Delete, Put, Row, RowDamaged, StoreUnavailable, Write
 from manifest_platform.manifest.stores.sql import SqlStore
-from manifest_platform.manifest.transitions import pending_key, record_key, records_prefix, state_key
 from manifest_platform.operations.doctor.findings import Finding, Kind
 from manifest_platform.operations.doctor.log import ATTEMPTS, States, examine
 from manifest_platform.operations.doctor.repair import end_dead_claims, restate, rewrite_waiting_rows

@@ -28,8 +28,8 @@ from manifest_platform.manifest import (
     Store,
     StoreUnavailable,
 )
+from manifest_platform.manifest.keys import records_prefix
 from manifest_platform.manifest.store import Put, Row, Write
-from manifest_platform.manifest.transitions import records_prefix
 from manifest_platform.operations.archive import archive
 from manifest_platform.operations.migration import WorkedOn, import_items
 from manifest_platform.record_files import read_archived

@@ -1,0 +1,48 @@
+"""A claim: the right to work on one item; and how it may end badly.
+
+Belongs here: what a worker holds while it works on an item. How claims are opened and ended is in `transitions`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from manifest_platform.manifest.dataset import Step, StepState
+from manifest_platform.manifest.item import Item
+from manifest_platform.manifest.records import FAILURE, FailureKind, Payload, Record
+
+MESSAGE_LIMIT = 2048
+TRACEBACK_LIMIT = 8192
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to work on one item: its open Processing record, the step's state that the claim rested on, the dataset."""
+
+    item: Item
+    processing: Record
+    step: Step
+    state: StepState
+    dataset: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why an attempt failed."""
+
+    kind: FailureKind
+    message: str
+    exception: str | None = None
+    traceback: str | None = None
+
+    def payload(self) -> Payload:
+        """The payload of the Failed record; long texts are cut, the traceback at its beginning."""
+        traceback = self.traceback[-TRACEBACK_LIMIT:] if self.traceback else None
+        data = {
+            **dataclasses.asdict(self),
+            "kind": str(self.kind),
+            "message": self.message[:MESSAGE_LIMIT],
+            "traceback": traceback,
+        }
+        return Payload(FAILURE, {name: value for name, value in data.items() if value is not None})

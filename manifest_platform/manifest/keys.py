@@ -1,0 +1,66 @@
+"""The layout of a dataset's partition: the sort key of every row that the manifest keeps, made and read.
+
+Belongs here: keys alone. Which rows there are, and when, is said by `transitions`. Merging lays out its own rows.
+"""
+
+from __future__ import annotations
+
+from manifest_platform.manifest.item import ItemKey
+from manifest_platform.manifest.records import Application
+
+
+def state_key(application: Application) -> str:
+    """Sort key of a step's state."""
+    return f"STATE#{application.key}"
+
+
+LEASES = "LEASE#"
+
+
+def lease_key(application: Application, feed: str) -> str:
+    """Sort key of a lease."""
+    return f"{LEASES}{application.key}#{feed}"
+
+
+def lease_of(sort: str) -> tuple[Application, str]:
+    """The application and feed, or other place, in a key that `lease_key` made."""
+    application, _, place = sort.removeprefix(LEASES).partition("#")
+    return Application.parse(application), place
+
+
+def looks_key(feed: str) -> str:
+    """Sort key of what discovery noted of directories that are not complete yet."""
+    return f"LOOKS#{feed}"
+
+
+COMMITS = "COMMIT#"
+
+
+def commit_key(number: int) -> str:
+    """Sort key of the row that gives the completion of a numbered step its number."""
+    return f"{COMMITS}{number:013d}"
+
+
+def commit_number(sort: str) -> int:
+    """The number in a key that `commit_key` made."""
+    return int(sort.removeprefix(COMMITS))
+
+
+def records_prefix(feed: str, position: str = "") -> str:
+    """What the sort keys of a feed's records, or of one item's, start with."""
+    return f"RECORD#{feed}#{position}#" if position else f"RECORD#{feed}#"
+
+
+def record_key(key: ItemKey, sequence: int) -> str:
+    """Sort key of a record."""
+    return f"{records_prefix(key.feed, key.position)}{sequence:06d}"
+
+
+def pending_prefix(application: Application, feed: str) -> str:
+    """What the sort keys of a step's waiting items start with."""
+    return f"PENDING#{application.key}#{feed}#"
+
+
+def pending_key(application: Application, key: ItemKey) -> str:
+    """Sort key of the row that exists exactly while an item waits for an unordered step, or late for an ordered one."""
+    return pending_prefix(application, key.feed) + key.position

@@ -1,0 +1,49 @@
+import pytest
+
+from manifest_platform.manifest import Refused
+from manifest_platform.manifest.optimistic import Changed, optimistically
+from manifest_platform.manifest.store import Check, ConditionFailed, OutcomeUnknown
+
+LOST = ConditionFailed([Check("row", 1)])
+
+
+class Attempt:
+    """Loses by these errors, one a call, and then returns how often it was called."""
+
+    def __init__(self, *errors: Exception):
+        self.calls, self.errors = 0, list(errors)
+
+    def __call__(self) -> int:
+        self.calls += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return self.calls
+
+
+def test_an_attempt_that_lost_is_made_anew() -> None:
+    assert optimistically(Attempt(LOST, Changed()), Refused("given up")) == 3
+
+
+def test_it_gives_up_with_the_last_loss_as_the_cause() -> None:
+    attempt, given_up = Attempt(*[LOST] * 4), Refused("changed 3 times")
+    with pytest.raises(Refused) as told:
+        optimistically(attempt, given_up, tries=3)
+    assert (told.value, told.value.__cause__, attempt.calls) == (given_up, LOST, 3)
+
+
+def test_other_errors_go_through_unless_they_are_named() -> None:
+    with pytest.raises(OutcomeUnknown):
+        optimistically(Attempt(OutcomeUnknown("?")), Refused("given up"))
+    assert optimistically(Attempt(OutcomeUnknown("?")), Refused("given up"), again_on=(OutcomeUnknown,)) == 2
+    with pytest.raises(ConditionFailed):
+        optimistically(Attempt(LOST), Refused("given up"), again_on=(OutcomeUnknown,))
+
+
+def test_pauses_double_up_to_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("random.uniform", lambda _low, high: high)
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    optimistically(Attempt(*[LOST] * 4), Refused("given up"), longest_pause_s=0.01)
+    assert slept == [0.004, 0.008, 0.01, 0.01]
+    optimistically(Attempt(LOST), Refused("given up"))
+    assert len(slept) == 4
