@@ -42,6 +42,7 @@ from manifest_platform.merging.state import (
     BATCH,
     CURSOR,
     DUE,
+    LIVE,
     LOG,
     OPEN,
     PARTITIONS,
@@ -70,6 +71,7 @@ from manifest_platform.merging.state import (
     running_key,
     small_key,
     table_key,
+    version_key,
 )
 from manifest_platform.merging.transitions import (
     MAX_RANGES,
@@ -248,6 +250,14 @@ class Inventory:
     def versions(self, table: str, day: date | None = None) -> list[Version]:
         """The published versions of a partition, oldest first. Without a date those of all the table's partitions."""
         return [from_row(Version, row) for row in self._pages(rows_prefix(VERSIONS, table, day))]
+
+    def shown_version(self, partition: Partition) -> Version | None:
+        """The merged version that a partition names as what readers see; None if there is none, or not any more."""
+        if partition.current <= LIVE:
+            return None
+        named = Version(partition.table, partition.date, partition.published_newest, partition.published, partition.create_time)
+        row = self.store.get(self.dataset, version_key(named))
+        return from_row(Version, row) if row else None
 
     def _table(self, key: str) -> MergedTable | None:
         row = self.store.get(self.dataset, table_key(key))

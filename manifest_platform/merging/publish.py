@@ -29,12 +29,11 @@ from manifest_platform.merging.catalogs.catalog import (
     CatalogTable,
     CatalogUnavailable,
     Entry,
-    Served,
     catalog_table,
 )
-from manifest_platform.merging.catalogs.embedded import live_files, served_files, small_file
 from manifest_platform.merging.inventory import Inventory
-from manifest_platform.merging.state import NEW, MergedTable, Partition, Range, ServedFile, Version
+from manifest_platform.merging.served import Served, live_files, served_files
+from manifest_platform.merging.state import NEW, MergedTable, Partition, ServedFile, Version
 from manifest_platform.merging.transitions import Overtaken, is_over
 
 log = logging.getLogger(__name__)
@@ -347,7 +346,7 @@ class _Publication:
         later = (
             self._inventory.small_objects(looked.table, looked.date, after=looked.desired) if newest > looked.desired else []
         )
-        files = (*map(_merged_file, ranges), *(small_file(one) for one in later if one.id <= newest))
+        files = (*map(ServedFile.of_range, ranges), *(ServedFile.of_small(one) for one in later if one.id <= newest))
         version = Version(looked.table, looked.date, newest, looked.generation, self._now, files)
         return _Target(looked, Served(version.generation, version.version), files, version)
 
@@ -460,7 +459,3 @@ def differences(inventory: Inventory, catalog: Catalog, settings: PublishSetting
 
 def _place(partition: Partition) -> TablePart:
     return TablePart(partition.table, partition.date)
-
-
-def _merged_file(one: Range) -> ServedFile:
-    return ServedFile(one.uri, one.rows, one.bytes, one.lower, one.upper)

@@ -21,9 +21,9 @@ from manifest_platform import storage
 from manifest_platform.column_types import arrow_type
 from manifest_platform.faults import Permanent
 from manifest_platform.merging.catalogs.catalog import DATE_COLUMN, catalog_table
-from manifest_platform.merging.catalogs.embedded import live_files, small_file, stored_version
 from manifest_platform.merging.inventory import Inventory
-from manifest_platform.merging.state import LIVE, NEW, MergedTable, Partition, Version
+from manifest_platform.merging.served import live_files
+from manifest_platform.merging.state import LIVE, NEW, MergedTable, Partition, ServedFile, Version
 
 if TYPE_CHECKING:
     import duckdb
@@ -138,11 +138,11 @@ class Reader:
             if len(files) != partition.live.objects:
                 return None
             return Version(partition.table, partition.date, LIVE, 0, partition.create_time, files)
-        stored = stored_version(self._inventory, partition)
+        stored = self._inventory.shown_version(partition)
         if stored is None or not self._listed:
             return stored
         later = self._inventory.small_objects(partition.table, partition.date, after=stored.version)
-        beside = (small_file(one) for one in later if one.id <= partition.newest)
+        beside = (ServedFile.of_small(one) for one in later if one.id <= partition.newest)
         return dataclasses.replace(stored, files=(*stored.files, *beside))
 
     def _branches(self, connection: duckdb.DuckDBPyConnection, table: MergedTable) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from manifest_platform import plugins
+from manifest_platform.merging.catalogs.catalog import CatalogSettings
 from manifest_platform.settings import YEAR, PluginSettings, Settings, StorageLocation, TimeZone
 
 _TABLE = r"^[a-z][a-z0-9_]{0,126}$"
@@ -23,21 +24,6 @@ class MergeTableSettings(Settings):
     target_mib: int | None = Field(None, ge=1, le=4096, description="as for all tables")
     zone: TimeZone | None = Field(None, description="as for all tables")
     comments: dict[str, str] = Field({}, description="what a catalog says of its columns, by column")
-
-
-class EmbeddedCatalogSettings(Settings):
-    """The catalog within the manifest: readers are DuckDB views, Spark, and the IO manager."""
-
-    kind: Literal["embedded"] = Field("embedded", description="in the manifest, for DuckDB and Spark")
-
-
-class GlueCatalogSettings(Settings):
-    """AWS Glue's Data Catalog. Credentials, and another endpoint, come from the environment alone."""
-
-    kind: Literal["glue"] = Field(description="AWS Glue's Data Catalog")
-    prefix: str = Field("", pattern=r"^[a-z0-9_]*$", description="text before the dataset's name in the database's name")
-    suffix: str = Field("", pattern=r"^[a-z0-9_]*$", description="text behind the dataset's name in the database's name")
-    region: str | None = Field(None, description="the AWS region, where the environment does not say it")
 
 
 class MergeSettings(Settings):
@@ -72,8 +58,8 @@ class MergeSettings(Settings):
     tables: dict[Annotated[str, Field(pattern=_TABLE)], MergeTableSettings] = Field(
         {}, description="what is different about a table, by its name"
     )
-    catalog: Annotated[EmbeddedCatalogSettings | GlueCatalogSettings, PluginSettings(plugins.CATALOGS, "embedded")] = Field(
-        EmbeddedCatalogSettings(), description="the catalog that shows merged partitions"
+    catalog: Annotated[CatalogSettings, PluginSettings(plugins.CATALOGS, "embedded")] = Field(
+        default_factory=dict, description="the catalog that shows merged partitions"
     )
 
     @field_validator("tables")

@@ -334,6 +334,16 @@ class ServedFile:
     lower: int | None
     upper: int
 
+    @classmethod
+    def of_small(cls, one: SmallObject) -> ServedFile:
+        """A small object as readers get it."""
+        return cls(one.uri, one.rows, one.bytes, None, one.id)
+
+    @classmethod
+    def of_range(cls, one: Range) -> ServedFile:
+        """A merged object as readers get it."""
+        return cls(one.uri, one.rows, one.bytes, one.lower, one.upper)
+
 
 @dataclass(frozen=True)
 class Version:

@@ -106,7 +106,7 @@ def build_merged(config: Config, dataset: str) -> list[dg.AssetsDefinition]:
         description="What readers are shown: partitions closed, switched and told to the catalog.",
         group_name=dataset,
         owners=[settings.owner],
-        kinds={"glue" if settings.merge and settings.merge.catalog.kind == "glue" else "duckdb"},
+        kinds={settings.merge.catalog.read_by} if settings.merge else set(),
         pool=f"{dataset}_merge",
         dagster_type=dg.Nothing,  # ty: ignore[invalid-argument-type]  # a type of Dagster's
     )

@@ -22,13 +22,12 @@ from manifest_platform import failpoints, storage
 from manifest_platform.faults import Permanent
 from manifest_platform.listing import BAD_TABLE
 from manifest_platform.manifest import ClaimLost, Lease, LeaseBusy, OutcomeUnknown, Refused, StoreError, StoreUnavailable
-from manifest_platform.merging.catalogs.catalog import Catalog
-from manifest_platform.merging.catalogs.embedded import EmbeddedCatalog
+from manifest_platform.merging.catalogs.catalog import Catalog, open_catalog
 from manifest_platform.merging.inventory import Claimed, Inventory, Registration
 from manifest_platform.merging.plan import PROFILES, Plan, PlannedRange, Profile, plan
 from manifest_platform.merging.publish import PublishReport, PublishSettings, publish
 from manifest_platform.merging.readers import Reader
-from manifest_platform.merging.settings import GlueCatalogSettings, MergeSettings, MergeTableSettings
+from manifest_platform.merging.settings import MergeSettings, MergeTableSettings
 from manifest_platform.merging.state import (
     LIVE,
     NEW,
@@ -159,7 +158,7 @@ class Merging:
 
     def table(self, key: str) -> TableSettings:
         """What is configured of a table, by the name that shredding gives it."""
-        return table_settings(key, self.pipeline.name, self.config, self.profile)
+        return table_settings(key, self.pipeline.name, self.config, self.profile, self.pipeline.source.time_column(key))
 
     def sync(self) -> None:
         """Brings the tables that the inventory knows up to their configuration; writes nothing if they are so already."""
@@ -170,12 +169,7 @@ class Merging:
 
     def catalog(self) -> Catalog:
         """The configured catalog."""
-        config = self.config.catalog
-        if isinstance(config, GlueCatalogSettings):
-            from manifest_platform.merging.catalogs.glue import GlueCatalog
-
-            return GlueCatalog(prefix=config.prefix, suffix=config.suffix, region=config.region)
-        return EmbeddedCatalog(self.inventory)
+        return open_catalog(self.config.catalog, self.inventory)
 
     @property
     def reader(self) -> Reader:
@@ -222,10 +216,8 @@ class Merging:
         return publish(self.inventory, self.catalog(), settings, self.clock())
 
 
-def table_settings(key: str, dataset: str, config: MergeSettings, profile: Profile) -> TableSettings:
-    """What is configured of a table: its own, else the dataset's, else the profile's."""
-    from manifest_platform.sources.snowplow.shredder import time_column
-
+def table_settings(key: str, dataset: str, config: MergeSettings, profile: Profile, time_column: str | None) -> TableSettings:
+    """What is configured of a table: its own, else the dataset's, else the profile's. `time_column`: what its source says."""
     own = config.tables.get(key, MergeTableSettings())
     name, schema = own.name or key, own.schema_name or dataset
     return TableSettings(
@@ -234,7 +226,7 @@ def table_settings(key: str, dataset: str, config: MergeSettings, profile: Profi
         interval=profile.interval if own.interval_seconds is None else own.interval_seconds,
         target_bytes=profile.target_bytes if own.target_mib is None else own.target_mib << 20,
         zone=own.zone or config.zone,
-        time_column=time_column(key),
+        time_column=time_column,
         physical_schema=None if schema == dataset else dataset,
         physical_name=None if name == key else key,
         enabled=own.enabled,

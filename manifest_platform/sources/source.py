@@ -110,6 +110,10 @@ class Source(ABC):
     def sweep(self, feed: str, after: datetime | None, known: Known) -> Sweep:
         """The directories of a feed that are there, from a logical time on. Raises LandingError."""
 
+    def time_column(self, table: str) -> str | None:
+        """The column with the time that puts a table's rows under dates, by which merging sorts them; None where none does."""
+        return None
+
     @abstractmethod
     def landed(self, feed: str, seen: RunDirectory) -> Landed:
         """A directory as the manifest is to know it."""

@@ -1,21 +1,27 @@
-"""The seam to a catalog: where readers find out which tables there are, and which files a partition of them consists of.
+"""The contract of a catalog: where readers find out which tables there are, and which files a partition of them consists of.
 
 Belongs here: what every kind of catalog provides, what it is told, and how it fails. What is to be told is in `publish`.
 
-A partition is served in one of two ways: from its live small objects, or from a merged version. Which of them, and which
-objects belong to it, is said by `Served` alone, so that telling a catalog twice tells it the same.
+A plug-in of the group `manifest_platform.catalogs` is a subclass of CatalogSettings, which opens a subclass of Catalog. An
+entry point names it; `merge.catalog.kind` of the configuration is the entry point's name.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from manifest_platform.faults import Permanent, Transient
 from manifest_platform.merging import names
-from manifest_platform.merging.state import LIVE, MergedTable, Partition, ServedFile
+from manifest_platform.merging.served import Served
+from manifest_platform.merging.state import MergedTable, ServedFile
+from manifest_platform.settings import Settings
+
+if TYPE_CHECKING:
+    from manifest_platform.merging.inventory import Inventory
 
 DATE_COLUMN = "dt"
 """The column of a published table that says which partition a row is of."""
@@ -81,78 +87,77 @@ def catalog_table(table: MergedTable, output: str, comments: Mapping[str, str]) 
     return CatalogTable(table, output, tuple(columns))
 
 
-@dataclass(frozen=True, order=True)
-class Served:
-    """What readers of a partition get, older before newer: `generation` 0 is its live small objects up to the id `newest`.
-
-    A higher generation is a merged version whose largest id is `newest`.
-    """
-
-    generation: int
-    newest: int
-
-    @property
-    def live(self) -> bool:
-        """Whether these are small objects that came before the close."""
-        return self.generation == 0
-
-    @classmethod
-    def recorded(cls, partition: Partition) -> Served:
-        """What the manifest says that readers of the partition get now; of a new partition none do."""
-        return cls(partition.published if partition.current > LIVE else 0, partition.published_newest)
-
-
 Entry = Literal["missing", "outdated", "current"]
 """How a table's entry in a catalog stands to what it should be."""
 
 
-class Catalog(Protocol):
+class CatalogSettings(Settings, ABC):
+    """The settings of a catalog, the part `merge.catalog` of the configuration.
+
+    A subclass sets `kind: Literal["its name"]` and has fields of its own. `read_by`: the system that people read its tables
+    with, by which Dagster marks them.
+    """
+
+    kind: str
+    read_by: ClassVar[str]
+
+    @abstractmethod
+    def open(self, inventory: Inventory) -> Catalog:
+        """The catalog that shows what an inventory's partitions consist of. What is heavy is imported here at the earliest."""
+
+
+class Catalog(ABC):
     """What a kind of catalog provides. Every method may raise CatalogUnavailable and CatalogRejected.
 
     `shows_live`: readers see a live object as soon as it is registered; else they see it once its partition is published
     again. `requests` counts the calls made.
     """
 
-    shows_live: bool
-    requests: int
+    shows_live: ClassVar[bool] = False
+    requests: int = 0
 
+    @abstractmethod
     def known_as(self, table: CatalogTable) -> str | None:
         """The name under which the catalog enters a table; None for a catalog that keeps no entries of its own."""
-        ...
 
+    @abstractmethod
     def entries(self, schema: str, tables: Sequence[CatalogTable]) -> Mapping[CatalogTable, Entry]:
         """How the entries of a schema's tables stand to what they should be; changes nothing."""
-        ...
 
+    @abstractmethod
     def put_table(self, table: CatalogTable) -> None:
         """Makes a table's entry, and its schema's where that is missing, or brings it up to date. May be repeated.
 
         An entry of the name that is not this table's is refused.
         """
-        ...
 
+    @abstractmethod
     def remove_table(self, known_as: str, location: str) -> None:
         """Removes the entry of a table that was renamed or dropped, not its files. May be repeated.
 
         Raises NotOurs if the entry does not lie at the location.
         """
-        ...
 
+    @abstractmethod
     def write(self, table: CatalogTable, day: date, served: Served, files: Sequence[ServedFile]) -> None:
         """Writes what `point` is to point at. No reader sees it yet, and what is there is never changed. May be repeated."""
-        ...
 
+    @abstractmethod
     def point(self, table: CatalogTable, served: Mapping[date, Served], new: Collection[date]) -> Mapping[date, CatalogError]:
         """Has readers see what was written for these partitions, each at once; `new` are those thought to have no entry.
 
         Returns the errors of those that could not be changed.
         """
-        ...
 
+    @abstractmethod
     def location(self, table: CatalogTable, day: date, served: Served) -> str:
         """What the catalog says of a partition that is served so."""
-        ...
 
+    @abstractmethod
     def locations(self, table: CatalogTable) -> Mapping[date, str]:
         """What the catalog says of each partition of a table that it has; of none where it lacks the table."""
-        ...
+
+
+def open_catalog(settings: CatalogSettings, inventory: Inventory) -> Catalog:
+    """The catalog of settings, which shows what an inventory's partitions consist of. Raises CatalogError."""
+    return settings.open(inventory)

@@ -13,24 +13,30 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
+from pydantic import Field
 
 from manifest_platform import storage
 from manifest_platform.merging import names
 from manifest_platform.merging.catalogs.catalog import (
     DATE_COLUMN,
+    Catalog,
     CatalogColumn,
     CatalogError,
     CatalogRejected,
+    CatalogSettings,
     CatalogTable,
     CatalogUnavailable,
     Entry,
     NotOurs,
-    Served,
 )
+from manifest_platform.merging.served import Served
 from manifest_platform.merging.state import ServedFile
+
+if TYPE_CHECKING:
+    from manifest_platform.merging.inventory import Inventory
 
 BATCH = 100
 """Partitions in one request, at most: Glue's limit."""
@@ -74,10 +80,22 @@ class _Exists(CatalogRejected):
     """What was to be made is there."""
 
 
-class GlueCatalog:
-    """Tables in AWS Glue, in databases called `prefix`, the schema, `suffix`. Databases are made, and never deleted."""
+class GlueSettings(CatalogSettings):
+    """AWS Glue's Data Catalog. Credentials, and another endpoint, come from the environment alone."""
 
-    shows_live = False
+    kind: Literal["glue"] = Field(description="AWS Glue's Data Catalog")
+    prefix: str = Field("", pattern=r"^[a-z0-9_]*$", description="text before the dataset's name in the database's name")
+    suffix: str = Field("", pattern=r"^[a-z0-9_]*$", description="text behind the dataset's name in the database's name")
+    region: str | None = Field(None, description="the AWS region, where the environment does not say it")
+    read_by = "glue"
+
+    def open(self, inventory: Inventory) -> GlueCatalog:
+        """Glue, of whatever inventory."""
+        return GlueCatalog(self.prefix, self.suffix, self.region)
+
+
+class GlueCatalog(Catalog):
+    """Tables in AWS Glue, in databases called `prefix`, the schema, `suffix`. Databases are made, and never deleted."""
 
     def __init__(self, prefix: str = "", suffix: str = "", region: str | None = None):
         self.requests = 0

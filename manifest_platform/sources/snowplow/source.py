@@ -68,6 +68,12 @@ class SnowplowEnriched(Source):
         found = list_runs(self.root, after, self.completeness)
         return Sweep(found.runs, found.unparseable, found.requests)
 
+    def time_column(self, table: str) -> str:
+        """The collector's time, of the event itself or of the one that an entity belongs to."""
+        from manifest_platform.sources.snowplow.shredder import time_column
+
+        return time_column(table)
+
     def landed(self, feed: str, seen: RunDirectory) -> Landed:
         """A run: its order is that of its name."""
         return Landed(ItemKey(feed, seen.sort, seen.uri), len(seen.files), seen.bytes, seen.checksum)

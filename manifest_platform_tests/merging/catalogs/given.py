@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any
 
-from manifest_platform.merging.catalogs.catalog import CatalogError, CatalogTable, CatalogUnavailable, Entry, Served
+from manifest_platform.merging.catalogs.catalog import Catalog, CatalogError, CatalogTable, CatalogUnavailable, Entry
 from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.publish import PublishReport, PublishSettings, publish
+from manifest_platform.merging.served import Served
 from manifest_platform.merging.state import ServedFile
 from manifest_platform_tests.manifest.given import Clock
 from manifest_platform_tests.merging import given
@@ -17,14 +18,12 @@ from manifest_platform_tests.merging.given import DAY, TABLE
 OUTPUT = "file:///merged"
 
 
-class MemoryCatalog:
+class MemoryCatalog(Catalog):
     """A catalog outside the manifest, with its entries in memory.
 
     `before_point`, `after_point`: what happens, once each, before and after the next partitions are pointed at their files.
     `broken`: tables that cannot be written. `requests` counts writes and questions, `writes` the former.
     """
-
-    shows_live = False
 
     def __init__(self) -> None:
         self.tables: dict[str, CatalogTable] = {}

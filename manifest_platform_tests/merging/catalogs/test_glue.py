@@ -18,12 +18,12 @@ from manifest_platform.merging.catalogs.catalog import (
     CatalogRejected,
     CatalogTable,
     CatalogUnavailable,
-    Served,
     catalog_table,
 )
 from manifest_platform.merging.catalogs.glue import GlueCatalog, hive_type
 from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.publish import Failed, PublishReport, PublishSettings, TablePart, differences, publish
+from manifest_platform.merging.served import Served
 from manifest_platform.merging.state import MergedTable
 from manifest_platform_tests.merging import given
 from manifest_platform_tests.merging.catalogs.given import merge, pass_the_day
