@@ -35,13 +35,14 @@ def fake_vault(
 
     It answers Vault's own calls for login and Direct Data. Its clock and its faults are set below /fake/, as it says.
     """
-    from manifest_platform.fake_vault import FakeVault, Simulation, schema_changes
+    from manifest_platform.fake_vault import FakeVault, Simulation, VaultSettings, schema_changes
 
     begin = start.replace(tzinfo=UTC)
     simulation = Simulation(seed, begin, rows, script=schema_changes())
     now = begin + timedelta(days=days, hours=full_hour + 1)  # an hour after its stop a snapshot is there
+    settings = VaultSettings(port, speed, full_hour_utc=full_hour, part_bytes=part_bytes)
     try:
-        with FakeVault(simulation, now, port=port, speed=speed, full_hour_utc=full_hour, part_bytes=part_bytes) as vault:
+        with FakeVault(simulation, now, settings) as vault:
             _tell(vault, as_json(context))
             _wait()
     except KeyboardInterrupt:
@@ -56,7 +57,8 @@ def _wait() -> None:
 
 
 def _tell(vault: FakeVault, in_json: bool) -> None:
-    told = {"url": vault.url, "vault": vault.vault_id, "user": vault.user, "password": vault.password}
+    settings = vault.settings
+    told = {"url": vault.url, "vault": settings.vault_id, "user": settings.user, "password": settings.password}
     if in_json:
         print_json({**told, "clock": vault.now})
         return

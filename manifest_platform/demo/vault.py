@@ -19,7 +19,7 @@ import typer
 from manifest_platform import config
 from manifest_platform.cli import Exit
 from manifest_platform.demo.stage import DemoFailed, say, type_
-from manifest_platform.fake_vault import FakeVault, Fault, Simulation, schema_changes
+from manifest_platform.fake_vault import FakeVault, Fault, Simulation, VaultSettings, schema_changes
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.storage import local_path
 from manifest_platform.warehouse.engines.engine import Engine
@@ -46,8 +46,8 @@ def tell(home: Path) -> None:
     simulation = simulated()
     (home / "landing").mkdir()
     clock, delay = BEGIN + timedelta(minutes=75), timedelta(minutes=15)
-    with FakeVault(simulation, clock, full_hour_utc=NOON.hour, log_stops=[END], full_delay=delay) as vault:
-        os.environ[URL], os.environ["VAULT_PASSWORD"] = vault.url, vault.password
+    with FakeVault(simulation, clock, VaultSettings(full_hour_utc=NOON.hour, log_stops=[END], full_delay=delay)) as vault:
+        os.environ[URL], os.environ["VAULT_PASSWORD"] = vault.url, vault.settings.password
         typer.echo(f"A fake Vault listens on {vault.url}; by its clock it is {vault.now:%Y-%m-%d %H:%M} UTC, of its first day.")
         _begin()
         vault.now = END + delay

@@ -13,7 +13,7 @@ from manifest_platform.fake_vault.events import (
 )
 from manifest_platform.fake_vault.extracts import Extract, Field
 from manifest_platform.fake_vault.faults import Fault, InvalidFault
-from manifest_platform.fake_vault.server import FakeVault, Request
+from manifest_platform.fake_vault.server import FakeVault, Request, VaultSettings
 from manifest_platform.fake_vault.simulation import Simulation
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "Put",
     "Request",
     "Simulation",
+    "VaultSettings",
     "Window",
     "archive_of",
     "schema_changes",

@@ -105,50 +105,60 @@ class _Session:
     used: float
 
 
+@dataclass(frozen=True)
+class VaultSettings:
+    """What a fake vault is from its beginning to its end."""
+
+    port: int = 0
+    """Where it listens on this machine; 0: on a free port."""
+    speed: float = 0.0
+    """How many times as fast as time its clock runs; 0: it stands."""
+    vault_id: int = VAULT_ID
+    """The number of the vault, which names its archives."""
+    dns: str = "acme.veevavault.com"
+    """The vault's DNS name; a login that names another opens another vault."""
+    user: str = USER
+    """Who may log in."""
+    password: str = field(default=PASSWORD, repr=False)
+    """The user's password."""
+    token: str = field(default=TOKEN, repr=False)
+    """The bearer token with which `profile` logs in."""
+    profile: str = PROFILE
+    """The OAuth 2.0 profile whose logins need `token`."""
+    full_hour_utc: int = 0
+    """The hour of the day, 0 to 23 UTC, at which snapshots and logs stop, where no stops are named."""
+    full_stops: Sequence[datetime] | None = None
+    """When snapshots stop; None: daily, a first one at the simulation's beginning."""
+    log_stops: Sequence[datetime] | None = None
+    """When logs stop; None: daily."""
+    incr_delay: timedelta = WINDOW
+    """How long after its stop a window of changes is published."""
+    full_delay: timedelta = timedelta(hours=1)
+    """How long after its stop a snapshot or a log is published."""
+    part_bytes: int = 1_000_000_000
+    """How many bytes a part of an archive has, at most."""
+    md5: bool = True
+    """Whether the listing names the MD5 of each part."""
+
+
 class FakeVault:
-    """A Vault on a free port of this machine, for as long as a `with` block runs.
+    """A Vault on a port of this machine, for as long as a `with` block runs.
 
     What may be set at any time:
 
-    - `now`: the server's clock (UTC), by which it publishes and forgets. It runs `speed` times as fast as time; 0: it stands.
+    - `now`: the server's clock (UTC), by which it publishes and forgets. At first an hour after the first day.
     - `inject(fault)`, `heal()`: what goes wrong.
     - `opens_vault`: the vault that a login opens, where it is to be another than asked for.
     - `session_idle_s`, `burst_limit`, `burst_delay_ms`, `wrong_passwords`: limits, in real time.
 
-    `full_stops`, `log_stops`: when snapshots and logs stop; None: daily at `full_hour_utc`, a first snapshot at the
-    simulation's beginning. `now`: None: an hour after the first day. `requests`: all calls that were answered.
+    `settings`: what does not change. `requests`: all calls that were answered.
     """
 
-    def __init__(
-        self,
-        simulation: Simulation,
-        now: datetime | None = None,
-        *,
-        port: int = 0,
-        speed: float = 0.0,
-        vault_id: int = VAULT_ID,
-        user: str = USER,
-        password: str = PASSWORD,
-        token: str = TOKEN,
-        profile: str = PROFILE,
-        dns: str = "acme.veevavault.com",
-        full_hour_utc: int = 0,
-        full_stops: Sequence[datetime] | None = None,
-        log_stops: Sequence[datetime] | None = None,
-        incr_delay: timedelta = WINDOW,
-        full_delay: timedelta = timedelta(hours=1),
-        part_bytes: int = 1_000_000_000,
-        md5: bool = True,
-    ) -> None:
-        delays: dict[Feed, timedelta] = {"incr": incr_delay, "log": full_delay, "full": full_delay}
-        self.simulation = simulation
-        self.publisher = Publisher(
-            simulation, vault_id, Schedule(full_hour_utc, full_stops, log_stops, delays), part_bytes, md5
-        )
-        self.vault_id, self.dns = vault_id, dns
-        self.user, self.password = user, password
-        self.token, self.profile = token, profile
-        self.speed = speed
+    def __init__(self, simulation: Simulation, now: datetime | None = None, settings: VaultSettings = VaultSettings()) -> None:
+        delays: dict[Feed, timedelta] = {"incr": settings.incr_delay, "log": settings.full_delay, "full": settings.full_delay}
+        schedule = Schedule(settings.full_hour_utc, settings.full_stops, settings.log_stops, delays)
+        self.simulation, self.settings = simulation, settings
+        self.publisher = Publisher(simulation, settings.vault_id, schedule, settings.part_bytes, settings.md5)
         self.now = now or simulation.begin + timedelta(days=1, hours=1)
         self.session_idle_s = 20 * 60.0
         self.burst_limit, self.burst_delay_ms = 2000, 500
@@ -161,11 +171,10 @@ class FakeVault:
         self._wrong_in_a_row = 0
         self._burst = (0.0, 0)
         self._orders = itertools.count()
-        self._port = port
         self._server: _Server | None = None
 
     def __enter__(self) -> FakeVault:
-        self._server = _Server(("127.0.0.1", self._port), self)
+        self._server = _Server(("127.0.0.1", self.settings.port), self)
         threading.Thread(target=self._server.serve_forever, args=(0.02,), name="fake-vault", daemon=True).start()
         return self
 
@@ -183,7 +192,7 @@ class FakeVault:
     @property
     def now(self) -> datetime:
         """The server's clock, UTC."""
-        return self._set_to + timedelta(seconds=(time.monotonic() - self._set_when) * self.speed)
+        return self._set_to + timedelta(seconds=(time.monotonic() - self._set_when) * self.settings.speed)
 
     @now.setter
     def now(self, now: datetime) -> None:
@@ -237,7 +246,8 @@ class FakeVault:
         delay = self._use_burst()
         reply = self._answer(call, asked)
         execution = str(uuid.uuid4())
-        headers = {"X-VaultAPI-ExecutionId": execution, "X-VaultAPI-VaultId": str(self.vault_id), **delay, **reply.headers}
+        own = {"X-VaultAPI-ExecutionId": execution, "X-VaultAPI-VaultId": str(self.settings.vault_id)}
+        headers = {**own, **delay, **reply.headers}
         if reference := asked.headers.get("x-vaultapi-referenceid"):
             headers["X-VaultAPI-ReferenceId"] = reference
         client = asked.headers.get("x-vaultapi-clientid")
@@ -268,7 +278,9 @@ class FakeVault:
         session, now = uuid.uuid4().hex.upper() * 2, time.monotonic()
         with self._lock:
             self._sessions[session] = _Session(opened, now, now)
-        vaults = [{"id": known, "name": f"Vault {known}", "url": f"{self.url}/api"} for known in {self.vault_id, opened}]
+        vaults = [
+            {"id": known, "name": f"Vault {known}", "url": f"{self.url}/api"} for known in {self.settings.vault_id, opened}
+        ]
         return _succeeded(sessionId=session, userId=12021, vaultIds=vaults, vaultId=opened)
 
     def _check_password(self, asked: Asked) -> None:
@@ -276,20 +288,21 @@ class FakeVault:
         with self._lock:
             if self._wrong_in_a_row >= self.wrong_passwords:
                 raise Failure("USER_LOCKED_OUT", "the user is locked out")
-            if (user, password) != (self.user, self.password):
-                self._wrong_in_a_row += user == self.user
+            if (user, password) != (self.settings.user, self.settings.password):
+                self._wrong_in_a_row += user == self.settings.user
                 raise Failure("USERNAME_OR_PASSWORD_INCORRECT", "the user name or password is not right")
             self._wrong_in_a_row = 0
 
     def _check_bearer(self, profile: str, asked: Asked) -> None:
         _required(asked.form, "client_id")
-        if (profile, asked.headers.get("authorization")) != (self.profile, f"Bearer {self.token}"):
+        if (profile, asked.headers.get("authorization")) != (self.settings.profile, f"Bearer {self.settings.token}"):
             raise Failure("USERNAME_OR_PASSWORD_INCORRECT", "the bearer token, or the profile, is not known")
 
     def _vault_of(self, dns: str | None) -> int:
         """The vault that a login opens: without a word, where the DNS is none of this vault's, another of the user's."""
         own = urlsplit(self.url)
-        return self.vault_id if dns in (None, "", self.dns, own.hostname, own.netloc, "localhost") else OTHER_VAULT
+        names = (None, "", self.settings.dns, own.hostname, own.netloc, "localhost")
+        return self.settings.vault_id if dns in names else OTHER_VAULT
 
     def _keep_alive(self, asked: Asked) -> Reply:
         self._session(asked)
@@ -323,7 +336,7 @@ class FakeVault:
             for window in self.publisher.windows(feed, now, faults)
             if (since is None or window.start >= since) and (until is None or window.stop <= until)
         ]
-        if session.vault_id != self.vault_id:
+        if session.vault_id != self.settings.vault_id:
             found = []
         Random(next(self._orders)).shuffle(found)  # noqa: S311 - the order is not documented, so it is none
         return _succeeded(responseDetails={"total": len(found)}, data=found)
@@ -338,7 +351,7 @@ class FakeVault:
         session, faults = self._session(asked), self.faults
         unpublished = {fault.window for fault in faults if fault.kind == "unpublished"}
         parts = ()
-        if window and window.ref not in unpublished and session.vault_id == self.vault_id:
+        if window and window.ref not in unpublished and session.vault_id == self.settings.vault_id:
             parts = self.publisher.published(window, faults).parts
         if not window or not 1 <= number <= len(parts):
             raise Failure("INVALID_DATA", f"there is no file {name}")
@@ -365,7 +378,7 @@ class FakeVault:
         now, faults = self.now, self.faults
         for feed in EXTRACT_TYPES:
             for window in self.publisher.windows(feed, now, faults):
-                if window.name(self.vault_id) == archive:
+                if window.name(self.settings.vault_id) == archive:
                     return window
         return None
 

@@ -23,7 +23,7 @@ class Client:
 
     def log_in(self, **form: str) -> dict[str, Any]:
         """The answer to a login by password."""
-        whole = {"username": self.vault.user, "password": self.vault.password} | form
+        whole = {"username": self.vault.settings.user, "password": self.vault.settings.password} | form
         return self.http.post(f"{API}/auth", data=whole).json()
 
     def get(self, path: str, **query: str) -> httpx.Response:
@@ -46,7 +46,7 @@ class Client:
 
     def entry(self, window: Window) -> dict[str, Any]:
         """What the listing says of a window."""
-        return self.files()[window.name(self.vault.vault_id)]
+        return self.files()[window.name(self.vault.settings.vault_id)]
 
     def download(self, window: Window) -> bytes:
         """A window's archive of all its parts, which are as the listing says."""

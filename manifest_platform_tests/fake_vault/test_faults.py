@@ -62,7 +62,7 @@ def test_a_window_may_be_missing_though_later_ones_are_there(
 ) -> None:
     part, before = part_name(client, window), client.files()
     vault.inject(Fault(kind, window.ref, until=vault.now + HEALED if kind == "late" else None))
-    assert before.keys() - client.files().keys() == {window.name(vault.vault_id)}
+    assert before.keys() - client.files().keys() == {window.name(vault.settings.vault_id)}
     assert client.failure(f"{FILES}/{part}") == "INVALID_DATA"
     vault.now += HEALED
     assert (window in vault.windows("incr")) == (kind == "late")

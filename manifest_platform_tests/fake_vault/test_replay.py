@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from manifest_platform.fake_vault import WINDOW, FakeVault, Simulation, Window, schema_changes
+from manifest_platform.fake_vault import WINDOW, FakeVault, Simulation, VaultSettings, Window, schema_changes
 from manifest_platform.fake_vault.archives import FULL_START, archive_of
 from manifest_platform_tests.fake_vault.client import Client
 from manifest_platform_tests.fake_vault.replay import Replica, rows, unpack, value
@@ -23,7 +23,7 @@ END = SIMULATION.stop(11)
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
     stops = [BEGIN, SNAPSHOT, OFF_GRID, END]
-    with FakeVault(SIMULATION, END + timedelta(hours=1), full_stops=stops, part_bytes=3000) as vault:
+    with FakeVault(SIMULATION, END + timedelta(hours=1), VaultSettings(full_stops=stops, part_bytes=3000)) as vault:
         yield Client(vault)
 
 

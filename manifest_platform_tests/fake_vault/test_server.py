@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import httpx
 import pytest
 
-from manifest_platform.fake_vault import WINDOW, FakeVault, Simulation
+from manifest_platform.fake_vault import WINDOW, FakeVault, Simulation, VaultSettings
 from manifest_platform.fake_vault.server import OTHER_VAULT
 from manifest_platform_tests.fake_vault.client import API, FILES, Client
 from manifest_platform_tests.fake_vault.replay import rows, unpack
@@ -37,9 +37,9 @@ def stops(vault: FakeVault, feed) -> list[datetime]:
 def test_a_login_tells_its_vault(client: Client, vault: FakeVault) -> None:
     told = client.log_in()
     assert told["responseStatus"] == "SUCCESS"
-    assert told["vaultId"] == vault.vault_id == 146478
-    assert [known["id"] for known in told["vaultIds"]] == [vault.vault_id]
-    assert client.log_in(vaultDNS=vault.dns)["vaultId"] == vault.vault_id
+    assert told["vaultId"] == vault.settings.vault_id == 146478
+    assert [known["id"] for known in told["vaultIds"]] == [vault.settings.vault_id]
+    assert client.log_in(vaultDNS=vault.settings.dns)["vaultId"] == vault.settings.vault_id
 
 
 def test_a_login_for_another_dns_quietly_opens_another_vault_which_has_nothing(client: Client, vault: FakeVault) -> None:
@@ -65,14 +65,14 @@ def test_wrong_passwords_lock_a_user_out_even_from_the_right_one(client: Client,
 
 
 def test_a_bearer_token_opens_a_session(client: Client, vault: FakeVault) -> None:
-    def log_in(token: str, profile: str = vault.profile, client_id: str = "me") -> dict:
-        headers, form = {"Authorization": f"Bearer {token}"}, {"client_id": client_id, "vaultDNS": vault.dns}
+    def log_in(token: str, profile: str = vault.settings.profile, client_id: str = "me") -> dict:
+        headers, form = {"Authorization": f"Bearer {token}"}, {"client_id": client_id, "vaultDNS": vault.settings.dns}
         return client.http.post(f"/auth/oauth/session/{profile}", headers=headers, data=form).json()
 
-    client.session = f"Bearer {log_in(vault.token)['sessionId']}"
+    client.session = f"Bearer {log_in(vault.settings.token)['sessionId']}"
     assert client.files()
-    assert log_in(vault.token, client_id="")["errors"][0]["type"] == "PARAMETER_REQUIRED"
-    assert log_in("another")["responseStatus"] == log_in(vault.token, "another")["responseStatus"] == "FAILURE"
+    assert log_in(vault.settings.token, client_id="")["errors"][0]["type"] == "PARAMETER_REQUIRED"
+    assert log_in("another")["responseStatus"] == log_in(vault.settings.token, "another")["responseStatus"] == "FAILURE"
 
 
 def test_sessions_end_when_they_are_idle_and_are_kept_by_keep_alive(client: Client, vault: FakeVault) -> None:
@@ -156,7 +156,7 @@ def test_the_urls_of_parts_lead_nowhere(client: Client) -> None:
 
 
 def test_checksums_may_be_left_out() -> None:
-    with FakeVault(SMALL, BEGIN + timedelta(hours=1), md5=False) as vault:
+    with FakeVault(SMALL, BEGIN + timedelta(hours=1), VaultSettings(md5=False)) as vault:
         client = Client(vault)
         parts = [part for entry in client.files().values() for part in entry["filepart_details"]]
         assert parts
@@ -208,14 +208,14 @@ def test_retention_is_ten_days_of_increments_and_two_of_the_rest(client: Client,
     [(0, [0, 24], [0, 24]), (8, [0, 8, 32], [8, 32])],
 )
 def test_snapshots_and_logs_stop_daily_at_an_hour_of_the_vaults_zone(hour: int, full: list[int], log: list[int]) -> None:
-    vault = FakeVault(SMALL, BEGIN + timedelta(hours=33), full_hour_utc=hour)
+    vault = FakeVault(SMALL, BEGIN + timedelta(hours=33), VaultSettings(full_hour_utc=hour))
     assert stops(vault, "full") == [BEGIN + timedelta(hours=at) for at in full]
     assert stops(vault, "log") == [BEGIN + timedelta(hours=at) for at in log]
     assert {window.stop - window.start for window in vault.windows("log")} == {DAY}
 
 
 def test_a_clock_may_run_and_needs_a_zone() -> None:
-    vault = FakeVault(SMALL, BEGIN, speed=3600)
+    vault = FakeVault(SMALL, BEGIN, VaultSettings(speed=3600))
     time.sleep(0.05)
     assert BEGIN + timedelta(minutes=3) <= vault.now < BEGIN + DAY
     with pytest.raises(ValueError, match="time zone"):
@@ -230,7 +230,7 @@ def test_answers_have_the_headers_of_vault(client: Client, vault: FakeVault) -> 
     first, second = (client.http.get(FILES, headers=headers) for _ in range(2))
     assert first.headers["X-VaultAPI-ExecutionId"] != second.headers["X-VaultAPI-ExecutionId"]
     assert first.headers["X-VaultAPI-ReferenceId"] == "mine"
-    assert first.headers["X-VaultAPI-VaultId"] == str(vault.vault_id)
+    assert first.headers["X-VaultAPI-VaultId"] == str(vault.settings.vault_id)
     assert int(first.headers["X-VaultAPI-BurstLimitRemaining"]) - int(second.headers["X-VaultAPI-BurstLimitRemaining"]) == 1
     assert vault.requests[-1].execution_id == second.headers["X-VaultAPI-ExecutionId"]
     assert vault.requests[-1].client_id == "acme-platform"
@@ -258,7 +258,7 @@ def test_requests_are_kept_without_secrets(client: Client, vault: FakeVault) -> 
     assert vault.requests[1].query == {"extract_type": "full_directdata"}
     assert vault.count("list") == vault.count("list", "SUCCESS") == 1
     assert vault.count("list", "INVALID_DATA") == 0
-    assert not any(secret in repr(vault.requests) for secret in (vault.password, client.session))
+    assert not any(secret in repr(vault.requests) for secret in (vault.settings.password, client.session))
 
 
 def test_when_it_ends_its_connections_end() -> None:

@@ -29,7 +29,7 @@ def kept(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
 
 @pytest.fixture
 def dagster(vault: FakeVault, tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> DagsterWard:
-    monkeypatch.setenv(PASSWORD, vault.password)
+    monkeypatch.setenv(PASSWORD, vault.settings.password)
     return DagsterWard(Ward(tmp_path, vault=vault), instance)
 
 
@@ -86,7 +86,7 @@ def test_P4_a_window_that_vault_failed_to_publish_is_told_and_asked_for_again(da
     vault.inject(Fault("unpublished", window=_ref(vault, 1), until=vault.now + timedelta(hours=1)))
     result = dagster.capture()
     assert result.success, "it is no failure of ours"
-    assert output(result)["awaited"] == vault.windows("incr")[1].name(vault.vault_id)
+    assert output(result)["awaited"] == vault.windows("incr")[1].name(vault.settings.vault_id)
     assert dagster.partitions() == _registered(dagster) == [names[0], *names[2:]]
     vault.now += timedelta(hours=1)
     healed = dagster.capture()
@@ -129,7 +129,7 @@ def test_P6_other_content_for_what_is_registered_is_an_alarm_and_changes_nothing
 def test_P10_a_session_of_another_vault_is_refused(dagster: DagsterWard, vault: FakeVault) -> None:
     vault.opens_vault = 999
     message = failure(dagster.capture())
-    assert "999" in message and str(vault.vault_id) in message
+    assert "999" in message and str(vault.settings.vault_id) in message
     assert _registered(dagster) == []
 
 
@@ -146,12 +146,12 @@ def test_a_password_that_is_wrong_is_tried_once(
     assert "USERNAME_OR_PASSWORD_INCORRECT" in failure(dagster.capture())
     assert "no login is tried" in failure(dagster.capture())
     assert vault.count("auth") == 1
-    monkeypatch.setenv(PASSWORD, vault.password)
+    monkeypatch.setenv(PASSWORD, vault.settings.password)
     assert dagster.capture().success
 
 
 def _let_in(_vault: FakeVault, _environment: pytest.MonkeyPatch) -> str:
-    return _vault.password
+    return _vault.settings.password
 
 
 def _turn_away(_vault: FakeVault, environment: pytest.MonkeyPatch) -> str:
@@ -168,7 +168,7 @@ def test_no_secret_is_kept_anywhere(
     capfd: pytest.CaptureFixture[str],
     login: Callable[[FakeVault, pytest.MonkeyPatch], str],
 ) -> None:
-    monkeypatch.setenv(PASSWORD, vault.password)
+    monkeypatch.setenv(PASSWORD, vault.settings.password)
     secret = login(vault, monkeypatch)
     dagster = DagsterWard(Ward(tmp_path / "ward", vault=vault), kept)
     result = dagster.capture()

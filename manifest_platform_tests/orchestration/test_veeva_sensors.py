@@ -39,7 +39,7 @@ WINDOWS = (SNAPSHOT, *CHANGES, LOGS)
 @pytest.fixture
 def dagster(vault: FakeVault, tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> DagsterWard:
     """A vault that is captured."""
-    monkeypatch.setenv(PASSWORD, vault.password)
+    monkeypatch.setenv(PASSWORD, vault.settings.password)
     return DagsterWard(Ward(tmp_path, vault=vault), instance)
 
 

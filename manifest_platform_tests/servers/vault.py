@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from manifest_platform.fake_vault import FakeVault, Simulation, schema_changes
+from manifest_platform.fake_vault import FakeVault, Simulation, VaultSettings, schema_changes
 
 FIRST_HOURS = timedelta(hours=2)
 
@@ -22,5 +22,5 @@ def vault() -> Iterator[FakeVault]:
     Windows 2 to 5 change the schema: a column comes, an object comes, a column goes, an object goes.
     """
     simulation = Simulation(rows=5, changes=(3, 8), script=schema_changes(2, 3, 4, 5))
-    with FakeVault(simulation, simulation.begin + FIRST_HOURS, part_bytes=4096) as running:
+    with FakeVault(simulation, simulation.begin + FIRST_HOURS, VaultSettings(part_bytes=4096)) as running:
         yield running

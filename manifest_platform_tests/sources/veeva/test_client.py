@@ -57,7 +57,9 @@ def connect(waits: Waits) -> Iterator[Connect]:
     opened: list[Vault] = []
 
     def connect(fake: FakeVault, *, credentials: Password | OAuth | None = None, **patience: Any) -> Vault:
-        login = VaultLogin(fake.url, str(fake.vault_id), credentials or Password(fake.user, fake.password))
+        login = VaultLogin(
+            fake.url, str(fake.settings.vault_id), credentials or Password(fake.settings.user, fake.settings.password)
+        )
         opened.append(Vault(login, Patience(**patience), waits.sleep, waits.clock))
         return opened[-1]
 
@@ -84,23 +86,25 @@ def test_one_session_serves_all_calls(vault: FakeVault, connect: Connect) -> Non
 
 
 def test_a_login_by_a_token(vault: FakeVault, connect: Connect) -> None:
-    client = connect(vault, credentials=OAuth(vault.profile, "client-7", vault.token, vault.url))
+    client = connect(vault, credentials=OAuth(vault.settings.profile, "client-7", vault.settings.token, vault.url))
     assert client.files("log").files
-    assert vault.requests[0].path == f"/auth/oauth/session/{vault.profile}"
+    assert vault.requests[0].path == f"/auth/oauth/session/{vault.settings.profile}"
 
 
 def test_P10_a_session_with_another_vault_is_not_used(vault: FakeVault, connect: Connect) -> None:
     vault.opens_vault = 999
     client = connect(vault)
     for _ in range(2):
-        with pytest.raises(WrongVault, match=f"opened a session with vault 999, and vault {vault.vault_id} is configured"):
+        with pytest.raises(
+            WrongVault, match=f"opened a session with vault 999, and vault {vault.settings.vault_id} is configured"
+        ):
             client.files("incr")
     assert [request.call for request in vault.requests] == ["auth"]
 
 
 def test_a_login_that_is_refused_is_not_tried_again(vault: FakeVault, connect: Connect) -> None:
     """Each further try would bring the user nearer to being locked out."""
-    client = connect(vault, credentials=Password(vault.user, "wrong"))
+    client = connect(vault, credentials=Password(vault.settings.user, "wrong"))
     for _ in range(4):
         with pytest.raises(LoginRefused, match="USERNAME_OR_PASSWORD_INCORRECT") as refused:
             client.files("incr")
@@ -187,9 +191,12 @@ def test_secrets_do_not_travel_in_the_clear(url: str) -> None:
 
 def test_no_secret_is_logged_or_told(vault: FakeVault, connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    secrets = [vault.password, vault.token]
-    clients = [connect(vault), connect(vault, credentials=OAuth(vault.profile, "client", vault.token, vault.url))]
-    wrong = Password(vault.user, "not-the-password")
+    secrets = [vault.settings.password, vault.settings.token]
+    clients = [
+        connect(vault),
+        connect(vault, credentials=OAuth(vault.settings.profile, "client", vault.settings.token, vault.url)),
+    ]
+    wrong = Password(vault.settings.user, "not-the-password")
     said = []
     for client in [*clients, connect(vault, credentials=wrong, attempts=2)]:
         vault.inject(Fault("status", call="list", status=503, times=1), Fault("cut", window=FIRST, times=1))

@@ -16,7 +16,7 @@ import pytest
 
 from manifest_platform import failpoints, storage
 from manifest_platform.failpoints import FailpointReached
-from manifest_platform.fake_vault import FakeVault, Fault, archive_of
+from manifest_platform.fake_vault import FakeVault, Fault, VaultSettings, archive_of
 from manifest_platform.manifest import Blocked, Discovered, Failure, FailureKind, Item, Landed, Manifest, Ready, Standing, Store
 from manifest_platform.manifest.dataset import Mode
 from manifest_platform.sources.directories import Settle
@@ -48,7 +48,7 @@ class Producer:
 
     def __init__(self, fake: FakeVault, root: str, reopen: Callable[[], Store]):
         self.fake, self.root, self._reopen = fake, root, reopen
-        self.password = fake.password
+        self.password = fake.settings.password
         self.events: list[Event] = []
         self._opened: list[Store] = []
 
@@ -57,14 +57,14 @@ class Producer:
         return manifest_of_vault(self._opened[-1], gap="contiguous")
 
     def client(self, **patience: Any) -> Vault:
-        login = VaultLogin(self.fake.url, str(self.fake.vault_id), Password(self.fake.user, self.password))
+        login = VaultLogin(self.fake.url, str(self.fake.settings.vault_id), Password(self.fake.settings.user, self.password))
         return Vault(login, Patience(**{"attempts": 2, **patience}), sleep=lambda seconds: None)
 
     def __call__(
         self, *feeds: Feed, names: Sequence[str] | None = None, root: str | None = None, insist: bool = True
     ) -> CaptureReport:
         self.events = []
-        arguments = str(self.fake.vault_id), feeds or BY_URGENCY, self.fake.now, names
+        arguments = str(self.fake.settings.vault_id), feeds or BY_URGENCY, self.fake.now, names
         with self.client() as client:
             for event in capture(client, self.manifest(), root or self.root, *arguments, insist=insist):
                 self.events.append(event)
@@ -86,7 +86,7 @@ class Producer:
 
     def attempts(self, name: str) -> list[str]:
         """The attempts that lie on the disk, whole or in part."""
-        folder = storage.local_path(f"{self.root}/vault={self.fake.vault_id}/{name}")
+        folder = storage.local_path(f"{self.root}/vault={self.fake.settings.vault_id}/{name}")
         return sorted(path.name for path in folder.glob("attempt=*"))
 
     def close(self) -> None:
@@ -153,7 +153,7 @@ def test_an_item_names_its_attempt_and_holds_what_was_verified(run: Producer) ->
 
     assert landed == event.landed
     assert (landed.key.sort, landed.key.feed) == ("2026-01-01T00:30Z", "incr")
-    assert landed.key.id == f"{run.root}/vault={run.fake.vault_id}/{event.name}"
+    assert landed.key.id == f"{run.root}/vault={run.fake.settings.vault_id}/{event.name}"
     assert (landed.start, landed.stop) == ("2026-01-01T00:15Z", "2026-01-01T00:30Z")
     assert landed.place.startswith(f"{landed.key.id}/attempt=")
     assert (landed.files, landed.bytes) == (len(tree), sum(map(len, tree.values())))
@@ -167,7 +167,7 @@ def test_an_item_names_its_attempt_and_holds_what_was_verified(run: Producer) ->
     assert sidecar is not None
     assert {file.path: file.bytes for file in sidecar.files} == {path: len(data) for path, data in tree.items()}
     assert (sidecar.source.name, sidecar.source.start, sidecar.source.stop) == (
-        window.name(run.fake.vault_id),
+        window.name(run.fake.settings.vault_id),
         landed.start,
         landed.stop,
     )
@@ -189,7 +189,7 @@ def test_a_snapshot_that_a_newer_one_replaced_is_captured_where_it_is_asked_for(
 
 def test_a_snapshot_of_another_hour_is_named_by_it(run: Producer) -> None:
     begin = run.fake.simulation.begin
-    with FakeVault(run.fake.simulation, begin + timedelta(hours=10), full_hour_utc=8) as zoned:
+    with FakeVault(run.fake.simulation, begin + timedelta(hours=10), VaultSettings(full_hour_utc=8)) as zoned:
         run.fake = zoned
         assert run("full", "log").captured == ("log/date=2026-01-01T0800", "full/date=2026-01-01T0800")
     assert run.landed("full/date=2026-01-01T0800").stop == "2026-01-01T08:00Z"
@@ -232,7 +232,7 @@ def test_in_S3_as_on_a_disk(run: Producer, s3_place: Place) -> None:
         sidecar, window = read_files(landed.place), read_window(landed.place)
         assert sidecar is not None
         assert [f"{landed.place}/{file.path}" for file in sidecar.files] == [file.uri for file in window.files]
-    assert list_windows(run.root, str(run.fake.vault_id), completeness=Settle(0)).runs == []
+    assert list_windows(run.root, str(run.fake.settings.vault_id), completeness=Settle(0)).runs == []
     found = s3_place.client.list_objects_v2(Bucket=s3_place.root.split("/")[2], Prefix="landing", MaxKeys=1000)
     assert not [key["Key"] for key in found["Contents"] if "0030/attempt=" in key["Key"]]
 
@@ -414,7 +414,7 @@ def test_P11_what_a_dead_producer_wrote_is_never_read(run: Producer, monkeypatch
     assert run("incr", names=incr("0015")).captured == incr("0015")
     landed = run.landed(*incr("0015"))
     assert set(run.attempts(*incr("0015"))) == {orphan, landed.place.rpartition("/")[2]}
-    assert list_windows(run.root, str(run.fake.vault_id), completeness=Settle(0)).runs == []
+    assert list_windows(run.root, str(run.fake.settings.vault_id), completeness=Settle(0)).runs == []
 
 
 def test_P11_what_a_dead_producer_wrote_goes_a_day_later_when_the_window_is_registered(
@@ -444,7 +444,7 @@ def test_what_was_registered_stays_whatever_the_clocks_say(run: Producer, monkey
 
 
 def _age(run: Producer, attempt: str, hours: int) -> None:
-    folder = storage.local_path(f"{run.root}/vault={run.fake.vault_id}/{incr('0015')[0]}/{attempt}")
+    folder = storage.local_path(f"{run.root}/vault={run.fake.settings.vault_id}/{incr('0015')[0]}/{attempt}")
     then = time.time() - hours * 3600
     for path in [folder, *folder.rglob("*")]:
         os.utime(path, (then, then))
@@ -501,7 +501,7 @@ def _fail(monkeypatch: pytest.MonkeyPatch, *windows: str, kind: str = "UNEXPECTE
 
 
 def test_a_window_that_vault_always_fails_to_give_holds_nothing_up(run: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
-    [log] = [window.name(run.fake.vault_id) for window in run.fake.windows("log")]
+    [log] = [window.name(run.fake.settings.vault_id) for window in run.fake.windows("log")]
     _fail(monkeypatch, log, "-0015-", "-0045-", "-0115-")
     run.fake.inject(Fault("wrong_records", window=ref("0100")))
     report = run()
@@ -584,7 +584,7 @@ def test_a_login_that_is_refused_in_the_middle_ends_all(run: Producer) -> None:
     with run.client() as client, pytest.raises(LoginRefused):
         client.log_in()
         run.fake.inject(Fault("error", call="auth", error="USER_LOCKED_OUT"))
-        list(capture(client, run.manifest(), run.root, str(run.fake.vault_id), ("incr",), run.fake.now))
+        list(capture(client, run.manifest(), run.root, str(run.fake.settings.vault_id), ("incr",), run.fake.now))
     assert run.names() == list(incr("0015"))
     assert run.fake.count("auth") == 2
     assert run.attempts(*incr("0030")) == []
@@ -610,7 +610,7 @@ def test_a_login_that_was_refused_is_not_tried_again_by_a_schedule(run: Producer
     assert run.fake.count("auth") == 1
     assert WRONG not in str(run.manifest().looks(LOGIN)) + message
 
-    run.password = run.fake.password
+    run.password = run.fake.settings.password
     assert run("incr", insist=False).captured == incr(*STOPS)
     assert run.manifest().looks(LOGIN) == {}
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from manifest_platform.fake_vault import FakeVault, Simulation, schema_changes
+from manifest_platform.fake_vault import FakeVault, Simulation, VaultSettings, schema_changes
 from manifest_platform.manifest import ItemKey
 from manifest_platform.manifest.dataset import Mode
 from manifest_platform.operations.doctor import Doctor, Kind
@@ -103,7 +103,9 @@ def shared(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sta
     stops = [BEGIN, *(BEGIN + QUARTER + number * HALF_HOUR for number in range(100))]
     simulation = Simulation(seed=3, begin=BEGIN, rows=5, changes=(3, 8), script=schema_changes(2, 3, 4, 5))
     now = BEGIN + HALF_HOUR + QUARTER
-    with FakeVault(simulation, now, full_stops=stops, log_stops=[BEGIN], full_delay=QUARTER, part_bytes=4096) as vault:
+    with FakeVault(
+        simulation, now, VaultSettings(full_stops=stops, log_stops=[BEGIN], full_delay=QUARTER, part_bytes=4096)
+    ) as vault:
         stage = Stage(tmp_path_factory.mktemp("crashes"), vault, spark)
         with stage.ward.open() as pipeline:
             stage.ward.captured(pipeline)

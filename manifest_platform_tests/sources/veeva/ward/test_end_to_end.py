@@ -12,7 +12,7 @@ import pytest
 
 from manifest_platform import storage
 from manifest_platform.demo.dynamodb import DynamoDbLocal
-from manifest_platform.fake_vault import FakeVault, Fault, Simulation, schema_changes
+from manifest_platform.fake_vault import FakeVault, Fault, Simulation, VaultSettings, schema_changes
 from manifest_platform.manifest.stores.dynamodb_table import create_table
 from manifest_platform.operations.doctor import Doctor
 from manifest_platform.pipeline import Stop
@@ -32,7 +32,9 @@ def vault() -> Iterator[FakeVault]:
     simulation = Simulation(seed=5, begin=MORNING, rows=6, changes=(3, 8), quiet={3}, script=schema_changes(1, 4, 6, 7))
     stops = [MORNING, NOON - timedelta(minutes=7)]
     with FakeVault(
-        simulation, MORNING + 3 * QUARTER, full_stops=stops, log_stops=[MORNING], full_delay=QUARTER, part_bytes=4096
+        simulation,
+        MORNING + 3 * QUARTER,
+        VaultSettings(full_stops=stops, log_stops=[MORNING], full_delay=QUARTER, part_bytes=4096),
     ) as running:
         yield running
 

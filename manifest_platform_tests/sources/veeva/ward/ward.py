@@ -202,8 +202,8 @@ class Ward:
         **settings: Any,
     ) -> None:
         self.home, self.vault = home, vault
-        self.vault_id = str(vault.vault_id) if vault else VAULT_ID
-        login = {"url": vault.url, "user": vault.user, "password_variable": PASSWORD} if vault else {}
+        self.vault_id = str(vault.settings.vault_id) if vault else VAULT_ID
+        login = {"url": vault.url, "user": vault.settings.user, "password_variable": PASSWORD} if vault else {}
         strict = {"bad_rows": {"max_count": 0, "max_share": 0.0}}
         own = {part: settings.pop(part, {}) for part in ("vault", "landing", "shred", "load")}
         datasets = {
@@ -239,7 +239,7 @@ class Ward:
     @property
     def environment(self) -> dict[str, str]:
         """What a process needs to log in."""
-        return {PASSWORD: self.vault.password} if self.vault else {}
+        return {PASSWORD: self.vault.settings.password} if self.vault else {}
 
     @property
     def seen(self) -> Seen:
