@@ -11,7 +11,8 @@ import typer
 
 from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json
 from manifest_platform.cli.context import open_pipeline
-from manifest_platform.cli.output import print_json, say, size_of
+from manifest_platform.cli.output import print_json, say
+from manifest_platform.quantities import size_of
 
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 

@@ -9,8 +9,9 @@ import typer
 
 from manifest_platform.cli.app import Command, Exit, app, as_json, ending_well
 from manifest_platform.cli.context import open_pipeline
-from manifest_platform.cli.output import moment, print_json, say, size_of, warn, wrapped
+from manifest_platform.cli.output import print_json, say, warn, wrapped
 from manifest_platform.pipeline.capture import capture
+from manifest_platform.quantities import moment, size_of
 from manifest_platform.sources.veeva.events import Awaited, Captured, CaptureFailed, CaptureReport, Diverged, Event
 
 

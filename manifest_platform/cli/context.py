@@ -6,7 +6,7 @@ Belongs here: the way from a command's context to what it works with.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 import typer
@@ -17,6 +17,9 @@ from manifest_platform.identity import operator_name
 from manifest_platform.manifest import InvalidKey, ItemKey, Refused, Store, UnknownItem
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.storage import UnsupportedLocation
+
+Typed = Callable[[str], str]
+"""Makes of a command what must be typed to run it here."""
 
 
 def configuration(context: typer.Context) -> config.Config:
@@ -52,6 +55,22 @@ def options(context: typer.Context) -> str:
     """The configuration that this command was given, as the next one must be given it too."""
     file = given(context, "config")
     return f" --config {shlex.quote(file)}" if file else ""
+
+
+def typed(context: typer.Context, pipeline: Pipeline) -> Typed:
+    """Makes of a command what must be typed to run it where this one was run: with the dataset where there are several.
+
+    Commands of other programs stay as they are: they know nothing of our options.
+    """
+    given_options = options(context)
+
+    def as_typed(command: str) -> str:
+        if not command.startswith("manifest-platform "):
+            return command
+        own, separator, program = command.partition(" -- ")
+        return f"{pipeline.command(own)}{given_options}{separator}{program}"
+
+    return as_typed
 
 
 def chosen_dataset(context: typer.Context) -> str | None:

@@ -10,11 +10,12 @@ import typer
 
 from manifest_platform.cli.app import Command, Exit, app, as_json
 from manifest_platform.cli.context import item_key, open_pipeline
-from manifest_platform.cli.output import print_json, print_table, say, size_of
+from manifest_platform.cli.output import print_json, print_table, say
 from manifest_platform.manifest import Item, Manifest
 from manifest_platform.manifest.archive import Place
 from manifest_platform.manifest.cost import Cost, cost_of
 from manifest_platform.manifest.keys import record_key
+from manifest_platform.quantities import size_of
 
 
 @app.command(cls=Command)

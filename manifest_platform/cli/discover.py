@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from manifest_platform.cli.app import Command, Exit, app, as_json
-from manifest_platform.cli.context import open_pipeline, options
+from manifest_platform.cli.context import open_pipeline, typed
 from manifest_platform.cli.output import print_json, say, some, warn
-from manifest_platform.cli.standing import as_typed
 from manifest_platform.pipeline import discovery
 
 
@@ -23,7 +22,7 @@ def discover(
     with open_pipeline(context) as pipeline:
         report = discovery.discover(pipeline, everything)
         root, form = pipeline.dataset.landing.root, pipeline.source.form
-        explain = as_typed(pipeline, "manifest-platform explain", options(context))
+        explain = typed(context, pipeline)("manifest-platform explain")
     if report.changed:
         warn(
             f"warning: {some(report.changed)} changed after discovery; the first content stands. Put it back, or land the new"

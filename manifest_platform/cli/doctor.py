@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from manifest_platform.cli.app import Command, Exit, app, as_json, fail
-from manifest_platform.cli.context import open_pipeline, operator, options
+from manifest_platform.cli.context import open_pipeline, operator, typed
 from manifest_platform.cli.expected import EXPECTED
 from manifest_platform.cli.output import print_json, print_lines, say, warn
-from manifest_platform.cli.standing import as_typed
 from manifest_platform.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ def doctor(
     from manifest_platform.operations.doctor import Doctor
 
     with open_pipeline(context, author=operator()) as pipeline:
+        as_typed = typed(context, pipeline)
         examiner = Doctor(pipeline, warehouse, objects, None if grace is None else timedelta(hours=grace))
         try:
             diagnosis = examiner.repair() if repair else examiner.examine()
@@ -51,14 +51,9 @@ def doctor(
             elif examiner.done:
                 warn(f"done: {'; '.join(examiner.done)}")
             raise
-        commands = [_typed(pipeline, found.command, options(context)) for found in diagnosis.findings]
+        commands = [as_typed(found.command) for found in diagnosis.findings]
         _print(context, pipeline, diagnosis, examiner.done, commands)
     return Exit.DONE if diagnosis.healthy else Exit.FAILED
-
-
-def _typed(pipeline: Pipeline, command: str, given: str) -> str:
-    """A command as it must be typed here; other programs know nothing of our options."""
-    return as_typed(pipeline, command, given) if command.startswith("manifest-platform ") else command
 
 
 def _print_done(done: list[str]) -> None:

@@ -11,9 +11,10 @@ import typer
 from manifest_platform import spark
 from manifest_platform.cli.app import Command, Exit, app, as_json, ending_well
 from manifest_platform.cli.context import open_pipeline, options
-from manifest_platform.cli.output import print_json, say, size_of, wrapped
+from manifest_platform.cli.output import print_json, say, wrapped
 from manifest_platform.pipeline import Budget, DrainReport, Event, ItemFailed, Shredded, ShredStarted, Stop
 from manifest_platform.pipeline import drain as draining
+from manifest_platform.quantities import size_of
 
 
 @app.command(cls=Command)

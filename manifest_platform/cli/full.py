@@ -9,10 +9,9 @@ import typer
 
 from manifest_platform import spark
 from manifest_platform.cli.app import Command, Exit, Reason, app, as_json, ending_well
-from manifest_platform.cli.context import open_pipeline, operator, options
+from manifest_platform.cli.context import open_pipeline, operator, typed
 from manifest_platform.cli.drain import event_document, progress
 from manifest_platform.cli.output import print_json, print_lines, print_table, say
-from manifest_platform.cli.standing import as_typed
 from manifest_platform.manifest.dataset import Mode
 from manifest_platform.pipeline.full import LATEST, Begun, FullStatus, begin, cancel, full_status
 
@@ -40,7 +39,7 @@ def begin_(
                 else:
                     say(progress(event))
                 continue
-            drain = as_typed(pipeline, "manifest-platform drain", options(context))
+            drain = typed(context, pipeline)("manifest-platform drain")
             if as_json(context):
                 print_json({"event": "begun", "item": event.key, "epoch": event.epoch, "boundary": event.boundary})
                 continue
@@ -54,8 +53,8 @@ def status_(context: typer.Context) -> int:
     """Shows the epoch, the snapshot that is being loaded or was loaded last, and whether one is needed. Exit 3 if so."""
     with open_pipeline(context) as pipeline:
         found = full_status(pipeline)
-        found = dataclasses.replace(found, command=as_typed(pipeline, found.command, options(context)) if found.needed else "")
-        drain = as_typed(pipeline, "manifest-platform drain", options(context))
+        found = dataclasses.replace(found, command=typed(context, pipeline)(found.command))
+        drain = typed(context, pipeline)("manifest-platform drain")
     if as_json(context):
         print_json(dataclasses.asdict(found))
     else:

@@ -6,9 +6,10 @@ import typer
 
 from manifest_platform.cli.app import Command, Exit, ItemName, app, as_json
 from manifest_platform.cli.context import item_key, open_pipeline
-from manifest_platform.cli.output import aligned, print_json, say, size_of, warn, wrapped
+from manifest_platform.cli.output import aligned, print_json, say, warn, wrapped
 from manifest_platform.manifest import Item, Record, State
 from manifest_platform.pipeline import LOAD, SHRED
+from manifest_platform.quantities import size_of
 
 
 @app.command(cls=Command)

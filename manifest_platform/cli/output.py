@@ -6,7 +6,7 @@ import dataclasses
 import json
 import textwrap
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -101,28 +101,6 @@ def some(names: Sequence[str]) -> str:
     """The first few names."""
     more = f" and {len(names) - NAMES_SHOWN:,} more" if len(names) > NAMES_SHOWN else ""
     return ", ".join(name for name in names[:NAMES_SHOWN]) + more
-
-
-def moment(time: datetime) -> str:
-    """A time, to the second, in UTC."""
-    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def duration(seconds: float) -> str:
-    """A duration in its largest sensible unit: 12 s, 3 min, 5 h, 9 days."""
-    for unit, length in (("days", 172_800), ("h", 7_200), ("min", 120)):
-        if seconds >= length:
-            return f"{seconds / {'days': 86_400, 'h': 3_600, 'min': 60}[unit]:.0f} {unit}"
-    return f"{seconds:.0f} s"
-
-
-def size_of(bytes_: float) -> str:
-    """A size in decimal units."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if bytes_ < 1000:
-            return f"{bytes_:.0f} {unit}" if unit == "B" else f"{bytes_:.1f} {unit}"
-        bytes_ /= 1000
-    return f"{bytes_:.1f} TB"
 
 
 def say(text: str) -> None:

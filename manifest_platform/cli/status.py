@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 from contextlib import closing
 from datetime import UTC, datetime
+from typing import Any
 
 import typer
 
 from manifest_platform.cli.app import Command, Exit, app, as_json
-from manifest_platform.cli.context import chosen_dataset, configuration, open_pipeline, options
-from manifest_platform.cli.output import duration, moment, print_json, print_lines, say, some
-from manifest_platform.cli.standing import Answer, Outlook, StepStatus, outlook, step_status
+from manifest_platform.cli.context import Typed, chosen_dataset, configuration, open_pipeline, typed
+from manifest_platform.cli.output import print_json, print_lines, say, some
+from manifest_platform.operations.standing import Answer, Outlook, StepStatus, outlook, step_status
 from manifest_platform.pipeline import LOAD, Pipeline
+from manifest_platform.quantities import duration, moment
 from manifest_platform.stores import open_store
 
 
@@ -23,23 +25,26 @@ def status(context: typer.Context) -> int:
     Watermark, lag, counts, what is next or blocks it, who works on it. Exit 3 if one is blocked.
     """
     settings, chosen = configuration(context), chosen_dataset(context)
-    reports: list[StepStatus] = []
+    answers: set[Answer] = set()
+    documents: list[dict[str, Any]] = []
     with closing(open_store(settings.manifest)) as store:
         for dataset in [settings.dataset(chosen)] if chosen else settings.datasets:
             with open_pipeline(context, dataset, store=store) as pipeline:
+                as_typed = typed(context, pipeline)
                 for feed in pipeline.feeds:
-                    steps = [step_status(pipeline, feed, name, options(context)) for name in _steps(pipeline, feed)]
-                    reports += steps
+                    steps = [step_status(pipeline, feed, name) for name in _steps(pipeline, feed)]
+                    answers |= {step.outlook.answer for step in steps}
+                    documents += [_status_document(step, as_typed) for step in steps]
                     if not as_json(context):
                         say(f"dataset {dataset}, feed {feed}, landing at {pipeline.dataset.landing.root}")
                         shred, load, *own = steps
-                        print_status(shred)
-                        print_status(load, same_reason=shred.outlook.reason == load.outlook.reason != "")
+                        print_status(shred, as_typed)
+                        print_status(load, as_typed, same_reason=shred.outlook.reason == load.outlook.reason != "")
                         for step in own:
-                            print_status(step)
+                            print_status(step, as_typed)
     if as_json(context):
-        print_json({"steps": reports})
-    return Exit.BLOCKED if any(report.outlook.answer is Answer.BLOCKED for report in reports) else Exit.DONE
+        print_json({"steps": documents})
+    return Exit.BLOCKED if Answer.BLOCKED in answers else Exit.DONE
 
 
 def _steps(pipeline: Pipeline, feed: str) -> list[str]:
@@ -54,23 +59,35 @@ def next_(context: typer.Context) -> int:
     Exit 0 something, 3 blocked, 4 nothing.
     """
     with open_pipeline(context) as pipeline:
-        outlooks = [
-            outlook(pipeline, feed, name, options(context)) for feed in pipeline.feeds for name in _steps(pipeline, feed)
-        ]
+        outlooks = [outlook(pipeline, feed, name) for feed in pipeline.feeds for name in _steps(pipeline, feed)]
+        as_typed = typed(context, pipeline)
     if as_json(context):
-        print_json({"next": outlooks})
+        print_json({"next": [_outlook_document(step, as_typed) for step in outlooks]})
     else:
         for step in outlooks:
-            print_outlook(step)
+            print_outlook(step, as_typed)
     answers = {step.answer for step in outlooks}
     if Answer.READY in answers:
         return Exit.DONE
     return Exit.NOTHING if answers == {Answer.IDLE} else Exit.BLOCKED
 
 
-def print_status(status: StepStatus, same_reason: bool = False) -> None:
+def _status_document(status: StepStatus, as_typed: Typed) -> dict[str, Any]:
+    commands = {kind: as_typed(command) for kind, command in status.commands.items()}
+    return {**_fields(status), "outlook": _outlook_document(status.outlook, as_typed), "commands": commands}
+
+
+def _outlook_document(outlook: Outlook, as_typed: Typed) -> dict[str, Any]:
+    return {**_fields(outlook), "command": as_typed(outlook.command)}
+
+
+def _fields(value: StepStatus | Outlook) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+def print_status(status: StepStatus, as_typed: Typed, same_reason: bool = False) -> None:
     """A step's status, some eight lines."""
-    print_outlook(dataclasses.replace(status.outlook, reason="as above") if same_reason else status.outlook)
+    print_outlook(dataclasses.replace(status.outlook, reason="as above") if same_reason else status.outlook, as_typed)
     lines: dict[str, str] = {}
     if status.watermark or status.outlook.step == LOAD:
         time = f" ({moment(status.watermark_time)})" if status.watermark_time else ""
@@ -80,13 +97,13 @@ def print_status(status: StepStatus, same_reason: bool = False) -> None:
     lines["items"] = ", ".join(f"{word} {count:,}" for word, count in status.counts.items()) or "none wait"
     for kind in ("failed", "late", "quarantined"):
         if names := getattr(status, kind):
-            lines[kind] = f"{some(names)}: {status.commands[kind]}"
+            lines[kind] = f"{some(names)}: {as_typed(status.commands[kind])}"
     lease = status.lease
     lines["lease"] = f"held by {lease['holder']} until {moment(lease['until'])}, token {lease['token']}" if lease else "free"
     print_lines(lines)
 
 
-def print_outlook(outlook: Outlook) -> None:
+def print_outlook(outlook: Outlook, as_typed: Typed) -> None:
     """What a step may do next; why, since when and what to do."""
     words = {
         Answer.READY: f"READY: {outlook.item} may be claimed now",
@@ -96,8 +113,8 @@ def print_outlook(outlook: Outlook) -> None:
         Answer.IDLE: "IDLE: nothing to do",
     }
     say(f"{outlook.step:<5} {words[outlook.answer]}")
-    lines = {"reason": outlook.reason, "command": outlook.command}
+    lines = {"reason": outlook.reason}
     if outlook.since:
         age = duration((datetime.now(UTC) - outlook.since).total_seconds())
-        lines = {"reason": outlook.reason, "since": f"{moment(outlook.since)} ({age})", "command": outlook.command}
-    print_lines(lines)
+        lines["since"] = f"{moment(outlook.since)} ({age})"
+    print_lines({**lines, "command": as_typed(outlook.command)})

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from manifest_platform.cli import main
-from manifest_platform.cli.explain import explained
 from manifest_platform.manifest import Failure, FailureKind, Item, ItemKey, Landed, Manifest, Standing, Store
 from manifest_platform.manifest.keys import record_key
 from manifest_platform.manifest.records import State
 from manifest_platform.manifest.store import Put
 from manifest_platform.manifest.stores.sql import SqlStore
+from manifest_platform.operations.explain import explanation
 from manifest_platform_tests.cli.test_commands import RUNS
 from manifest_platform_tests.cli.test_commands import Shop as CliShop
 from manifest_platform_tests.manifest import vault
@@ -49,12 +49,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def paragraph(of: Manifest, item: ItemKey | int) -> str:
     wanted = key(item) if isinstance(item, int) else item
-    return explained(of, wanted, lambda text: text, of._clock()).text
+    return explanation(of, wanted, lambda text: text, of._clock()).text
 
 
 def standing(of: Manifest, item: ItemKey | int, application: str) -> Standing:
     wanted = key(item) if isinstance(item, int) else item
-    [view] = [one for one in explained(of, wanted, str, of._clock()).views if one.name == application]
+    [view] = [one for one in explanation(of, wanted, str, of._clock()).views if one.name == application]
     return view.judged.standing
 
 

@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 
 from manifest_platform.cli.app import WrongUse, app
-from manifest_platform.cli.context import open_pipeline, options
-from manifest_platform.cli.standing import as_typed
+from manifest_platform.cli.context import open_pipeline
 from manifest_platform.manifest import Refused
 from manifest_platform.merging.state import MergedTable
 from manifest_platform.pipeline.merge import Merging
@@ -32,11 +31,6 @@ def open_merging(context: typer.Context, author: str | None = None, ahead: timed
     """Merging of the dataset meant, by a clock that is `ahead` of the real one. Raises Refused if it is not merged."""
     with open_pipeline(context, author=author) as pipeline:
         yield Merging(pipeline, lambda: datetime.now(UTC) + ahead)
-
-
-def typed(merging: Merging, context: typer.Context, command: str) -> str:
-    """A command as it must be typed here."""
-    return as_typed(merging.pipeline, command, options(context))
 
 
 def date_of(text: str) -> date:

@@ -11,10 +11,11 @@ import typer
 from manifest_platform.cli.app import Command, Exit, WrongUse, as_json
 from manifest_platform.cli.context import operator
 from manifest_platform.cli.merge.group import TableName, merge, open_merging, table_named
-from manifest_platform.cli.output import print_json, print_lines, print_table, say, size_of, wrapped
+from manifest_platform.cli.output import print_json, print_lines, print_table, say, wrapped
 from manifest_platform.merging import garbage
 from manifest_platform.merging.garbage import Garbage
 from manifest_platform.pipeline import rebuild as upkeep
+from manifest_platform.quantities import size_of
 
 _AGE = re.compile(r"(0|[1-9][0-9]{0,4})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

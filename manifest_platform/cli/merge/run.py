@@ -14,16 +14,16 @@ import typer
 
 from manifest_platform import spark
 from manifest_platform.cli.app import Command, Exit, WrongUse, as_json, ending_well
-from manifest_platform.cli.context import options
-from manifest_platform.cli.merge.group import count_of, date_of, merge, open_merging, table_named, typed
+from manifest_platform.cli.context import typed
+from manifest_platform.cli.merge.group import count_of, date_of, merge, open_merging, table_named
 from manifest_platform.cli.merge.publish import changed, print_published, published_part, published_words
-from manifest_platform.cli.output import moment, print_json, say, size_of, warn, wrapped
-from manifest_platform.cli.standing import as_typed
+from manifest_platform.cli.output import print_json, say, warn, wrapped
 from manifest_platform.merging.inventory import Registration
 from manifest_platform.merging.state import FinishedJob, Partition, PartitionName
 from manifest_platform.pipeline import Stop
 from manifest_platform.pipeline.merge import MergeBudget, MergeEvent, MergeReport, MergeStarted, Merging, register
 from manifest_platform.pipeline.merge import merge as merging_now
+from manifest_platform.quantities import moment, size_of
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def run(
         if ahead:
             warn(f"warning: by --clock it is {moment(now + ahead)} for this run, and what it registers, merges and publishes")
         budget = MergeBudget(max_partitions, max_seconds)
-        with closing(_events(merging, budget, wanted, options(context))) as events:
+        with closing(_events(merging, budget, wanted, typed(context, merging.pipeline))) as events:
             for event in events:
                 if isinstance(event, MergeReport):
                     report = event
@@ -84,11 +84,13 @@ def run(
         if documents:
             print_json({"event": "ended", **_report_document(report)})
         else:
-            _print_report(report, lambda text: typed(merging, context, text))
+            _print_report(report, typed(context, merging.pipeline))
     return _exit(report)
 
 
-def _events(merging: Merging, budget: MergeBudget, wanted: _Wanted, given: str) -> Generator[MergeEvent | MergeReport]:
+def _events(
+    merging: Merging, budget: MergeBudget, wanted: _Wanted, as_typed: Callable[[str], str]
+) -> Generator[MergeEvent | MergeReport]:
     conf = merging.pipeline.config.spark.conf
     registered: list[Registration] = []
     asked: list[PartitionName] = []
@@ -99,7 +101,7 @@ def _events(merging: Merging, budget: MergeBudget, wanted: _Wanted, given: str) 
         found = wanted.partitions(merging)
         for one in found:
             if one.set_aside:
-                told = as_typed(merging.pipeline, f"manifest-platform merge retry {one.table} {one.date}", given)
+                told = as_typed(f"manifest-platform merge retry {one.table} {one.date}")
                 warn(f"warning: {one.table} of {one.date} is set aside, and not merged: {one.set_aside.error}; then {told}")
         asked = [(one.table, one.date) for one in found if not one.set_aside]
         if not asked:

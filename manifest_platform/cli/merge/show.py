@@ -12,10 +12,11 @@ import typer
 
 from manifest_platform.cli.app import Command, Exit, as_json
 from manifest_platform.cli.merge.group import DateOption, TableOption, date_of, merge, open_merging, table_named
-from manifest_platform.cli.output import duration, print_json, print_table, say, size_of, wrapped
+from manifest_platform.cli.output import print_json, print_table, say, wrapped
 from manifest_platform.merging import views
 from manifest_platform.merging.state import FinishedJob
 from manifest_platform.pipeline.merge import Merging
+from manifest_platform.quantities import duration, size_of
 
 
 @merge.command(cls=Command)

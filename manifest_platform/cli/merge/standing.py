@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from manifest_platform.cli.output import duration, moment, size_of
 from manifest_platform.manifest import LeaseState
 from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.plan import Plan
 from manifest_platform.merging.state import LIVE, NEW, FinishedJob, MergedTable, Partition, PartitionName, RunningJob, Totals
 from manifest_platform.merging.transitions import over_at
 from manifest_platform.pipeline.merge import Merging, plan_of
+from manifest_platform.quantities import duration, moment, size_of
 
 LOOKED_AT = 1_000
 """Finished jobs that the status looks at, at most."""

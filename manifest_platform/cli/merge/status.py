@@ -8,7 +8,8 @@ from typing import Any
 import typer
 
 from manifest_platform.cli.app import Command, Exit, as_json
-from manifest_platform.cli.merge.group import DateText, TableName, count_of, date_of, merge, open_merging, table_named, typed
+from manifest_platform.cli.context import typed
+from manifest_platform.cli.merge.group import DateText, TableName, count_of, date_of, merge, open_merging, table_named
 from manifest_platform.cli.merge.standing import (
     Busy,
     MergeStatus,
@@ -18,8 +19,9 @@ from manifest_platform.cli.merge.standing import (
     merge_status,
     partition_document,
 )
-from manifest_platform.cli.output import moment, print_json, print_lines, say, size_of, wrapped
+from manifest_platform.cli.output import print_json, print_lines, say, wrapped
 from manifest_platform.manifest import Refused
+from manifest_platform.quantities import moment, size_of
 
 
 @merge.command(cls=Command)
@@ -29,7 +31,7 @@ def status(context: typer.Context) -> int:
     Partitions that are at rest, merged and published to their last object, are not looked at: see `merge show partitions`.
     """
     with open_merging(context) as merging:
-        found = merge_status(merging, lambda text: typed(merging, context, text))
+        found = merge_status(merging, typed(context, merging.pipeline))
     if as_json(context):
         tables = [_table_document(table) for table in found.tables]
         print_json({**{field.name: getattr(found, field.name) for field in dataclasses.fields(found)}, "tables": tables})
@@ -100,9 +102,9 @@ def explain(context: typer.Context, table: TableName, day: DateText) -> int:
         if partition is None:
             raise Refused(
                 f"{known.key} of {day}: no object of it is registered;"
-                f" {typed(merging, context, 'manifest-platform merge run')} registers what was shredded"
+                f" {typed(context, merging.pipeline)('manifest-platform merge run')} registers what was shredded"
             )
-        told = explain_partition(merging, partition, known, lambda text: typed(merging, context, text))
+        told = explain_partition(merging, partition, known, typed(context, merging.pipeline))
     if as_json(context):
         ranges = [{"lower": one.lower, "upper": one.upper, "objects": len(one.objects)} for one in told.plan.ranges]
         plan = {"ranges": ranges, "leftover": told.plan.leftover, "reason": told.plan.reason}

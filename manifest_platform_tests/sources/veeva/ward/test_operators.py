@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 
-from manifest_platform.cli.standing import step_status
 from manifest_platform.operations.doctor import Doctor
+from manifest_platform.operations.standing import step_status
 from manifest_platform.pipeline import LOAD, Pipeline
 from manifest_platform_tests.sources.veeva.ward.ward import (
     FULL,

@@ -1,12 +1,13 @@
-"""How a step stands, in the operators' words: what `status` and `next` say, as values.
+"""How a step stands, in the operators' words: what a step may do next, and its counts, as values.
 
-Belongs here: what the manifest's verdicts and counts mean to a person. Nothing is decided and nothing printed.
+Belongs here: what the manifest's verdicts and counts mean to a person. Nothing is decided here and nothing printed; commands
+are as the manifest names them, without the options that they need at a terminal.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from itertools import islice
 from typing import Any
@@ -85,12 +86,6 @@ def work_command(application: str) -> str:
     return f"manifest-platform run --application {application} -- COMMAND" if own else "manifest-platform drain"
 
 
-def as_typed(pipeline: Pipeline, command: str, options: str = "") -> str:
-    """A command as it must be typed here: with the dataset where there are several, and with these options."""
-    own, separator, program = command.partition(" -- ")
-    return f"{pipeline.command(own)}{options}{separator}{program}"
-
-
 def helping_command(step: Step, verdict: Blocked) -> str:
     """The command that helps where a step is blocked: where it waits, what has the step before it do its work."""
     if verdict.standing is Standing.WAITING:
@@ -99,39 +94,39 @@ def helping_command(step: Step, verdict: Blocked) -> str:
     return verdict.command
 
 
-def outlook(pipeline: Pipeline, feed: str, application: str, options: str = "", verdict: Verdict | None = None) -> Outlook:
-    """What a step may do next. `options` are those that commands must be given here; the verdict is asked for if not known."""
+def outlook(pipeline: Pipeline, feed: str, application: str, verdict: Verdict | None = None) -> Outlook:
+    """What a step may do next; asks the manifest for the verdict where it is not given."""
     verdict = verdict or pipeline.manifest.next(feed, application)
     where = (pipeline.name, feed, application)
     if isinstance(verdict, Idle):
         return Outlook(*where, Answer.IDLE)
-    command = as_typed(pipeline, work_command(application), options)
+    command = work_command(application)
     name = verdict.item.key.name
     if isinstance(verdict, Ready) and application == SHRED and feed in pipeline.source.on_demand:
-        begin = as_typed(pipeline, f"manifest-platform full begin {name}", options)
+        begin = f"manifest-platform full begin {name}"
         return Outlook(*where, Answer.IDLE, name, f"{name} is shredded when a full load begins with it", command=begin)
     if isinstance(verdict, Ready):
         late = verdict.item.is_late_for(Application(application), verdict.state.feed(feed).serving_epoch)
         return Outlook(*where, Answer.READY, name, "late, to be appended" if late else "", command=command)
     assert isinstance(verdict, Blocked)  # Abandoned is told to the lease's holder alone
-    helps = as_typed(pipeline, helping_command(pipeline.manifest.step(feed, application), verdict), options)
+    helps = helping_command(pipeline.manifest.step(feed, application), verdict)
     if verdict.standing is Standing.WAITING:
         return Outlook(*where, Answer.WAITING, name, verdict.reason, verdict.since, helps)
     if verdict.standing is Standing.PROCESSING:
         worker = verdict.item.blocker(pipeline.manifest.serving_epochs(feed))
         lease = pipeline.manifest.lease(worker.application, feed) if worker else None
-        if lease and lease.is_live(datetime.now(UTC)):
+        if lease and lease.is_live(pipeline.clock()):
             return Outlook(*where, Answer.PROCESSING, name, verdict.reason, verdict.since)
-        settles = as_typed(pipeline, work_command(worker.application.key), options) if worker else command
+        settles = work_command(worker.application.key) if worker else command
         return Outlook(*where, Answer.READY, name, "its worker is gone; the next drain settles it", verdict.since, settles)
     return Outlook(*where, Answer.BLOCKED, name, verdict.reason, verdict.since, helps)
 
 
-def step_status(pipeline: Pipeline, feed: str, application: str, options: str = "") -> StepStatus:
+def step_status(pipeline: Pipeline, feed: str, application: str) -> StepStatus:
     """How a step stands on a feed."""
     survey = pipeline.manifest.survey(feed, application)
     standing = survey.state.feed(feed)
-    now = datetime.now(UTC)
+    now = pipeline.clock()
     named: dict[str, list[str]] = {"failed": [], "late": [], "quarantined": _quarantined(pipeline, survey)}
     if standing.late or Standing.FAILED in survey.counts:
         for item, judged in pipeline.manifest.backlog(feed, application):
@@ -145,16 +140,14 @@ def step_status(pipeline: Pipeline, feed: str, application: str, options: str = 
     full = survey.step.order == "full"
     watermark = survey.state.boundary if full else position_name(feed, standing.watermark) or None
     return StepStatus(
-        outlook=outlook(pipeline, feed, application, options, survey.verdict),
+        outlook=outlook(pipeline, feed, application, survey.verdict),
         watermark=watermark,
         watermark_time=pipeline.source.time(watermark) if watermark else None,
         oldest_waiting=survey.oldest_waiting,
         lag_seconds=(now - survey.oldest_waiting).total_seconds() if survey.oldest_waiting else None,
         counts={word: count for word, count in counts.items() if count},
         **named,
-        commands={
-            kind: as_typed(pipeline, f"manifest-platform explain {names[0]}", options) for kind, names in named.items() if names
-        },
+        commands={kind: f"manifest-platform explain {names[0]}" for kind, names in named.items() if names},
         lease=_lease(survey.lease, now),
     )
 

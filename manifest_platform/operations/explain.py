@@ -1,0 +1,252 @@
+"""What would happen next with an item, and why not: one paragraph for a person who has never seen the manifest.
+
+Belongs here: the words. How an item stands with a step is judged by the manifest alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+
+from manifest_platform.manifest import Blocked, Item, ItemKey, LeaseState, Manifest, Ready, Record, Standing, Step
+from manifest_platform.manifest.dataset import PASSED, Judgement, judge, position_name
+from manifest_platform.operations.standing import helping_command, work_command
+from manifest_platform.quantities import moment, size_of
+
+
+@dataclass(frozen=True)
+class StepView:
+    """How an item stands with one step; `before`: those that an ordered step takes first, and the first of them."""
+
+    step: Step
+    judged: Judgement
+    before: int = 0
+    first: Blocked | Ready | None = None
+
+    @property
+    def name(self) -> str:
+        """The step, as people call it."""
+        return self.step.application.key
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The paragraph, and the views that it was made of."""
+
+    text: str
+    views: tuple[StepView, ...]
+
+
+def explanation(manifest: Manifest, key: ItemKey, typed: Callable[[str], str], now: datetime) -> Explanation:
+    """What would happen next with an item. `typed`: a command as it must be typed where it is read. Raises UnknownItem."""
+    item = manifest.item(key)
+    views = tuple(_views(manifest, item))
+    words = _Words(manifest, item, typed, now)
+    return Explanation(" ".join(words.sentences(views)), views)
+
+
+def _views(manifest: Manifest, item: Item) -> Iterator[StepView]:
+    feed = item.key.feed
+    for step in manifest.steps(feed):
+        state = manifest.state(step.application)
+        judged = judge(item, step, state.seen_by(step, feed))
+        if step.order != "strict" or judged.standing in PASSED or judged.standing is Standing.LATE:
+            yield StepView(step, judged)
+            continue
+        verdict = manifest.next(feed, step.application.key)
+        first = verdict if isinstance(verdict, Ready | Blocked) and verdict.item.key != item.key else None
+        before, judged = _in_turn(manifest, item, step, judged) if first else (0, judged)
+        if isinstance(verdict, Blocked) and (not first or verdict.standing is Standing.MODE):
+            # Of the item itself the verdict knows more: whether the feed is held, and where the item before it stopped.
+            judged = Judgement(verdict.standing, verdict.reason, judged.record)
+        yield StepView(step, judged, before, first)
+
+
+def _in_turn(manifest: Manifest, item: Item, step: Step, judged: Judgement) -> tuple[int, Judgement]:
+    """How many items a strict step takes before an item, and how that will stand once they are done.
+
+    Held against what is done now, everything behind the next window would follow a gap.
+    """
+    before = 0
+    for one, supposed in manifest.backlog(item.key.feed, step.application.key):
+        if one.key == item.key:
+            return before, supposed
+        before += supposed.standing is not Standing.LATE
+    return 0, judged  # somebody did it meanwhile
+
+
+class _Words:
+    """The sentences on one item."""
+
+    def __init__(self, manifest: Manifest, item: Item, typed: Callable[[str], str], now: datetime):
+        self.manifest, self.item, self.now = manifest, item, now
+        self.name = item.key.name
+        self._typed = typed
+
+    def sentences(self, views: tuple[StepView, ...]) -> Iterator[str]:
+        """How the item came to be known, then a sentence or two on every step; steps that one record stops share theirs."""
+        yield self._arrival()
+        for (standing, record), group in groupby(views, key=lambda view: (view.judged.standing, view.judged.record)):
+            same = list(group)
+            if standing is Standing.INVALID:
+                yield self._invalid(same[0].judged)
+            elif standing in (Standing.SKIPPED, Standing.FAILED, Standing.PROCESSING) and record:
+                yield self._of_record(standing, record, same)
+            else:
+                for view in same:
+                    yield self._of_step(view)
+            for view in same:
+                if view.first and standing is not Standing.MODE:
+                    yield self._order(view, view.first)
+
+    def _arrival(self) -> str:
+        registered = moment(self.item.records[0].timestamp)
+        landed = self.item.landed
+        what = f" ({landed.files:,} files, {size_of(landed.bytes)})" if landed else ""
+        return f"{self.name} was registered in feed {self.item.key.feed} at {registered}{what}."
+
+    def _invalid(self, judged: Judgement) -> str:
+        look = self._run(f"history {self.name}")
+        return (
+            f"No step touches it, for {judged.reason}. The log was changed by something else than this program:"
+            f" {look} shows it, and a backup or a dump has what it was."
+        )
+
+    def _of_record(self, standing: Standing, record: Record, views: list[StepView]) -> str:
+        if standing is Standing.SKIPPED:
+            return self._skipped(record, views)
+        waits = [view.name for view in views if view.name != record.application.key]
+        others = f" {_and(waits)} cannot take it before that is settled." if waits else ""
+        return (self._failed(record) if standing is Standing.FAILED else self._processing(record)) + others
+
+    def _skipped(self, record: Record, views: list[StepView]) -> str:
+        passes = "passes" if len(views) == 1 else "pass"
+        said = f"{record.author} said so at {moment(record.timestamp)} ({record.data.get('reason') or 'no reason given'})"
+        lift = self._run(f"unskip {self.name}")
+        return f"{_and([view.name for view in views])} {passes} over it, for {said}; {lift} lets it in."
+
+    def _failed(self, record: Record) -> str:
+        kind, message = record.data.get("kind", "failed"), str(record.data.get("message", "no message")).rstrip(".")
+        again, over = self._run(f"resolve {self.name}"), self._run(f"skip {self.name} --reason TEXT")
+        return (
+            f"{record.application.key} failed on it at {moment(record.timestamp)} ({kind}): {message}. It waits for a person:"
+            f" {again} has it tried again once the cause is mended, {over} passes over it for good."
+        )
+
+    def _processing(self, record: Record) -> str:
+        who = record.application.key
+        lease = self.manifest.lease(record.application, self.item.key.feed)
+        if lease and lease.is_live(self.now) and lease.token == (record.token or lease.token):
+            return (
+                f"{who} has been working on it since {moment(record.timestamp)}: {lease.holder} holds the lease until"
+                f" {moment(lease.expires_at)}, and extends it for as long as it lives."
+            )
+        ended = f"its lease ended at {moment(lease.expires_at)}" if lease else "it holds no lease"
+        if lease and lease.is_live(self.now):
+            ended = f"the lease is {lease.holder}'s now"
+        return (
+            f"{who} began to work on it at {moment(record.timestamp)}, and that worker is gone ({ended}):"
+            f" {self._drain(who)} settles what it left."
+        )
+
+    def _of_step(self, view: StepView) -> str:
+        judged, who = view.judged, view.name
+        match judged.standing:
+            case Standing.DONE:
+                return self._done(view)
+            case Standing.SUPERSEDED:
+                return f"{who} passes over it, for {judged.reason}: there is nothing to do."
+            case Standing.LATE:
+                return self._set_aside(view)
+            case Standing.READY:
+                return self._ready(view)
+            case Standing.WAITING:
+                return f"{who} waits, for {judged.reason}."
+            case Standing.CUT_OFF:
+                lift = self._run(f"unskip {self.name}")
+                over = self._run(f"skip {self.name} --reason TEXT")
+                skipping = judged.reason.partition(",")[0]
+                return f"{who} never gets it, for {skipping}: {lift} lets it in for all, {over} passes over it for all."
+            case Standing.GAP:
+                capture, full = self._run("capture"), self._run("full begin latest")
+                return (
+                    f"{who} stops before it ({judged.reason}): what lies between has not landed. {capture} asks for it; where"
+                    f" others land the windows, they must. If it never comes, only a full load closes the gap: {full}."
+                )
+            case Standing.OVERLAP:
+                over, full = self._run(f"skip {self.name} --reason TEXT"), self._run("full begin latest")
+                return (
+                    f"{who} stops before it ({judged.reason}): part of what it says is loaded already. See at the source which"
+                    f" of the two windows is right; then {over} passes over it, or {full} begins anew with a snapshot."
+                )
+            case Standing.NEEDS_FULL:
+                full = self._run("full begin latest")
+                return f"{who} waits, for {judged.reason}: {full} begins with the newest."
+            case Standing.MODE:
+                return f"{who} is held: {judged.reason}. It goes on once that is loaded or cancelled."
+        raise ValueError(f"{self.name}: no words for {judged.standing} with {who}")
+
+    def _done(self, view: StepView) -> str:
+        record = view.judged.record or self.item.records[-1]
+        late = ", late" if self._is_late(view.step) else ""
+        if view.step.ordered:
+            return f"{view.name} applied it in epoch {record.epoch} at {moment(record.timestamp)}{late}: it is done."
+        return f"{view.name} processed it at {moment(record.timestamp)}."
+
+    def _set_aside(self, view: StepView) -> str:
+        watermark = self.manifest.state(view.step.application).feed(self.item.key.feed).watermark
+        past = position_name(self.item.key.feed, watermark)
+        if view.step.late == "append":
+            helps = f"{self._run(f'unskip {self.name}')} lets it in, marked late."
+        else:
+            helps = "its place in the order is gone, so it can only come in with a full load."
+        return f"{view.name} has set it aside, for it arrived behind the watermark, which is on {past}: {helps}"
+
+    def _ready(self, view: StepView) -> str:
+        if view.step.order == "full" and self.manifest.state(view.step.application).full != self.item.key.position:
+            return f"{view.name} takes it once a full load is begun for it."
+        if any(view.name in step.upstream for step in self.manifest.steps(self.item.key.feed) if step.order == "full"):
+            return f"{view.name} takes it when a full load begins with it: {self._run(f'full begin {self.name}')}."
+        if view.first:
+            return f"{view.name} may take it once it is next."
+        lease = self.manifest.lease(view.step.application, self.item.key.feed)
+        late = " It is late, and is appended." if self._is_late(view.step) else ""
+        why = ", for nothing comes before it" if view.step.order == "strict" else ""
+        if lease and lease.is_live(self.now):
+            return (
+                f"{view.name} may take it now{why}: {_holder(lease)}, and takes it in its turn; if that worker is gone,"
+                f" {self._drain(view.name)} does so afterwards.{late}"
+            )
+        return f"{view.name} may take it now{why}: {self._drain(view.name)} does so.{late}"
+
+    def _is_late(self, step: Step) -> bool:
+        feed = self.manifest.state(step.application).feed(self.item.key.feed)
+        return self.item.is_late_for(step.application, feed.serving_epoch)
+
+    def _order(self, view: StepView, first: Ready | Blocked) -> str:
+        """What an ordered step takes before the item."""
+        several = view.before > 1
+        others = f"the first of {view.before:,} items" if several else "the one item"
+        name = first.item.key.name
+        if isinstance(first, Ready):
+            come = f"that {'come' if several else 'comes'} first: {self._drain(view.name)} takes them in order."
+            return f"Before it {view.name} takes {name}, {others} {come}"
+        helps = self._typed(helping_command(view.step, first))
+        return f"Before it comes {name}, {others} that {view.name} must do first, and it cannot: {first.reason}: {helps}."
+
+    def _drain(self, application: str) -> str:
+        """The command that has a step do its work."""
+        return f"`{self._typed(work_command(application))}`"
+
+    def _run(self, command: str) -> str:
+        return f"`{self._typed(f'manifest-platform {command}')}`"
+
+
+def _holder(lease: LeaseState) -> str:
+    return f"{lease.holder} holds the lease until {moment(lease.expires_at)}"
+
+
+def _and(names: list[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
