@@ -56,8 +56,8 @@ model: $(SYNCED) ## Explores every interleaving of the manifest's protocol, mill
 way-of-an-item: $(SYNCED) ## Lists our modules that one item's drain runs, by layer
 	@$(BIN)/python scripts/way_of_an_item
 
-bench: $(SYNCED_BENCH) ## Runs every benchmark, each against its peer
-	@for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "benchmarks/$$script.py" || exit 1; done
+bench: $(SYNCED_BENCH) ## Runs every benchmark, each against its peer, and prints one table: up to 20 minutes
+	@$(BIN)/python benchmarks/all.py $(BENCHMARKS)
 
 demo-clean: $(SYNCED) ## Removes what the demo left
 	@$(BIN)/python -m manifest_platform.demo $(if $(PIPELINE),--pipeline $(PIPELINE)) --clean

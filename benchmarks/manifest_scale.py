@@ -22,7 +22,7 @@ from pathlib import Path
 
 import yaml
 from filled import FEED, LOAD, STEPS, check, fill_sqlite, item_key, put_dynamodb, rows
-from pairs import arguments, interleaved, print_goal, print_medians, ratio
+from pairs import Seconds, arguments, interleaved, print_figure, print_medians, print_ratio
 
 from manifest_platform.manifest import Blocked, Idle, Landed, Manifest, Store
 from manifest_platform.manifest.stores.sql import SqlStore
@@ -42,8 +42,8 @@ def ask(manifest: Manifest) -> float:
     return statistics.median(taken)
 
 
-def next_of(store: Store, sizes: Mapping[str, int], repeats: int) -> float:
-    """Asks what is next in each dataset, one item of which waits; the ratio of the medians, large by small."""
+def next_of(store: Store, sizes: Mapping[str, int], repeats: int) -> Seconds:
+    """Asks what is next in each dataset, one item of which waits; the seconds of a question."""
     ways: dict[str, Callable[[], float]] = {}
     for dataset, items in sizes.items():
         manifest = Manifest(store, dataset, {FEED: STEPS}, "benchmark")
@@ -60,7 +60,7 @@ def next_of(store: Store, sizes: Mapping[str, int], repeats: int) -> float:
     seconds = interleaved(ways, repeats)
     for way, taken in seconds.items():
         print(f"{way:10} p50 {statistics.median(taken) * 1e3:6.3f} ms")
-    return ratio(seconds, "large", "small")
+    return seconds
 
 
 def run(*command: str, **environment: str) -> float:
@@ -79,7 +79,7 @@ def configure(home: Path, datasets: list[str]) -> Path:
 
 
 def main() -> None:
-    parser = arguments(__doc__, 5, f"{LARGE:,} items")
+    parser = arguments(__doc__, 3, f"{LARGE:,} items")
     parser.add_argument("--dynamodb", action="store_true", help="also ask a feed of 200,000 items on DynamoDB Local")
     options = parser.parse_args()
     large = int(LARGE * options.scale)
@@ -87,7 +87,8 @@ def main() -> None:
         home = Path(root)
         fill_sqlite(home / "feed.db", {"small": SMALL, "large": large})
         store = SqlStore(f"sqlite:///{home}/feed.db")
-        print_goal("next, large / small, SQLite", next_of(store, {"small": SMALL, "large": large}, options.repeats), 1.2)
+        asked = next_of(store, {"small": SMALL, "large": large}, options.repeats)
+        print_ratio("next, SQLite", asked, "large", "small", 1.2)
         store.close()
         (home / "feed.db").unlink()
 
@@ -97,7 +98,7 @@ def main() -> None:
         command = (PYTHON, "-m", "manifest_platform", "status", "--config", str(file))
         seconds = interleaved({"status": partial(run, *command)}, options.repeats)
         print_medians(seconds)
-        print_goal(f"status, {FEEDS} feeds", statistics.median(seconds["status"]), 1, " s")
+        print_figure(f"status, {FEEDS} feeds", statistics.median(seconds["status"]), 1, " s")
 
         importing = {
             "import": partial(run, PYTHON, "-c", "import manifest_platform.manifest"),
@@ -106,14 +107,13 @@ def main() -> None:
         seconds = interleaved(importing, 3 * options.repeats)
         print_medians(seconds)
         beyond = [whole - bare for whole, bare in zip(seconds["import"], seconds["bare"], strict=True)]
-        print_goal("import", statistics.median(beyond), 0.2, " s")
+        print_figure("import", statistics.median(beyond), 0.2, " s")
         if options.dynamodb:
-            print_goal(
-                "next, large / small, DynamoDB", next_on_dynamodb(home, int(200_000 * options.scale), options.repeats), 1.2
-            )
+            asked = next_on_dynamodb(home, int(200_000 * options.scale), options.repeats)
+            print_ratio("next, DynamoDB", asked, "large", "small", 1.2)
 
 
-def next_on_dynamodb(home: Path, items: int, repeats: int) -> float:
+def next_on_dynamodb(home: Path, items: int, repeats: int) -> Seconds:
     """The same on DynamoDB Local."""
     from manifest_platform.demo.dynamodb import dynamodb_local
     from manifest_platform.manifest.stores.dynamodb import DynamoDbStore

@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 
 import boto3
-from pairs import arguments, interleaved, print_goal, print_medians, ratio
+from pairs import arguments, interleaved, print_figure, print_medians, print_ratio
 
 from manifest_platform.demo.dynamodb import REGION, DynamoDbLocal, dynamodb_local
 from manifest_platform.manifest import (
@@ -193,9 +193,9 @@ def measure_commits(directory: Path, commits: int, appends: int, repeats: int) -
             for way, taken in seconds.items():
                 print(f"{way:10} {commits / statistics.median(taken):8.0f} commits/s")
             if place == "disk":
-                print_goal("commits a second, ours / plain", ratio(seconds, "plain", "ours"), 0.5, at_least=True)
+                print_ratio("commits on disk", seconds, "ours", "plain", 0.5, throughput=True)
             if place == list(places)[-1]:
-                print_goal("commits a second, ours / delta", ratio(seconds, "delta", "ours"), 10, at_least=True)
+                print_ratio(f"commits in {place}", seconds, "ours", "delta", 10, throughput=True)
 
 
 def sync(directory: Path) -> float:
@@ -210,7 +210,7 @@ def sync(directory: Path) -> float:
 
 
 def main() -> None:
-    options = arguments(__doc__, 5, f"{LEASES} leases, {COMMITS} commits, {ITEMS} items a feed").parse_args()
+    options = arguments(__doc__, 3, f"{LEASES} leases, {COMMITS} commits, {ITEMS} items a feed").parse_args()
     leases, commits, appends, items = (max(1, int(count * options.scale)) for count in (LEASES, COMMITS, APPENDS, ITEMS))
     logging.disable(logging.ERROR)
     with tempfile.TemporaryDirectory() as root, dynamodb_local(Path(root) / "log") as server:
@@ -224,7 +224,7 @@ def main() -> None:
                 {"ours": partial(lease_ours, manifest, leases), "lock": partial(lock, leases)}, options.repeats
             )
         print_medians(seconds)
-        print_goal("lease ours / lock", ratio(seconds, "ours", "lock"), 0.7)
+        print_ratio("leases", seconds, "ours", "lock", 0.7)
 
         measure_commits(Path(root), commits, appends, options.repeats)
 
@@ -237,9 +237,9 @@ def main() -> None:
         seconds = interleaved(ways, options.repeats)
         print_medians(seconds)
         rates = {way: 2 * items * (4 if way != "one feed" else 1) / statistics.median(taken) for way, taken in seconds.items()}
-        print_goal("transitions, one feed", rates["one feed"], 50, "/s", at_least=True)
-        print_goal("transitions, four feeds", rates["four feeds"], 150, "/s", at_least=True)
-        print_goal("transitions, four of one dataset", rates["one set"], 150, "/s", at_least=True)
+        print_figure("transitions, one feed", rates["one feed"], 50, "/s", at_least=True)
+        print_figure("transitions, four feeds", rates["four feeds"], 150, "/s", at_least=True)
+        print_figure("transitions, four of one dataset", rates["one set"], 150, "/s", at_least=True)
         store.close()
 
 

@@ -33,7 +33,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pairs import arguments, interleaved, print_goal, print_medians, ratio
+from pairs import arguments, interleaved, print_figure, print_medians, print_ratio
 from prepared import REPOSITORY
 
 from manifest_platform import storage
@@ -250,7 +250,7 @@ def print_many_ranges(spark: SparkSession, root: Path, objects: int, ranges: int
     )
 
 
-def print_requests(files: Sequence[Path]) -> bool:
+def print_requests(files: Sequence[Path]) -> None:
     """What a range of objects in S3 costs in requests."""
     sys.path.append(str(REPOSITORY))
     from manifest_platform.demo.server import free_port, running
@@ -274,7 +274,7 @@ def print_requests(files: Sequence[Path]) -> bool:
             requests = asked(log) - before
     print(f"in S3: {len(files)} objects in {seconds:.2f} s, requests: {dict(requests)}")
     assert requests["GET"] >= len(files)
-    return print_goal("requests beyond an object's one", requests.total() - len(files), 20)
+    print_figure("requests beyond an object's own", requests.total() - len(files), 20)
 
 
 def asked(log: Path) -> Counter[str]:
@@ -283,7 +283,7 @@ def asked(log: Path) -> Counter[str]:
 
 
 def main() -> None:
-    parser = arguments(__doc__, 5, f"{MEGABYTES} MB in {FILES} files")
+    parser = arguments(__doc__, 3, f"{MEGABYTES} MB in {FILES} files")
     parser.add_argument("--ranges", type=int, default=20, help="ranges of the job of many (20)")
     parser.add_argument("--objects", type=int, default=2000, help="objects of the job of many (2000)")
     options = parser.parse_args()
@@ -314,7 +314,7 @@ def main() -> None:
         for name, taken in seconds.items():
             print(f"{name:10} {megabytes / sorted(taken)[len(taken) // 2]:8.1f} MB/s, {sizes[name] / 1e6:6.1f} MB written")
         for peer, goal in GOALS.items():
-            print_goal(f"ours / {peer}", ratio(seconds, "ours", peer), goal)
+            print_ratio("a range", seconds, "ours", peer, goal)
         print_many_ranges(spark, root, options.objects, options.ranges)
         spark.stop()
         print_requests(files[:REQUESTED])

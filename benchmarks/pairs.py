@@ -10,6 +10,8 @@ import argparse
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
+from results import Result, tell
+
 Seconds = Mapping[str, Sequence[float]]
 
 
@@ -43,9 +45,22 @@ def print_medians(seconds: Seconds) -> None:
         print(f"{way:10} median {statistics.median(taken):8.3f} s   ({', '.join(f'{one:.3f}' for one in taken)})")
 
 
-def print_goal(what: str, value: float, goal: float, unit: str = "", at_least: bool = False) -> bool:
-    """A line that says whether a figure reaches its goal; returns it."""
-    reached = value >= goal if at_least else value <= goal
-    bound = "at least" if at_least else "at most"
-    print(f"{what:32} {value:7.3f}{unit}   goal: {bound} {goal:g}{unit}   {'reached' if reached else 'missed'}")
-    return reached
+def print_ratio(what: str, seconds: Seconds, ours: str, peer: str, goal: float, *, throughput: bool = False) -> None:
+    """Tells our seconds by the peer's; with `throughput` the inverse, ours by the peer's of what a second brings."""
+    mine, theirs = (f"{statistics.median(seconds[way]):.3g} s" for way in (ours, peer))
+    value = ratio(seconds, peer, ours) if throughput else ratio(seconds, ours, peer)
+    reached = _reached(value, goal, throughput)
+    tell(Result(what, mine, f"{peer} {theirs}", f"{value:.3f}", _goal(goal, "", throughput), reached))
+
+
+def print_figure(what: str, value: float, goal: float, unit: str = "", *, at_least: bool = False) -> None:
+    """Tells a figure that has a goal and no peer."""
+    tell(Result(what, f"{value:.3f}{unit}", "", "", _goal(goal, unit, at_least), _reached(value, goal, at_least)))
+
+
+def _goal(goal: float, unit: str, at_least: bool) -> str:
+    return f"{'at least' if at_least else 'at most'} {goal:g}{unit}"
+
+
+def _reached(value: float, goal: float, at_least: bool) -> bool:
+    return value >= goal if at_least else value <= goal

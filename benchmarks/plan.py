@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from pairs import arguments, print_goal
+from pairs import arguments, print_figure
 
 from manifest_platform.manifest import Store
 from manifest_platform.manifest.store import ABSENT, MAX_WRITES, Put
@@ -77,7 +77,7 @@ def read_and_plan(store: Store, dataset: str, profile: Profile) -> tuple[Plan, f
 
 
 def main() -> None:
-    options = arguments(__doc__, 5, "1,000 to 100,000 objects").parse_args()
+    options = arguments(__doc__, 3, "1,000 to 100,000 objects").parse_args()
     whole = replace(DEFAULT, max_objects=1_000_000)
     each: dict[int, float] = {}
     with tempfile.TemporaryDirectory() as home:
@@ -98,8 +98,8 @@ def main() -> None:
         print(f"strict profile, of the last: read {reading:.3f} s, plan {planning:.4f} s, {planned.reason}")
         store.close()
     counts = list(each)
-    print_goal("seconds for 10,000 objects", each[counts[2]] * counts[2], 1)
-    print_goal("an object's time, last / first", each[counts[-1]] / each[counts[0]], 1.5)
+    print_figure(f"{counts[2]:,} objects", each[counts[2]] * counts[2], 1, " s")
+    print_figure("an object's time, last / first", each[counts[-1]] / each[counts[0]], 1.5)
 
 
 if __name__ == "__main__":

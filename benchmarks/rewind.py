@@ -24,7 +24,7 @@ from typing import NoReturn
 
 import yaml
 from filled import Row, put_dynamodb, put_sqlite, records
-from pairs import arguments, interleaved, print_goal, ratio
+from pairs import arguments, interleaved, print_figure, print_ratio
 
 from manifest_platform import config
 from manifest_platform.manifest import OUTPUT, Application, ItemKey, Landed, Payload, Ready, StepState
@@ -169,13 +169,13 @@ def measure(store: str, settings: config.Config, sizes: dict[str, int], repeats:
     assert set(small) == set(large), f"the requests depend on the windows: {counts}"
     assert units["small"] == units["large"], f"the units depend on the windows: {units}"
     assert len(set(ends.values())) == 1, f"the requests depend on the windows: {ends}"
-    print_goal(f"requests, large / small, {store}", max(large) / max(small), 1)
+    print_figure(f"requests, large / small, {store}", max(large) / max(small), 1)
     if all(charged is None for charged in units["small"]):  # DynamoDB Local reads on to the end of a partition
-        print_goal(f"seconds, large / small, {store}", ratio(seconds, "large", "small"), 1.2)
+        print_ratio(f"a full load begun, {store}", seconds, "large", "small", 1.2)
 
 
 def main() -> None:
-    parser = arguments(__doc__, 9, f"{LARGE:,} windows")
+    parser = arguments(__doc__, 5, f"{LARGE:,} windows")
     parser.add_argument("--dynamodb", action="store_true", help="also on DynamoDB Local")
     options = parser.parse_args()
     sizes = {"small": SMALL, "large": int(LARGE * options.scale)}

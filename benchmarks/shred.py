@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pairs import arguments, interleaved, print_goal, print_medians, ratio
+from pairs import arguments, interleaved, print_medians, print_ratio
 from prepared import REPOSITORY
 
 from manifest_platform import storage
@@ -100,7 +100,7 @@ def timed(work: Callable[[SparkSession, list[Path], Path], None], spark: SparkSe
 
 
 def main() -> None:
-    parser = arguments(__doc__, 5, f"{MEGABYTES} MB")
+    parser = arguments(__doc__, 3, f"{MEGABYTES} MB")
     parser.add_argument("--directories", type=int, default=6, help="how many (6)")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
@@ -118,7 +118,7 @@ def main() -> None:
     print_medians(seconds)
     for way, taken in seconds.items():
         print(f"{way:10} {megabytes / sorted(taken)[len(taken) // 2]:8.1f} MB/s")
-    print_goal("throughput ours / plain", ratio(seconds, "plain", "ours"), GOAL, at_least=True)
+    print_ratio("throughput", seconds, "ours", "plain", GOAL, throughput=True)
 
 
 if __name__ == "__main__":

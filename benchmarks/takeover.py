@@ -28,7 +28,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import boto3
-from pairs import print_goal
+from pairs import print_figure
 
 from manifest_platform.demo.dynamodb import REGION, DynamoDbLocal, dynamodb_local
 from manifest_platform.manifest import (
@@ -181,7 +181,7 @@ def main() -> None:
             told = ", ".join(f"{one:.3f}" for one in beyond)
             print(f"{name:10} median {statistics.median(beyond):6.3f} s beyond the lease   ({told})")
             if name != "lock":
-                print_goal(f"takeover, worst on {name}", max(beyond), GOAL_S, " s")
+                print_figure(f"takeover, worst on {name}", max(beyond), GOAL_S, " s")
     return None
 
 
