@@ -2,16 +2,19 @@
 
 Layers, top to bottom; each imports only from those below it:
 
-    definitions, demo             Dagster's code location; the demo's story
-    cli, orchestration            what people touch
-    doctor                        what is wrong with a dataset, and mending what is safe
-    pipeline, migration           one feed from landing to warehouse, decided by the manifest; coming from another manifest
-    stores                        the manifest store that is configured
-    config                        the one typed configuration
-    landing, shred, warehouse     the work itself; independent of each other (and `spark`, the session)
-    listing, column_types         what shredded data looks like
-    storage, identity             local paths and s3:// alike; who works
-    manifest                      the control plane: records, items, leases, order
+    definitions, demo, __main__      Dagster's code location; the story that `make demo` tells; `python -m`
+    cli, orchestration               what people touch: the terminal, and Dagster
+    operations                       what both offer, free of both: doctor, archive, migration
+    pipeline                         an item's steps as programs over the manifest: discover, shred, load, merge, full; drain
+    stores                           the manifest store that is configured
+    config                           the one typed configuration, composed of what the plug-ins declare
+    sources                          plug-ins: what lands, how it is read, and its words
+    shred, merging, warehouse, spark, fake_vault    the work itself, independent of each other; and a vault to try it on
+    column_types, listing, record_files    what shredded data looks like; the manifest's records as files
+    settings                         what settings are made of
+    storage, identity, quantities, plugins    local paths and s3:// alike; who works; times and sizes in words; plug-ins by name
+    manifest                         the control plane: records, items, leases, order
+    failpoints, faults               where tests stop a process; what is permanent and what passes
 """
 
 __version__ = "0.1.0"
