@@ -11,10 +11,9 @@ import typer
 from manifest_platform.cli.app import Command, Exit, app, as_json
 from manifest_platform.cli.context import item_key, open_pipeline
 from manifest_platform.cli.output import print_json, print_table, say
-from manifest_platform.manifest import Item, Manifest
-from manifest_platform.manifest.archive import Place
-from manifest_platform.manifest.cost import Cost, cost_of
-from manifest_platform.manifest.keys import record_key
+from manifest_platform.manifest import Item
+from manifest_platform.manifest.cost import Cost
+from manifest_platform.operations.cost import costs_of
 from manifest_platform.quantities import size_of
 
 
@@ -33,7 +32,7 @@ def cost(
     with open_pipeline(context) as pipeline:
         manifest, feed = pipeline.manifest, feed or pipeline.source.main
         items = [manifest.item(item_key(pipeline, item))] if item else list(islice(manifest.items(feed, reverse=True), last))
-        told = _costs(manifest, items, items[0].key.feed if items else feed)
+        told = costs_of(manifest, items[0].key.feed if items else feed, items)
     if as_json(context):
         documents = [{"item": one.key, **dataclasses.asdict(cost)} for one, cost in told]
         print_json({"items": documents, "average": _average([cost for _, cost in told])})
@@ -46,19 +45,6 @@ def cost(
     else:
         say("no items")
     return Exit.DONE if told else Exit.NOTHING
-
-
-def _costs(manifest: Manifest, items: list[Item], feed: str) -> list[tuple[Item, Cost]]:
-    steps = manifest.steps(feed)
-    states = {step.application.key: manifest.state(step.application) for step in steps}
-    leases = {step.application.key: manifest.lease(step.application, feed) for step in steps}
-    held = {name: lease for name, lease in leases.items() if lease}
-    return [(item, cost_of(item, manifest.dataset, steps, states, held, _place(manifest, item))) for item in items]
-
-
-def _place(manifest: Manifest, item: Item) -> Place | None:
-    row = manifest.store.get(manifest.dataset, record_key(item.key, item.records[0].sequence))
-    return Place.of(row) if row else None
 
 
 def _average(costs: list[Cost]) -> dict[str, float]:

@@ -16,6 +16,7 @@ from manifest_platform import config
 from manifest_platform.cli import main
 from manifest_platform.manifest import OUTPUT, Application, Payload
 from manifest_platform.operations.archive import archive
+from manifest_platform.operations.search import Wanted, search
 from manifest_platform.pipeline import FEED, LOAD, SHRED
 from manifest_platform_tests.cli.test_commands import RUNS, Shop
 
@@ -140,13 +141,12 @@ def test_query_says_how_far_it_looked_and_how_to_go_on(run: Any, ask: Any) -> No
 
 
 def test_query_reads_no_more_than_it_must(shop: Shop) -> None:
-    from manifest_platform.cli.query import Wanted, ask
     from manifest_platform.manifest import Application, State
 
     with shop.pipeline() as pipeline:
         pipeline.manifest.discover("enriched", [])
         before = pipeline.manifest.store.requests
-        ask(pipeline.manifest, Wanted("enriched", State.PROCESSED, Application(LOAD)), 1, 100)
+        search(pipeline.manifest, Wanted("enriched", State.PROCESSED, Application(LOAD)), 1, 100)
         assert pipeline.manifest.store.requests - before <= 4
 
 
