@@ -2,7 +2,7 @@
 
 Layers, top to bottom; each imports only from those below it:
 
-    definitions, demo, __main__      Dagster's code location; the story that `make demo` tells; `python -m`
+    definitions, demo, testing, __main__    Dagster's code location; `make demo`; contract suites of plug-ins; `python -m`
     cli, orchestration               what people touch: the terminal, and Dagster
     operations                       what both offer, free of both: doctor, archive, migration
     pipeline                         an item's steps as programs over the manifest: discover, shred, load, merge, full; drain

@@ -163,7 +163,7 @@ class Warehouse:
 
     def _create_control_tables(self, feed: str) -> None:
         for schema in (CONTROL_SCHEMA, self.schema):
-            self._engine.execute(f"CREATE SCHEMA IF NOT EXISTS {self._engine.qualified(schema)}")
+            self._engine.execute(self._engine.schema_creation(schema))
         for control in (self._ledger, self._known_tables, self._retired):
             control.create()
         self._fence.create(feed)
@@ -191,15 +191,15 @@ class Warehouse:
 
     def _make_room(self, load: Load) -> AlreadyApplied | None:
         """Adds the tables and columns that the load needs, unless it was applied. Raises IncompatibleChange, Fenced, Behind."""
-        ddl = self._tables.additive_ddl(load.listing)
+        changes = self._tables.additive_changes(load.listing)
         unknown = {KnownTable(table.name, load.feed, table.mode) for table in load.listing.tables if table.mode != "delete"}
         unknown -= self._known_tables.read()
-        if not ddl and not unknown:
+        if not changes and not unknown:
             return None
         if found := self._why_not(load):  # a worker that was replaced is to change nothing, tables included
             return found
-        for statement in ddl:
-            self._engine.execute(statement)
+        for change in changes:
+            change()
         if unknown:
             self._known_tables.remember(unknown)
         self._tables.forget()  # somebody may have done the same at the same time, so look again before the next load

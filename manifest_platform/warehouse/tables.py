@@ -6,9 +6,10 @@ Belongs here: what concerns single tables and their rows. When they move, and wh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from manifest_platform.column_types import widened
 from manifest_platform.listing import Column, Listing, Table
@@ -73,28 +74,32 @@ class Tables:
 
     # Room for a listing, outside of transactions: engines commit at DDL, or refuse it within.
 
-    def additive_ddl(self, listing: Listing) -> list[str]:
-        """The statements that make room for a listing; raises IncompatibleChange before the first of them is run."""
-        have, statements = self.columns(), []
+    def additive_changes(self, listing: Listing) -> list[Callable[[], object]]:
+        """What makes room for a listing, to be called in turn; raises IncompatibleChange before anything is changed."""
+        have = self.columns()
+        changes: list[Callable[[], object]] = []
         for table in listing.tables:
             if table.mode not in ("append", "merge"):
                 continue  # deletes are not kept, and a snapshot brings tables of its own
             wanted = stored_columns(table)
             if table.name in have:
-                statements += self._column_ddl(table.name, have[table.name], wanted, listing.item)
+                changes += self._column_changes(table.name, have[table.name], wanted, listing.item)
             else:
-                statements.append(self.creation(table.name, wanted))
-        return statements
+                changes.append(partial(self._engine.execute, self.creation(table.name, wanted)))
+        return changes
 
     def creation(self, name: str, columns: dict[str, str]) -> str:
         """The statement that makes a table. No NOT NULL: a later directory may lack a column that this one has."""
         return f"CREATE TABLE IF NOT EXISTS {self.qualified(name)} ({self.definitions(columns)})"
 
-    def _column_ddl(self, table: str, have: dict[str, str], wanted: dict[str, str], item: str) -> Iterator[str]:
-        sql_type = self._engine.sql_type
+    def _column_changes(
+        self, table: str, have: dict[str, str], wanted: dict[str, str], item: str
+    ) -> Iterator[Callable[[], object]]:
+        sql_type, qualified = self._engine.sql_type, self.qualified(table)
         for name, type_ in wanted.items():
+            column = self._engine.quote(name)
             if name not in have:
-                yield f"ALTER TABLE {self.qualified(table)} ADD COLUMN {self._engine.quote(name)} {sql_type(type_)}"
+                yield partial(self._engine.execute, f"ALTER TABLE {qualified} ADD COLUMN {column} {sql_type(type_)}")
                 continue
             if sql_type(type_) == sql_type(have[name]):
                 continue
@@ -106,7 +111,7 @@ class Tables:
                     "schema, or convert it in the warehouse by hand, then resolve the item"
                 )
             if sql_type(wider) != sql_type(have[name]):
-                yield self._engine.widen(self.qualified(table), self._engine.quote(name), sql_type(wider))
+                yield partial(self._engine.widen, qualified, column, sql_type(wider))
 
     # Staged rows, looked through before anything is changed.
 

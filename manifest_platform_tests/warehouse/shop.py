@@ -1,82 +1,19 @@
-"""A small dataset, `shop`, of real Parquet files: what the warehouse's tests load."""
+"""The shop of the warehouse's tests: what a reader finds in it, and processes that load it."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet
-
 from manifest_platform import failpoints, storage
-from manifest_platform.listing import Column, Listing, ShreddedObject, Table
+from manifest_platform.listing import Listing
+from manifest_platform.testing.loads import FEED
 from manifest_platform.warehouse.apply import Full, Load, Warehouse
 from manifest_platform.warehouse.engines.duckdb import DuckDB
-
-FEED = "enriched"
-Rows = list[dict[str, Any]]
-EVENTS = Table("events", (Column("event_id", "string"), Column("amount", "integer"), Column("at", "timestamp")))
-ARROW = {
-    "boolean": pa.bool_(),
-    "integer": pa.int32(),
-    "bigint": pa.int64(),
-    "double": pa.float64(),
-    "timestamp": pa.timestamp("us"),
-    "date": pa.date32(),
-}
-
-
-def written(
-    directory: Path, item: str, tables: Sequence[tuple[Table, Rows | None]], *, files: int = 1, reverse: bool = False
-) -> Listing:
-    """Writes each table's rows to that many objects, if asked with the columns in reverse order; returns the listing.
-
-    None for rows: the table's columns alone, without an object.
-    """
-    objects = []
-    for table, rows in tables:
-        for number in range(files if rows is not None else 0):
-            assert rows is not None
-            some = rows[number::files]
-            columns = table.columns[::-1] if reverse else table.columns
-            schema = pa.schema([(column.name, arrow_type(column.type)) for column in columns])
-            path = directory / item / table.name / "date=2024-05-01" / f"{number}.parquet"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            pa.parquet.write_table(pa.Table.from_pylist(some, schema=schema), path)
-            objects.append(ShreddedObject(table.name, "2024-05-01", storage.as_uri(path), len(some), path.stat().st_size))
-    lines = len(tables[0][1] or []) if tables else 0
-    return Listing(item, "1", lines, lines, 0, tuple(table for table, _ in tables), tuple(objects))
-
-
-def arrow_type(logical: str) -> pa.DataType:
-    if logical.startswith("decimal"):
-        precision, scale = logical.removeprefix("decimal(").removesuffix(")").split(",")
-        return pa.decimal128(int(precision), int(scale))
-    return ARROW.get(logical, pa.string())
-
-
-def events(directory: Path, item: str, count: int = 3, **options: Any) -> Listing:
-    return written(directory, item, [(EVENTS, [{"event_id": f"{item}-{n}", "amount": n} for n in range(count)])], **options)
-
-
-def load(listing: Listing, position: str | None = None, **changes: Any) -> Load:
-    given: dict[str, Any] = {
-        "item": listing.item,
-        "feed": FEED,
-        "position": position or listing.item,
-        "epoch": 1,
-        "serving_epoch": 1,
-        "token": 1,
-        "record_id": f"record-{listing.item}",
-        "checksum": f"sum-{listing.item}",
-        "listing": listing,
-    }
-    return Load(**{**given, **changes})
 
 
 class Recording(DuckDB):

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +9,7 @@ import pytest
 
 from manifest_platform import storage
 from manifest_platform.listing import BAD_TABLE, Column, ShreddedObject, Table
+from manifest_platform.testing.loads import EVENTS, FEED, events, load, written
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Warehouse
 from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform.warehouse.engines.engine import Staging
@@ -26,7 +24,7 @@ from manifest_platform.warehouse.errors import (
     UnsupportedMode,
 )
 from manifest_platform.warehouse.transaction import refuse_but_rename, refuse_in_transaction
-from manifest_platform_tests.warehouse.shop import EVENTS, FEED, Recording, events, load, seen, written
+from manifest_platform_tests.warehouse.shop import Recording, seen
 from manifest_platform_tests.warehouse.workers import Pausing, Snapshotting, Worker
 
 
@@ -41,18 +39,6 @@ def all_rows(engine: DuckDB, table: str = "events", columns: str = "*") -> list[
 
 
 class TestApply:
-    def test_a_load_moves_rows_ledger_and_fence_together(self, shop: Warehouse, path: Path, tmp_path: Path) -> None:
-        before = datetime.now(UTC) - timedelta(seconds=1)
-        result = shop.apply(load(events(tmp_path, "a", files=2), token=3, epoch=2))
-        assert isinstance(result, Applied)
-        entry = shop.ledger_entry(FEED, "a", 0)
-        assert entry == result.entry
-        assert entry is not None
-        assert (entry.item, entry.feed, entry.position, entry.epoch, entry.token) == ("a", FEED, "a", 2, 3)
-        assert (entry.record_id, entry.checksum, entry.late, entry.rows) == ("record-a", "sum-a", False, {"events": 3})
-        assert before < entry.applied_at < datetime.now(UTC)
-        assert seen(path) == {"events": 3, "fence": (3, 2, "a"), "ledger": [("a", 2, False)]}
-
     def test_every_table_is_loaded_and_bad_is_one(self, shop: Warehouse, tmp_path: Path) -> None:
         entity = Table("com_acme_cart_1", (Column("root_id", "string"), Column("items", "json")))
         bad = Table(BAD_TABLE, (Column("reason", "string"), Column("line", "bigint")))
@@ -70,20 +56,6 @@ class TestApply:
         assert isinstance(result, Applied)
         assert all_rows(engine, columns="load_tstamp") == [(result.entry.applied_at.replace(tzinfo=None),)] * 2
         assert all_rows(engine, "other") == [(1,)]
-
-    def test_columns_go_by_name_in_whatever_order_they_come(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
-        pair = Table("pair", (Column("first", "string"), Column("second", "string")))
-        flipped = Table("pair", pair.columns[::-1])
-        row = {"first": "1st", "second": "2nd"}
-        shop.apply(load(written(tmp_path, "a", [(pair, [row])])))
-        shop.apply(load(written(tmp_path, "b", [(flipped, [row])])))
-        shop.apply(load(written(tmp_path, "c", [(pair, [row])], reverse=True)))
-        assert all_rows(engine, "pair", "first, second") == [("1st", "2nd")] * 3
-
-    def test_names_with_quotes_and_keywords_are_names(self, engine: Recording, tmp_path: Path) -> None:
-        odd = Table('sel"ect', (Column('or"der', "string"), Column("from", "integer")))
-        Warehouse(engine, 'my "shop"').apply(load(written(tmp_path, "it'em", [(odd, [{'or"der': "x", "from": 1}])])))
-        assert Warehouse(engine, 'my "shop"').row_counts() == {'sel"ect': 1}
 
     def test_a_known_set_of_tables_costs_one_statement_each_and_five(
         self, shop: Warehouse, engine: Recording, tmp_path: Path
@@ -111,14 +83,6 @@ class TestApply:
 
 
 class TestFence:
-    def test_a_newer_token_stops_an_older_worker(self, shop: Warehouse, path: Path, tmp_path: Path) -> None:
-        shop.apply(load(events(tmp_path, "a")))
-        shop.raise_fence(FEED, token=5, epoch=1)
-        with pytest.raises(Fenced, match=r"newer token 5 \(mine: token 4") as caught:
-            shop.apply(load(events(tmp_path, "b"), token=4))
-        assert (caught.value.token, caught.value.epoch) == (5, 1)
-        assert seen(path) == {"events": 3, "fence": (5, 1, "a"), "ledger": [("a", 1, False)]}
-
     def test_a_newer_epoch_stops_a_worker_across_a_full_load(self, shop: Warehouse, path: Path, tmp_path: Path) -> None:
         shop.apply(load(events(tmp_path, "a")))
         shop.raise_fence(FEED, token=1, epoch=2)
@@ -177,38 +141,13 @@ class TestFence:
 
 
 class TestOrder:
-    def test_an_item_behind_the_newest_is_late_and_changes_nothing(self, shop: Warehouse, path: Path, tmp_path: Path) -> None:
-        shop.apply(load(events(tmp_path, "b")))
-        with pytest.raises(Behind, match="a at 'a' is not after 'b'"):
-            shop.apply(load(events(tmp_path, "a"), token=2))
-        assert seen(path) == {"events": 3, "fence": (1, 1, "b"), "ledger": [("b", 1, False)]}
-
     def test_another_item_at_the_same_position_is_late(self, shop: Warehouse, tmp_path: Path) -> None:
         shop.apply(load(events(tmp_path, "a"), position="p"))
         with pytest.raises(Behind):
             shop.apply(load(events(tmp_path, "b"), position="p"))
 
-    def test_positions_compare_bytewise(self, shop: Warehouse, tmp_path: Path) -> None:
-        for position in ("A", "Z", "a", "ä", "\uffff", "\U0001f600"):
-            assert isinstance(shop.apply(load(events(tmp_path, f"item-{position}"), position=position)), Applied)
-        with pytest.raises(Behind):
-            shop.apply(load(events(tmp_path, "x"), position="B"))
-
-    def test_a_late_load_is_appended_marked_and_leaves_the_position(self, shop: Warehouse, path: Path, tmp_path: Path) -> None:
-        shop.apply(load(events(tmp_path, "b")))
-        assert isinstance(shop.apply(load(events(tmp_path, "a"), late=True, token=2)), Applied)
-        assert seen(path) == {"events": 6, "fence": (2, 1, "b"), "ledger": [("b", 1, False), ("a", 1, True)]}
-
 
 class TestMarker:
-    def test_an_applied_item_is_not_applied_again(self, shop: Warehouse, path: Path, tmp_path: Path) -> None:
-        wanted = load(events(tmp_path, "a"))
-        first = shop.apply(wanted)
-        again = shop.apply(replace(wanted, token=2, record_id="another"))
-        assert isinstance(first, Applied)
-        assert again == AlreadyApplied(first.entry)
-        assert seen(path) == {"events": 3, "fence": (1, 1, "a"), "ledger": [("a", 1, False)]}
-
     def test_even_where_the_fence_was_set_back(self, shop: Warehouse, engine: Recording, path: Path, tmp_path: Path) -> None:
         wanted = load(events(tmp_path, "a"))
         shop.apply(wanted)
@@ -259,14 +198,6 @@ class TestMarker:
 
 
 class TestCounts:
-    def test_other_counts_than_the_listing_promises_roll_all_back(self, shop: Warehouse, path: Path, tmp_path: Path) -> None:
-        listing = events(tmp_path, "a", count=4, files=2)
-        wrong = replace(listing, objects=(listing.objects[0], replace(listing.objects[1], rows=3)))
-        with pytest.raises(CountMismatch, match="events: 4 instead of 5"):
-            shop.apply(load(wrong))
-        assert seen(path) == {"events": 0, "fence": (0, 0, ""), "ledger": []}
-        assert isinstance(shop.apply(load(listing)), Applied)
-
     def test_objects_of_a_table_that_the_listing_does_not_describe_are_refused(self, shop: Warehouse, tmp_path: Path) -> None:
         listing = events(tmp_path, "a")
         stray = replace(listing, objects=(*listing.objects, ShreddedObject("stray", "2024-05-01", "file:///x", 1, 1)))
@@ -282,41 +213,6 @@ class TestCounts:
 
 
 class TestColumns:
-    def test_new_columns_and_tables_are_added(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
-        one, two = Column("one", "integer"), Column("two", "string")
-        shop.apply(load(written(tmp_path, "a", [(Table("t", (one,)), [{"one": 1}])])))
-        shop.apply(load(written(tmp_path, "b", [(Table("t", (two, one)), [{"one": 2, "two": "2"}])])))
-        shop.apply(load(written(tmp_path, "c", [(Table("t", (two,)), [{"two": "3"}])])))
-        assert all_rows(engine, "t") == [(1, None), (2, "2"), (None, "3")]
-
-    @pytest.mark.parametrize(
-        ("before", "old", "after", "new"),
-        [
-            ("integer", 1, "bigint", 2**40),
-            ("bigint", 2**40, "integer", 1),
-            ("decimal(5,4)", Decimal("1.2345"), "decimal(10,0)", Decimal(9999999999)),
-            ("integer", 1, "double", 0.5),
-            ("string(2)", "ab", "string(4)", "abcd"),
-        ],
-    )
-    def test_columns_are_widened_without_loss(
-        self, shop: Warehouse, engine: Recording, tmp_path: Path, before: str, old: object, after: str, new: object
-    ) -> None:
-        for item, type_, value in (("a", before, old), ("b", after, new), ("c", before, old)):
-            shop.apply(load(written(tmp_path, item, [(Table("t", (Column("v", type_),)), [{"v": value}])])))
-        assert sorted(all_rows(engine, "t")) == sorted([(old,), (old,), (new,)])
-
-    def test_any_other_change_of_type_is_refused_before_anything_moves(
-        self, shop: Warehouse, engine: Recording, path: Path, tmp_path: Path
-    ) -> None:
-        shop.apply(load(written(tmp_path, "a", [(Table("t", (Column("v", "integer"),)), [{"v": 1}])])))
-        changed = Table("t", (Column("added", "string"), Column("v", "string")))
-        engine.statements.clear()
-        with pytest.raises(IncompatibleChange, match=r"table shop.t, column v: the warehouse has integer, b brings string"):
-            shop.apply(load(written(tmp_path, "b", [(EVENTS, [{}]), (changed, [{"v": "x"}])])))
-        assert not [statement for statement in engine.statements if not statement.startswith("SELECT")]
-        assert list(engine.columns("shop")) == ["t"]
-
     def test_the_column_of_the_load_time_is_the_loads_own(self, shop: Warehouse, tmp_path: Path) -> None:
         own = Table("events", (Column("load_tstamp", "timestamp"),))
         with pytest.raises(IncompatibleChange, match="load_tstamp, which the load itself sets"):
@@ -419,33 +315,8 @@ class TestStatementsInATransaction:
         engine.close()
         assert seen(path) == {"events": 0, "fence": (0, 0, ""), "ledger": []}
 
-    def test_no_ddl_runs_in_a_transaction(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
-        shop.apply(load(events(tmp_path, "a")))
-        begin, commit = engine.statements.index("BEGIN"), engine.statements.index("COMMIT")
-        created = [n for n, statement in enumerate(engine.statements) if statement.startswith("CREATE")]
-        assert created
-        assert max(created) < begin < commit
-
 
 class TestUnclearCommit:
-    def test_a_commit_without_an_answer_is_settled_by_fence_and_ledger(self, path: Path, tmp_path: Path) -> None:
-        class AnswerLost(DuckDB):
-            def commit(self) -> None:
-                super().commit()
-                self.close()
-                raise Unclear("no answer")
-
-        engine = AnswerLost(path)
-        with pytest.raises(Unclear):
-            Warehouse(engine, "shop").apply(load(events(tmp_path, "a")))
-        engine.close()
-        after = Warehouse(DuckDB(path), "shop")
-        after.raise_fence(FEED, token=2, epoch=1)
-        assert after.ledger_entry(FEED, "a", 1) is not None
-        assert isinstance(after.apply(load(events(tmp_path, "a"), token=2)), AlreadyApplied)
-        after.close()
-        assert seen(path)["events"] == 3
-
     def test_duckdb_calls_a_commit_unclear_that_failed_in_any_other_way_than_a_rollback(
         self, path: Path, tmp_path: Path
     ) -> None:
@@ -509,20 +380,6 @@ class TestConcurrentTransactions:
         other.close()
         assert isinstance(old.finish(), Applied)
         assert seen(path)["events"] == 7
-
-    def test_first_loads_at_once_make_one_fence_row(self, path: Path) -> None:
-        engines = [DuckDB(path) for _ in range(4)]
-        together = threading.Barrier(len(engines))
-
-        def prepare(engine: DuckDB) -> None:
-            together.wait(20)
-            Warehouse(engine, "shop").prepare(FEED)
-
-        with ThreadPoolExecutor(len(engines)) as pool:
-            list(pool.map(prepare, engines))
-        assert engines[0].execute(f"SELECT count(*) FROM {engines[0].qualified('manifest_platform', 'fence')}") == [(1,)]
-        for one in engines:
-            one.close()
 
     def test_a_first_load_that_another_overtakes_goes_on(self, path: Path, tmp_path: Path) -> None:
         class Overtaken(DuckDB):

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from manifest_platform.testing.loads import FEED, PRODUCT, SITE, content, events, gone, load, products, snapshot, window
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Warehouse
 from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform.warehouse.errors import Unavailable
-from manifest_platform_tests.warehouse.shop import FEED, events, load, process, seen
-from manifest_platform_tests.warehouse.vault import PRODUCT, SITE, content, gone, products, snapshot, window
+from manifest_platform_tests.warehouse.shop import process, seen
 
 
 @pytest.mark.parametrize(

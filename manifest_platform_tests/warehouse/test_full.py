@@ -12,22 +12,7 @@ import pytest
 from manifest_platform import failpoints
 from manifest_platform.failpoints import FailpointReached
 from manifest_platform.listing import BAD_TABLE, Column, Retired, Table
-from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Full, Load, Warehouse
-from manifest_platform.warehouse.engines.duckdb import DuckDB
-from manifest_platform.warehouse.errors import (
-    Behind,
-    Conflict,
-    CountMismatch,
-    DuplicateKey,
-    EmptySnapshot,
-    EpochInUse,
-    Fenced,
-    LoadFailed,
-    Unclear,
-    UnsupportedMode,
-)
-from manifest_platform_tests.warehouse.shop import Recording
-from manifest_platform_tests.warehouse.vault import (
+from manifest_platform.testing.loads import (
     AUDIT,
     FEEDS,
     FULL,
@@ -48,6 +33,21 @@ from manifest_platform_tests.warehouse.vault import (
     snapshot,
     window,
 )
+from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Full, Load, Warehouse
+from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.errors import (
+    Behind,
+    Conflict,
+    CountMismatch,
+    DuplicateKey,
+    EmptySnapshot,
+    EpochInUse,
+    Fenced,
+    LoadFailed,
+    Unclear,
+    UnsupportedMode,
+)
+from manifest_platform_tests.warehouse.shop import Recording
 from manifest_platform_tests.warehouse.workers import Pausing, Worker
 
 LEGACY = Table("legacy_workflow__sys", (Column("id", "string"), Column("state", "string")), "merge", ("id",))

@@ -12,22 +12,11 @@ from hypothesis import strategies as st
 
 from manifest_platform import failpoints
 from manifest_platform.failpoints import FailpointReached
+from manifest_platform.testing.loads import INCR, LOG, PRODUCT, SITE, day, fences, gone, rows_of, snapshot, window
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Load, Warehouse
 from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform.warehouse.errors import Behind, Fenced
 from manifest_platform_tests.effort import cases
-from manifest_platform_tests.warehouse.vault import (
-    INCR,
-    LOG,
-    PRODUCT,
-    SITE,
-    day,
-    fences,
-    gone,
-    rows_of,
-    snapshot,
-    window,
-)
 
 TABLES = {PRODUCT.name: (PRODUCT, "name__v"), SITE.name: (SITE, "city__c")}
 Contents = dict[str, dict[str, str | None]]

@@ -13,6 +13,28 @@ import pytest
 
 from manifest_platform import storage
 from manifest_platform.listing import BAD_TABLE, Column, Retired, Table
+from manifest_platform.testing.loads import (
+    AUDIT,
+    EVENTS,
+    INCR,
+    LOG,
+    PICKLIST,
+    PRODUCT,
+    SITE,
+    content,
+    day,
+    deletes,
+    fences,
+    gone,
+    ledger,
+    load,
+    more,
+    names_of,
+    products,
+    rows_of,
+    window,
+    written,
+)
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Load, Warehouse
 from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform.warehouse.engines.engine import Staging
@@ -27,26 +49,7 @@ from manifest_platform.warehouse.errors import (
     Unclear,
     UnsupportedMode,
 )
-from manifest_platform_tests.warehouse.shop import EVENTS, Recording, load, written
-from manifest_platform_tests.warehouse.vault import (
-    AUDIT,
-    INCR,
-    LOG,
-    PICKLIST,
-    PRODUCT,
-    SITE,
-    content,
-    day,
-    deletes,
-    fences,
-    gone,
-    ledger,
-    more,
-    names_of,
-    products,
-    rows_of,
-    window,
-)
+from manifest_platform_tests.warehouse.shop import Recording
 
 
 def all_of(engine: DuckDB) -> tuple[object, object, object]:

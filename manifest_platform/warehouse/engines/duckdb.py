@@ -170,9 +170,9 @@ class DuckDB(Engine):
             found.setdefault(table, {})[column] = _LOGICAL_TYPES.get(sql_type, sql_type.lower())
         return found
 
-    def widen(self, table: str, column: str, sql_type: str) -> str:
-        """The statement that gives a column a wider type."""
-        return f"ALTER TABLE {table} ALTER COLUMN {column} SET DATA TYPE {sql_type}"
+    def widen(self, table: str, column: str, sql_type: str) -> None:
+        """Gives a column a wider type, by one statement."""
+        self.execute(f"ALTER TABLE {table} ALTER COLUMN {column} SET DATA TYPE {sql_type}")
 
     def stage(self, table: Table, uris: list[str]) -> Staging:
         """Names the objects; DuckDB reads local files in place, and S3 through Arrow, as its S3 extension is a download.

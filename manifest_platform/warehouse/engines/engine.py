@@ -107,8 +107,12 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def widen(self, table: str, column: str, sql_type: str) -> str:
-        """The statement that gives a column a wider type; table and column come quoted."""
+    def widen(self, table: str, column: str, sql_type: str) -> None:
+        """Gives a column a wider type, wholly or not at all, its values as they are; table and column come quoted."""
+
+    def schema_creation(self, schema: str) -> str:
+        """The statement that makes a schema, where absent."""
+        return f"CREATE SCHEMA IF NOT EXISTS {self.qualified(schema)}"
 
     def rename(self, table: str, name: str) -> str:
         """The statement that gives a table another name in its schema; both come quoted. It must not commit."""

@@ -14,11 +14,10 @@ from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
 
 from manifest_platform import storage
 from manifest_platform.listing import Column, Listing, ShreddedObject, Table
+from manifest_platform.testing.loads import EVENTS, PRODUCT, events, gone, load, names_of, products, window
 from manifest_platform.warehouse.apply import Warehouse
 from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform.warehouse.errors import LoadFailed, Unavailable, WarehouseError
-from manifest_platform_tests.warehouse.shop import EVENTS, events, load, written
-from manifest_platform_tests.warehouse.vault import PRODUCT, gone, names_of, products, window
 
 
 @pytest.fixture
@@ -42,18 +41,6 @@ def listing_of(table: Table, rows: pa.Table, path: Path) -> Listing:
     pa.parquet.write_table(rows, path)
     found = ShreddedObject(table.name, "2024-05-01", storage.as_uri(path), len(rows), path.stat().st_size)
     return Listing("a", "1", len(rows), len(rows), 0, (table,), (found,))
-
-
-def test_every_type_comes_back_as_it_was_made(engine: DuckDB, tmp_path: Path) -> None:
-    types = ("boolean", "integer", "bigint", "double", "decimal(20,4)", "string", "string(7)", "timestamp", "date", "json")
-    table = Table("t", tuple(Column(f"c{n}", type_) for n, type_ in enumerate(types)))
-    warehouse = Warehouse(engine, "shop")
-    for item in ("a", "b", "c"):
-        warehouse.apply(load(written(tmp_path, item, [(table, [{}])])))
-    kept = {name: "string" if type_ in ("json", "string(7)") else type_ for name, type_ in zip(
-        engine.columns("shop")["t"], types, strict=True
-    )}  # fmt: skip
-    assert engine.columns("shop")["t"] == kept
 
 
 @pytest.mark.parametrize("name", ["shop", "manifest_platform"])
@@ -80,13 +67,6 @@ def test_a_path_is_no_pattern(engine: DuckDB, tmp_path: Path, name: str) -> None
     exact = listing_of(table, rows, tmp_path / f"run={name}" / "x.parquet")
     Warehouse(engine, "shop").apply(load(exact))
     assert engine.execute(f"SELECT v FROM {engine.qualified('shop', 't')}") == [(1,)]
-
-
-def test_a_folder_called_date_does_not_hide_a_column_of_that_name(engine: DuckDB, tmp_path: Path) -> None:
-    table = Table("t", (Column("date", "string"),))
-    rows = pa.table({"date": ["its own"]})
-    Warehouse(engine, "shop").apply(load(listing_of(table, rows, tmp_path / "date=2024-05-01" / "x.parquet")))
-    assert engine.execute(f"SELECT date FROM {engine.qualified('shop', 't')}") == [("its own",)]
 
 
 def test_a_file_that_is_no_database_is_unavailable_and_named(tmp_path: Path) -> None:
@@ -169,13 +149,6 @@ def test_an_s3_object_that_is_no_parquet_fails_the_load(engine: DuckDB, tmp_path
     listing = remote_events(tmp_path, s3_bucket)
     storage.write_bytes(listing.uris("events")[0], b"not what was committed")
     with pytest.raises(LoadFailed, match="table events"):
-        Warehouse(engine, "shop").apply(load(listing))
-
-
-def test_a_local_object_that_is_gone_fails_the_load(engine: DuckDB, tmp_path: Path) -> None:
-    listing = events(tmp_path, "a")
-    storage.local_path(listing.uris("events")[0]).unlink()
-    with pytest.raises(LoadFailed, match="No files found"):
         Warehouse(engine, "shop").apply(load(listing))
 
 

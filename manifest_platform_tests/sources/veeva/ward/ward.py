@@ -57,10 +57,10 @@ from manifest_platform.sources.veeva.events import CaptureReport
 from manifest_platform.sources.veeva.layout import FEEDS, item_uri, minute, parse_minute, window_name
 from manifest_platform.sources.veeva.settings import VeevaSettings
 from manifest_platform.spark import session
+from manifest_platform.testing.loads import written
 from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform_tests.manifest.given import kill
 from manifest_platform_tests.pipeline.shop import REPOSITORY, launched, no_spark
-from manifest_platform_tests.warehouse.shop import written
 
 NAME, VAULT_ID = "vault", "1001"
 INCR, LOG, FULL = "incr", "log", "full"

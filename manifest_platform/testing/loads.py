@@ -1,4 +1,7 @@
-"""A small vault as the warehouse meets it: windows that merge and delete by key, days of logs, snapshots."""
+"""Small loads of real Parquet files, and what a warehouse holds after them: a shop appends, a vault changes rows by key.
+
+Belongs here: what contract suites of engines load. A vault has windows that merge and delete by key, days of logs, snapshots.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from manifest_platform.listing import Column, Listing, Retired, Table
+import pyarrow as pa
+import pyarrow.parquet
+
+from manifest_platform import storage
+from manifest_platform.column_types import arrow_type
+from manifest_platform.listing import Column, Listing, Retired, ShreddedObject, Table
 from manifest_platform.warehouse.apply import Full, Load
 from manifest_platform.warehouse.engines.engine import Engine
-from manifest_platform_tests.warehouse.shop import Rows, load, written
+
+SCHEMA = "shop"
+"""The dataset that all loads are of, and its schema."""
+FEED = "enriched"
+EVENTS = Table("events", (Column("event_id", "string"), Column("amount", "integer"), Column("at", "timestamp")))
+Rows = list[dict[str, Any]]
 
 INCR, LOG, FULL = "incr", "log", "full"
 FEEDS = (INCR, LOG, FULL)
@@ -25,6 +38,49 @@ PICKLIST = Table(
 AUDIT = Table("system_audit_trail__sys", (Column("id", "string"), Column("action", "string")))
 
 
+def written(
+    directory: Path, item: str, tables: Sequence[tuple[Table, Rows | None]], *, files: int = 1, reverse: bool = False
+) -> Listing:
+    """Writes each table's rows to that many objects, if asked with the columns in reverse order; returns the listing.
+
+    None for rows: the table's columns alone, without an object.
+    """
+    objects = []
+    for table, rows in tables:
+        for number in range(files if rows is not None else 0):
+            assert rows is not None
+            some = rows[number::files]
+            columns = table.columns[::-1] if reverse else table.columns
+            schema = pa.schema([(column.name, arrow_type(column.type)) for column in columns])
+            path = directory / item / table.name / "date=2024-05-01" / f"{number}.parquet"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pa.parquet.write_table(pa.Table.from_pylist(some, schema=schema), path)
+            objects.append(ShreddedObject(table.name, "2024-05-01", storage.as_uri(path), len(some), path.stat().st_size))
+    lines = len(tables[0][1] or []) if tables else 0
+    return Listing(item, "1", lines, lines, 0, tuple(table for table, _ in tables), tuple(objects))
+
+
+def events(directory: Path, item: str, count: int = 3, **options: Any) -> Listing:
+    """A run with so many events."""
+    return written(directory, item, [(EVENTS, [{"event_id": f"{item}-{n}", "amount": n} for n in range(count)])], **options)
+
+
+def load(listing: Listing, position: str | None = None, **changes: Any) -> Load:
+    """An item to load, at the position of its name, unless another is given."""
+    given: dict[str, Any] = {
+        "item": listing.item,
+        "feed": FEED,
+        "position": position or listing.item,
+        "epoch": 1,
+        "serving_epoch": 1,
+        "token": 1,
+        "record_id": f"record-{listing.item}",
+        "checksum": f"sum-{listing.item}",
+        "listing": listing,
+    }
+    return Load(**{**given, **changes})
+
+
 def deletes(of: Table) -> Table:
     """The table of a table's deletes: its key, and when."""
     columns = tuple(column for column in of.columns if column.name in of.key)
@@ -37,6 +93,7 @@ def more(of: Table, *columns: str) -> Table:
 
 
 def products(**names: str | None) -> tuple[Table, Rows]:
+    """The products of a window, by id."""
     return PRODUCT, [{"id": id_, "name__v": name} for id_, name in names.items()]
 
 
@@ -70,13 +127,16 @@ def snapshot(
 
 
 def full_load(listing: Listing, stop: str, epoch: int = 2, keeps: tuple[str, ...] = (), **changes: Any) -> Load:
+    """A snapshot's load as of a stop time, of what is listed."""
     wanted = {"feed": FULL, "epoch": epoch, "serving_epoch": epoch, "full": Full(stop, (INCR,), FEEDS, keeps)}
     return load(listing, position=stop, **{**wanted, **changes})
 
 
 def rows_of(engine: Engine, table: Table | str, columns: str = "*") -> list[tuple[Any, ...]]:
+    """The rows of a table, sorted, nulls last."""
     name = table if isinstance(table, str) else table.name
-    return engine.execute(f"SELECT {columns} FROM {engine.qualified('shop', name)} ORDER BY ALL")
+    found = engine.execute(f"SELECT {columns} FROM {engine.qualified(SCHEMA, name)}")
+    return sorted(found, key=lambda row: [(value is None, value) for value in row])
 
 
 def names_of(engine: Engine) -> Mapping[str, str | None]:
@@ -98,4 +158,4 @@ def ledger(engine: Engine) -> list[tuple[str, int]]:
 
 def content(engine: Engine) -> dict[str, list[tuple[Any, ...]]]:
     """All rows of all tables in the data's schema."""
-    return {table: rows_of(engine, table) for table in sorted(engine.columns("shop"))}
+    return {table: rows_of(engine, table) for table in sorted(engine.columns(SCHEMA))}

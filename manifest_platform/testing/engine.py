@@ -1,0 +1,633 @@
+"""The contract of a warehouse engine: what the apply protocol needs of it, as tests.
+
+    class TestMine(EngineContract):
+        @pytest.fixture
+        def settings(self, tmp_path: Path) -> MySettings:
+            return MySettings(...)  # of a warehouse in which there is nothing yet
+
+        @pytest.fixture
+        def unreachable(self, tmp_path: Path) -> MySettings:
+            return MySettings(...)  # of one that cannot be opened
+
+Belongs here: what every engine must do alike. What an engine does beyond that is for tests of its own.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from manifest_platform import storage
+from manifest_platform.listing import Column, Listing, Retired, ShreddedObject, Table
+from manifest_platform.testing.loads import (
+    AUDIT,
+    EVENTS,
+    FEED,
+    FULL,
+    INCR,
+    LOG,
+    PICKLIST,
+    PRODUCT,
+    SCHEMA,
+    SITE,
+    day,
+    events,
+    fences,
+    gone,
+    ledger,
+    load,
+    more,
+    names_of,
+    products,
+    rows_of,
+    snapshot,
+    window,
+    written,
+)
+from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Load, Warehouse, open_warehouse
+from manifest_platform.warehouse.control import CONTROL_SCHEMA
+from manifest_platform.warehouse.engines.engine import Engine, EngineSettings
+from manifest_platform.warehouse.errors import (
+    Behind,
+    CannotLoad,
+    Conflict,
+    ConstraintViolated,
+    CountMismatch,
+    DuplicateKey,
+    Fenced,
+    IncompatibleChange,
+    LoadFailed,
+    Unavailable,
+    Unclear,
+    WarehouseError,
+)
+
+_WAIT_SECONDS = 60
+
+_VALUES: dict[str, list[object]] = {
+    "boolean": [True, False, None],
+    "integer": [-(2**31), 2**31 - 1, None],
+    "bigint": [-(2**63), 2**63 - 1, None],
+    "double": [0.1, -1e300, None],
+    "decimal(20,4)": [Decimal("1234567890123456.7891"), Decimal("-0.0001"), None],
+    "decimal(38,10)": [Decimal("1234567890123456789012345678.0123456789"), Decimal("0E-10"), None],
+    "string": ["", "Grüße, 東京 😀 'quoted' \"twice\"\n", None],
+    "string(7)": ["", "7 chars", None],
+    "timestamp": [datetime(2024, 2, 29, 23, 59, 59, 999_999), datetime(1969, 12, 31), None],
+    "date": [date(2024, 2, 29), date(1969, 12, 31), None],
+    "json": ['{"a": [1, null]}', '"lone \\ud800"', None],
+}
+"""Values of every logical type: its bounds, what is easily lost, and none."""
+
+_RENAME = re.compile(r'ALTER TABLE ("[^"]+"\.)*"[^"]+" RENAME TO "[^"]+"')
+_ROWS = re.compile(r"(INSERT INTO|UPDATE|DELETE FROM|SELECT|COPY|MERGE INTO) [^;]+")
+_COMMITTING = re.compile(r"\b(TRUNCATE|VACUUM|APPEND|ALTER|CREATE|DROP|ANALYZE|GRANT|COMMENT|TYPE)\b")
+
+
+class EngineContract:
+    """What the apply protocol needs of an engine. A subclass has the fixtures `settings` and `unreachable`."""
+
+    endless: ClassVar[str] = (
+        "WITH RECURSIVE counted(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counted WHERE n < 2000000000) "
+        "SELECT count(*) FROM counted"
+    )
+    """A query that runs for minutes, to be interrupted."""
+
+    @pytest.fixture
+    def settings(self) -> EngineSettings:
+        """The settings of a warehouse in which there is nothing yet."""
+        raise NotImplementedError("a subclass says how its engine is set up")
+
+    @pytest.fixture
+    def unreachable(self) -> EngineSettings:
+        """The settings of a warehouse that cannot be opened or reached, now or ever."""
+        raise NotImplementedError("a subclass says which warehouse cannot be reached")
+
+    @pytest.fixture
+    def engine(self, settings: EngineSettings) -> Iterator[Engine]:
+        """An engine over the empty warehouse."""
+        with closing(settings.open()) as opened:
+            yield opened
+
+    @pytest.fixture
+    def other(self, settings: EngineSettings) -> Iterator[Engine]:
+        """Another engine over the same warehouse, as of another worker, which waits for nobody for long."""
+        with closing(settings.open(patience=0.5)) as opened:
+            yield opened
+
+    @pytest.fixture
+    def shop(self, engine: Engine) -> Warehouse:
+        """The dataset that all loads are of."""
+        return Warehouse(engine, SCHEMA)
+
+    @pytest.fixture
+    def counter(self, engine: Engine) -> str:
+        """A table, by its qualified name, with one row: the name 'a' and the number 0."""
+        engine.execute(engine.schema_creation(SCHEMA))
+        table = engine.qualified(SCHEMA, "counter")
+        engine.execute(f'CREATE TABLE {table} ("name" {engine.sql_type("string")}, "n" {engine.sql_type("bigint")})')
+        assert engine.write(f"INSERT INTO {table} VALUES (?, ?)", ("a", 0)) == 1
+        return table
+
+    # Settings
+
+    def test_settings_say_where_the_warehouse_is_and_which_schemas_are_the_engines(self, settings: EngineSettings) -> None:
+        assert settings.kind
+        assert settings.place
+        assert SCHEMA not in settings.reserved_schemas
+
+    # Statements
+
+    def test_statements_bind_values_and_say_how_many_rows_they_wrote(self, engine: Engine, counter: str) -> None:
+        assert engine.write(f"INSERT INTO {counter} VALUES (?, ?), (?, ?)", ("b'; --", 1, None, 2)) == 2
+        assert engine.execute(f'SELECT "n" FROM {counter} WHERE "name" = ?', ("b'; --",)) == [(1,)]
+        assert engine.write(f'UPDATE {counter} SET "n" = "n" + ? WHERE "n" >= ?', (10, 1)) == 2
+        assert engine.write(f'DELETE FROM {counter} WHERE "name" IS NULL') == 1
+        assert engine.write(f'DELETE FROM {counter} WHERE "n" > ?', (99,)) == 0
+        assert sorted(engine.execute(f'SELECT "name", "n" FROM {counter}')) == [("a", 0), ("b'; --", 11)]
+
+    def test_a_statement_outside_of_a_transaction_commits_by_itself(self, engine: Engine, other: Engine, counter: str) -> None:
+        engine.write(f'UPDATE {counter} SET "n" = 7')
+        engine.close()
+        assert other.execute(f'SELECT "n" FROM {counter}') == [(7,)]
+
+    def test_any_text_is_a_name(self, engine: Engine, tmp_path: Path) -> None:
+        odd = Table('sel"ect', (Column('or"der', "string"), Column("from", "integer"), Column("Ünit 1", "string")))
+        warehouse = Warehouse(engine, 'my "shop"')
+        warehouse.apply(load(written(tmp_path, "it'em", [(odd, [{'or"der': "x", "from": 1, "Ünit 1": "u"}])])))
+        assert warehouse.row_counts() == {'sel"ect': 1}
+        assert list(engine.columns('my "shop"')['sel"ect']) == ['or"der', "from", "Ünit 1"]
+
+    # Transactions
+
+    def test_a_transaction_is_seen_when_it_is_committed_and_not_before(
+        self, engine: Engine, other: Engine, counter: str
+    ) -> None:
+        engine.begin()
+        engine.write(f'UPDATE {counter} SET "n" = 1')
+        assert engine.execute(f'SELECT "n" FROM {counter}') == [(1,)]
+        assert other.execute(f'SELECT "n" FROM {counter}') == [(0,)]
+        engine.commit()
+        engine.close()
+        assert other.execute(f'SELECT "n" FROM {counter}') == [(1,)]
+
+    def test_a_rollback_leaves_nothing_and_never_fails(self, engine: Engine, counter: str) -> None:
+        engine.rollback()
+        engine.begin()
+        engine.write(f"INSERT INTO {counter} VALUES ('b', 1)")
+        engine.rollback()
+        engine.rollback()
+        assert engine.execute(f'SELECT "name" FROM {counter}') == [("a",)]
+        engine.begin()
+        with pytest.raises(LoadFailed):
+            engine.write(f"INSERT INTO {counter} SELECT nothing FROM {counter}")
+        engine.rollback()
+        assert engine.write(f'UPDATE {counter} SET "n" = 2') == 1
+
+    def test_a_connection_that_is_closed_in_a_transaction_leaves_nothing(
+        self, engine: Engine, other: Engine, counter: str
+    ) -> None:
+        engine.begin()
+        engine.write(f'UPDATE {counter} SET "n" = 1')
+        engine.close()
+        with pytest.raises((Conflict, Unclear)):
+            engine.commit()
+        assert other.execute(f'SELECT "n" FROM {counter}') == [(0,)]
+
+    def test_of_two_transactions_that_write_a_row_one_conflicts(self, engine: Engine, other: Engine, counter: str) -> None:
+        """Both have read the row before either writes it, as far as the engine lets them: no update may be lost."""
+        both_read, committed = threading.Barrier(2, timeout=2), []
+
+        def add(worker: Engine) -> None:
+            try:
+                worker.begin()
+                [(n,)] = worker.execute(f'SELECT "n" FROM {counter}')
+                with suppress(threading.BrokenBarrierError):  # the other one is kept from reading, which will do as well
+                    both_read.wait()
+                worker.write(f'UPDATE {counter} SET "n" = ?', (n + 1,))
+                worker.commit()
+                committed.append(worker)
+            except Conflict:
+                worker.rollback()
+
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(add, (engine, other)))
+        engine.close()
+        assert len(committed) >= 1
+        assert other.execute(f'SELECT "n" FROM {counter}') == [(len(committed),)]
+
+    def test_a_tables_new_name_does_not_commit(self, engine: Engine, counter: str) -> None:
+        renaming = engine.rename(counter, engine.quote("counted"))
+        assert _RENAME.fullmatch(renaming), "the gate of renames would refuse it"
+        engine.begin()
+        engine.execute(renaming)
+        engine.rollback()
+        assert list(engine.columns(SCHEMA)) == ["counter"]
+        engine.begin()
+        engine.execute(renaming)
+        engine.commit()
+        assert list(engine.columns(SCHEMA)) == ["counted"]
+
+    # Errors
+
+    def test_a_statement_that_is_wrong_is_a_permanent_failure(self, engine: Engine, counter: str) -> None:
+        for sql in ("SELECT nothing FROM nowhere", f"SELEKT * FROM {counter}", f'SELECT "nothing" FROM {counter} AS x'):
+            with pytest.raises(LoadFailed):
+                engine.execute(sql)
+
+    def test_a_warehouse_that_cannot_be_reached_is_unavailable(self, unreachable: EngineSettings) -> None:
+        with closing(unreachable.open(patience=0.1)) as engine, pytest.raises(Unavailable):
+            engine.execute("SELECT 1")
+
+    def test_where_keys_are_enforced_the_constraint_says_so(self, engine: Engine, counter: str) -> None:
+        table = engine.qualified(SCHEMA, "keyed")
+        engine.execute(f'CREATE TABLE {table} ("id" {engine.sql_type("bigint")}, PRIMARY KEY ("id"))')
+        engine.write(f"INSERT INTO {table} VALUES (1)")
+        try:
+            engine.write(f"INSERT INTO {table} VALUES (1)")
+        except ConstraintViolated:
+            assert engine.execute(f"SELECT * FROM {table}") == [(1,)]
+        else:
+            assert engine.execute(f"SELECT * FROM {table}") == [(1,), (1,)]
+
+    def test_a_statement_can_be_interrupted_by_another_thread(self, engine: Engine) -> None:
+        engine.interrupt()  # nothing runs yet
+        done = threading.Event()
+
+        def keep_interrupting() -> None:
+            while not done.wait(0.1):
+                engine.interrupt()
+
+        thread = threading.Thread(target=keep_interrupting)
+        thread.start()
+        try:
+            with pytest.raises(WarehouseError):
+                engine.execute(self.endless)
+        finally:
+            done.set()
+            thread.join()
+        assert engine.execute("SELECT 1") == [(1,)]
+
+    # Types and columns
+
+    @pytest.mark.parametrize("type_", _VALUES)
+    def test_values_of_every_type_come_back_as_they_were_written(
+        self, shop: Warehouse, engine: Engine, tmp_path: Path, type_: str
+    ) -> None:
+        table = Table("t", (Column("n", "integer"), Column("v", type_)))
+        shop.apply(load(written(tmp_path, "a", [(table, [{"n": n, "v": v} for n, v in enumerate(_VALUES[type_])])])))
+        found = dict(rows_of(engine, "t", '"n", "v"'))
+        assert [found[n] for n in range(len(found))] == _VALUES[type_]
+
+    def test_every_type_is_known_again(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
+        """Or a wider one; only then does a second load of the same columns change nothing."""
+        table = Table("t", tuple(Column(f"c{n}", type_) for n, type_ in enumerate(_VALUES)))
+        shop.apply(load(written(tmp_path, "a", [(table, [{}])])))
+        before = engine.columns(SCHEMA)["t"]
+        for column in table.columns:
+            family = column.type.partition("(")[0]
+            kept = before[column.name]
+            assert engine.sql_type(kept) == engine.sql_type(column.type)
+            assert kept == column.type or (family in ("string", "json") and kept.startswith("string"))
+        for item in ("b", "c"):
+            shop.apply(load(written(tmp_path, item, [(table, [{}])])))
+        assert engine.columns(SCHEMA)["t"] == before
+
+    def test_a_schema_that_does_not_exist_has_no_columns(self, engine: Engine) -> None:
+        assert engine.columns("nothing") == {}
+
+    def test_columns_go_by_name_in_whatever_order_they_come(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
+        pair = Table("pair", (Column("first", "string"), Column("second", "string")))
+        row = {"first": "1st", "second": "2nd"}
+        shop.apply(load(written(tmp_path, "a", [(pair, [row])])))
+        shop.apply(load(written(tmp_path, "b", [(Table("pair", pair.columns[::-1]), [row])])))
+        shop.apply(load(written(tmp_path, "c", [(pair, [row])], reverse=True)))
+        assert rows_of(engine, "pair", '"first", "second"') == [("1st", "2nd")] * 3
+
+    def test_new_columns_and_tables_are_added(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
+        one, two = Column("one", "integer"), Column("two", "string")
+        shop.apply(load(written(tmp_path, "a", [(Table("t", (one,)), [{"one": 1}])])))
+        shop.apply(load(written(tmp_path, "b", [(Table("t", (two, one)), [{"one": 2, "two": "2"}])])))
+        shop.apply(load(written(tmp_path, "c", [(Table("t", (two,)), [{"two": "3"}]), (EVENTS, [{}])])))
+        assert rows_of(engine, "t", '"one", "two"') == [(1, None), (2, "2"), (None, "3")]
+        assert shop.row_counts() == {"t": 3, "events": 1}
+
+    @pytest.mark.parametrize(
+        ("before", "old", "after", "new"),
+        [
+            ("integer", 1, "bigint", 2**40),
+            ("bigint", 2**40, "integer", 1),
+            ("decimal(5,4)", Decimal("1.2345"), "decimal(10,0)", Decimal(9999999999)),
+            ("integer", 1, "double", 0.5),
+            ("string(2)", "ab", "string(4)", "abcd"),
+        ],
+    )
+    def test_columns_are_widened_without_loss(
+        self, shop: Warehouse, engine: Engine, tmp_path: Path, before: str, old: Any, after: str, new: Any
+    ) -> None:
+        for item, type_, value in (("a", before, old), ("b", after, new), ("c", before, old)):
+            shop.apply(load(written(tmp_path, item, [(Table("t", (Column("v", type_),)), [{"v": value}])])))
+        assert rows_of(engine, "t", '"v"') == sorted([(old,), (old,), (new,)])
+
+    def test_a_change_that_loses_something_is_refused_before_anything_moves(
+        self, shop: Warehouse, engine: Engine, tmp_path: Path
+    ) -> None:
+        shop.apply(load(written(tmp_path, "a", [(Table("t", (Column("v", "integer"),)), [{"v": 1}])])))
+        changed = Table("t", (Column("added", "string"), Column("v", "string")))
+        with pytest.raises(IncompatibleChange, match=r"table shop.t, column v: the warehouse has integer, b brings string"):
+            shop.apply(load(written(tmp_path, "b", [(EVENTS, [{}]), (changed, [{"v": "x"}])])))
+        assert list(engine.columns(SCHEMA)) == ["t"]
+        assert list(engine.columns(SCHEMA)["t"]) == ["v"]
+
+    # Staging
+
+    def test_exactly_the_objects_that_are_named_are_staged(self, engine: Engine, tmp_path: Path) -> None:
+        """Names that look like patterns, and folders that look like columns, are nothing but names."""
+        table = Table("t", (Column("date", "string"),))
+        wanted = []
+        for name in ("date=2024-05-01", "*", "[1]", "1", "with space", "per%20cent"):
+            path = tmp_path / name / "x.parquet"
+            path.parent.mkdir()
+            pa.parquet.write_table(pa.table({"date": [name]}), path)
+            wanted += [name] if name != "1" else []
+        staging = engine.stage(table, [storage.as_uri(tmp_path / name / "x.parquet") for name in wanted])
+        for _ in range(2):  # it may be read more than once
+            found = engine.execute(f'SELECT "date" FROM {staging.sql}', staging.parameters)
+            assert sorted(found) == sorted((name,) for name in wanted)
+        engine.unstage(staging)
+        engine.unstage(staging)
+
+    def test_zoned_times_are_kept_in_utc(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
+        noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
+        path = tmp_path / "x.parquet"
+        pa.parquet.write_table(pa.table({"at": pa.array([noon], pa.timestamp("us", "Asia/Tokyo"))}), path)
+        found = ShreddedObject("t", "2024-05-01", storage.as_uri(path), 1, path.stat().st_size)
+        shop.apply(load(Listing("a", "1", 1, 1, 0, (Table("t", (Column("at", "timestamp"),)),), (found,))))
+        assert rows_of(engine, "t", '"at"') == [(noon.replace(tzinfo=None),)]
+
+    def test_an_object_that_is_gone_fails_the_load_and_nothing_is_loaded(
+        self, shop: Warehouse, engine: Engine, tmp_path: Path
+    ) -> None:
+        listing = events(tmp_path, "a", files=2)
+        storage.local_path(listing.objects[0].uri).unlink()
+        with pytest.raises(CannotLoad):
+            shop.apply(load(listing))
+        assert (rows_of(engine, EVENTS), ledger(engine), fences(engine)) == ([], [], {FEED: (0, 0, "")})
+
+    # Questions
+
+    def test_a_reader_asks_and_changes_nothing(self, settings: EngineSettings, shop: Warehouse, tmp_path: Path) -> None:
+        shop.apply(load(events(tmp_path, "a", count=5)))
+        shop.close()
+        with closing(open_warehouse(settings, SCHEMA, read_only=True)) as reader:
+            columns, rows = reader.query("SELECT event_id, amount AS n FROM events ORDER BY event_id")
+            assert (columns, rows[0], len(rows)) == (["event_id", "n"], ("a-0", 0), 5)
+            assert len(reader.query("SELECT * FROM events", most=2)[1]) == 2
+            with pytest.raises(WarehouseError):
+                reader.query("DELETE FROM events")
+            with pytest.raises(WarehouseError):
+                reader.query("SELECT nothing FROM events")
+            assert (reader.row_counts(), reader.newest_epoch()) == ({"events": 5}, 1)
+            assert [entry.item for entry in reader.ledger(FEED, 1)] == ["a"]
+
+    def test_where_nothing_was_loaded_a_reader_finds_nothing_and_makes_nothing(self, settings: EngineSettings) -> None:
+        for _ in range(2):
+            with closing(open_warehouse(settings, SCHEMA, read_only=True, patience=0.1)) as reader:
+                assert (reader.row_counts(), reader.retired(), list(reader.ledger(FEED, 0))) == ({}, [], [])
+                assert reader.newest_epoch() == 0
+
+    # Whole loads
+
+    def test_a_load_moves_rows_ledger_and_fence_together(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
+        before = datetime.now(UTC) - timedelta(seconds=1)
+        result = shop.apply(load(events(tmp_path, "a", files=2), token=3, epoch=2))
+        assert isinstance(result, Applied)
+        entry = result.entry
+        assert shop.ledger_entry(FEED, "a", 0) == entry
+        assert (entry.item, entry.position, entry.epoch, entry.token, entry.rows) == ("a", "a", 2, 3, {"events": 3})
+        assert before < entry.applied_at < datetime.now(UTC)
+        assert (shop.row_counts(), fences(engine)) == ({"events": 3}, {FEED: (3, 2, "a")})
+        assert rows_of(engine, EVENTS, '"load_tstamp"') == [(entry.applied_at.replace(tzinfo=None),)] * 3
+
+    def test_an_item_is_applied_once(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
+        wanted = load(events(tmp_path, "a"))
+        first = shop.apply(wanted)
+        assert shop.apply(replace(wanted, token=2, record_id="another")) == AlreadyApplied(first.entry)
+        assert (shop.row_counts(), ledger(engine)) == ({"events": 3}, [("a", 1)])
+
+    def test_rows_change_by_key(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
+        shop.apply(window(tmp_path, "0015", products(a="1", b="1", d=None), (SITE, [{"id": "s", "city__c": "Rome"}])))
+        shop.apply(window(tmp_path, "0030", products(b="2", c="2"), gone(PRODUCT, "a", "x"), retired=[Retired(SITE.name)]))
+        label = {"object": "o", "object_field": "f", "label": "old"}
+        shop.apply(window(tmp_path, "0045", (PICKLIST, [label, {**label, "object_field": "g"}])))
+        shop.apply(window(tmp_path, "0100", (PICKLIST, [{**label, "label": "new"}]), gone(PICKLIST, ("o", "g"))))
+        assert names_of(engine) == {"b": "2", "c": "2", "d": None}
+        assert rows_of(engine, PICKLIST) == [("o", "f", "new")]
+        assert [entry.table for entry in shop.retired()] == [SITE.name]
+
+    def test_a_key_that_contradicts_itself_fails_the_load(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
+        shop.apply(window(tmp_path, "0015", products(a="1")))
+        with pytest.raises(DuplicateKey, match="such as 'b'"):
+            shop.apply(window(tmp_path, "0030", (PRODUCT, [{"id": "b", "name__v": "1"}, {"id": "b", "name__v": "2"}])))
+        assert (names_of(engine), fences(engine)[INCR]) == ({"a": "1"}, (1, 1, "0015"))
+        shop.apply(window(tmp_path, "0030", (PRODUCT, [{"id": "b", "name__v": "1"}] * 2)))
+        assert names_of(engine) == {"a": "1", "b": "1"}
+
+    def test_other_counts_than_the_listing_promises_roll_all_back(
+        self, shop: Warehouse, engine: Engine, tmp_path: Path
+    ) -> None:
+        listing = events(tmp_path, "a", count=4, files=2)
+        wrong = replace(listing, objects=(listing.objects[0], replace(listing.objects[1], rows=3)))
+        with pytest.raises(CountMismatch, match="events: 4 instead of 5"):
+            shop.apply(load(wrong))
+        assert (shop.row_counts(), ledger(engine), fences(engine)) == ({"events": 0}, [], {FEED: (0, 0, "")})
+        assert isinstance(shop.apply(load(listing)), Applied)
+
+    def test_a_snapshot_takes_the_place_of_what_was_there(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
+        shop.apply(window(tmp_path, "0015", products(a="1", b="1"), (SITE, [{"id": "s"}])))
+        shop.apply(window(tmp_path, "0030", (more(PRODUCT, "old__c"), [{"id": "b", "name__v": "2", "old__c": "x"}])))
+        shop.apply(day(tmp_path, "2026-01-01", "login"))
+        result = shop.apply(snapshot(tmp_path, "0015", (more(PRODUCT, "new__c"), [{"id": "a", "new__c": "y"}]), token=7))
+        assert result.entry.rows == {PRODUCT.name: 1}
+        assert rows_of(engine, PRODUCT, '"id", "name__v", "old__c", "new__c"') == [("a", None, None, "y")]
+        assert (rows_of(engine, SITE), len(rows_of(engine, AUDIT))) == ([], 1)
+        assert sorted(engine.columns(SCHEMA)) == [PRODUCT.name, SITE.name, AUDIT.name]
+        assert fences(engine) == {INCR: (1, 2, "0015"), LOG: (1, 2, "2026-01-01"), FULL: (7, 2, "0015")}
+        with pytest.raises(Fenced, match="newer epoch 2"):
+            shop.apply(window(tmp_path, "0045", products(z="9"), token=99))
+        shop.apply(window(tmp_path, "0030", products(b="2"), epoch=2, serving_epoch=2))
+        assert names_of(engine) == {"a": None, "b": "2"}
+
+    def test_positions_compare_bytewise(self, shop: Warehouse, tmp_path: Path) -> None:
+        for position in ("A", "Z", "a", "ä", "\uffff", "\U0001f600"):
+            assert isinstance(shop.apply(load(events(tmp_path, f"item-{position}"), position=position)), Applied)
+        with pytest.raises(Behind):
+            shop.apply(load(events(tmp_path, "x"), position="B"))
+
+    def test_a_late_load_is_appended_marked_and_leaves_the_position(
+        self, shop: Warehouse, engine: Engine, tmp_path: Path
+    ) -> None:
+        shop.apply(load(events(tmp_path, "b")))
+        with pytest.raises(Behind, match="a at 'a' is not after 'b'"):
+            shop.apply(load(events(tmp_path, "a"), token=2))
+        assert isinstance(shop.apply(load(events(tmp_path, "a"), late=True, token=2)), Applied)
+        assert (shop.row_counts(), fences(engine)) == ({"events": 6}, {FEED: (2, 1, "b")})
+        assert [(entry.item, entry.late) for entry in shop.ledger(FEED, 1)] == [("a", True), ("b", False)]
+
+    def test_a_raised_fence_stops_older_workers(self, settings: EngineSettings, shop: Warehouse, tmp_path: Path) -> None:
+        shop.apply(load(events(tmp_path, "a")))
+        with closing(open_warehouse(settings, SCHEMA)) as newer:
+            newer.raise_fence(FEED, token=5, epoch=1)
+        with pytest.raises(Fenced, match=r"newer token 5 \(mine: token 4"):
+            shop.apply(load(events(tmp_path, "b"), token=4))
+        with pytest.raises(Fenced):
+            shop.raise_fence(FEED, token=4, epoch=1)
+        assert shop.row_counts() == {"events": 3}
+
+    def test_a_fence_that_is_raised_before_the_commit_refuses_it(
+        self, settings: EngineSettings, engine: Engine, shop: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shop.apply(load(events(tmp_path, "a")))
+        begin, taken_over = engine.begin, []
+
+        def late_begin() -> None:
+            if not taken_over:
+                taken_over.append(True)
+                with closing(open_warehouse(settings, SCHEMA)) as newer:
+                    newer.raise_fence(FEED, token=2, epoch=1)
+                    assert newer.ledger_entry(FEED, "b", 1) is None
+            begin()
+
+        monkeypatch.setattr(engine, "begin", late_begin)
+        with pytest.raises(Fenced):
+            shop.apply(load(events(tmp_path, "b")))
+        assert shop.row_counts() == {"events": 3}
+
+    def test_a_commit_without_an_answer_is_settled_by_fence_and_ledger(
+        self, settings: EngineSettings, engine: Engine, shop: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shop.prepare(FEED)
+        commit = engine.commit
+
+        def unheard() -> None:
+            commit()
+            engine.close()
+            raise Unclear("no answer")
+
+        monkeypatch.setattr(engine, "commit", unheard)
+        with pytest.raises(Unclear):
+            shop.apply(load(events(tmp_path, "a")))
+        with closing(open_warehouse(settings, SCHEMA)) as after:
+            after.raise_fence(FEED, token=2, epoch=1)
+            assert isinstance(after.apply(load(events(tmp_path, "a"), token=2)), AlreadyApplied)
+            assert after.row_counts() == {"events": 3}
+
+    def test_workers_at_once_make_one_fence_and_apply_an_item_once(self, settings: EngineSettings, tmp_path: Path) -> None:
+        wanted, together = load(events(tmp_path, "a")), threading.Barrier(3)
+
+        def work(_number: int) -> Applied | AlreadyApplied:
+            with closing(open_warehouse(settings, SCHEMA)) as warehouse:
+                together.wait(_WAIT_SECONDS)
+                return warehouse.apply(wanted)
+
+        with ThreadPoolExecutor(3) as pool:
+            outcomes = [type(outcome) for outcome in pool.map(work, range(3))]
+        assert sorted(outcome.__name__ for outcome in outcomes) == ["AlreadyApplied", "AlreadyApplied", "Applied"]
+        with closing(settings.open()) as engine:
+            assert (fences(engine), ledger(engine)) == ({FEED: (1, 1, "a")}, [("a", 1)])
+            assert len(engine.execute(f"SELECT * FROM {engine.qualified(CONTROL_SCHEMA, 'fence')}")) == 1
+            assert len(rows_of(engine, EVENTS)) == 3
+
+    # What is allowed between BEGIN and COMMIT
+
+    def test_only_rows_move_in_a_transaction_and_names_in_that_of_a_snapshot(
+        self, engine: Engine, shop: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A4: no engine gets a statement between BEGIN and COMMIT at which it, or another engine, would commit."""
+        trace = _Trace(engine, monkeypatch)
+        renames: dict[str, int] = {}
+        for name, wanted in _every_load(tmp_path):
+            trace.inside.clear()
+            try:
+                shop.apply(wanted)
+            except WarehouseError as error:
+                assert name in ("contradicts itself", "behind", "fenced"), f"{name}: {error}"
+            for sql in trace.inside:
+                if _RENAME.fullmatch(sql):
+                    renames[name] = renames.get(name, 0) + 1
+                    continue
+                bare = re.sub(r'"[^"]*"|\'[^\']*\'', "x", sql)
+                assert _ROWS.fullmatch(bare), sql
+                assert not _COMMITTING.search(bare), sql
+        # Product and picklist are replaced; the sites, of which it has a part, are merged.
+        assert renames == {"full": 4}
+        assert trace.begun >= 12
+        assert names_of(engine) == {"b": "1", "d": "1"}
+
+
+class _Trace:
+    """What an engine is given to do in the protocol's transactions."""
+
+    def __init__(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.inside: list[str] = []
+        self.begun, self._open = 0, False
+        for name in ("execute", "write"):
+            monkeypatch.setattr(engine, name, self._told(getattr(engine, name)))
+        for name, is_open in (("begin", True), ("commit", False), ("rollback", False)):
+            monkeypatch.setattr(engine, name, self._turned(getattr(engine, name), is_open))
+
+    def _told(self, run: Any) -> Any:
+        def told(sql: str, parameters: Any = ()) -> Any:
+            if self._open:
+                self.inside.append(sql)
+            return run(sql, parameters)
+
+        return told
+
+    def _turned(self, turn: Any, is_open: bool) -> Any:
+        def turned() -> None:
+            self._open = False  # what the engine itself runs to begin or end is its own
+            self.begun += is_open
+            turn()
+            self._open = is_open
+
+        return turned
+
+
+def _every_load(directory: Path) -> Iterator[tuple[str, Load]]:
+    """Loads in every mode, by name: first ones, ones that change columns, ones that fail, a snapshot, a replay."""
+    narrow, wide = (
+        Table(PRODUCT.name, (*PRODUCT.columns, Column("amount__c", type_)), "merge", ("id",)) for type_ in ("integer", "bigint")
+    )
+    contradiction = (PRODUCT, [{"id": "a", "name__v": "1"}, {"id": "a", "name__v": "2"}])
+    sites = (SITE, [{"id": "s"}])
+    again: dict[str, Any] = {"epoch": 2, "serving_epoch": 2}
+    yield "append", day(directory, "1", "x")
+    yield "append again", day(directory, "2", "y")
+    yield "merge", window(directory, "0015", products(a="1", b="1"), sites)
+    yield "delete and merge", window(directory, "0030", gone(PRODUCT, "a"), products(c="1"), (PICKLIST, []))
+    yield "new column", window(directory, "0045", (more(PRODUCT, "size__c"), [{"id": "c"}]))
+    yield "another column", window(directory, "0050", (narrow, [{"id": "c"}]))
+    yield "column made wider", window(directory, "0055", (wide, [{"id": "c"}]))
+    yield "retired", window(directory, "0100", retired=[Retired(SITE.name)])
+    yield "contradicts itself", window(directory, "0115", contradiction)
+    yield "empty", window(directory, "0130")
+    yield (
+        "full",
+        snapshot(directory, "0030", products(b="1"), (SITE, [{"id": "t"}]), (PICKLIST, []), keeps=(SITE.name,)),
+    )
+    yield "behind", window(directory, "0015", products(a="1"), **again)
+    yield "replay", window(directory, "0045", products(d="1"), sites, **again)
+    yield "fenced", window(directory, "0100", products(a="1"))
