@@ -6,4 +6,4 @@ run them, and nothing of the platform imports this package.
 
 import pytest
 
-pytest.register_assert_rewrite("manifest_platform.testing.engine")
+pytest.register_assert_rewrite("manifest_platform.testing.catalog", "manifest_platform.testing.engine")

@@ -18,12 +18,13 @@ from manifest_platform.column_types import arrow_type
 from manifest_platform.listing import Column
 from manifest_platform.manifest import Store
 from manifest_platform.manifest.store import Delete
-from manifest_platform.merging.catalogs.catalog import CatalogRejected
+from manifest_platform.merging.catalogs.catalog import Catalog, CatalogRejected, CatalogTable
 from manifest_platform.merging.catalogs.embedded import EmbeddedCatalog
 from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.readers import FilesUnknown, NotPublished, Reader
 from manifest_platform.merging.state import Range, SmallObject, small_key
 from manifest_platform.merging.transitions import CommittedObjects
+from manifest_platform.testing.catalog import CatalogContract
 from manifest_platform_tests.merging import given
 from manifest_platform_tests.merging.catalogs.given import pass_the_day, run
 from manifest_platform_tests.merging.given import DAY, TABLE
@@ -32,6 +33,16 @@ NEXT = DAY + timedelta(days=1)
 NARROW = (Column("id", "integer"), Column("name", "string(10)"))
 WIDE = (Column("id", "bigint"), Column("name", "string(10)"), Column("seen", "timestamp"), Column("said", "json"))
 AT = datetime(2026, 3, 2, 9, 30)
+
+
+class TestContract(CatalogContract):
+    @pytest.fixture
+    def catalog(self, inventory: Inventory) -> Catalog:
+        return EmbeddedCatalog(inventory)
+
+    def files(self, catalog: Catalog, table: CatalogTable, day: date) -> list[str]:
+        assert isinstance(catalog, EmbeddedCatalog)
+        return [file.uri for file in Reader(catalog._inventory).files(table.table.key, day).files]
 
 
 class Shop:

@@ -15,6 +15,7 @@ from manifest_platform import storage
 from manifest_platform.listing import Column
 from manifest_platform.manifest import Store
 from manifest_platform.merging.catalogs.catalog import (
+    Catalog,
     CatalogRejected,
     CatalogTable,
     CatalogUnavailable,
@@ -25,6 +26,7 @@ from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.publish import Failed, PublishReport, PublishSettings, TablePart, differences, publish
 from manifest_platform.merging.served import Served
 from manifest_platform.merging.state import MergedTable
+from manifest_platform.testing.catalog import EntriesContract
 from manifest_platform_tests.merging import given
 from manifest_platform_tests.merging.catalogs.given import merge, pass_the_day
 from manifest_platform_tests.merging.given import DAY, TABLE, arrive, version_of
@@ -46,6 +48,15 @@ def catalog(glue: Any) -> GlueCatalog:
 @pytest.fixture
 def output(tmp_path: Path) -> str:
     return storage.as_uri(tmp_path / "merged")
+
+
+class TestContract(EntriesContract):
+    @pytest.fixture
+    def catalog(self, glue: Any) -> Catalog:
+        return GlueCatalog()
+
+    def files(self, catalog: Catalog, table: CatalogTable, day: date) -> list[str]:
+        return [uri for uri, _ in listed(catalog.locations(table)[day])]
 
 
 def run(inventory: Inventory, catalog: GlueCatalog, output: str, **options: Any) -> PublishReport:
@@ -346,16 +357,6 @@ def test_partitions_are_created_and_moved_a_hundred_a_request(catalog: GlueCatal
     assert catalog.locations(table) == {day: catalog.location(table, day, Served(1, 1)) for day in days}
 
 
-def test_what_is_there_is_moved_and_what_is_not_is_created(catalog: GlueCatalog, glue: Any, output: str) -> None:
-    """A publication that was killed leaves partitions that the manifest does not know of; a person may remove some."""
-    table = some_table(output)
-    catalog.put_table(table)
-    days = [DAY + timedelta(days=number) for number in range(4)]
-    catalog.point(table, dict.fromkeys(days[:2], Served(0, 1)), days[:2])
-    assert catalog.point(table, dict.fromkeys(days, Served(1, 2)), [days[0], days[2]]) == {}
-    assert set(catalog.locations(table).values()) == {catalog.location(table, day, Served(1, 2)) for day in days}
-
-
 def test_E12_partitions_that_fail_in_a_batch_are_told_alone(
     inventory: Inventory, catalog: GlueCatalog, glue: Any, output: str
 ) -> None:
@@ -453,13 +454,6 @@ def test_a_list_that_cannot_be_written_passes(catalog: GlueCatalog, tmp_path: Pa
     table = some_table(storage.as_uri(tmp_path / "file" / "below"))
     with pytest.raises(CatalogUnavailable, match="cannot be written"):
         catalog.write(table, DAY, Served(0, 1), [])
-
-
-def test_of_a_table_that_is_not_there_nothing_is_found(catalog: GlueCatalog, output: str) -> None:
-    table = some_table(output)
-    assert catalog.entries("test_schema", [table]) == {table: "missing"}
-    assert catalog.locations(table) == {}
-    catalog.remove_table("test_schema.gone", table.location)
 
 
 def test_listings_are_read_page_by_page(catalog: GlueCatalog, glue: Any, output: str) -> None:
