@@ -14,9 +14,10 @@ import yaml
 from manifest_platform import storage
 from manifest_platform.listing import Listing, ShreddedObject, Table
 from manifest_platform.manifest import ItemKey, Landed
-from manifest_platform.pipeline import FEED, SHRED, Pipeline
+from manifest_platform.pipeline import SHRED, Pipeline
 from manifest_platform.pipeline.shredding import shredded_payload
 from manifest_platform.sources.snowplow.layout import parse_run_name
+from manifest_platform.sources.snowplow.settings import FEED
 
 DATASET = "bench"
 DATE = "2024-05-01"

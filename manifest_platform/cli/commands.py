@@ -23,7 +23,7 @@ COMMANDS = {
     "query": Known("query", "Lists items by how they stand, newest first."),
     "cost": Known("cost", "Says what items cost the manifest's store."),
     "sql": Known("sql", "Asks the warehouse."),
-    "capture": Known("capture", "Captures what a Vault has published: downloads, verifies, registers."),
+    "capture": Known("capture", "Captures what a dataset's origin has published: downloads, verifies, registers."),
     "discover": Known("discover", "Registers the complete directories that have landed."),
     "drain": Known("drain", "Shreds and loads in order what has landed."),
     "full": Known("full", "Loads a snapshot in full, and what came after it anew."),

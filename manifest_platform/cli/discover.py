@@ -21,7 +21,7 @@ def discover(
     """Registers the complete directories that have landed. Exit 4 if there is nothing new."""
     with open_pipeline(context) as pipeline:
         report = discovery.discover(pipeline, everything)
-        root, form = pipeline.dataset.landing.root, pipeline.source.form
+        root, form = pipeline.dataset.landing.root, pipeline.source.words.form
         explain = typed(context, pipeline)("manifest-platform explain")
     if report.changed:
         warn(

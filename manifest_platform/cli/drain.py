@@ -15,6 +15,7 @@ from manifest_platform.cli.output import print_json, say, wrapped
 from manifest_platform.pipeline import Budget, DrainReport, Event, ItemFailed, Shredded, ShredStarted, Stop
 from manifest_platform.pipeline import drain as draining
 from manifest_platform.quantities import size_of
+from manifest_platform.sources.source import Words
 
 
 @app.command(cls=Command)
@@ -42,7 +43,7 @@ def drain(
                 elif documents:
                     print_json(event_document(event))
                 else:
-                    say(progress(event))
+                    say(progress(event, pipeline.source.words))
     command = f"{report.command}{options(context)}" if report.command else ""
     if documents:
         print_json({"event": "ended", **dataclasses.asdict(report), "command": command})
@@ -73,13 +74,14 @@ def event_document(event: Event) -> dict[str, Any]:
     }
 
 
-def progress(event: Event) -> str:
-    """An event of a drain as a line."""
+def progress(event: Event, words: Words) -> str:
+    """An event of a drain as a line, in the words of its source."""
     if isinstance(event, ShredStarted):
         return f"  shredding {event.items:,} directories, {size_of(event.bytes)}, in one Spark job"
     if isinstance(event, Shredded):
         listing = event.listing
-        return f"· {event.key.name}  shredded  {listing.good:>7,} events  {listing.bad:>5,} bad  {size_of(listing.bytes):>9}"
+        counts = f"{listing.good:>7,} {words.rows}  {listing.bad:>5,} bad  {size_of(listing.bytes):>9}"
+        return f"· {event.key.name}  shredded  {counts}"
     if isinstance(event, ItemFailed):
         text = f"{event.key.name}  {event.application} failed ({event.failure.kind}): {event.failure.message}"
         return wrapped(text, "✗ ", "    ")

@@ -37,7 +37,7 @@ def begin_(
                 if as_json(context):
                     print_json(event_document(event))
                 else:
-                    say(progress(event))
+                    say(progress(event, pipeline.source.words))
                 continue
             drain = typed(context, pipeline)("manifest-platform drain")
             if as_json(context):

@@ -13,7 +13,7 @@ from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json
 from manifest_platform.cli.context import open_pipeline, operator
 from manifest_platform.cli.output import print_json, say, some, warn
 from manifest_platform.manifest import Application
-from manifest_platform.pipeline import FEED, LOAD, SHRED, Pipeline
+from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 
 if TYPE_CHECKING:
     from manifest_platform.operations.migration import Note, Report, Run
@@ -75,10 +75,12 @@ def import_snowplow(
             target=target or None,
         )
         try:
-            extract = read_snowplow(source.rows(), Place(FEED, pipeline.source.root, source_root), applications)
+            extract = read_snowplow(source.rows(), Place(pipeline.source.main, pipeline.source.root, source_root), applications)
         except SeveralTargets as error:
             raise WrongUse(str(error)) from error
-        report = import_items(pipeline.manifest, FEED, extract, str(source), free_open=free_open, dry_run=dry_run)
+        report = import_items(
+            pipeline.manifest, pipeline.source.main, extract, str(source), free_open=free_open, dry_run=dry_run
+        )
         return _told(context, pipeline, report)
 
 
@@ -100,8 +102,10 @@ def import_snowflake(
 
     source = Table(table, region, profile, endpoint)
     with open_pipeline(context, author=operator()) as pipeline:
-        extract = read_snowflake(source.rows(), Place(FEED, pipeline.source.root, source_root), Application(LOAD))
-        report = import_items(pipeline.manifest, FEED, extract, str(source), dry_run=dry_run)
+        extract = read_snowflake(
+            source.rows(), Place(pipeline.source.main, pipeline.source.root, source_root), Application(LOAD)
+        )
+        report = import_items(pipeline.manifest, pipeline.source.main, extract, str(source), dry_run=dry_run)
         return _told(context, pipeline, report)
 
 
@@ -117,7 +121,7 @@ def _told(context: typer.Context, pipeline: Pipeline, report: Report) -> int:
 
 def _print_report(pipeline: Pipeline, report: Report) -> None:
     nothing_written = "; dry run, nothing is written" if report.dry_run else ""
-    say(f"{report.source} into dataset {pipeline.name}, feed {FEED}{nothing_written}")
+    say(f"{report.source} into dataset {pipeline.name}, feed {pipeline.source.main}{nothing_written}")
     drain = pipeline.command("manifest-platform drain")
     lines = {
         "read": f"{report.rows:,} rows",
@@ -165,7 +169,9 @@ def view(
     from manifest_platform.operations.migration import view_as_loader
 
     with open_pipeline(context) as pipeline:
-        rows = list(islice(view_as_loader(pipeline.manifest, FEED, Application(SHRED), Application(LOAD)), limit))
+        rows = list(
+            islice(view_as_loader(pipeline.manifest, pipeline.source.main, Application(SHRED), Application(LOAD)), limit)
+        )
     if as_json(context):
         print_json({"layout": layout, "rows": [{"State": row.state, **row.attributes()} for row in rows]})
     else:

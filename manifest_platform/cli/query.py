@@ -14,6 +14,7 @@ from manifest_platform.cli.history import words_of
 from manifest_platform.cli.output import print_json, print_table, say
 from manifest_platform.manifest import Application, State
 from manifest_platform.operations.search import Found, SearchResult, Wanted, search
+from manifest_platform.sources.source import Words
 
 _AGE = re.compile(r"([1-9][0-9]{0,4})([mhd])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
@@ -44,7 +45,7 @@ def query(
         wanted = Wanted(feed, state, who, _time("since", since, now), _time("until", until, now))
         bound = item_key(pipeline, before).position if before else None
         answer = search(pipeline.manifest, wanted, limit, look, bound)
-    _print(context, answer)
+    _print(context, answer, pipeline.source.words)
     return Exit.DONE if answer.found else Exit.NOTHING
 
 
@@ -60,19 +61,19 @@ def _time(option: str, text: str | None, now: datetime) -> datetime | None:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _print(context: typer.Context, answer: SearchResult) -> None:
+def _print(context: typer.Context, answer: SearchResult, words: Words) -> None:
     if as_json(context):
-        found = [_document(hit) for hit in answer.found]
+        found = [_document(hit, words) for hit in answer.found]
         print_json({"items": found, "looked_at": answer.looked_at, "before": answer.before, "cut": answer.cut})
         return
     if answer.found:
-        print_table(("item", "state", "application", "time (UTC)", "author", ""), [_row(hit) for hit in answer.found])
+        print_table(("item", "state", "application", "time (UTC)", "author", ""), [_row(hit, words) for hit in answer.found])
     how = f"more may lie behind: --before {answer.before}" if answer.before else "these are all"
     how = "there are more to look at: --look" if answer.cut else how
     say(f"{len(answer.found):,} found; looked at {answer.looked_at:,} items, {how}")
 
 
-def _row(hit: Found) -> tuple[str, ...]:
+def _row(hit: Found, words: Words) -> tuple[str, ...]:
     record = hit.record
     return (
         hit.item.key.name,
@@ -80,11 +81,11 @@ def _row(hit: Found) -> tuple[str, ...]:
         record.application.key,
         f"{record.timestamp:%Y-%m-%d %H:%M:%S}",
         record.author,
-        words_of(record).partition("\n")[0],
+        words_of(record, words).partition("\n")[0],
     )
 
 
-def _document(hit: Found) -> dict[str, Any]:
+def _document(hit: Found, words: Words) -> dict[str, Any]:
     record = hit.record
     told = {"state": record.state, "application": record.application.key, "time": record.timestamp, "author": record.author}
-    return {"item": hit.item.key, **told, "record": record.record_id, "note": words_of(record)}
+    return {"item": hit.item.key, **told, "record": record.record_id, "note": words_of(record, words)}

@@ -13,7 +13,8 @@ from manifest_platform.cli import Exit
 from manifest_platform.demo.events import SCHEMAS, write_run
 from manifest_platform.demo.stage import DemoFailed, say, type_
 from manifest_platform.manifest import Blocked
-from manifest_platform.pipeline import FEED, LOAD, Pipeline
+from manifest_platform.pipeline import LOAD, Pipeline
+from manifest_platform.sources.snowplow.settings import FEED
 
 CONFIGURATION, FOLDER = config.DEFAULT_FILE, ".demo"
 DATASET = "acme"

@@ -12,11 +12,10 @@ import dagster as dg
 from manifest_platform.config import Config
 from manifest_platform.manifest import ItemKey, Refused, StoreError
 from manifest_platform.orchestration import metadata
-from manifest_platform.orchestration.capture import NO_VALUE, build_windows
-from manifest_platform.orchestration.keys import SHREDDED, WAREHOUSE, asset_key, group_name, is_captured, item_partitions
+from manifest_platform.orchestration.capture import NO_VALUE, build_captured, landed_kinds
+from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.pipeline import (
-    SOURCES,
     Event,
     ItemFailed,
     Loaded,
@@ -27,7 +26,7 @@ from manifest_platform.pipeline import (
 )
 from manifest_platform.pipeline.outputs import recent_tables
 from manifest_platform.sources.errors import LandingError
-from manifest_platform.sources.settings import DatasetSettings
+from manifest_platform.sources.source import Source
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import WarehouseError
 
@@ -36,43 +35,40 @@ log = logging.getLogger(__name__)
 RECENT_RECORDS = 1000
 
 
-def build_assets(config: Config, dataset: str) -> list[dg.AssetSpec | dg.AssetsDefinition]:
-    """The assets of one dataset, in one group, all owned by the dataset's owner."""
-    settings = config.datasets[dataset]
-    landed = build_windows if is_captured(settings) else _landed_spec
-    feeds = SOURCES[settings.source].feeds
+def build_assets(config: Config, source: Source) -> list[dg.AssetSpec | dg.AssetsDefinition]:
+    """The assets of a dataset, a group for each feed, all owned by the dataset's owner."""
+    landed = build_captured if source.captures else _landed_spec
     return [
-        *(asset for feed in feeds for asset in (landed(settings, dataset, feed), *_work(config, dataset, feed))),
-        *_table_specs(config, dataset),
+        *(asset for feed in source.feeds for asset in (landed(source, feed), *_work(config, source, feed))),
+        *_table_specs(config, source),
     ]
 
 
-def _landed_spec(settings: DatasetSettings, dataset: str, feed: str) -> dg.AssetSpec:
+def _landed_spec(source: Source, feed: str) -> dg.AssetSpec:
     """The directories of a feed, which somebody else lands."""
-    source = SOURCES[settings.source]
+    names = Names.of(source)
     return dg.AssetSpec(
-        asset_key(dataset, feed, source.landed_as),
-        description=source.landed_are,
-        partitions_def=item_partitions(dataset, feed),
-        group_name=group_name(dataset, feed),
-        owners=[settings.owner],
-        kinds={source.kind, "s3" if settings.landing.root.startswith("s3://") else "file"},
+        names.landed(feed),
+        description=source.words.landed,
+        partitions_def=names.partitions(feed),
+        group_name=names.group(feed),
+        owners=[source.settings.owner],
+        kinds=landed_kinds(source),
     )
 
 
-def _work(config: Config, dataset: str, feed: str) -> list[dg.AssetsDefinition]:
+def _work(config: Config, source: Source, feed: str) -> list[dg.AssetsDefinition]:
     """What is made of a feed's directories: typed Parquet, and rows in the warehouse."""
-    settings = config.datasets[dataset]
-    source = SOURCES[settings.source]
+    names, dataset = Names.of(source), source.dataset
 
     @dg.asset(
-        key=asset_key(dataset, feed, SHREDDED),
-        deps=[asset_key(dataset, feed, source.landed_as)],
-        description=source.shredded_are,
-        partitions_def=item_partitions(dataset, feed),
+        key=names.shredded(feed),
+        deps=[names.landed(feed)],
+        description=source.words.shredded,
+        partitions_def=names.partitions(feed),
         backfill_policy=dg.BackfillPolicy.single_run(),
-        group_name=group_name(dataset, feed),
-        owners=[settings.owner],
+        group_name=names.group(feed),
+        owners=[source.settings.owner],
         kinds={"pyspark", "parquet"},
         pool=dataset,
         dagster_type=NO_VALUE,
@@ -83,13 +79,13 @@ def _work(config: Config, dataset: str, feed: str) -> list[dg.AssetsDefinition]:
             yield from _report(context, pipeline, shred_chosen(pipeline, lambda: spark.spark_session, keys))
 
     @dg.asset(
-        key=asset_key(dataset, feed, WAREHOUSE),
+        key=names.warehouse(feed),
         deps=[shredded],
-        description=source.loaded_are[feed],
-        partitions_def=item_partitions(dataset, feed),
+        description=source.words.loaded[feed],
+        partitions_def=names.partitions(feed),
         backfill_policy=dg.BackfillPolicy.single_run(),
-        group_name=group_name(dataset, feed),
-        owners=[settings.owner],
+        group_name=names.group(feed),
+        owners=[source.settings.owner],
         kinds={config.warehouse.kind, "table"},
         pool=dataset,
         dagster_type=NO_VALUE,
@@ -102,11 +98,12 @@ def _work(config: Config, dataset: str, feed: str) -> list[dg.AssetsDefinition]:
     return [shredded, warehouse]
 
 
-def _table_specs(config: Config, dataset: str) -> Iterator[dg.AssetSpec]:
+def _table_specs(config: Config, source: Source) -> Iterator[dg.AssetSpec]:
     """The tables that the newest directories were loaded into, as the manifest and the shredded output tell.
 
     Without that output there are none: what is gone or out of reach must not keep the rest from being shown.
     """
+    names, dataset = Names.of(source), source.dataset
     with Pipeline(config, dataset) as pipeline:
         try:
             tables = recent_tables(pipeline, RECENT_RECORDS)
@@ -115,11 +112,11 @@ def _table_specs(config: Config, dataset: str) -> Iterator[dg.AssetSpec]:
             return
     for table in tables:
         yield dg.AssetSpec(
-            [dataset, "tables", table.name],
-            deps=[asset_key(dataset, feed, WAREHOUSE) for feed in SOURCES[config.datasets[dataset].source].feeds],
+            names.table(table.name),
+            deps=[names.warehouse(feed) for feed in source.feeds],
             description=f"Table {dataset}.{table.name} of the warehouse.",
             group_name=dataset,
-            owners=[config.datasets[dataset].owner],
+            owners=[source.settings.owner],
             kinds={config.warehouse.kind, "table"},
             metadata=metadata.table_metadata(dataset, table),
         )
@@ -145,7 +142,7 @@ def _report(context: dg.AssetExecutionContext, pipeline: Pipeline, work: Iterato
     The events of a success carry their metadata by partition. A failed run has no output, so those that did succeed in it
     get events of their own.
     """
-    dataset = pipeline.name
+    names = Names.of(pipeline.source)
     done: dict[str, dg.AssetMaterialization] = {}
     loaded: list[Loaded] = []
     failed: list[ItemFailed] = []
@@ -154,10 +151,10 @@ def _report(context: dg.AssetExecutionContext, pipeline: Pipeline, work: Iterato
             if isinstance(event, ItemFailed):
                 failed.append(event)
             elif isinstance(event, Shredded):
-                done[event.key.name] = metadata.shredded_event(dataset, event)
+                done[event.key.name] = metadata.shredded_event(names, event)
             elif isinstance(event, Loaded):
                 loaded.append(event)
-                done[event.key.name] = metadata.loaded_event(dataset, event)
+                done[event.key.name] = metadata.loaded_event(names, event)
             context.log.info(f"{len(done)} of {len(context.partition_keys)} partitions done, {len(failed)} failed")
     except (Refused, StoreError, WarehouseError, LandingError, SparkUnavailable) as error:
         yield from done.values()
@@ -167,7 +164,7 @@ def _report(context: dg.AssetExecutionContext, pipeline: Pipeline, work: Iterato
     if failed:
         yield from done.values()
         raise _failure_of(pipeline, failed)
-    yield from metadata.table_events(dataset, loaded)
+    yield from metadata.table_events(names, loaded)
     for name in context.partition_keys:
         shown = done[name].metadata if name in done else {"skipped": True}
         context.add_asset_metadata(dict(shown), partition_key=name)

@@ -12,46 +12,43 @@ from manifest_platform.orchestration.capture import build_capture
 from manifest_platform.orchestration.checks import build_checks
 from manifest_platform.orchestration.full import build_full_jobs
 from manifest_platform.orchestration.io_manager import ManifestIOManager
-from manifest_platform.orchestration.jobs import build_drain_job
-from manifest_platform.orchestration.keys import drains, is_captured
+from manifest_platform.orchestration.jobs import build_drain_jobs
 from manifest_platform.orchestration.merged import build_merge_checks, build_merge_job, build_merge_sensor, build_merged
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource, WarehouseResource
 from manifest_platform.orchestration.sensors import build_dead_run_sensors, build_listing_sensor
+from manifest_platform.sources.source import open_source
 
 
 def build_defs(config_file: str | Path | None = None) -> dg.Definitions:
     """The definitions of every configured dataset. Raises ConfigError."""
     config = load(config_file)
     file = str(config_file) if config_file else None
-    jobs = {
-        dataset: [build_drain_job(config, dataset, one) for one in drains(dataset, settings)]
-        for dataset, settings in config.datasets.items()
-    }
-    vaults = [dataset for dataset, settings in config.datasets.items() if settings.source == "veeva"]
-    captured = [build_capture(config.datasets[dataset], dataset) for dataset in vaults if is_captured(config.datasets[dataset])]
-    merged = [dataset for dataset, settings in config.datasets.items() if settings.merge]
-    merge_jobs = {dataset: build_merge_job(config, dataset) for dataset in merged}
+    sources = {dataset: open_source(dataset, settings) for dataset, settings in config.datasets.items()}
+    drain_jobs = {dataset: build_drain_jobs(config, source) for dataset, source in sources.items()}
+    captured = [build_capture(source, source.captures) for source in sources.values() if source.captures]
+    merged = [source for source in sources.values() if source.settings.merge]
+    merge_jobs = {source.dataset: build_merge_job(config, source.dataset) for source in merged}
     manifest, spark = ManifestResource(config_file=file), SparkResource(config_file=file)
     return dg.Definitions(
         assets=[
-            *(asset for dataset in config.datasets for asset in build_assets(config, dataset)),
-            *(asset for dataset in merged for asset in build_merged(config, dataset)),
+            *(asset for source in sources.values() for asset in build_assets(config, source)),
+            *(asset for source in merged for asset in build_merged(config, source)),
         ],
         asset_checks=[
-            *(check for dataset, settings in config.datasets.items() for check in build_checks(settings, dataset)),
-            *(check for dataset in merged for check in build_merge_checks(config, dataset)),
+            *(check for source in sources.values() for check in build_checks(source)),
+            *(check for source in merged for check in build_merge_checks(config, source)),
         ],
         jobs=[
-            *(job for dataset in config.datasets for job in jobs[dataset]),
+            *(job for jobs in drain_jobs.values() for job in jobs),
             *merge_jobs.values(),
             *(capture.job for capture in captured),
-            *(job for dataset in vaults for job in build_full_jobs(dataset)),
+            *(job for source in sources.values() if source.snapshots for job in build_full_jobs(source.dataset)),
         ],
         schedules=[schedule for capture in captured for schedule in capture.schedules],
         sensors=[
-            *(build_listing_sensor(dataset, settings, jobs[dataset]) for dataset, settings in config.datasets.items()),
+            *(build_listing_sensor(source, drain_jobs[dataset]) for dataset, source in sources.items()),
             *(build_merge_sensor(dataset, job) for dataset, job in merge_jobs.items()),
-            *build_dead_run_sensors(config.datasets),
+            *build_dead_run_sensors(sources),
         ],
         resources={
             "manifest": manifest,

@@ -1,4 +1,4 @@
-"""Capture: what a vault has published, downloaded, verified and registered; as an asset, as a job, and by schedules.
+"""Capture: what a source's origin has published, downloaded, verified and registered; as an asset, as a job, and by schedules.
 
 It has a pool of its own: it waits for no drain, and no drain for it.
 """
@@ -13,82 +13,78 @@ from pydantic import Field
 
 from manifest_platform.manifest import Landed, Refused, StoreError, UnknownItem
 from manifest_platform.orchestration import metadata
-from manifest_platform.orchestration.keys import asset_key, group_name, item_partitions
+from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.resources import ManifestResource
-from manifest_platform.pipeline import SOURCES, Pipeline
-from manifest_platform.pipeline.capture import capture
+from manifest_platform.pipeline import Pipeline
+from manifest_platform.sources.capture import Awaited, Captured, CapturePlan, CaptureReport, CaptureSchedule, Diverged
 from manifest_platform.sources.errors import LandingError
-from manifest_platform.sources.settings import DatasetSettings
-from manifest_platform.sources.veeva.events import Awaited, Captured, CaptureReport, Diverged
-from manifest_platform.sources.veeva.settings import VeevaSettings
+from manifest_platform.sources.source import Source
 
 NO_VALUE: Any = dg.Nothing  # the asset writes by itself, nothing is handed to an IO manager
-OTHER_CONTENT = "the vault has other content now than was captured; what was captured stands, until a full load is begun"
-OFTEN, DAILY = ("log", "incr"), ("full",)
-"""What each schedule captures. Logs are kept by the vault for two days only, so they are asked for often."""
 
 
 class CaptureConfig(dg.Config):
     """What one capture is for; where nothing is named, all feeds that are configured."""
 
-    feeds: list[str] | None = Field(None, description="incr, log, full")
+    feeds: list[str] | None = Field(None, description="feeds to capture, of those that are configured")
 
 
 @dataclass(frozen=True)
 class Capture:
-    """A vault's capture: the job, and the schedules that run it."""
+    """A dataset's capture: the job, and the schedules that run it."""
 
     job: dg.JobDefinition
     schedules: list[dg.ScheduleDefinition]
 
 
-def build_windows(settings: DatasetSettings, dataset: str, feed: str) -> dg.AssetsDefinition:
-    """The windows of a feed, which are captured: materialised, those that are chosen; by the schedules, what is new."""
-    source = SOURCES[settings.source]
+def landed_kinds(source: Source) -> set[str]:
+    """What Dagster marks a feed's directories with: the source, and where they lie."""
+    return {source.words.kind, "s3" if source.settings.landing.root.startswith("s3://") else "file"}
+
+
+def build_captured(source: Source, feed: str) -> dg.AssetsDefinition:
+    """The directories of a feed, which are captured: materialized, those that are chosen; by the schedules, what is new."""
+    names, dataset = Names.of(source), source.dataset
 
     @dg.asset(
-        key=asset_key(dataset, feed, source.landed_as),
-        description=source.landed_are,
-        partitions_def=item_partitions(dataset, feed),
+        key=names.landed(feed),
+        description=source.words.landed,
+        partitions_def=names.partitions(feed),
         backfill_policy=dg.BackfillPolicy.single_run(),
-        group_name=group_name(dataset, feed),
-        owners=[settings.owner],
-        kinds={source.kind, "s3" if settings.landing.root.startswith("s3://") else "file"},
+        group_name=names.group(feed),
+        owners=[source.settings.owner],
+        kinds=landed_kinds(source),
         pool=f"{dataset}_capture",
         dagster_type=NO_VALUE,
     )
-    def windows(context: dg.AssetExecutionContext, manifest: ManifestResource) -> Iterator:
-        names = context.partition_keys
-        if not names:
+    def captured(context: dg.AssetExecutionContext, manifest: ManifestResource) -> Iterator:
+        chosen = context.partition_keys
+        if not chosen:
             raise dg.Failure("The run selects no partition; a range must name its older end first.", allow_retries=False)
         with manifest.pipeline(dataset, context.run.run_id) as pipeline:
-            strangers = [name for name in names if not name.startswith(f"{feed}/")]
+            strangers = [name for name in chosen if feed not in {one.feed for one in source.named(name)}]
             if strangers:
                 raise dg.Failure(f"{strangers[0]} is not of feed {feed}", allow_retries=False)
-            unknown = [name for name in names if not _landed(pipeline, name)]
+            unknown = [name for name in chosen if not _landed(pipeline, name)]
             report = _captured(context, pipeline, [feed], unknown, []) if unknown else None
-            done = {
-                name: metadata.landed_event(dataset, landed, source.landed_as)
-                for name in names
-                if (landed := _landed(pipeline, name))
-            }
-        if report and len(done) < len(names):
+            done = {name: metadata.landed_event(names, landed) for name in chosen if (landed := _landed(pipeline, name))}
+        if report and len(done) < len(chosen):
             yield from done.values()  # a failed run has no output to tell of them
-            _fail_on(report)
+            _fail_on(report, source)
         for name, event in done.items():
             context.add_asset_metadata(dict(event.metadata), partition_key=name)
         yield dg.Output(None)
 
-    return windows
+    return captured
 
 
-def build_capture(settings: DatasetSettings, dataset: str) -> Capture:
-    """The job that captures what is new of a vault, every quarter of an hour; snapshots daily."""
-    source = SOURCES[settings.source]
+def build_capture(source: Source, plan: CapturePlan) -> Capture:
+    """The job that captures what is new of a dataset, and the schedules that its source declares."""
+    names, dataset = Names.of(source), source.dataset
 
     @dg.op(
         name=f"{dataset}_capture_op",
-        description="Downloads, verifies and registers what the vault has published, with a materialization for every window.",
+        description=f"Downloads, verifies and registers what {plan.origin} has published: a materialization a directory.",
         pool=f"{dataset}_capture",
         out=dg.Out(dg.Nothing),
     )
@@ -98,9 +94,9 @@ def build_capture(settings: DatasetSettings, dataset: str) -> Capture:
             report = _captured(context, pipeline, config.feeds, None, events)
         for feed in source.feeds:
             if mine := [one for one in events if one.feed == feed]:
-                partitions = item_partitions(dataset, feed)
-                context.instance.add_dynamic_partitions(partitions.name or "", [one.name for one in mine])
-                yield from (metadata.landed_event(dataset, one.landed, source.landed_as) for one in mine)
+                partitions = str(names.partitions(feed).name)
+                context.instance.add_dynamic_partitions(partitions, [one.name for one in mine])
+                yield from (metadata.landed_event(names, one.landed) for one in mine)
         shown = {
             "captured": len(report.captured),
             "empty": len(report.empty),
@@ -110,43 +106,41 @@ def build_capture(settings: DatasetSettings, dataset: str) -> Capture:
             "requests": report.requests,
             "bytes": report.bytes,
         }
-        _fail_on(report, shown)
+        _fail_on(report, source, shown)
         yield dg.Output(None, metadata=shown)
 
     @dg.job(
         name=f"{dataset}_capture",
-        description=f"Captures what the vault of {dataset} has published.",
+        description=f"Captures what {plan.origin} of {dataset} has published.",
         executor_def=dg.in_process_executor,  # and no tag of the dataset's: it does not queue behind a drain
     )
     def capture_job():
         capture_op()
 
-    often = _schedule(settings, capture_job, "often", "*/15 * * * *", OFTEN)
-    daily = _schedule(settings, capture_job, "daily", "15 2 * * *", DAILY)
-    return Capture(capture_job, [often, daily])
+    return Capture(capture_job, [_schedule(capture_job, plan, schedule) for schedule in plan.schedules])
 
 
-def _schedule(
-    settings: DatasetSettings, job: dg.JobDefinition, name: str, cron: str, feeds: Collection[str]
-) -> dg.ScheduleDefinition:
+def _schedule(job: dg.JobDefinition, plan: CapturePlan, schedule: CaptureSchedule) -> dg.ScheduleDefinition:
     """A schedule of captures: on, where there is something to capture and the secret to log in with."""
-    assert isinstance(settings, VeevaSettings)
-    vault = settings.vault
-    wanted = [feed for feed in vault.feeds if feed in feeds]
-    variable = vault.oauth.token_variable if vault.oauth else vault.password_variable
-    has_secret = bool(os.environ.get(variable))
-    status = dg.DefaultScheduleStatus.RUNNING if wanted and has_secret else dg.DefaultScheduleStatus.STOPPED
-    off = "" if has_secret else f" Off by default, for {variable} was not in the environment when the code was loaded."
-    op = f"{job.name}_op"
+    has_secret = bool(os.environ.get(plan.secret))
+    status = dg.DefaultScheduleStatus.RUNNING if schedule.feeds and has_secret else dg.DefaultScheduleStatus.STOPPED
+    off = "" if has_secret else f" Off by default, for {plan.secret} was not in the environment when the code was loaded."
     return dg.ScheduleDefinition(
-        name=f"{job.name}_{name}",
+        name=f"{job.name}_{schedule.name}",
         job=job,
-        cron_schedule=cron,
+        cron_schedule=schedule.cron,
         execution_timezone="UTC",
-        run_config={"ops": {op: {"config": {"feeds": wanted}}}},
+        run_config={"ops": {f"{job.name}_op": {"config": {"feeds": list(schedule.feeds)}}}},
         default_status=status,
-        description=f"Captures {', '.join(wanted) or 'nothing, as configured'}.{off}",
+        description=f"Captures {', '.join(schedule.feeds) or 'nothing, as configured'}.{off}",
     )
+
+
+def other_content(source: Source) -> str:
+    """What is said of a directory that the origin has changed since it was captured."""
+    origin = source.captures.origin if source.captures else "the origin"
+    again = ", until a full load is begun" if source.snapshots else ""
+    return f"{origin} has other content now than was captured; what was captured stands{again}"
 
 
 def _landed(pipeline: Pipeline, name: str) -> Landed | None:
@@ -167,18 +161,20 @@ def _captured(
     captured: list[Captured],
 ) -> CaptureReport:
     """Captures, with a line of the log for each event; what was captured is added to `captured`. Raises dagster.Failure."""
+    source = pipeline.source
     report: CaptureReport | None = None
+    origin = source.captures.origin if source.captures else ""
     try:
-        for event in capture(pipeline, feeds, names, insist=False):
+        for event in source.capture(pipeline.manifest, pipeline.clock(), feeds, names, insist=False):
             if isinstance(event, CaptureReport):
                 report = event
             elif isinstance(event, Captured):
                 captured.append(event)
                 context.log.info(f"{event.name}: {event.landed.files} files, {event.bytes} bytes, {event.seconds:.1f} s")
             elif isinstance(event, Awaited):
-                context.log.warning(f"{event.name}: the vault failed to publish it, and tries again: {event.message}")
+                context.log.warning(f"{event.name}: {origin} failed to publish it, and tries again: {event.message}")
             elif isinstance(event, Diverged):
-                context.log.error(f"{event.name}: {OTHER_CONTENT}")
+                context.log.error(f"{event.name}: {other_content(source)}")
             else:
                 context.log.error(f"{event.name}: {event.reason}")
     except (Refused, StoreError, LandingError) as error:
@@ -187,10 +183,10 @@ def _captured(
     return report
 
 
-def _fail_on(report: CaptureReport, shown: Mapping[str, str | int] | None = None) -> None:
+def _fail_on(report: CaptureReport, source: Source, shown: Mapping[str, str | int] | None = None) -> None:
     """Raises dagster.Failure where something could not be captured, or is other now. What was captured is registered."""
     reasons = [f"{one.name}: {one.reason}" for one in report.failed]
-    reasons += [f"{name}: {OTHER_CONTENT}" for name in report.diverged]
+    reasons += [f"{name}: {other_content(source)}" for name in report.diverged]
     reasons += [report.unavailable] if report.unavailable else []
     if reasons:
         raise dg.Failure("\n".join(reasons), metadata=dict(shown or {}), allow_retries=False)

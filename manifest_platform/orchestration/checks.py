@@ -3,42 +3,39 @@
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
-from itertools import islice, pairwise
+from itertools import islice
 
 import dagster as dg
 
-from manifest_platform.manifest import Application, Blocked, Item, Record, Standing, Survey
+from manifest_platform.manifest import Application, Blocked, Record, Standing, Survey
 from manifest_platform.manifest.dataset import PASSED, judge
 from manifest_platform.orchestration import metadata
-from manifest_platform.orchestration.keys import SHREDDED, WAREHOUSE, asset_key
+from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.resources import ManifestResource
-from manifest_platform.pipeline import LOAD, SHRED, SOURCES, Pipeline
+from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.full import remedy, why_needed
-from manifest_platform.sources.settings import DatasetSettings
+from manifest_platform.sources.source import Check, Finding, Source
 from manifest_platform.warehouse.apply import open_warehouse
 
-NOT_BLOCKED, NONE_MISSING, NO_FULL_LOAD = "feed_not_blocked", "no_window_missing", "no_full_load_needed"
+NOT_BLOCKED, NO_FULL_LOAD = "feed_not_blocked", "no_full_load_needed"
 NEWEST = 2000
 """How many of the newest items a check looks at that would cost ever more otherwise."""
 
 
 def feed_evaluation(pipeline: Pipeline, feed: str) -> dg.AssetCheckEvaluation:
     """Whether a feed is blocked, as an evaluation of its check: by which item, why, since when, what helps."""
-    return _evaluation(asset_key(pipeline.name, feed, WAREHOUSE), NOT_BLOCKED, _not_blocked(pipeline, feed))
+    return _evaluation(Names.of(pipeline.source).warehouse(feed), NOT_BLOCKED, _not_blocked(pipeline, feed))
 
 
 def evaluations(pipeline: Pipeline, now: datetime) -> Iterator[dg.AssetCheckEvaluation]:
-    """What people must hear of without asking: feeds that are blocked; of a vault also what is missing, and whether a full
-    load is needed."""
+    """What people must hear of without asking: blocked feeds, the source's own checks, and whether a full load is needed."""
+    source, names = pipeline.source, Names.of(pipeline.source)
     for feed in pipeline.feeds:
         yield feed_evaluation(pipeline, feed)
-    if pipeline.dataset.source != "veeva":
-        return
-    source = pipeline.source
-    for feed in source.feeds:
-        if feed not in source.on_demand:
-            yield _evaluation(asset_key(pipeline.name, feed, source.landed_as), NONE_MISSING, _none_missing(pipeline, feed))
-    yield _evaluation(asset_key(pipeline.name, source.main, WAREHOUSE), NO_FULL_LOAD, _no_full_load(pipeline, now))
+    for check in source.checks:
+        yield _evaluation(names.stage(check.feed, check.stage), check.name, _result(check.find(pipeline.manifest)))
+    if source.snapshots:
+        yield _evaluation(names.warehouse(source.main), NO_FULL_LOAD, _no_full_load(pipeline, now))
 
 
 def _evaluation(asset: dg.AssetKey, check: str, result: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:
@@ -78,15 +75,40 @@ def _not_blocked(pipeline: Pipeline, feed: str) -> dg.AssetCheckResult:
     )
 
 
-def build_checks(settings: DatasetSettings, dataset: str) -> list[dg.AssetChecksDefinition]:
-    """The checks of one dataset."""
-    source = SOURCES[settings.source]
-    checks = [check for feed in source.feeds for check in _feed_checks(settings, dataset, feed)]
-    return [*checks, *_vault_checks(dataset)] if settings.source == "veeva" else [*checks, _rows_in_warehouse(dataset)]
+def build_checks(source: Source) -> list[dg.AssetChecksDefinition]:
+    """The checks of a dataset: those of every feed, those that its source declares, and of its rows and snapshots."""
+    checks = [check for feed in source.feeds for check in _feed_checks(source, feed)]
+    checks += [_declared(source, check) for check in source.checks]
+    if source.snapshots:
+        checks.append(_no_full_load_needed(source))
+    if source.appends:
+        return [*checks, *(_rows_in_warehouse(source, feed) for feed in source.feeds)]
+    return [*checks, *(_counts_agree(source, feed) for feed in source.feeds)]
 
 
-def _feed_checks(settings: DatasetSettings, dataset: str, feed: str) -> list[dg.AssetChecksDefinition]:
-    shredded, warehouse = asset_key(dataset, feed, SHREDDED), asset_key(dataset, feed, WAREHOUSE)
+def _declared(source: Source, check: Check) -> dg.AssetChecksDefinition:
+    """A check that the source declares."""
+
+    @dg.asset_check(asset=Names.of(source).stage(check.feed, check.stage), name=check.name, description=check.description)
+    def declared(manifest: ManifestResource) -> dg.AssetCheckResult:
+        with manifest.pipeline(source.dataset) as pipeline:
+            return _result(check.find(pipeline.manifest))
+
+    return declared
+
+
+def _result(finding: Finding) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(
+        passed=finding.passed,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=finding.description,
+        metadata=dict(finding.shown),
+    )
+
+
+def _feed_checks(source: Source, feed: str) -> list[dg.AssetChecksDefinition]:
+    names, dataset, settings = Names.of(source), source.dataset, source.settings
+    shredded, warehouse = names.shredded(feed), names.warehouse(feed)
 
     @dg.asset_check(asset=warehouse, name=NOT_BLOCKED, description="No directory blocks the feed's order.")
     def feed_not_blocked(manifest: ManifestResource) -> dg.AssetCheckResult:
@@ -134,12 +156,12 @@ def _feed_checks(settings: DatasetSettings, dataset: str, feed: str) -> list[dg.
     return [feed_not_blocked, lag, rows_accounted_for, nothing_behind_watermark]
 
 
-def _rows_in_warehouse(dataset: str) -> dg.AssetChecksDefinition:
+def _rows_in_warehouse(source: Source, feed: str) -> dg.AssetChecksDefinition:
     """For tables that only append: what they hold is the sum of what was loaded."""
-    feed = SOURCES["snowplow_enriched"].main
+    dataset = source.dataset
 
     @dg.asset_check(
-        asset=asset_key(dataset, feed, WAREHOUSE),
+        asset=Names.of(source).warehouse(feed),
         description="Rows shredded = rows in the warehouse, table by table.",
         pool=dataset,
     )
@@ -163,24 +185,17 @@ def _rows_in_warehouse(dataset: str) -> dg.AssetChecksDefinition:
     return rows_in_warehouse
 
 
-def _vault_checks(dataset: str) -> Iterator[dg.AssetChecksDefinition]:
-    """What is a vault's own: the chain of its windows, its need of a snapshot, and its counts by window."""
-    source = SOURCES["veeva"]
-    for feed in source.feeds:
-        if feed not in source.on_demand:
-            yield _no_window_missing(dataset, feed)
-        yield _counts_agree(dataset, feed)
-
+def _no_full_load_needed(source: Source) -> dg.AssetChecksDefinition:
     @dg.asset_check(
-        asset=asset_key(dataset, source.main, WAREHOUSE),
+        asset=Names.of(source).warehouse(source.main),
         name=NO_FULL_LOAD,
         description="The changes go on from what the warehouse has.",
     )
     def no_full_load_needed(manifest: ManifestResource) -> dg.AssetCheckResult:
-        with manifest.pipeline(dataset) as pipeline:
-            return _no_full_load(pipeline, datetime.now(UTC))
+        with manifest.pipeline(source.dataset) as pipeline:
+            return _no_full_load(pipeline, pipeline.clock())
 
-    yield no_full_load_needed
+    return no_full_load_needed
 
 
 def _no_full_load(pipeline: Pipeline, now: datetime) -> dg.AssetCheckResult:
@@ -197,44 +212,13 @@ def _no_full_load(pipeline: Pipeline, now: datetime) -> dg.AssetCheckResult:
     )
 
 
-def _no_window_missing(dataset: str, feed: str) -> dg.AssetChecksDefinition:
-    @dg.asset_check(
-        asset=asset_key(dataset, feed, SOURCES["veeva"].landed_as),
-        name=NONE_MISSING,
-        description="Every window begins where the one before it stopped, among the newest that no snapshot contains.",
-    )
-    def no_window_missing(manifest: ManifestResource) -> dg.AssetCheckResult:
-        with manifest.pipeline(dataset) as pipeline:
-            return _none_missing(pipeline, feed)
-
-    return no_window_missing
-
-
-def _none_missing(pipeline: Pipeline, feed: str) -> dg.AssetCheckResult:
-    newest = [item for item in islice(pipeline.manifest.items(feed, reverse=True), NEWEST) if item.landed][::-1]
-    boundary = pipeline.manifest.state(Application(LOAD)).feed(feed).boundary
-    missing = [gap for before, after in pairwise(newest) if (gap := _gap(before, after, boundary))]
-    return dg.AssetCheckResult(
-        passed=not missing,
-        severity=dg.AssetCheckSeverity.WARN,
-        description=f"Missing: {'; '.join(missing[:5])}" if missing else "No window is missing.",
-        metadata={"windows": len(newest), "missing": "; ".join(missing)},
-    )
-
-
-def _gap(before: Item, after: Item, boundary: str) -> str | None:
-    """The stretch between two windows that neither covers; none where the snapshot of the boundary does."""
-    stop = before.landed.stop if before.landed else None
-    start = after.landed.start if after.landed else None
-    return f"{stop} to {start}" if stop and start and stop < start and boundary < start else None
-
-
-def _counts_agree(dataset: str, feed: str) -> dg.AssetChecksDefinition:
-    """What is loaded by key cannot be summed, so it is compared window by window."""
+def _counts_agree(source: Source, feed: str) -> dg.AssetChecksDefinition:
+    """What is loaded by key cannot be summed, so it is compared directory by directory."""
+    dataset = source.dataset
 
     @dg.asset_check(
-        asset=asset_key(dataset, feed, WAREHOUSE),
-        description="Rows shredded = rows loaded = rows in the warehouse's own ledger, window by window, among the newest.",
+        asset=Names.of(source).warehouse(feed),
+        description="Rows shredded = rows loaded = rows in the warehouse's ledger, directory by directory, among the newest.",
         pool=dataset,
     )
     def counts_agree(manifest: ManifestResource) -> dg.AssetCheckResult:

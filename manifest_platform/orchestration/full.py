@@ -7,7 +7,7 @@ from pydantic import Field
 
 from manifest_platform.manifest import Application, Refused, StoreError
 from manifest_platform.orchestration import metadata
-from manifest_platform.orchestration.keys import DATASET_TAG, WAREHOUSE, asset_key
+from manifest_platform.orchestration.keys import DATASET_TAG, Names
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.pipeline import LOAD, Pipeline, Shredded
 from manifest_platform.pipeline.full import LATEST, Begun, begin, cancel
@@ -39,7 +39,7 @@ def build_full_jobs(dataset: str) -> list[dg.JobDefinition]:
             try:
                 for event in begin(pipeline, lambda: spark.spark_session, config.item, config.reason):
                     if isinstance(event, Shredded):
-                        yield metadata.shredded_event(dataset, event)
+                        yield metadata.shredded_event(Names.of(pipeline.source), event)
                     elif isinstance(event, Begun):
                         context.log.info(f"begun with {event.key.name}, epoch {event.epoch}; the next drain loads it")
             except (Refused, StoreError, WarehouseError, SparkUnavailable) as error:
@@ -81,5 +81,5 @@ def build_full_jobs(dataset: str) -> list[dg.JobDefinition]:
 def _state_event(pipeline: Pipeline) -> dg.AssetObservation:
     """The dataset's state, on the asset of its changes."""
     state = pipeline.manifest.state(Application(LOAD))
-    key = asset_key(pipeline.name, pipeline.source.main, WAREHOUSE)
+    key = Names.of(pipeline.source).warehouse(pipeline.source.main)
     return dg.AssetObservation(key, metadata=metadata.state_metadata(state))

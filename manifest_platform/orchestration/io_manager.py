@@ -15,15 +15,15 @@ import dagster as dg
 from manifest_platform import storage
 from manifest_platform.listing import Listing
 from manifest_platform.manifest import OUTPUT, Application, ItemKey, Payload, Refused
-from manifest_platform.orchestration.keys import SHREDDED, WAREHOUSE, Asset, asset_of
+from manifest_platform.orchestration.keys import SHREDDED, WAREHOUSE, FeedAsset, Names
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.outputs import listing_of
+from manifest_platform.sources.source import Source, open_source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-DEFAULT_TABLE = "events"
 MERGED = "merged"
 
 
@@ -56,20 +56,22 @@ class ManifestIOManager(dg.ConfigurableIOManager):
     def load_input(self, context: dg.InputContext) -> "DataFrame":
         """The rows of an upstream asset for the run's partitions.
 
-        From `shredded` and `warehouse`: those of one table, named by the input's metadata `table` (default `events`). From a
-        merged table: exactly what readers are shown of the days.
+        From `shredded` and `warehouse`: those of a table, which the input's metadata `table` names (default: the source's main
+        table). From a merged table: exactly what readers are shown of the days.
         Raises dagster.Failure for a partition that is not done, and for a table that none of the partitions has.
         """
         asset = self._asset(context.asset_key)
         if context.asset_key.path[1] == MERGED:
             return self._merged(asset.dataset, context.asset_key.path[-1], context.asset_partition_keys)
-        table = str((context.definition_metadata or {}).get("table", DEFAULT_TABLE))
+        table = (context.definition_metadata or {}).get("table", self._source(asset.dataset).main_table)
+        if table is None:
+            raise dg.Failure("name the table to read by AssetIn(metadata={'table': …})", allow_retries=False)
         with self.manifest.pipeline(asset.dataset) as pipeline:
             try:
                 uris = [
                     uri
                     for name in context.asset_partition_keys
-                    for uri in _committed(pipeline, pipeline.key(name), asset.name, table)
+                    for uri in _committed(pipeline, pipeline.key(name), asset.name, str(table))
                 ]
             except Refused as refused:
                 raise dg.Failure(str(refused), allow_retries=False) from refused
@@ -92,8 +94,12 @@ class ManifestIOManager(dg.ConfigurableIOManager):
             except (Refused, NotPublished, FilesUnknown) as error:
                 raise dg.Failure(str(error), allow_retries=False) from error
 
-    def _asset(self, key: dg.AssetKey) -> Asset:
-        return asset_of(self.manifest.configuration().datasets[key.path[0]], key.path)
+    def _source(self, dataset: str) -> Source:
+        return open_source(dataset, self.manifest.configuration().datasets[dataset])
+
+    def _asset(self, key: dg.AssetKey) -> FeedAsset:
+        source = self._source(key.path[0])
+        return Names.of(source).read(key.path, source.main)
 
     @staticmethod
     def _one_partition(names: Sequence[str]) -> Sequence[str]:

@@ -8,9 +8,10 @@ from pydantic import Field
 from manifest_platform.config import Config
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.checks import feed_evaluation
-from manifest_platform.orchestration.keys import DATASET_TAG, Drain
+from manifest_platform.orchestration.keys import DATASET_TAG, Names
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.pipeline import Budget, DrainReport, ItemFailed, Loaded, Shredded, ShredStarted, Stop, drain
+from manifest_platform.sources.source import Drain, Source
 
 ABNORMAL = (Stop.UNAVAILABLE, Stop.FENCED)
 
@@ -22,11 +23,22 @@ class DrainConfig(dg.Config):
     max_seconds: float | None = Field(None, gt=0, description="seconds after which no new work is begun")
 
 
-def build_drain_job(platform: Config, dataset: str, drained: Drain) -> dg.JobDefinition:
+def build_drain_jobs(platform: Config, source: Source) -> list[dg.JobDefinition]:
+    """The jobs that drain a dataset, one for each drain of its source."""
+    return [_drain_job(platform, source.dataset, drained) for drained in source.drains]
+
+
+def drain_job_name(dataset: str, drained: Drain) -> str:
+    """The name of the job of a drain."""
+    return f"{dataset}_{drained.name}"
+
+
+def _drain_job(platform: Config, dataset: str, drained: Drain) -> dg.JobDefinition:
     """The job that drains feeds: shreds what is ready in batches, loads in order, stops when idle, blocked or spent."""
+    job_name = drain_job_name(dataset, drained)
 
     @dg.op(
-        name=f"{drained.job}_op",
+        name=f"{job_name}_op",
         description="Shreds and loads all that the manifest allows, with a materialization for every directory.",
         pool=dataset,
         out=dg.Out(dg.Nothing),
@@ -39,19 +51,20 @@ def build_drain_job(platform: Config, dataset: str, drained: Drain) -> dg.JobDef
         loaded: list[Loaded] = []
         report = DrainReport()
         with manifest.pipeline(dataset, context.run_id) as pipeline:
+            names = Names.of(pipeline.source)
             for event in drain(pipeline, lambda: spark.spark_session, budget, drained.feeds):
                 if isinstance(event, ShredStarted):
                     context.log.info(f"shredding {event.items} directories, {event.bytes / 2**20:.1f} MiB")
                 elif isinstance(event, Shredded):
-                    yield metadata.shredded_event(dataset, event)
+                    yield metadata.shredded_event(names, event)
                 elif isinstance(event, Loaded):
                     loaded.append(event)
-                    yield metadata.loaded_event(dataset, event)
+                    yield metadata.loaded_event(names, event)
                 elif isinstance(event, ItemFailed):
                     context.log.error(f"{event.key.name}: {event.application} failed: {event.failure.message}")
                 else:
                     report = event
-            yield from metadata.table_events(dataset, loaded)
+            yield from metadata.table_events(names, loaded)
             for feed in drained.feeds:
                 yield feed_evaluation(pipeline, feed)
         for end in report.ends:
@@ -62,7 +75,7 @@ def build_drain_job(platform: Config, dataset: str, drained: Drain) -> dg.JobDef
         yield dg.Output(None, metadata=metadata.drain_metadata(report))
 
     @dg.job(
-        name=drained.job,
+        name=job_name,
         description=f"Drains {dataset} ({', '.join(drained.feeds)}): everything that may be shredded and loaded now, in order.",
         executor_def=dg.in_process_executor,
         tags={DATASET_TAG: dataset},

@@ -1,4 +1,4 @@
-"""What Dagster calls things: assets, partition sets and jobs of a dataset.
+"""What Dagster calls the things of a dataset: assets, groups, partition sets.
 
 A feed is a part of its assets' keys where its source has several: `acme/warehouse`, but `vault/incr/warehouse`.
 """
@@ -7,30 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import dagster as dg
 
-from manifest_platform.pipeline import SOURCES
-from manifest_platform.sources.settings import DatasetSettings
-from manifest_platform.sources.veeva.settings import VeevaSettings
+from manifest_platform.sources.source import Source, Stage
 
 DATASET_TAG = "manifest_platform/dataset"
-SHREDDED, WAREHOUSE = "shredded", "warehouse"
-_ALONE = frozenset(source.main for source in SOURCES.values() if len(source.feeds) == 1)
-
-
-def asset_key(dataset: str, feed: str, asset: str) -> dg.AssetKey:
-    """The key of one of a feed's assets."""
-    return dg.AssetKey([dataset, asset] if feed in _ALONE else [dataset, feed, asset])
-
-
-def group_name(dataset: str, feed: str) -> str:
-    """The group of a feed's assets: the page shows only the end of a key, which several feeds share."""
-    return dataset if feed in _ALONE else f"{dataset}_{feed}"
+SHREDDED, WAREHOUSE = str(Stage.SHREDDED), str(Stage.WAREHOUSE)
 
 
 @dataclass(frozen=True)
-class Asset:
+class FeedAsset:
     """What the key of an asset on the partitions of a feed says. `name`: its path below dataset and feed."""
 
     dataset: str
@@ -38,40 +26,63 @@ class Asset:
     name: str
 
 
-def asset_of(settings: DatasetSettings, path: Sequence[str]) -> Asset:
-    """The dataset, feed and name of an asset, of ours or a user's own, by its key's path."""
-    source = SOURCES[settings.source]
-    if source.main not in _ALONE and path[1] in source.feeds:
-        return Asset(path[0], path[1], "/".join(path[2:]))
-    return Asset(path[0], source.main, "/".join(path[1:]))
+@dataclass(frozen=True)
+class Names:
+    """The names of a dataset's things.
+
+    `feeds`: those of its source; `directories`: the asset of what landed; `main_table`: the table whose rows are shown by
+    themselves.
+    """
+
+    dataset: str
+    feeds: tuple[str, ...]
+    directories: str
+    main_table: str | None = None
+
+    @classmethod
+    def of(cls, source: Source) -> Self:
+        """The names of a source's dataset."""
+        return cls(source.dataset, source.feeds, source.words.directories, source.main_table)
+
+    def asset(self, feed: str, name: str) -> dg.AssetKey:
+        """The key of a feed's asset."""
+        return dg.AssetKey([self.dataset, name] if len(self.feeds) == 1 else [self.dataset, feed, name])
+
+    def stage(self, feed: str, stage: Stage) -> dg.AssetKey:
+        """The key of the asset of a stage of a feed."""
+        return self.asset(feed, self.directories if stage is Stage.LANDED else str(stage))
+
+    def landed(self, feed: str) -> dg.AssetKey:
+        """The key of the asset of a feed's directories."""
+        return self.stage(feed, Stage.LANDED)
+
+    def shredded(self, feed: str) -> dg.AssetKey:
+        """The key of the asset of a feed's shredded output."""
+        return self.stage(feed, Stage.SHREDDED)
+
+    def warehouse(self, feed: str) -> dg.AssetKey:
+        """The key of the asset of what is loaded of a feed."""
+        return self.stage(feed, Stage.WAREHOUSE)
+
+    def table(self, name: str) -> dg.AssetKey:
+        """The key of the asset of a table of the warehouse."""
+        return dg.AssetKey([self.dataset, "tables", name])
+
+    def group(self, feed: str) -> str:
+        """The group of a feed's assets: the page shows only the end of a key, which several feeds share."""
+        return self.dataset if len(self.feeds) == 1 else f"{self.dataset}_{feed}"
+
+    def partitions(self, feed: str) -> dg.DynamicPartitionsDefinition:
+        """The partition set of a feed: a partition an item, by its name."""
+        return item_partitions(self.dataset, feed)
+
+    def read(self, path: Sequence[str], main: str) -> FeedAsset:
+        """The dataset, feed and name of an asset, ours or a user's, by its key's path; of feed `main` where it names none."""
+        if len(self.feeds) > 1 and path[1] in self.feeds:
+            return FeedAsset(path[0], path[1], "/".join(path[2:]))
+        return FeedAsset(path[0], main, "/".join(path[1:]))
 
 
 def item_partitions(dataset: str, feed: str) -> dg.DynamicPartitionsDefinition:
-    """The partition set of a feed: one partition an item, by its name."""
+    """The partition set of a feed: a partition an item, by its name."""
     return dg.DynamicPartitionsDefinition(name=f"{dataset}_{feed}")
-
-
-def op_name(dataset: str, feed: str, asset: str) -> str:
-    """The name of the op behind an asset."""
-    return asset_key(dataset, feed, asset).to_python_identifier()
-
-
-def is_captured(settings: DatasetSettings) -> bool:
-    """Whether the platform captures a dataset's directories itself; otherwise others land them."""
-    return isinstance(settings, VeevaSettings) and settings.vault.url is not None
-
-
-@dataclass(frozen=True)
-class Drain:
-    """A drain that Dagster runs: the name of its job, and the feeds that it drains, in order."""
-
-    job: str
-    feeds: tuple[str, ...]
-
-
-def drains(dataset: str, settings: DatasetSettings) -> list[Drain]:
-    """A dataset's drains: one, or one for its logs beside. They take turns: an embedded warehouse has one writer."""
-    feeds = SOURCES[settings.source].feeds
-    if not isinstance(settings, VeevaSettings) or settings.load.logs == "with":
-        return [Drain(f"{dataset}_drain", feeds)]
-    return [Drain(f"{dataset}_drain", tuple(feed for feed in feeds if feed != "log")), Drain(f"{dataset}_log_drain", ("log",))]

@@ -19,17 +19,16 @@ from manifest_platform.config import Config
 from manifest_platform.manifest import Refused, StoreError
 from manifest_platform.merging.publish import PublishReport
 from manifest_platform.merging.state import NEW, FinishedJob, MergedTable, Outcome, Partition, PartitionName
-from manifest_platform.orchestration.keys import DATASET_TAG
+from manifest_platform.orchestration.keys import DATASET_TAG, Names
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.orchestration.sensors import INTERVAL_S, Asked, asked
 from manifest_platform.pipeline import Pipeline, Stop
 from manifest_platform.pipeline.merge import MergeBudget, MergeReport, MergeStarted, Merging, merge, register
 from manifest_platform.pipeline.outputs import OutputGone
+from manifest_platform.sources.source import Source
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import WarehouseError
 
-FIRST_TABLE = "events"
-"""The table that is there before anything was shredded."""
 COMMITS_A_TICK = 200
 CHECKED_DAYS = 31
 """How many of a table's newest partitions its checks look at, besides those that are not at rest."""
@@ -55,25 +54,28 @@ def day_partitions(config: Config, dataset: str) -> dg.DailyPartitionsDefinition
     return dg.DailyPartitionsDefinition(start_date=str(settings.first_day), timezone=settings.zone, end_offset=1)
 
 
-def merged_tables(config: Config, dataset: str) -> list[MergedTable | str]:
+def merged_tables(config: Config, source: Source) -> list[MergedTable | str]:
     """The tables that are merged: as the manifest knows them, and by name those that are only configured."""
-    settings = config.datasets[dataset].merge
-    with Pipeline(config, dataset) as pipeline:
+    settings = source.settings.merge
+    with Pipeline(config, source.dataset) as pipeline:
         known = {table.key: table for table in Merging(pipeline).inventory.tables() if table.enabled and not table.dropped}
     configured = {key for key, table in (settings.tables if settings else {}).items() if table.enabled}
-    names = {FIRST_TABLE} | configured
+    names = configured | ({source.main_table} if source.main_table else set())
     return [known.get(name) or name for name in sorted(known.keys() | names)]
 
 
-def build_merged(config: Config, dataset: str) -> list[dg.AssetsDefinition]:
+def build_merged(config: Config, source: Source) -> list[dg.AssetsDefinition]:
     """The merged tables of a dataset, all in one asset definition, so that a run of many is one Spark job; and `published`."""
-    settings = config.datasets[dataset]
+    dataset, settings = source.dataset, source.settings
     partitions = day_partitions(config, dataset)
-    tables = merged_tables(config, dataset)
+    tables = merged_tables(config, source)
+    shredded = [
+        dg.AssetDep(Names.of(source).shredded(feed), partition_mapping=dg.AllPartitionMapping()) for feed in source.feeds
+    ]
     specs = [
         dg.AssetSpec(
             merged_key(dataset, _name(table)),
-            deps=[dg.AssetDep([dataset, "shredded"], partition_mapping=dg.AllPartitionMapping())],
+            deps=shredded,
             description=f"Table {_name(table)} in well-sized Parquet objects, one partition a day.",
             partitions_def=partitions,
             group_name=dataset,
@@ -391,9 +393,9 @@ def build_merge_sensor(dataset: str, merge_job: dg.JobDefinition) -> dg.SensorDe
 # Checks
 
 
-def build_merge_checks(config: Config, dataset: str) -> list[dg.AssetChecksDefinition]:
+def build_merge_checks(config: Config, source: Source) -> list[dg.AssetChecksDefinition]:
     """The checks of each merged table."""
-    return [check for table in merged_tables(config, dataset) for check in _table_checks(dataset, _name(table))]
+    return [check for table in merged_tables(config, source) for check in _table_checks(source.dataset, _name(table))]
 
 
 def _table_checks(dataset: str, table: str) -> list[dg.AssetChecksDefinition]:

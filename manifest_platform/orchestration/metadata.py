@@ -8,12 +8,12 @@ import dagster as dg
 
 from manifest_platform.listing import Table
 from manifest_platform.manifest import Item, Landed, Record, Standing, StepState, Survey
-from manifest_platform.orchestration.keys import SHREDDED, WAREHOUSE, asset_key
+from manifest_platform.orchestration.keys import Names
 from manifest_platform.pipeline import DrainReport, Loaded, Shredded
 
 
-def landed_event(dataset: str, landed: Landed, asset: str) -> dg.AssetMaterialization:
-    """A directory landed; `asset`: what its source calls such."""
+def landed_event(names: Names, landed: Landed) -> dg.AssetMaterialization:
+    """A directory landed."""
     metadata = {
         "bytes": landed.bytes,
         "files": landed.files,
@@ -21,10 +21,10 @@ def landed_event(dataset: str, landed: Landed, asset: str) -> dg.AssetMaterializ
         "checksum": landed.checksum,
         **({"start": landed.start or "", "stop": landed.stop} if landed.stop else {}),
     }
-    return dg.AssetMaterialization(asset_key(dataset, landed.key.feed, asset), partition=landed.key.name, metadata=metadata)
+    return dg.AssetMaterialization(names.landed(landed.key.feed), partition=landed.key.name, metadata=metadata)
 
 
-def shredded_event(dataset: str, event: Shredded) -> dg.AssetMaterialization:
+def shredded_event(names: Names, event: Shredded) -> dg.AssetMaterialization:
     """A run was shredded. `seconds` is an equal share of its batch's: one job shreds them all."""
     listing = event.listing
     metadata = {
@@ -38,10 +38,10 @@ def shredded_event(dataset: str, event: Shredded) -> dg.AssetMaterialization:
         **({} if event.already else {"seconds": round(event.seconds / event.batch, 3), "requests": event.requests}),
         "already": event.already,
     }
-    return dg.AssetMaterialization(asset_key(dataset, event.key.feed, SHREDDED), partition=event.key.name, metadata=metadata)
+    return dg.AssetMaterialization(names.shredded(event.key.feed), partition=event.key.name, metadata=metadata)
 
 
-def shredded_before_event(dataset: str, item: Item, record: Record) -> dg.AssetMaterialization:
+def shredded_before_event(names: Names, item: Item, record: Record) -> dg.AssetMaterialization:
     """A run was shredded outside Dagster, as its record tells; what was written is not looked at, it may be gone by now."""
     metadata = {
         "dagster/partition_row_count": record.data["good"],
@@ -52,10 +52,10 @@ def shredded_before_event(dataset: str, item: Item, record: Record) -> dg.AssetM
         "bytes_written": record.data["bytes"],
         "already": True,
     }
-    return dg.AssetMaterialization(asset_key(dataset, item.key.feed, SHREDDED), partition=item.key.name, metadata=metadata)
+    return dg.AssetMaterialization(names.shredded(item.key.feed), partition=item.key.name, metadata=metadata)
 
 
-def loaded_event(dataset: str, event: Loaded) -> dg.AssetMaterialization:
+def loaded_event(names: Names, event: Loaded) -> dg.AssetMaterialization:
     """A run is in the warehouse. Seconds, lag and requests are those of its load, if that was just now."""
     measured = {
         "seconds": round(event.seconds, 3),
@@ -65,7 +65,7 @@ def loaded_event(dataset: str, event: Loaded) -> dg.AssetMaterialization:
     metadata = {
         "dagster/partition_row_count": event.row_count,
         "rows": event.row_count,
-        **({"events": event.rows["events"]} if "events" in event.rows else {}),
+        **({names.main_table: event.rows[names.main_table]} if names.main_table in event.rows else {}),
         "bytes": event.bytes,
         **({} if event.already else measured),
         "late": event.late,
@@ -73,10 +73,10 @@ def loaded_event(dataset: str, event: Loaded) -> dg.AssetMaterialization:
         "already": event.already,
         "rows_by_table": counts("table", {"rows": event.rows}),
     }
-    return dg.AssetMaterialization(asset_key(dataset, event.key.feed, WAREHOUSE), partition=event.key.name, metadata=metadata)
+    return dg.AssetMaterialization(names.warehouse(event.key.feed), partition=event.key.name, metadata=metadata)
 
 
-def table_events(dataset: str, loaded: list[Loaded]) -> Iterator[dg.AssetMaterialization]:
+def table_events(names: Names, loaded: list[Loaded]) -> Iterator[dg.AssetMaterialization]:
     """One event a table that the loads reached: its column schema, and its rows a partition."""
     tables: dict[str, Table] = {table.name: table for event in loaded for table in event.tables if table.mode != "delete"}
     for name, table in sorted(tables.items()):
@@ -84,9 +84,9 @@ def table_events(dataset: str, loaded: list[Loaded]) -> Iterator[dg.AssetMateria
         metadata = {
             "rows_loaded": sum(rows.values()),
             "rows_by_partition": counts("partition", {"rows": rows}),
-            **table_metadata(dataset, table),
+            **table_metadata(names.dataset, table),
         }
-        yield dg.AssetMaterialization([dataset, "tables", name], metadata=metadata)
+        yield dg.AssetMaterialization(names.table(name), metadata=metadata)
 
 
 def table_metadata(dataset: str, table: Table) -> dict[str, dg.MetadataValue]:

@@ -19,11 +19,12 @@ from manifest_platform.config import Config, load
 from manifest_platform.manifest import Application, Blocked, Item, ItemKey, Ready, Standing, State
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.checks import evaluations
-from manifest_platform.orchestration.keys import SHREDDED, WAREHOUSE, Drain, asset_key, drains, is_captured, item_partitions
+from manifest_platform.orchestration.jobs import drain_job_name
+from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import LOAD, SHRED, DiscoveryReport, Loaded, Pipeline
 from manifest_platform.pipeline.discovery import discover
-from manifest_platform.sources.settings import DatasetSettings
+from manifest_platform.sources.source import Source
 from manifest_platform.stores import file_identity
 
 INTERVAL_S = 30
@@ -120,19 +121,20 @@ def mirror(
 
     `read`: items as they were read just now, so that a long backlog costs a tick no request an item.
     """
+    names = Names.of(pipeline.source)
     for key in sorted(landed):
         if key.name in shredded and key.name in loaded:
             continue
         item = read.get(key) or pipeline.manifest.item(key)
         record = item.processed_by(Application(SHRED))
         if key.name not in shredded and record:
-            yield metadata.shredded_before_event(pipeline.name, item, record)
+            yield metadata.shredded_before_event(names, item, record)
         record = item.processed_by(Application(LOAD))
         if key.name not in loaded and record:
             data = record.data
             rows, size, late = data["rows"], data["bytes"], data["late"]
             done = Loaded(key, rows, size, 0.0, 0.0, 0, late, already=True, epoch=record.epoch or 1)
-            yield metadata.loaded_event(pipeline.name, done)
+            yield metadata.loaded_event(names, done)
 
 
 _kept: dict[tuple[str | None, str], tuple[Config, int, Pipeline]] = {}
@@ -180,11 +182,9 @@ class Remembered:
         return json.dumps(dataclasses.asdict(self))
 
 
-def build_listing_sensor(
-    dataset: str, settings: DatasetSettings, drain_jobs: Sequence[dg.JobDefinition]
-) -> dg.SensorDefinition:
+def build_listing_sensor(source: Source, drain_jobs: Sequence[dg.JobDefinition]) -> dg.SensorDefinition:
     """The sensor that looks at a dataset's landing root, adds partitions, and asks for a drain when there is work."""
-    drained = drains(dataset, settings)
+    dataset = source.dataset
 
     @dg.sensor(
         name=f"{dataset}_listing_sensor",
@@ -195,7 +195,7 @@ def build_listing_sensor(
     )
     def listing_sensor(context: dg.SensorEvaluationContext, manifest: ManifestResource) -> dg.SensorResult:
         try:
-            return _tick(context, _pipeline(manifest.config_file, dataset), drained)
+            return _tick(context, _pipeline(manifest.config_file, dataset))
         except Exception:
             _forget(manifest.config_file, dataset)  # what it remembers may be what is wrong
             raise
@@ -203,7 +203,7 @@ def build_listing_sensor(
     return listing_sensor
 
 
-def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, drained: Sequence[Drain]) -> dg.SensorResult:
+def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline) -> dg.SensorResult:
     now, instance = datetime.now(UTC), context.instance
     remembered = Remembered.from_json(context.cursor)
     report = discover(pipeline)
@@ -211,7 +211,7 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, drained: Sequ
         ("rewritten after discovery", report.changed),
         ("known under another URI", report.moved),
         ("dated in the future", report.future),
-        (f"not {pipeline.source.form}", report.unparseable),
+        (f"not {pipeline.source.words.form}", report.unparseable),
     ):
         if names:
             context.log.warning(f"{problem}, left alone: {', '.join(names)}")
@@ -230,12 +230,13 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, drained: Sequ
     requests: list[dg.RunRequest] = []
     reasons: list[str] = []
     asked_for: dict[str, Asked] = {}
-    for drain in drained:
-        before = remembered.asked.get(drain.job, Asked())
+    for drain in pipeline.source.drains:
+        job = drain_job_name(pipeline.name, drain)
+        before = remembered.asked.get(job, Asked())
         work = work_waiting(pipeline, now, drain.feeds)
-        reason, asked_for[drain.job] = asked(instance, drain.job, work, before, now)
+        reason, asked_for[job] = asked(instance, job, work, before, now)
         reasons += [reason] if reason else []
-        requests += [] if reason else [dg.RunRequest(job_name=drain.job)]
+        requests += [] if reason else [dg.RunRequest(job_name=job)]
     return dg.SensorResult(
         run_requests=requests,
         skip_reason=None if requests else "; ".join(reasons),
@@ -254,20 +255,20 @@ def _new_in(
     A sweep sees what others land. What was captured is in the manifest alone: of that a tick looks at what waits to be loaded,
     and goes on from what is shown.
     """
-    dataset, partitions = pipeline.name, item_partitions(pipeline.name, feed)
+    names = Names.of(pipeline.source)
+    partitions = names.partitions(feed)
     known = set(instance.get_dynamic_partitions(partitions.name or ""))
-    shredded = instance.get_materialized_partitions(asset_key(dataset, feed, SHREDDED))
-    loaded = instance.get_materialized_partitions(asset_key(dataset, feed, WAREHOUSE))
+    shredded = instance.get_materialized_partitions(names.shredded(feed))
+    loaded = instance.get_materialized_partitions(names.warehouse(feed))
     backlog = list(pipeline.manifest.backlog(feed, LOAD))
-    beyond = islice(pipeline.manifest.items(feed, after=shown), ADDED_A_TICK) if is_captured(pipeline.dataset) else ()
+    beyond = islice(pipeline.manifest.items(feed, after=shown), ADDED_A_TICK) if pipeline.source.captures else ()
     captured = {item.key: item for item in beyond}
     read = captured | {item.key: item for item, _ in backlog}
     landed = {item.key: item.landed for item in read.values() if item.landed}
     landed |= {one.key: one for one in report.landed if one.key.feed == feed}
     missing = [landed[key] for key in sorted(landed) if key.name not in known][:ADDED_A_TICK]
     done_outside = mirror(pipeline, landed, read, shredded, loaded)
-    landed_as = pipeline.source.landed_as
-    events = [*(metadata.landed_event(dataset, one, landed_as) for one in missing), *islice(done_outside, MIRRORED_A_TICK)]
+    events = [*(metadata.landed_event(names, one) for one in missing), *islice(done_outside, MIRRORED_A_TICK)]
     if feed not in pipeline.source.on_demand:  # any of those may be loaded at any time; they are few
         waiting = {item.key for item, how in backlog if how.standing is not Standing.LATE}
         for key in takewhile(lambda one: one not in waiting and one.name in known, captured):

@@ -14,15 +14,12 @@ from manifest_platform.pipeline.events import (
     ShredStarted,
     Stop,
 )
-from manifest_platform.pipeline.pipeline import SOURCES, Pipeline
-from manifest_platform.sources.snowplow.source import FEED
+from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.sources.source import LOAD, SHRED
 
 __all__ = [
-    "FEED",
     "LOAD",
     "SHRED",
-    "SOURCES",
     "Budget",
     "DiscoveryReport",
     "DrainReport",

@@ -10,7 +10,7 @@ from manifest_platform.manifest.dataset import position_name
 from manifest_platform.manifest.records import format_time, parse_time
 from manifest_platform.pipeline.events import DiscoveryReport
 from manifest_platform.pipeline.pipeline import Pipeline
-from manifest_platform.sources.directories import Look, complete_runs
+from manifest_platform.sources.directories import Look, complete_directories
 from manifest_platform.sources.source import LOAD
 
 FUTURE = timedelta(days=1)
@@ -33,16 +33,16 @@ def discover(pipeline: Pipeline, everything: bool = False) -> DiscoveryReport:
 def _discover(pipeline: Pipeline, feed: str, everything: bool) -> DiscoveryReport:
     now = pipeline.clock()
     start = None if everything else _look_from(pipeline, feed, now)
-    sweep = pipeline.source.sweep(feed, start, lambda keys: _registered(pipeline, feed, keys))
-    future = [seen.name for seen in sweep.runs if seen.time > now + FUTURE]
-    present = [seen for seen in sweep.runs if seen.time <= now + FUTURE]
+    there = pipeline.source.look(feed, start, lambda keys: _registered(pipeline, feed, keys))
+    future = [seen.name for seen in there.directories if seen.time > now + FUTURE]
+    present = [seen for seen in there.directories if seen.time <= now + FUTURE]
     landed = {seen.name: pipeline.source.landed(feed, seen) for seen in present}
     known = pipeline.manifest.known(feed, [one.key for one in landed.values()])
     unknown = [seen for seen in present if landed[seen.name].key.id not in known]
     looks = {
         name: Look(look["checksum"], parse_time(look["first_seen"])) for name, look in pipeline.manifest.looks(feed).items()
     }
-    complete_now, next_looks = complete_runs(unknown, pipeline.source.completeness, looks, now)
+    complete_now, next_looks = complete_directories(unknown, pipeline.source.completeness, looks, now)
     found = pipeline.manifest.discover(
         feed, [landed[seen.name] for seen in complete_now] + [one for one in landed.values() if one.key.id in known]
     )
@@ -63,10 +63,10 @@ def _discover(pipeline: Pipeline, feed: str, everything: bool) -> DiscoveryRepor
         changed=tuple(names.get("changed", ())),
         moved=tuple(names.get("moved", ())),
         future=tuple(future),
-        unparseable=tuple(sweep.unparseable),
+        unparseable=tuple(there.unparseable),
         incomplete=tuple(landed[seen.name].key.name for seen in unknown if landed[seen.name].key not in ended),
-        known=len(names.get("known", ())) + sweep.known,
-        requests=sweep.requests,
+        known=len(names.get("known", ())) + there.known,
+        requests=there.requests,
         landed=tuple(one.landed for one in found if one.outcome != "moved"),
     )
 

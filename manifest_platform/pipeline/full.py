@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LATEST = "latest"
-KEPT = timedelta(days=10)
-"""How long a vault keeps its windows of changes."""
 SNAPSHOTS_SHOWN = 5
 
 
@@ -199,8 +197,9 @@ def why_needed(pipeline: Pipeline, now: datetime) -> str:
             return f"no snapshot was loaded yet that the windows of {feed} could follow"
         gap = _gap(pipeline, feed)
         missing = pipeline.source.time(gap.begins) if gap else None
-        if gap and missing and now - missing > KEPT:
-            return f"the window from {gap.begins} on is missing; the source keeps windows for {KEPT.days} days"
+        kept = pipeline.source.retention
+        if gap and missing and kept and now - missing > kept:
+            return f"the window from {gap.begins} on is missing; the source keeps windows for {kept.days} days"
     return ""
 
 

@@ -34,15 +34,10 @@ from manifest_platform.manifest import (
 from manifest_platform.manifest.payloads import register_folder
 from manifest_platform.pipeline.events import ItemFailed
 from manifest_platform.record_files import read_archived
-from manifest_platform.sources.snowplow.source import SnowplowEnriched
-from manifest_platform.sources.source import Named, Source
-from manifest_platform.sources.veeva.source import VeevaDirectData
+from manifest_platform.sources.source import Named, open_source
 
 if TYPE_CHECKING:
     from manifest_platform.warehouse.apply import Warehouse
-
-SOURCES: dict[str, type[Source]] = {"snowplow_enriched": SnowplowEnriched, "veeva": VeevaDirectData}
-"""The kinds of source, as the configuration calls them."""
 
 
 class Pipeline:
@@ -70,7 +65,7 @@ class Pipeline:
             store = stores.open_store(config.manifest)
             self._stack.callback(store.close)
         author = author or f"manifest-platform {__version__}"
-        self.source = SOURCES[self.dataset.source](dataset, self.dataset)
+        self.source = open_source(dataset, self.dataset)
         declared = {feed: self._steps(feed) for feed in self.source.feeds}
         self.manifest = Manifest(store, dataset, declared, author, run_id, clock, read_archived)
 
@@ -131,7 +126,7 @@ class Pipeline:
         if not meant:
             placed = self.source.placed(text)
             if placed is None:
-                raise Refused(f"{item!r} is neither {self.source.form} nor a URI that ends in one")
+                raise Refused(f"{item!r} is neither {self.source.words.form} nor a URI that ends in one")
             return self.manifest.item(ItemKey(placed.feed, placed.sort, storage.as_uri(text))).key
         found: list[ItemKey] = []
         for named in meant:

@@ -1,4 +1,4 @@
-"""One sweep of a landing place, on a local disk or in S3: the directories under one root, and which of them are complete.
+"""A look at a landing place, on a local disk or in S3: the directories under a root, and which of them are complete.
 
 Belongs here: what all sources share. What a directory's name means is its source's matter. Whether a directory is new is
 not decided here and never by a modification time: that is the manifest's matter.
@@ -27,8 +27,8 @@ _TRANSIENT_CODES = {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingExcep
 
 
 @dataclass(frozen=True, slots=True)
-class RunName:
-    """What a run's name says: its time (UTC) and its place among the runs of a feed.
+class DirectoryName:
+    """What a directory's name says: its time (UTC) and its place among the directories of a feed.
 
     `sort` orders by time, then whatever else the name holds, bytewise; no two names of a feed share one, and it holds no `#`.
     """
@@ -46,13 +46,13 @@ class Layout:
     level, that are no data's.
     """
 
-    parse: Callable[[str], RunName | None]
+    parse: Callable[[str], DirectoryName | None]
     hidden: tuple[str, ...] = HIDDEN
 
 
 @dataclass(frozen=True, slots=True)
 class LandedFile:
-    """A data file of a run. `fingerprint` is S3's ETag or the local modification time: equal means not rewritten."""
+    """A data file of a directory. `fingerprint` is S3's ETag or the local modification time: equal means not rewritten."""
 
     uri: str
     size: int
@@ -60,8 +60,8 @@ class LandedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class RunDirectory:
-    """A run, a directory that is landed as a whole, as one sweep saw it.
+class LandedDirectory:
+    """A directory, a directory that is landed as a whole, as a listing showed it.
 
     `uri` has no trailing slash. `files` are the data files, by URI; what begins with `_` or `.` is none. `marker`: the
     marker file was there before the files were listed. `in_progress`: it holds an uncommitted job's `_temporary`.
@@ -84,17 +84,21 @@ class RunDirectory:
 
 
 @dataclass(frozen=True)
-class RunListing:
-    """One sweep: the runs, oldest first; the names under the root that are no runs; the S3 requests it took."""
+class Found:
+    """What a look at a root found: directories, oldest first, and how many `known` ones it did not look into.
 
-    runs: list[RunDirectory]
+    `unparseable`: names under the root that are no directory's of the source. `requests`: to the object storage.
+    """
+
+    directories: list[LandedDirectory]
     unparseable: list[str]
     requests: int
+    known: int = 0
 
 
 @dataclass(frozen=True)
 class Marker:
-    """A run is complete when it holds a file of this name, which its writer writes last."""
+    """A directory is complete when it holds a file of this name, which its writer writes last."""
 
     name: str = "_SUCCESS"
 
@@ -105,23 +109,23 @@ SUCCESS = Marker()
 
 @dataclass(frozen=True)
 class Settle:
-    """A run is complete when it has not changed for this many seconds: for writers that leave no marker."""
+    """A directory is complete when it has not changed for this many seconds: for writers that leave no marker."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Look:
-    """An earlier sight of a run: its checksum, and when that checksum was first seen."""
+    """An earlier sight of a directory: its checksum, and when that checksum was first seen."""
 
     checksum: str
     first_seen: datetime
 
 
-def sweep(root_uri: str, layout: Layout, start: str, completeness: Marker | Settle) -> RunListing:
-    """Sees every run of a root whose name does not sort before `start`, with its files, in one sweep.
+def find(root_uri: str, layout: Layout, start: str, completeness: Marker | Settle) -> Found:
+    """Finds every directory of a root whose name does not sort before `start`, with its files, in one listing.
 
-    Names that begin as hidden ones do are passed over; all else that is no run directory is reported by name and left
+    Names that begin as hidden ones do are passed over; all else that is no directory of the source is reported by name and left
     alone. Folders that exist only as S3's empty folder keys do not exist. An S3 prefix with nothing in it is an empty root.
 
     Raises LandingMisconfigured where the root does not exist or access is refused, LandingUnavailable where it may work
@@ -131,28 +135,28 @@ def sweep(root_uri: str, layout: Layout, start: str, completeness: Marker | Sett
     found, unparseable, requests = list_root(root_uri, layout, start, _marker(completeness))
     runs = [run.directory(root_uri) for run in found]
     runs.sort(key=lambda run: run.sort)
-    return RunListing(runs, sorted(unparseable), requests)
+    return Found(runs, sorted(unparseable), requests)
 
 
 @dataclass(frozen=True)
-class NameListing:
-    """The names of a root's runs, in order; the names that are no runs; the S3 requests it took."""
+class FoundNames:
+    """The names of a root's directories, in order; the names that are none of the source's; the S3 requests it took."""
 
-    names: list[RunName]
+    names: list[DirectoryName]
     unparseable: list[str]
     requests: int
 
 
-def list_names(root_uri: str, layout: Layout, start: str) -> NameListing:
-    """The names of the runs of a root that do not sort before `start`: what `sweep` sees, without a look into any.
+def list_names(root_uri: str, layout: Layout, start: str) -> FoundNames:
+    """The names of the directories of a root that do not sort before `start`: what `find` finds, without a look into any.
 
-    On S3 that is a request for every thousand runs, however many files they have. Raises as `sweep`.
+    On S3 that is a request for every thousand directories, however many files they have. Raises as `find`.
     """
     names, requests = _names_local(root_uri) if storage.is_local(root_uri) else _names_s3(root_uri, start)
     seen = [name for name in names if name >= start and not name.startswith(layout.hidden) and not name.endswith(_GHOST)]
     parsed = {name: layout.parse(name) for name in seen}
     found = sorted((one for one in parsed.values() if one), key=lambda one: one.sort)
-    return NameListing(found, sorted(name for name, one in parsed.items() if one is None), requests)
+    return FoundNames(found, sorted(name for name, one in parsed.items() if one is None), requests)
 
 
 def _names_local(root_uri: str) -> tuple[list[str], int]:
@@ -176,10 +180,10 @@ def _names_s3(root_uri: str, start: str) -> tuple[list[str], int]:
     return names, requests
 
 
-def read(uri: str, name: RunName, layout: Layout, completeness: Marker | Settle) -> RunDirectory:
-    """One run as it is now, by its URI. Raises LandingMisconfigured where it is gone, otherwise as `sweep`."""
+def read(uri: str, name: DirectoryName, layout: Layout, completeness: Marker | Settle) -> LandedDirectory:
+    """One directory as it is now, by its URI. Raises LandingMisconfigured where it is gone, otherwise as `find`."""
     root, _, folder = uri.rpartition("/")
-    run, marker = _Found(folder, name), _marker(completeness)
+    run, marker = _Reading(folder, name), _marker(completeness)
     if storage.is_local(uri):
         directory = str(storage.local_path(uri))
         run.marker = os.path.exists(f"{directory}/{marker}")
@@ -199,13 +203,13 @@ def read(uri: str, name: RunName, layout: Layout, completeness: Marker | Settle)
     return run.directory(root)
 
 
-def complete_runs(
-    runs: Iterable[RunDirectory], completeness: Marker | Settle, looks: Mapping[str, Look], now: datetime
-) -> tuple[list[RunDirectory], dict[str, Look]]:
-    """Which of the runs are complete, and the looks, by name, to pass in the next time.
+def complete_directories(
+    runs: Iterable[LandedDirectory], completeness: Marker | Settle, looks: Mapping[str, Look], now: datetime
+) -> tuple[list[LandedDirectory], dict[str, Look]]:
+    """Which of the directories are complete, and the looks, by name, to pass in the next time.
 
     With a marker: those that have it; no looks are needed. With settling: those that already had this checksum at a
-    look at least so long ago, and no uncommitted job in them. A run without files is complete like any other.
+    look at least so long ago, and no uncommitted job in them. A directory without files is complete like any other.
     """
     if isinstance(completeness, Marker):
         return [run for run in runs if run.marker], {}
@@ -226,21 +230,21 @@ def _marker(completeness: Marker | Settle) -> str:
 
 
 @dataclass(slots=True)
-class _Found:
-    """A run while its listing is read: files as (relative path, size, fingerprint)."""
+class _Reading:
+    """A directory while its listing is read: files as (relative path, size, fingerprint)."""
 
     folder: str
-    name: RunName
+    name: DirectoryName
     files: list[tuple[str, int, str]] = field(default_factory=list)
     marker: bool = False
     in_progress: bool = False
 
-    def directory(self, root_uri: str) -> RunDirectory:
+    def directory(self, root_uri: str) -> LandedDirectory:
         local = storage.is_local(root_uri)
         uri = f"{root_uri}/{self.folder}"
         self.files.sort()
         text = "\0".join(f"{path}\0{size}\0{fingerprint}" for path, size, fingerprint in self.files)
-        return RunDirectory(
+        return LandedDirectory(
             name=self.name.name,
             uri=uri,
             sort=self.name.sort,
@@ -255,12 +259,12 @@ class _Found:
         )
 
 
-_Sweep = tuple[list[_Found], list[str], int]
+_Listing = tuple[list[_Reading], list[str], int]
 
 
-def _list_local(root_uri: str, layout: Layout, start: str, marker: str) -> _Sweep:
+def _list_local(root_uri: str, layout: Layout, start: str, marker: str) -> _Listing:
     root = str(storage.local_path(root_uri))
-    found: list[_Found] = []
+    found: list[_Reading] = []
     unparseable: list[str] = []
     try:
         with os.scandir(root) as entries:
@@ -272,7 +276,7 @@ def _list_local(root_uri: str, layout: Layout, start: str, marker: str) -> _Swee
                 if parsed is None or not entry.is_dir():
                     unparseable.append(name)
                     continue
-                run = _Found(name, parsed)
+                run = _Reading(name, parsed)
                 try:
                     # Asked first: a marker that appears while the files are read says nothing about those missed.
                     run.marker = os.path.exists(f"{entry.path}/{marker}")
@@ -286,7 +290,7 @@ def _list_local(root_uri: str, layout: Layout, start: str, marker: str) -> _Swee
         if error.filename == root:
             raise LandingMisconfigured(f"landing root {root} does not exist; create it or correct the feed's root") from error
         raise LandingUnavailable(
-            f"{error.filename} vanished while its run was listed, or is a link to nothing; the next sweep looks again"
+            f"{error.filename} vanished while its directory was listed, or is a link to nothing; the next discovery looks again"
         ) from error
     except (PermissionError, NotADirectoryError) as error:
         raise LandingMisconfigured(
@@ -297,7 +301,7 @@ def _list_local(root_uri: str, layout: Layout, start: str, marker: str) -> _Swee
     return found, unparseable, 0
 
 
-def _read_local(directory: str, relative: str, marker: str, layout: Layout, run: _Found) -> None:
+def _read_local(directory: str, relative: str, marker: str, layout: Layout, run: _Reading) -> None:
     with os.scandir(directory) as entries:
         for entry in entries:
             name = entry.name
@@ -312,9 +316,9 @@ def _read_local(directory: str, relative: str, marker: str, layout: Layout, run:
                 run.files.append((relative + name, status.st_size, str(status.st_mtime_ns)))
 
 
-def _list_s3(root_uri: str, layout: Layout, start: str, marker: str) -> _Sweep:
+def _list_s3(root_uri: str, layout: Layout, start: str, marker: str) -> _Listing:
     bucket, _, prefix = f"{root_uri.removeprefix('s3://')}/".partition("/")
-    found: dict[str, _Found] = {}
+    found: dict[str, _Reading] = {}
     unparseable: set[str] = set()
     first_page: dict[str, int] = {}
     spread: list[str] = []
@@ -330,7 +334,7 @@ def _list_s3(root_uri: str, layout: Layout, start: str, marker: str) -> _Sweep:
             if parsed is None or not slash:
                 unparseable.add(name)
                 continue
-            run = found.setdefault(name, _Found(name, parsed))
+            run = found.setdefault(name, _Reading(name, parsed))
             first_page.setdefault(name, page)
             _add_key(run, path, key, marker, layout)
             if path == marker and first_page[name] < page:
@@ -341,8 +345,8 @@ def _list_s3(root_uri: str, layout: Layout, start: str, marker: str) -> _Sweep:
     return list(found.values()), list(unparseable), requests
 
 
-def _add_keys(client: Any, uri: str, marker: str, layout: Layout, run: _Found) -> tuple[int, int]:
-    """Lists the files of one run, in place of those that were seen before; the number of keys, and of requests.
+def _add_keys(client: Any, uri: str, marker: str, layout: Layout, run: _Reading) -> tuple[int, int]:
+    """Lists the files of one directory, in place of those that were seen before; the number of keys, and of requests.
 
     Where it took several pages and the marker may have come with a later one, list again: what was written between the two
     was missed.
@@ -359,7 +363,7 @@ def _add_keys(client: Any, uri: str, marker: str, layout: Layout, run: _Found) -
     return seen, requests
 
 
-def _add_key(run: _Found, path: str, key: Mapping[str, Any], marker: str, layout: Layout) -> None:
+def _add_key(run: _Reading, path: str, key: Mapping[str, Any], marker: str, layout: Layout) -> None:
     hidden = next((part for part in path.split("/") if part.startswith(layout.hidden)), None)
     if path == marker:
         run.marker = True

@@ -1,20 +1,23 @@
-"""What a source of directories has of its own: feeds and steps, names, how directories are found, and how they are shredded.
+"""What a source of directories has of its own: the contract that each plug-in of the group `manifest_platform.sources` fulfils.
 
-Belongs here: the seam. Each source is a module beside this one; what is done with its items is `pipeline`'s, the same for all.
+Belongs here: the contract, and the choice of the source that is configured. What is done with a source's items is `pipeline`'s,
+and how they are shown `cli`'s and `orchestration`'s, the same for all: they render what a source declares.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar
 
-from manifest_platform import storage
-from manifest_platform.manifest import Claim, ItemKey, Landed, Refused, Step
-from manifest_platform.sources.directories import Marker, RunDirectory, Settle
-from manifest_platform.sources.settings import DatasetSettings
+from manifest_platform import plugins, storage
+from manifest_platform.manifest import Claim, ItemKey, Landed, Manifest, Refused, Step
+from manifest_platform.sources.capture import CaptureEvent, CapturePlan
+from manifest_platform.sources.directories import Found, LandedDirectory, Marker, Settle
+from manifest_platform.sources.settings import PLATFORM_STEPS, DatasetSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +25,25 @@ if TYPE_CHECKING:
     from manifest_platform.listing import Listing
     from manifest_platform.shred.batch import Directory, ShredFailure
 
-SHRED, LOAD = "shred", "load"
+SHRED, LOAD = PLATFORM_STEPS
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a source's things are called, for people.
+
+    `kind`: what Dagster marks its assets with. `directories`: the asset of what landed. `form`: what a name looks like.
+    `rows`: what a directory's lines hold. `landed`, `shredded` and, by feed, `loaded`: a sentence on what landed, on what
+    shredding makes of it, and on what loading does.
+    """
+
+    kind: str
+    directories: str
+    form: str
+    rows: str
+    landed: str
+    shredded: str
+    loaded: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -33,43 +54,67 @@ class Named:
     sort: str
 
 
+@dataclass(frozen=True)
+class Drain:
+    """A drain that Dagster runs: its name behind the dataset's, and the feeds that it drains, in order."""
+
+    name: str
+    feeds: tuple[str, ...]
+
+
+class Stage(StrEnum):
+    """An asset of a feed that a check is about."""
+
+    LANDED = "landed"
+    SHREDDED = "shredded"
+    WAREHOUSE = "warehouse"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check found: in words, and as values that plot."""
+
+    passed: bool
+    description: str
+    shown: Mapping[str, str | int | float]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check that a source brings, of an asset of a feed: what it promises, and the function that looks.
+
+    A check that fails warns. The sensor evaluates it at every tick, so it asks the manifest for little.
+    """
+
+    name: str
+    feed: str
+    stage: Stage
+    description: str
+    find: Callable[[Manifest], Finding]
+
+
 Known = Callable[[Sequence[ItemKey]], Collection[ItemKey]]
 """Which of some items the manifest has."""
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """What one look at a feed saw: directories with their files, and how many `known` ones it did not look into.
-
-    `unparseable`: names that are no directory's of the source. `requests`: to the object storage.
-    """
-
-    runs: Sequence[RunDirectory]
-    unparseable: Sequence[str]
-    requests: int
-    known: int = 0
-
-
 class Source(ABC):
-    """A source, for one dataset. `model`: the settings of such a dataset.
+    """A source, for one dataset.
 
-    `feeds`: in the order in which a drain loads them; `main`: the one that others follow.
-
-    `on_demand`: feeds whose directories are shredded when somebody asks for it, not as they land. `form`: what a name looks
-    like. `kind`: what Dagster marks them with. `landed_as`: what the directories are called; `landed_are`, `shredded_are` and,
-    by feed, `loaded_are`: a sentence on what they are, what shredding makes of them, and what loading does.
+    `model`: the settings of such a dataset. `words`: what its things are called. `feeds`: in the order in which a drain loads
+    them; `main`: the feed that others follow; `on_demand`: feeds whose directories are shredded when somebody asks for it, not
+    as they land. `appends`: whether its tables only append, so that what they hold is the sum of what was loaded.
+    `main_table`: the table that is there before anything was shredded, None where no table is. `retention`: how long the origin
+    keeps directories, None where it is not known.
     """
 
     model: ClassVar[type[DatasetSettings]]
+    words: ClassVar[Words]
     feeds: ClassVar[tuple[str, ...]]
     main: ClassVar[str]
-    form: ClassVar[str]
-    kind: ClassVar[str]
-    landed_as: ClassVar[str]
-    landed_are: ClassVar[str]
-    shredded_are: ClassVar[str]
-    loaded_are: ClassVar[Mapping[str, str]]
     on_demand: ClassVar[frozenset[str]] = frozenset()
+    appends: ClassVar[bool]
+    main_table: ClassVar[str | None] = None
+    retention: ClassVar[timedelta | None] = None
 
     def __init__(self, dataset: str, settings: DatasetSettings):
         self.dataset, self.settings = dataset, settings
@@ -90,6 +135,31 @@ class Source(ABC):
         landing = self.settings.landing
         return Marker(landing.marker) if landing.complete == "marker" else Settle(landing.settle_seconds)
 
+    @property
+    def drains(self) -> tuple[Drain, ...]:
+        """The dataset's drains, each a job. They take turns: an embedded warehouse has one writer."""
+        return (Drain("drain", self.feeds),)
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """Checks besides those that every source has."""
+        return ()
+
+    @property
+    def snapshots(self) -> str | None:
+        """The feed of snapshots, which are loaded in full; None for a source without."""
+        return next((feed for feed in self.feeds if self.load_step(feed).order == "full"), None)
+
+    def load_step(self, feed: str) -> Step:
+        """How a feed is loaded."""
+        return next(step for step in self.steps(feed, attempts=1) if step.application.name == LOAD)
+
+    def time_column(self, table: str) -> str | None:
+        """The column with the time that puts a table's rows under dates, by which merging sorts them; None where none does."""
+        return None
+
+    # Names and directories
+
     @abstractmethod
     def steps(self, feed: str, attempts: int) -> tuple[Step, ...]:
         """The platform's steps of a feed."""
@@ -107,16 +177,14 @@ class Source(ABC):
         """The logical time that a name tells."""
 
     @abstractmethod
-    def sweep(self, feed: str, after: datetime | None, known: Known) -> Sweep:
+    def look(self, feed: str, after: datetime | None, known: Known) -> Found:
         """The directories of a feed that are there, from a logical time on. Raises LandingError."""
 
-    def time_column(self, table: str) -> str | None:
-        """The column with the time that puts a table's rows under dates, by which merging sorts them; None where none does."""
-        return None
-
     @abstractmethod
-    def landed(self, feed: str, seen: RunDirectory) -> Landed:
+    def landed(self, feed: str, seen: LandedDirectory) -> Landed:
         """A directory as the manifest is to know it."""
+
+    # Work
 
     @abstractmethod
     def directory(self, claim: Claim, output: str) -> Directory:
@@ -125,6 +193,39 @@ class Source(ABC):
     @abstractmethod
     def shred(self, session: SparkSession, directories: Sequence[Directory]) -> list[Listing | ShredFailure]:
         """Shreds directories in one Spark job; the results come in their order."""
+
+    # Capturing
+
+    @property
+    def captures(self) -> CapturePlan | None:
+        """What the platform captures of the dataset itself; None where others land its directories."""
+        return None
+
+    def capture(
+        self,
+        manifest: Manifest,
+        now: datetime,
+        feeds: Collection[str] | None = None,
+        names: Collection[str] | None = None,
+        insist: bool = True,
+    ) -> Iterator[CaptureEvent]:
+        """Captures what the origin has and the manifest does not know; what happens, and at last a CaptureReport.
+
+        `now`: the time, UTC. `feeds`: of those that are configured; `names`: these directories alone; `insist`: also with a
+        login that was refused within the last day. Raises Refused where nothing is captured, for a feed that is not captured
+        and for an unknown name.
+        """
+        raise Refused(f"nothing is captured of dataset {self.dataset}: others land its directories")
+
+
+def source_type(settings: DatasetSettings) -> type[Source]:
+    """The kind of source that a dataset's settings name. Raises UnknownPlugin."""
+    return plugins.load(plugins.SOURCES, settings.source)
+
+
+def open_source(dataset: str, settings: DatasetSettings) -> Source:
+    """The source of a dataset. Raises UnknownPlugin."""
+    return source_type(settings)(dataset, settings)
 
 
 def rewritten(landed: Landed, files: int, size: int) -> Refused:

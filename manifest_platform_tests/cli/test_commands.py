@@ -14,8 +14,9 @@ import pytest
 from manifest_platform import config
 from manifest_platform.cli import main
 from manifest_platform.manifest import OUTPUT, Application, Failure, FailureKind, Payload, Ready
-from manifest_platform.pipeline import FEED, LOAD, SHRED, Loaded, Pipeline
+from manifest_platform.pipeline import LOAD, SHRED, Loaded, Pipeline
 from manifest_platform.pipeline.discovery import discover
+from manifest_platform.sources.snowplow.settings import FEED
 
 RUNS = ["run=2024-05-14-12-00-00", "run=2024-05-14-12-10-00", "run=2024-05-14-12-20-00"]
 LATE = "run=2024-05-14-12-05-00"
@@ -560,8 +561,8 @@ def test_a_line_for_a_loaded_item_has_rows_size_seconds_and_the_late_mark(shop):
     shop.land(RUNS[0])
     with shop.pipeline() as pipeline:
         discover(pipeline)
-        key = pipeline.key(RUNS[0])
-    line = progress(Loaded(key, {"events": 1200, "bad": 34}, 5_600_000, 1.234, 2.0, 7, late=True))
+        key, words = pipeline.key(RUNS[0]), pipeline.source.words
+    line = progress(Loaded(key, {"events": 1200, "bad": 34}, 5_600_000, 1.234, 2.0, 7, late=True), words)
     assert re.fullmatch(rf"✓ {RUNS[0]} +loaded +1,234 rows +5\.6 MB +1\.23 s  late", line)
 
 

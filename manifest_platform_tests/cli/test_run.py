@@ -19,7 +19,8 @@ from manifest_platform import config
 from manifest_platform.cli import main
 from manifest_platform.manifest import OUTPUT, Application, Failure, FailureKind, Payload, Record, Refused
 from manifest_platform.manifest.payloads import InvalidPayload
-from manifest_platform.pipeline import FEED, SHRED, Pipeline, program
+from manifest_platform.pipeline import SHRED, Pipeline, program
+from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.cli.test_commands import RUNS, Shop
 
 COUNT, PUBLISH = "count", "publish"

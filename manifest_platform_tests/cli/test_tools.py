@@ -17,7 +17,8 @@ from manifest_platform.cli import main
 from manifest_platform.manifest import OUTPUT, Application, Payload
 from manifest_platform.operations.archive import archive
 from manifest_platform.operations.search import Wanted, search
-from manifest_platform.pipeline import FEED, LOAD, SHRED
+from manifest_platform.pipeline import LOAD, SHRED
+from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.cli.test_commands import RUNS, Shop
 
 MORE = [*RUNS, "run=2024-05-14-12-30-00", "run=2024-05-14-12-40-00"]

@@ -187,7 +187,7 @@ def test_gzip_holds_the_same_text(tmp_path: Path) -> None:
 def test_a_run_can_be_written_to_s3(s3_bucket: str, tmp_path: Path) -> None:
     local = write_run(tmp_path, TIME, 20, seed=1, gzip=True)
     run = write_run(f"{s3_bucket}/enriched", TIME, 20, seed=1, gzip=True)
-    (found,) = list_runs(f"{s3_bucket}/enriched").runs
+    (found,) = list_runs(f"{s3_bucket}/enriched").directories
     assert (found.uri, found.marker) == (run.uri, True)
     assert found.bytes == len(files_of(local)["part-00000.tsv.gz"])
 

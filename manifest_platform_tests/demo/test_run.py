@@ -12,7 +12,8 @@ from manifest_platform.demo import run, shop, stage
 from manifest_platform.demo.dynamodb import DynamoDbLocal, dynamodb_local
 from manifest_platform.manifest import StoreUnavailable
 from manifest_platform.manifest.stores.dynamodb_table import create_table
-from manifest_platform.pipeline import FEED, Pipeline
+from manifest_platform.pipeline import Pipeline
+from manifest_platform.sources.snowplow.settings import FEED
 
 LANDED = [shop.run_name(number) for number in range(shop.RUNS)]
 IN_TIME = [name for name in LANDED if name != shop.run_name(shop.LATE)]

@@ -12,7 +12,8 @@ import dagster as dg
 
 from manifest_platform.manifest import Ready
 from manifest_platform.orchestration.keys import item_partitions
-from manifest_platform.pipeline import FEED, LOAD, Pipeline
+from manifest_platform.pipeline import LOAD, Pipeline
+from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.orchestration.code_location import CodeLocation, Result, materialized_by
 from manifest_platform_tests.pipeline.shop import NAME, Shop, keys, run_name, run_names
 

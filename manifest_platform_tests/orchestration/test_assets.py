@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from manifest_platform.pipeline import FEED, LOAD, SHRED
+from manifest_platform.pipeline import LOAD, SHRED
+from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.orchestration.code_location import failure
 from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, break_listing, materializations, records
 from manifest_platform_tests.pipeline.shop import keys, run_name, run_names

@@ -10,8 +10,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from manifest_platform.pipeline import FEED, LOAD
+from manifest_platform.pipeline import LOAD
 from manifest_platform.pipeline.loading import load
+from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, break_listing, next_ready, tamper
 from manifest_platform_tests.pipeline.shop import NAME, Shop, run_name

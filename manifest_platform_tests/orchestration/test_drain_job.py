@@ -6,7 +6,8 @@ from typing import Any
 
 import dagster as dg
 
-from manifest_platform.pipeline import FEED, LOAD
+from manifest_platform.pipeline import LOAD
+from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.orchestration.code_location import failure, output
 from manifest_platform_tests.orchestration.dagster_shop import (
     DagsterShop,

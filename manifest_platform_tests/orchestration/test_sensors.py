@@ -14,8 +14,9 @@ from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteJobO
 
 from manifest_platform.manifest import Application, Failure, FailureKind
 from manifest_platform.orchestration.sensors import LONGEST_PAUSE, MIRRORED_A_TICK, Asked, Remembered, work_waiting
-from manifest_platform.pipeline import FEED, LOAD, SHRED, Stop
+from manifest_platform.pipeline import LOAD, SHRED, Stop
 from manifest_platform.pipeline.discovery import discover
+from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.orchestration.code_location import output
 from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, break_listing, next_ready, records, resolve
 from manifest_platform_tests.pipeline.shop import NAME, drained, keys, run_name, run_names

@@ -157,7 +157,7 @@ def test_B6_a_gap_needs_a_snapshot_once_the_source_keeps_the_window_no_more(
     needed = _failed(loaded)["incr/warehouse", "no_full_load_needed"]
     reason = str(needed.metadata["reason"].value)
     assert "2026-01-02T00:45Z" in reason and reason.endswith("is missing; the source keeps windows for 10 days")
-    monkeypatch.setattr("manifest_platform.pipeline.full.KEPT", timedelta(days=36_500))
+    monkeypatch.setattr("manifest_platform.sources.veeva.source.VeevaDirectData.retention", timedelta(days=36_500))
     assert ("incr/warehouse", "no_full_load_needed") not in _failed(loaded), "it may still come"
 
 

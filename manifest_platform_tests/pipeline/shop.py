@@ -24,7 +24,6 @@ from manifest_platform import config, failpoints
 from manifest_platform.demo.events import SCHEMAS, WrittenRun, write_run
 from manifest_platform.manifest import LANDED, Application, ItemKey, Record, lease
 from manifest_platform.pipeline import (
-    FEED,
     LOAD,
     Budget,
     DrainReport,
@@ -35,6 +34,7 @@ from manifest_platform.pipeline import (
 )
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.merge import MergeReport, Merging, merge
+from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform.spark import session
 from manifest_platform.warehouse.engines.duckdb import DuckDB
 

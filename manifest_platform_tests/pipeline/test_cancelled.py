@@ -14,10 +14,11 @@ import pytest
 
 from manifest_platform import config
 from manifest_platform.manifest import ClaimLost, Manifest, Ready
-from manifest_platform.pipeline import FEED, LOAD, SHRED, Pipeline
+from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.loading import load
 from manifest_platform.pipeline.shredding import shred
 from manifest_platform.sources.snowplow import shredder as snowplow
+from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.pipeline.shop import NAME, Shop, history
 
 FAR_TOO_LONG = 120

@@ -9,7 +9,6 @@ import pytest
 
 from manifest_platform.manifest import LeaseBusy, Refused
 from manifest_platform.pipeline import (
-    FEED,
     LOAD,
     SHRED,
     Loaded,
@@ -19,6 +18,7 @@ from manifest_platform.pipeline import (
     load_chosen,
     shred_chosen,
 )
+from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.pipeline.shop import Shop, drained, history, keys, no_spark, run_name, run_names
 
 FEW_BAD = {"bad_rows": {"max_count": 1, "max_share": 0.01}}

@@ -12,7 +12,6 @@ from manifest_platform import storage
 from manifest_platform.demo.events import SCHEMAS
 from manifest_platform.manifest import StoreUnavailable
 from manifest_platform.pipeline import (
-    FEED,
     LOAD,
     SHRED,
     Budget,
@@ -25,6 +24,7 @@ from manifest_platform.pipeline import (
 )
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.outputs import listing_of
+from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform.warehouse.errors import Unclear
 from manifest_platform_tests.pipeline.shop import (

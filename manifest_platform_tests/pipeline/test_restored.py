@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import pytest
 
-from manifest_platform.pipeline import FEED, LOAD, ItemFailed, Stop
+from manifest_platform.pipeline import LOAD, ItemFailed, Stop
+from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.pipeline.shop import Shop, drained, history, keys, run_name, run_names
 
 

@@ -1,6 +1,6 @@
 """Snowplow enriched runs: the directories `run=…` under one root, on a local disk or in S3.
 
-Belongs here: what a run's name means. How a root is swept, and when a run counts as complete, is the same for all sources.
+Belongs here: what a run's name means. How a root is listed, and when a directory is complete, is the same for all sources.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 from manifest_platform import storage
 from manifest_platform.sources.directories import (
     SUCCESS,
+    DirectoryName,
+    Found,
+    LandedDirectory,
     Layout,
     Marker,
-    RunDirectory,
-    RunListing,
-    RunName,
     Settle,
+    find,
     read,
-    sweep,
 )
 
 # Seconds are two digits and then the end or a suffix; where they are missing, the suffix follows the minutes.
@@ -30,7 +30,7 @@ _RUN = re.compile(
 )
 
 
-def parse_run_name(name: str) -> RunName | None:
+def parse_run_name(name: str) -> DirectoryName | None:
     """What a directory's name says, or None where it is not a run's.
 
     Names are `run=YYYY-MM-DD-HH-MM-SS`, by batch jobs, and the same with `-<suffix>` after the seconds or, without
@@ -45,18 +45,18 @@ def parse_run_name(name: str) -> RunName | None:
     except ValueError:
         return None
     if found["after_minutes"] is None:
-        return RunName(name, name.removeprefix("run="), time)
+        return DirectoryName(name, name.removeprefix("run="), time)
     # "+" keeps it apart from the same suffix after "-00"; it is lower than all that a suffix is made of.
-    return RunName(name, f"{name[len('run=') : found.start('after_minutes')]}00-{found['after_minutes']}+", time)
+    return DirectoryName(name, f"{name[len('run=') : found.start('after_minutes')]}00-{found['after_minutes']}+", time)
 
 
 _LAYOUT = Layout(parse_run_name)
 
 
-def list_runs(root: str | Path, after: datetime | None = None, completeness: Marker | Settle = SUCCESS) -> RunListing:
-    """Sees every run at or after a time, with its files, in one sweep of the root.
+def list_runs(root: str | Path, after: datetime | None = None, completeness: Marker | Settle = SUCCESS) -> Found:
+    """Finds every run at or after a time, with its files, in one listing of the root.
 
-    Without a time: every run. The sweep begins at the name that a run of that minute would have; entries that sort
+    Without a time: every run. The listing begins at the name that a run of that minute would have; entries that sort
     before it are not looked at. `completeness` says which file is the marker.
 
     In the root, names that begin with `_` or `.` are passed over; all else that is no run directory is reported by name
@@ -69,11 +69,11 @@ def list_runs(root: str | Path, after: datetime | None = None, completeness: Mar
     if after is not None and after.tzinfo is None:
         raise ValueError(f"after={after!r} has no time zone; give a time in UTC")
     start = "" if after is None else f"run={re.sub('[T:]', '-', after.astimezone(UTC).isoformat()[:16])}"
-    found = sweep(storage.as_uri(root), _LAYOUT, start, completeness)
-    return replace(found, runs=[run for run in found.runs if after is None or run.time >= after])
+    found = find(storage.as_uri(root), _LAYOUT, start, completeness)
+    return replace(found, directories=[run for run in found.directories if after is None or run.time >= after])
 
 
-def read_run(uri: str, completeness: Marker | Settle = SUCCESS) -> RunDirectory:
+def read_run(uri: str, completeness: Marker | Settle = SUCCESS) -> LandedDirectory:
     """One run as it is now, by its URI. Raises LandingMisconfigured where it is gone, otherwise as `list_runs`."""
     parsed = parse_run_name(uri.rpartition("/")[2])
     if parsed is None:

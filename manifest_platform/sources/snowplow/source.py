@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from manifest_platform import __version__
 from manifest_platform.manifest import Application, Claim, ItemKey, Landed, Step
-from manifest_platform.sources.directories import RunDirectory
+from manifest_platform.sources.directories import Found, LandedDirectory
+from manifest_platform.sources.snowplow.enriched import EVENTS_TABLE
 from manifest_platform.sources.snowplow.layout import list_runs, parse_run_name, read_run
 from manifest_platform.sources.snowplow.settings import FEED, SnowplowSettings
-from manifest_platform.sources.source import LOAD, SHRED, Known, Named, Source, Sweep, rewritten
+from manifest_platform.sources.source import LOAD, SHRED, Known, Named, Source, Words, rewritten
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,14 +28,19 @@ class SnowplowEnriched(Source):
     model = SnowplowSettings
     settings: SnowplowSettings
 
+    words = Words(
+        kind="snowplow",
+        directories="enriched_runs",
+        form="a run name (run=YYYY-MM-DD-HH-MM-SS)",
+        rows="events",
+        landed="Run directories of Snowplow enriched events, registered in the manifest as soon as they are complete.",
+        shredded="Typed Parquet of every run: the events, one table an entity type, and the bad rows.",
+        loaded={FEED: "The runs in the warehouse: strictly in order, exactly once, one transaction a run."},
+    )
     feeds = (FEED,)
     main = FEED
-    form = "a run name (run=YYYY-MM-DD-HH-MM-SS)"
-    kind = "snowplow"
-    landed_as = "enriched_runs"
-    landed_are = "Run directories of Snowplow enriched events, registered in the manifest as soon as they are complete."
-    shredded_are = "Typed Parquet of every run: the events, one table an entity type, and the bad rows."
-    loaded_are = {FEED: "The runs in the warehouse: strictly in order, exactly once, one transaction a run."}
+    appends = True
+    main_table = EVENTS_TABLE
 
     def steps(self, feed: str, attempts: int) -> tuple[Step, ...]:
         """Shred, whose completions are numbered for merging, and load, in strict order."""
@@ -63,10 +69,9 @@ class SnowplowEnriched(Source):
         parsed = parse_run_name(name)
         return parsed.time if parsed else None
 
-    def sweep(self, feed: str, after: datetime | None, known: Known) -> Sweep:
+    def look(self, feed: str, after: datetime | None, known: Known) -> Found:
         """The runs of the landing root, with their files: that a known one was rewritten is told."""
-        found = list_runs(self.root, after, self.completeness)
-        return Sweep(found.runs, found.unparseable, found.requests)
+        return list_runs(self.root, after, self.completeness)
 
     def time_column(self, table: str) -> str:
         """The collector's time, of the event itself or of the one that an entity belongs to."""
@@ -74,7 +79,7 @@ class SnowplowEnriched(Source):
 
         return time_column(table)
 
-    def landed(self, feed: str, seen: RunDirectory) -> Landed:
+    def landed(self, feed: str, seen: LandedDirectory) -> Landed:
         """A run: its order is that of its name."""
         return Landed(ItemKey(feed, seen.sort, seen.uri), len(seen.files), seen.bytes, seen.checksum)
 

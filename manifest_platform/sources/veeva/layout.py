@@ -25,16 +25,16 @@ from manifest_platform import storage
 from manifest_platform.sources.directories import (
     HIDDEN,
     SUCCESS,
+    DirectoryName,
+    Found,
+    FoundNames,
+    LandedDirectory,
     Layout,
     Marker,
-    NameListing,
-    RunDirectory,
-    RunListing,
-    RunName,
     Settle,
+    find,
     list_names,
     read,
-    sweep,
 )
 from manifest_platform.sources.errors import LandingMisconfigured, LandingUnavailable
 from manifest_platform.sources.veeva.files import Feed, Sidecar
@@ -54,7 +54,7 @@ _SPANS = {"incr": timedelta(minutes=15), "log": timedelta(days=1)}
 
 
 @dataclass(frozen=True, slots=True)
-class WindowName(RunName):
+class WindowName(DirectoryName):
     """What a window's name says: `incr/stoptime=202601010015` is a window of feed `incr`, and `time` is when it stops.
 
     `sort` and `start` are of the form `2026-01-01T00:15Z`. `start` is where the source's schedule has such a window begin.
@@ -129,42 +129,42 @@ def list_windows(
     after: datetime | None = None,
     completeness: Marker | Settle = SUCCESS,
     feeds: Collection[Feed] = FEEDS,
-) -> RunListing:
-    """Sees the windows of a vault that somebody landed, of these feeds, that stop at or after a time, in a sweep a feed.
+) -> Found:
+    """Finds the windows of a vault that somebody landed, of these feeds, that stop at or after a time: a listing a feed.
 
-    A run's `name` is the window's, as `incr/stoptime=202601010015`. The producer's attempts are passed over, and so is a
+    A directory's `name` is the window's, as `incr/stoptime=202601010015`. The producer's attempts are passed over, and so is a
     directory that holds neither a file nor the marker: an empty window is one with the marker alone. Feeds that have no folder
-    yet have no windows. Raises as `sweep`, and ValueError for a time without a zone.
+    yet have no windows. Raises as `find`, and ValueError for a time without a zone.
     """
     if after is not None and after.tzinfo is None:
         raise ValueError(f"after={after!r} has no time zone; give a time in UTC")
     folder = vault_uri(root, vault)
-    runs: list[RunDirectory] = []
+    runs: list[LandedDirectory] = []
     unparseable: list[str] = []
     requests = 0
     for feed in (feed for feed in _feeds_there(root, folder) if feed in feeds):
         start = "" if after is None else _first_name(feed, after)
-        found = sweep(f"{folder}/{feed}", _layout(feed), start, completeness)
-        runs += [run for run in found.runs if (run.files or run.marker) and (after is None or run.time >= after)]
+        found = find(f"{folder}/{feed}", _layout(feed), start, completeness)
+        runs += [run for run in found.directories if (run.files or run.marker) and (after is None or run.time >= after)]
         unparseable += [f"{feed}/{name}" for name in found.unparseable]
         requests += found.requests
-    return RunListing(sorted(runs, key=lambda run: (run.sort, run.name)), unparseable, requests)
+    return Found(sorted(runs, key=lambda run: (run.sort, run.name)), unparseable, requests)
 
 
-def list_window_names(root: str | Path, vault: str, feed: Feed, after: datetime | None = None) -> NameListing:
+def list_window_names(root: str | Path, vault: str, feed: Feed, after: datetime | None = None) -> FoundNames:
     """The names of the windows of a feed that stop at or after a time, whoever landed them, without a look into any.
 
     Raises as `list_names`.
     """
     folder = vault_uri(root, vault)
     if feed not in _feeds_there(root, folder):
-        return NameListing([], [], 0)
+        return FoundNames([], [], 0)
     found = list_names(f"{folder}/{feed}", _layout(feed), "" if after is None else _first_name(feed, after))
     names = [name for name in found.names if after is None or name.time >= after]
-    return NameListing(names, [f"{feed}/{name}" for name in found.unparseable], found.requests)
+    return FoundNames(names, [f"{feed}/{name}" for name in found.unparseable], found.requests)
 
 
-def read_window(place: str, completeness: Marker | Settle = SUCCESS) -> RunDirectory:
+def read_window(place: str, completeness: Marker | Settle = SUCCESS) -> LandedDirectory:
     """A window as it is now, by the URI of its directory, or of the attempt that holds it.
 
     Raises LandingMisconfigured where it is gone, otherwise as `list_windows`; ValueError for a URI that is no window's.
@@ -214,7 +214,7 @@ def is_missing(root: str | Path) -> bool:
 
 
 def _feeds_there(root: str | Path, folder: str) -> tuple[Feed, ...]:
-    """The feeds to sweep. On a disk a folder that is missing is no mistake; a missing root is, and S3 has neither."""
+    """The feeds to look at. On a disk a folder that is missing is no mistake; a missing root is, and S3 has neither."""
     if not storage.is_local(folder):
         return FEEDS
     if is_missing(root):
@@ -224,7 +224,7 @@ def _feeds_there(root: str | Path, folder: str) -> tuple[Feed, ...]:
 
 
 def _first_name(feed: Feed, after: datetime) -> str:
-    """Where a sweep of a feed's folder begins: the names of its windows sort by their stops."""
+    """Where the listing of a feed's folder begins: the names of its windows sort by their stops."""
     return window_name(feed, after.replace(second=0, microsecond=0)).partition("/")[2]
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from manifest_platform import failpoints, storage
 from manifest_platform.manifest import Discovered, ItemKey, Landed, Manifest
 from manifest_platform.manifest.records import format_time, parse_time
+from manifest_platform.sources.capture import Awaited, Captured, CaptureEvent, CaptureFailed, CaptureReport, Diverged
 from manifest_platform.sources.errors import LandingUnavailable
 from manifest_platform.sources.veeva.archive import LIMITS, METADATA, Limits, unpack
 from manifest_platform.sources.veeva.client import Password, Vault
@@ -30,7 +31,6 @@ from manifest_platform.sources.veeva.errors import (
     VaultUnreachable,
     WrongVault,
 )
-from manifest_platform.sources.veeva.events import Awaited, Captured, CaptureFailed, CaptureReport, Diverged, Event
 from manifest_platform.sources.veeva.files import (
     FINGERPRINT,
     Awaiting,
@@ -75,7 +75,7 @@ def capture(
     names: Collection[str] | None = None,
     limits: Limits = LIMITS,
     insist: bool = True,
-) -> Iterator[Event]:
+) -> Iterator[CaptureEvent]:
     """Captures what Vault has of some feeds and the manifest does not know; what happened, and at last a CaptureReport.
 
     Each window is registered by itself, the oldest of a feed first, so that a run that ends early keeps what it has done. Of
@@ -118,7 +118,7 @@ class _Run:
     vault_id: str
     names: frozenset[str] | None
     limits: Limits
-    events: list[Event] = field(default_factory=list)
+    events: list[CaptureEvent] = field(default_factory=list)
     oldest: dict[Feed, str] = field(default_factory=dict)
     known: int = 0
     failed_in_a_row: int = 0
@@ -128,7 +128,7 @@ class _Run:
         """Whether anything of a feed is to be captured."""
         return self.names is None or any(name.startswith(f"{feed}/") for name in self.names)
 
-    def feed(self, feed: Feed, now: datetime) -> Iterator[Event]:
+    def feed(self, feed: Feed, now: datetime) -> Iterator[CaptureEvent]:
         """Captures what is new of a feed."""
         try:
             listing = self.vault.files(feed)

@@ -7,15 +7,19 @@ loaded when somebody begins a full load with it.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
+from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from manifest_platform import __version__
 from manifest_platform.listing import BAD_TABLE
-from manifest_platform.manifest import Application, Claim, ItemKey, Landed, Refused, Step
-from manifest_platform.sources.directories import RunDirectory
-from manifest_platform.sources.source import LOAD, SHRED, Known, Named, Source, Sweep, rewritten
+from manifest_platform.manifest import Application, Claim, ItemKey, Landed, Manifest, Refused, Step
+from manifest_platform.sources.capture import CaptureEvent, CapturePlan, CaptureSchedule
+from manifest_platform.sources.directories import Found, LandedDirectory
+from manifest_platform.sources.source import LOAD, SHRED, Check, Drain, Known, Named, Source, Stage, Words, rewritten
+from manifest_platform.sources.veeva.checks import missing_windows
 from manifest_platform.sources.veeva.files import Feed
 from manifest_platform.sources.veeva.layout import (
     FEEDS,
@@ -37,6 +41,9 @@ if TYPE_CHECKING:
     from manifest_platform.shred.batch import Directory, ShredFailure
     from manifest_platform.sources.veeva.client import Vault
 
+KEPT = timedelta(days=10)
+"""How long a vault keeps its windows of changes."""
+
 
 class VeevaDirectData(Source):
     """The windows of one vault, below `vault=<id>/` of one landing root."""
@@ -44,19 +51,24 @@ class VeevaDirectData(Source):
     model = VeevaSettings
     settings: VeevaSettings
 
+    words = Words(
+        kind="veeva",
+        directories="windows",
+        form="a window's name (incr/stoptime=YYYYMMDDHHMM, log/date=YYYY-MM-DD or full/date=YYYY-MM-DD)",
+        rows="rows",
+        landed="Direct Data windows of a vault, verified, and registered in the manifest once they are whole.",
+        shredded="Typed Parquet of every window: one table an extract, the deleted keys beside, and the bad rows.",
+        loaded={
+            INCR: "The changes in the warehouse: strictly in order, without a gap, exactly once, one transaction a window.",
+            LOG: "The vault's logs in the warehouse: appended, each day exactly once.",
+            FULL: "The snapshots in the warehouse: one replaces all that it covers, and begins a new epoch.",
+        },
+    )
     feeds = (FULL, INCR, LOG)
     main = INCR
-    form = "a window's name (incr/stoptime=YYYYMMDDHHMM, log/date=YYYY-MM-DD or full/date=YYYY-MM-DD)"
-    kind = "veeva"
-    landed_as = "windows"
-    landed_are = "Direct Data windows of a vault, verified, and registered in the manifest once they are whole."
-    shredded_are = "Typed Parquet of every window: one table an extract, the deleted keys beside, and the bad rows."
-    loaded_are = {
-        INCR: "The changes in the warehouse: strictly in order, without a gap, exactly once, one transaction a window.",
-        LOG: "The vault's logs in the warehouse: appended, each day exactly once.",
-        FULL: "The snapshots in the warehouse: one replaces all that it covers, and begins a new epoch.",
-    }
     on_demand = frozenset({FULL})
+    appends = False
+    retention = KEPT
 
     @property
     def keeps(self) -> tuple[str, ...]:
@@ -92,25 +104,23 @@ class VeevaDirectData(Source):
         parsed = parse_window_name(name)
         return parsed.time if parsed else parse_minute(name)
 
-    def sweep(self, feed: str, after: datetime | None, known: Known) -> Sweep:
+    def look(self, feed: str, after: datetime | None, known: Known) -> Found:
         """The windows that somebody else landed. Of a feed that is captured, those that are known are not looked into.
 
         They have some twenty files each, and were verified before they were registered.
         """
-        vault = self.settings.vault
-        if not vault.url or feed not in vault.feeds:
-            found = list_windows(self.root, self.vault_id, after, self.completeness, [_feed(feed)])
-            return Sweep(found.runs, found.unparseable, found.requests)
+        if self.captures is None or feed not in self.captures.feeds:
+            return list_windows(self.root, self.vault_id, after, self.completeness, [_feed(feed)])
         if is_missing(self.root):
-            return Sweep([], [], 0)  # the first capture makes it
+            return Found([], [], 0)  # the first capture makes it
         listed = list_window_names(self.root, self.vault_id, _feed(feed), after)
         keys = {one.name: ItemKey(feed, one.sort, item_uri(self.root, self.vault_id, one.name)) for one in listed.names}
         present = known(list(keys.values()))
-        runs = [read_window(key.id, self.completeness) for key in keys.values() if key not in present]
-        landed = [run for run in runs if run.files or run.marker]
-        return Sweep(landed, listed.unparseable, listed.requests + len(runs), len(present))
+        seen = [read_window(key.id, self.completeness) for key in keys.values() if key not in present]
+        landed = [window for window in seen if window.files or window.marker]
+        return Found(landed, listed.unparseable, listed.requests + len(seen), len(present))
 
-    def landed(self, feed: str, seen: RunDirectory) -> Landed:
+    def landed(self, feed: str, seen: LandedDirectory) -> Landed:
         """A window that somebody else landed: its times are those of its name."""
         window = parse_window_name(seen.name)
         assert window is not None  # a sweep gives no others
@@ -158,6 +168,73 @@ class VeevaDirectData(Source):
             partial_in_full=settings.partial_in_full,
         )
         return shred(session, [one for one in directories if isinstance(one, Window)], options)
+
+    @property
+    def drains(self) -> tuple[Drain, ...]:
+        """One drain, or one for the logs beside."""
+        if self.settings.load.logs == "with":
+            return super().drains
+        return Drain("drain", tuple(feed for feed in self.feeds if feed != LOG)), Drain("log_drain", (LOG,))
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """That the windows of a feed follow each other."""
+        return tuple(
+            Check(
+                "no_window_missing",
+                feed,
+                Stage.LANDED,
+                "Every window begins where the one before it stopped, among the newest that no snapshot contains.",
+                partial(missing_windows, feed=feed),
+            )
+            for feed in self.feeds
+            if feed not in self.on_demand
+        )
+
+    @property
+    def captures(self) -> CapturePlan | None:
+        """What is captured of the vault; None without its URL. Logs are asked for often: the vault keeps them for two days."""
+        vault = self.settings.vault
+        if vault.url is None:
+            return None
+        schedules = [
+            CaptureSchedule("often", "*/15 * * * *", tuple(feed for feed in vault.feeds if feed != FULL)),
+            CaptureSchedule("daily", "15 2 * * *", tuple(feed for feed in vault.feeds if feed == FULL)),
+        ]
+        secret = vault.oauth.token_variable if vault.oauth else vault.password_variable
+        return CapturePlan(vault.feeds, "the vault", secret, tuple(schedules))
+
+    def capture(
+        self,
+        manifest: Manifest,
+        now: datetime,
+        feeds: Collection[str] | None = None,
+        names: Collection[str] | None = None,
+        insist: bool = True,
+    ) -> Iterator[CaptureEvent]:
+        """Captures what the vault has and the manifest does not know, as `producer.capture` does.
+
+        Raises Refused where the vault has no URL in the configuration, for a feed that is not configured and a name that is no
+        window's.
+        """
+        from manifest_platform.sources.veeva import producer  # loads an HTTP client, which no other command needs
+
+        configured = self.settings.vault.feeds
+        if strangers := sorted(set(feeds or ()) - set(configured)):
+            raise Refused(
+                f"feed {strangers[0]} of dataset {self.dataset} is not captured; configured are {', '.join(configured)}"
+            )
+        for name in names or ():
+            window = parse_window_name(name)
+            if window and window.feed not in (feeds or configured):
+                captured = ", ".join(feeds or configured)
+                raise Refused(f"{name} is of feed {window.feed}, which is not to be captured: {captured} are")
+        wanted = [feed for feed in configured if feeds is None or feed in feeds]
+        with closing(self.vault()) as vault:
+            try:
+                yield from producer.capture(vault, manifest, self.root, self.vault_id, wanted, now, names, insist=insist)
+            except ValueError as error:
+                raise Refused(str(error)) from error
 
     def vault(self) -> Vault:
         """The Vault that is captured, by the configuration and the secrets of the environment; logs in at first use.

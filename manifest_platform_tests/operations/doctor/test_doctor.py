@@ -25,8 +25,9 @@ from manifest_platform.manifest.stores.sql import SqlStore
 from manifest_platform.manifest.transitions import append, put_record, put_state
 from manifest_platform.operations.archive import archive
 from manifest_platform.operations.doctor import Doctor, Kind, repair
-from manifest_platform.pipeline import FEED, LOAD, SHRED, Budget, Stop, shred_chosen
+from manifest_platform.pipeline import LOAD, SHRED, Budget, Stop, shred_chosen
 from manifest_platform.pipeline.discovery import discover
+from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform.warehouse.errors import WarehouseError
 from manifest_platform_tests.pipeline.shop import Shop, drained, history, keys, run_name, run_names, watermark

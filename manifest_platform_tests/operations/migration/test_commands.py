@@ -15,8 +15,9 @@ from manifest_platform import config
 from manifest_platform.cli import main
 from manifest_platform.demo.dynamodb import REGION, DynamoDbLocal
 from manifest_platform.operations.migration import SourceError, Table
-from manifest_platform.pipeline import FEED, SHRED, Loaded, Pipeline
+from manifest_platform.pipeline import SHRED, Loaded, Pipeline
 from manifest_platform.pipeline.chosen import load_chosen
+from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.operations.migration.given import (
     ROOT,
     Application,

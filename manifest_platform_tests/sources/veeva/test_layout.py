@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from manifest_platform import storage
 from manifest_platform.manifest import ItemKey
 from manifest_platform.sources import directories as sweep
-from manifest_platform.sources.directories import Marker, Settle, complete_runs
+from manifest_platform.sources.directories import Marker, Settle, complete_directories
 from manifest_platform.sources.errors import LandingMisconfigured, LandingUnavailable
 from manifest_platform.sources.veeva.files import Part, Sidecar, Source, UnpackedFile
 from manifest_platform.sources.veeva.layout import (
@@ -43,7 +43,7 @@ def landed(place: Place, name: str, path: str = "manifest.csv", data: bytes = b"
 
 
 def found(place: Place, after: datetime | None = None) -> list[str]:
-    return [run.name for run in list_windows(place.root, VAULT, after).runs]
+    return [run.name for run in list_windows(place.root, VAULT, after).directories]
 
 
 # --- names -----------------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def test_a_sweep_finds_the_windows_of_all_feeds(place: Place) -> None:
     landed(place, INCR, "_SUCCESS")
     place.put("vault=999/incr/stoptime=202601010030/manifest.csv")
 
-    runs = {run.name: run for run in list_windows(place.root, VAULT).runs}
+    runs = {run.name: run for run in list_windows(place.root, VAULT).directories}
 
     assert list(runs) == ["full/date=2026-01-01", "incr/stoptime=202601010000", "log/date=2026-01-01", INCR]
     run = runs[INCR]
@@ -154,7 +154,7 @@ def test_a_sweep_may_be_of_some_feeds_alone(place: Place) -> None:
     for name in ("full/date=2026-01-01", INCR, "log/date=2026-01-01"):
         landed(place, name)
     listing = list_windows(place.root, VAULT, feeds=["log", "full"])
-    assert {run.name for run in listing.runs} == {"full/date=2026-01-01", "log/date=2026-01-01"}
+    assert {run.name for run in listing.directories} == {"full/date=2026-01-01", "log/date=2026-01-01"}
     assert listing.requests == (0 if place.is_local else 2)
 
 
@@ -164,7 +164,7 @@ def test_attempts_are_their_producers_alone(place: Place) -> None:
     landed(place, INCR, "attempt=0a/_files.json")
     landed(place, "incr/stoptime=202601010030", "attempt=0b/Object/a.csv")
     landed(place, "incr/stoptime=202601010030", "manifest.csv", b"12345")
-    [run] = list_windows(place.root, VAULT, completeness=Settle(0)).runs
+    [run] = list_windows(place.root, VAULT, completeness=Settle(0)).directories
     assert (run.name, run.bytes) == ("incr/stoptime=202601010030", 5)
 
 
@@ -185,11 +185,11 @@ def test_names_are_listed_without_a_look_into_any_window(place: Place) -> None:
 
 def test_an_empty_directory_is_no_window_and_never_settles_into_one(tmp_path: Path) -> None:
     (tmp_path / f"vault={VAULT}/incr/stoptime=202601010015").mkdir(parents=True)
-    assert list_windows(tmp_path, VAULT, completeness=Settle(0)).runs == []
+    assert list_windows(tmp_path, VAULT, completeness=Settle(0)).directories == []
     (tmp_path / f"vault={VAULT}/incr/stoptime=202601010015/_SUCCESS").touch()
-    [run] = list_windows(tmp_path, VAULT).runs
+    [run] = list_windows(tmp_path, VAULT).directories
     assert (run.name, run.files) == (INCR, ())
-    assert complete_runs([run], Marker(), {}, NOON)[0] == [run]
+    assert complete_directories([run], Marker(), {}, NOON)[0] == [run]
 
 
 def test_what_is_no_window_is_reported_and_left_alone(place: Place) -> None:
@@ -198,7 +198,7 @@ def test_what_is_no_window_is_reported_and_left_alone(place: Place) -> None:
     landed(place, "full/date=2026-01-01T0000")
     landed(place, "other/date=2026-01-01")
     listing = list_windows(place.root, VAULT)
-    assert [run.name for run in listing.runs] == [INCR]
+    assert [run.name for run in listing.directories] == [INCR]
     assert sorted(listing.unparseable) == ["full/date=2026-01-01T0000", "incr/date=2026-01-01"]
 
 
@@ -224,7 +224,7 @@ def test_a_time_without_a_zone_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_vault_of_which_nothing_landed_has_no_windows(place: Place) -> None:
-    assert list_windows(place.root, VAULT).runs == []
+    assert list_windows(place.root, VAULT).directories == []
 
 
 def test_a_root_that_does_not_exist_is_a_mistake(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_root_that_does_not_exist_is_a_mistake(tmp_path: Path) -> None:
 def test_a_window_is_read_as_the_sweep_sees_it(place: Place) -> None:
     landed(place, INCR)
     landed(place, INCR, "attempt=0a/manifest.csv")
-    assert [read_window(item_uri(place.root, VAULT, INCR))] == list_windows(place.root, VAULT).runs
+    assert [read_window(item_uri(place.root, VAULT, INCR))] == list_windows(place.root, VAULT).directories
 
 
 def test_an_attempt_is_read_as_the_window_that_it_holds(place: Place) -> None:

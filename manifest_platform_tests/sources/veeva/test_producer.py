@@ -19,11 +19,11 @@ from manifest_platform.failpoints import FailpointReached
 from manifest_platform.fake_vault import FakeVault, Fault, VaultSettings, archive_of
 from manifest_platform.manifest import Blocked, Discovered, Failure, FailureKind, Item, Landed, Manifest, Ready, Standing, Store
 from manifest_platform.manifest.dataset import Mode
+from manifest_platform.sources.capture import Awaited, Captured, CaptureEvent, CaptureFailed, CaptureReport, Diverged
 from manifest_platform.sources.directories import Settle
 from manifest_platform.sources.veeva import producer
 from manifest_platform.sources.veeva.client import Password, Patience, Vault, VaultLogin
 from manifest_platform.sources.veeva.errors import LoginRefused, VaultUnavailable, WrongVault
-from manifest_platform.sources.veeva.events import Awaited, Captured, CaptureFailed, CaptureReport, Diverged, Event
 from manifest_platform.sources.veeva.files import FINGERPRINT, DirectDataFile, Feed, FileListing, Part, Unusable
 from manifest_platform.sources.veeva.layout import SIDECAR, list_windows, read_files, read_window
 from manifest_platform.sources.veeva.producer import AWAITED, BY_URGENCY, LOGIN, capture
@@ -49,7 +49,7 @@ class Producer:
     def __init__(self, fake: FakeVault, root: str, reopen: Callable[[], Store]):
         self.fake, self.root, self._reopen = fake, root, reopen
         self.password = fake.settings.password
-        self.events: list[Event] = []
+        self.events: list[CaptureEvent] = []
         self._opened: list[Store] = []
 
     def manifest(self) -> Manifest:
@@ -232,7 +232,7 @@ def test_in_S3_as_on_a_disk(run: Producer, s3_place: Place) -> None:
         sidecar, window = read_files(landed.place), read_window(landed.place)
         assert sidecar is not None
         assert [f"{landed.place}/{file.path}" for file in sidecar.files] == [file.uri for file in window.files]
-    assert list_windows(run.root, str(run.fake.settings.vault_id), completeness=Settle(0)).runs == []
+    assert list_windows(run.root, str(run.fake.settings.vault_id), completeness=Settle(0)).directories == []
     found = s3_place.client.list_objects_v2(Bucket=s3_place.root.split("/")[2], Prefix="landing", MaxKeys=1000)
     assert not [key["Key"] for key in found["Contents"] if "0030/attempt=" in key["Key"]]
 
@@ -414,7 +414,7 @@ def test_P11_what_a_dead_producer_wrote_is_never_read(run: Producer, monkeypatch
     assert run("incr", names=incr("0015")).captured == incr("0015")
     landed = run.landed(*incr("0015"))
     assert set(run.attempts(*incr("0015"))) == {orphan, landed.place.rpartition("/")[2]}
-    assert list_windows(run.root, str(run.fake.settings.vault_id), completeness=Settle(0)).runs == []
+    assert list_windows(run.root, str(run.fake.settings.vault_id), completeness=Settle(0)).directories == []
 
 
 def test_P11_what_a_dead_producer_wrote_goes_a_day_later_when_the_window_is_registered(

@@ -10,7 +10,8 @@ import pytest
 from manifest_platform.cli import Exit
 from manifest_platform.manifest import Application, Blocked, Idle, Standing
 from manifest_platform.pipeline import LOAD, Loaded, Pipeline, Stop
-from manifest_platform.pipeline.full import KEPT, full_status, why_needed
+from manifest_platform.pipeline.full import full_status, why_needed
+from manifest_platform.sources.veeva.source import KEPT
 from manifest_platform_tests.sources.veeva.ward.ward import (
     AUDIT,
     FULL,

@@ -50,10 +50,9 @@ from manifest_platform.manifest import (
 )
 from manifest_platform.manifest.dataset import judge
 from manifest_platform.pipeline import LOAD, SHRED, Budget, DrainReport, Event, Pipeline, drain
-from manifest_platform.pipeline.capture import capture
 from manifest_platform.pipeline.full import Begun, begin, cancel, full_status
 from manifest_platform.pipeline.pipeline import folder_name
-from manifest_platform.sources.veeva.events import CaptureReport
+from manifest_platform.sources.capture import CaptureReport
 from manifest_platform.sources.veeva.layout import FEEDS, item_uri, minute, parse_minute, window_name
 from manifest_platform.sources.veeva.settings import VeevaSettings
 from manifest_platform.spark import session
@@ -287,7 +286,7 @@ class Ward:
     def captured(self, pipeline: Pipeline, *feeds: str) -> CaptureReport:
         """Captures what the fake Vault has, of all feeds where none are named."""
         with patch.dict(os.environ, self.environment):
-            *_, report = capture(pipeline, feeds or None)
+            *_, report = pipeline.source.capture(pipeline.manifest, pipeline.clock(), feeds or None)
         assert isinstance(report, CaptureReport)
         return report
 
@@ -501,7 +500,7 @@ def main() -> None:
         print("ready", flush=True)  # noqa: T201
         sys.stdin.readline()
         if arguments.command == "capture":
-            *_, end = capture(pipeline)
+            *_, end = pipeline.source.capture(pipeline.manifest, pipeline.clock())
         elif arguments.command == "drain":
             *_, end = drain(pipeline, lambda: session(settings.spark.conf))
         elif arguments.command == "begin":
