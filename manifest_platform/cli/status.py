@@ -15,7 +15,6 @@ from manifest_platform.cli.output import print_json, print_lines, say, some
 from manifest_platform.operations.standing import Answer, Outlook, StepStatus, outlook, step_status
 from manifest_platform.pipeline import LOAD, Pipeline
 from manifest_platform.quantities import duration, moment
-from manifest_platform.stores import open_store
 
 
 @app.command(cls=Command)
@@ -27,7 +26,7 @@ def status(context: typer.Context) -> int:
     settings, chosen = configuration(context), chosen_dataset(context)
     answers: set[Answer] = set()
     documents: list[dict[str, Any]] = []
-    with closing(open_store(settings.manifest)) as store:
+    with closing(settings.manifest.open()) as store:
         for dataset in [settings.dataset(chosen)] if chosen else settings.datasets:
             with open_pipeline(context, dataset, store=store) as pipeline:
                 as_typed = typed(context, pipeline)

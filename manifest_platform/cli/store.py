@@ -6,11 +6,10 @@ import dataclasses
 
 import typer
 
-from manifest_platform import stores
 from manifest_platform.cli.app import Command, Exit, app, as_json
 from manifest_platform.cli.context import configuration
 from manifest_platform.cli.output import print_json, say, warn
-from manifest_platform.stores import Setup
+from manifest_platform.manifest.stores import Setup, check_store, create_store
 
 store = typer.Typer(help="Makes the manifest's store, or checks how it is set up.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(store, name="store")
@@ -19,13 +18,13 @@ app.add_typer(store, name="store")
 @store.command(cls=Command)
 def create(context: typer.Context) -> int:
     """Makes the table or tables of manifest.store where they are missing, and checks them. May be repeated."""
-    return _told(context, stores.create_store(configuration(context).manifest))
+    return _told(context, create_store(configuration(context).manifest.store))
 
 
 @store.command(cls=Command)
 def check(context: typer.Context) -> int:
     """Says what of the store's settings is not as it should be, and what mends it. Exit 1 if anything is."""
-    return _told(context, stores.check_store(configuration(context).manifest))
+    return _told(context, check_store(configuration(context).manifest.store))
 
 
 def _told(context: typer.Context, setup: Setup) -> int:

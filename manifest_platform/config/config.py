@@ -11,18 +11,12 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from manifest_platform import plugins, storage
-from manifest_platform.manifest.stores.dynamodb import Address
+from manifest_platform.manifest import Store
+from manifest_platform.manifest.stores import checked_url, open_store
 from manifest_platform.settings import LocalFolder, LocalPath, PluginSettings, Settings, StorageLocation, local_path
 from manifest_platform.sources.settings import DatasetSettings
 from manifest_platform.warehouse.control import CONTROL_SCHEMA
 from manifest_platform.warehouse.engines.engine import EngineSettings
-
-STORES = (
-    "sqlite:///path/to/manifest.db",
-    "postgresql://user@host:5432/database",
-    "dynamodb://TABLE?region=eu-west-1",
-)
-"""What `manifest.store` may say, one form each."""
 
 
 class ConfigError(ValueError):
@@ -54,18 +48,11 @@ class ManifestConfig(Settings):
     @field_validator("store")
     @classmethod
     def _is_a_stores(cls, url: str, info: ValidationInfo) -> str:
-        scheme, separator, rest = url.partition("://")
-        if scheme == "sqlite" and rest.startswith("/") and rest != "/":
-            return f"sqlite:///{local_path(rest.removeprefix('/'), info)}"
-        if scheme == "postgresql" and separator:
-            from manifest_platform.manifest.stores.sql import check_url  # loads SQLAlchemy, which this store needs anyway
+        return checked_url(url, lambda path: local_path(path, info))
 
-            check_url(url)
-            return url
-        if scheme == "dynamodb" and separator:
-            Address.parse(url)
-            return url
-        raise ValueError(f"allowed: {', '.join(STORES)}")
+    def open(self) -> Store:
+        """The store, opened: close it after use. Raises StoreError."""
+        return open_store(self.store, storage.ObjectFolder(self.overflow) if self.overflow else None)
 
 
 class LeaseConfig(Settings):

@@ -17,6 +17,7 @@ import dagster as dg
 
 from manifest_platform.config import Config, load
 from manifest_platform.manifest import Application, Blocked, Item, ItemKey, Ready, Standing, State
+from manifest_platform.manifest.stores import file_identity
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.checks import evaluations
 from manifest_platform.orchestration.jobs import drain_job_name
@@ -25,7 +26,6 @@ from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import LOAD, SHRED, DiscoveryReport, Loaded, Pipeline
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.sources.source import Source
-from manifest_platform.stores import file_identity
 
 INTERVAL_S = 30
 LONGEST_PAUSE = timedelta(hours=1)
@@ -146,11 +146,11 @@ def _pipeline(config_file: str | None, dataset: str) -> Pipeline:
     Another configuration, or another file where the manifest was, makes another pipeline.
     """
     config, kept = load(config_file), _kept.get((config_file, dataset))
-    if kept and kept[:2] == (config, file_identity(config.manifest)):
+    if kept and kept[:2] == (config, file_identity(config.manifest.store)):
         return kept[2]
     _forget(config_file, dataset)
     pipeline = Pipeline(config, dataset, author="dagster sensor")
-    _kept[config_file, dataset] = (config, file_identity(config.manifest), pipeline)
+    _kept[config_file, dataset] = (config, file_identity(config.manifest.store), pipeline)
     return pipeline
 
 

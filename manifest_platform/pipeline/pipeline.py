@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from manifest_platform import __version__, storage, stores
+from manifest_platform import __version__, storage
 from manifest_platform.config import Config
 from manifest_platform.identity import operator_name
 from manifest_platform.manifest import (
@@ -62,7 +62,7 @@ class Pipeline:
             register_folder(Path(folder))
         self._stack = ExitStack()
         if store is None:
-            store = stores.open_store(config.manifest)
+            store = config.manifest.open()
             self._stack.callback(store.close)
         author = author or f"manifest-platform {__version__}"
         self.source = open_source(dataset, self.dataset)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from manifest_platform import config, failpoints, storage, stores
+from manifest_platform import config, failpoints, storage
 from manifest_platform.cli import main
 from manifest_platform.cli.merge.standing import BUSY_JOBS
 from manifest_platform.cli.output import WIDTH
@@ -433,7 +433,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Inventory]
     """A shop's inventory with objects that only the inventory knows; by the inventory's own clock, which is put to now."""
     shop = Shop(tmp_path / "shop", merge={"max_attempts": 3})
     monkeypatch.setenv(config.VARIABLE, str(shop.config_file))
-    store: Store = stores.open_store(config.load(shop.config_file).manifest)
+    store: Store = config.load(shop.config_file).manifest.open()
     yield given.inventory(store, given.clock_at(datetime.now(UTC) - timedelta(minutes=1)), max_attempts=3)
     store.close()
 

@@ -160,9 +160,9 @@ lease: {seconds: soon}
         (("  acme:", "  acme:\n    owner: nobody"), "datasets.acme.owner: 'nobody'"),
         (
             ("datasets:", "manifest: {store: 'mysql://h/db'}\ndatasets:"),
-            "allowed: sqlite:///path/to/manifest.db, postgresql://",
+            "allowed: dynamodb://TABLE?region=eu-west-1, postgresql://user@host:5432/database, sqlite:///path",
         ),
-        (("datasets:", "manifest: {store: 'sqlite://'}\ndatasets:"), "allowed: sqlite:///path/to/manifest.db, postgresql://"),
+        (("datasets:", "manifest: {store: 'sqlite://'}\ndatasets:"), "'sqlite://': allowed: sqlite:///path/to/manifest.db"),
         (("datasets:", "manifest: {store: 'postgresql://h'}\ndatasets:"), "manifest.store: 'postgresql://h': allowed: "),
         (
             ("datasets:", "manifest: {store: 'postgresql://h/db?password=x'}\ndatasets:"),

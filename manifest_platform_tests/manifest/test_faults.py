@@ -38,6 +38,7 @@ from manifest_platform.manifest import (
     StoreUnavailable,
 )
 from manifest_platform.manifest.store import ABSENT, Put
+from manifest_platform.manifest.stores import open_store
 from manifest_platform_tests.effort import cases
 from manifest_platform_tests.manifest.given import DONE, LOAD, Clock, dump, kill
 from manifest_platform_tests.manifest.loader import Apart, Commit, Loader, Sink, shred
@@ -55,7 +56,6 @@ from manifest_platform_tests.servers.proxy import (
     proxied,
     then,
 )
-from manifest_platform_tests.servers.stores import open_store
 
 pytestmark = [pytest.mark.every_store, pytest.mark.timeout(600)]
 

@@ -28,6 +28,7 @@ from manifest_platform.manifest import (
     Refused,
     Store,
 )
+from manifest_platform.manifest.stores import open_store
 from manifest_platform_tests.manifest.given import (
     DONE,
     FEED,
@@ -50,7 +51,6 @@ from manifest_platform_tests.manifest.loader import Loader, Sink
 from manifest_platform_tests.manifest.vault import INCR, LOG, counters, refolded, vault
 from manifest_platform_tests.manifest.vault import key as window
 from manifest_platform_tests.manifest.vault import land as land_windows
-from manifest_platform_tests.servers.stores import open_store
 
 
 @dataclasses.dataclass

@@ -43,6 +43,7 @@ from manifest_platform.manifest import (
 from manifest_platform.manifest.dataset import PASSED, FeedState, judge
 from manifest_platform.manifest.keys import pending_prefix
 from manifest_platform.manifest.store import ABSENT, Check, Delete, Put, Row, Write
+from manifest_platform.manifest.stores import open_store
 from manifest_platform_tests.effort import cases
 from manifest_platform_tests.manifest.given import Clock, Late
 from manifest_platform_tests.manifest.loader import Apart, Commit, Loader, Sink, boundary, shred
@@ -58,7 +59,6 @@ from manifest_platform_tests.manifest.vault import (
     state,
     vault,
 )
-from manifest_platform_tests.servers.stores import open_store
 
 MEMORY = Path("/dev/shm")  # where there is one: a walk commits thousands of times
 FRESH = count(1)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from manifest_platform.manifest import Lease, LeaseBusy, LeaseLost, Refused, Store
+from manifest_platform.manifest.stores import open_store
 from manifest_platform.merging.inventory import Claimed, Inventory
 from manifest_platform.merging.plan import DEFAULT, STRICT, Profile
 from manifest_platform.merging.state import Partition, Range, ServedFile, SmallObject, Version
@@ -37,7 +38,6 @@ from manifest_platform_tests.merging.given import (
     slot,
     small,
 )
-from manifest_platform_tests.servers.stores import open_store
 
 DAYS = [DAY - timedelta(days=1), DAY, DAY + timedelta(days=1)]
 A_COMMIT = 1000

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from manifest_platform.manifest import Store
+from manifest_platform.manifest.stores import open_store
 
 
 def _sqlite(request: pytest.FixtureRequest) -> str:
@@ -68,17 +69,6 @@ def stores_of(test: pytest.Item, asked: str) -> tuple[str, ...]:
 def store_url(request: pytest.FixtureRequest) -> str:
     """The URL of a fresh, empty store."""
     return DRIVERS[request.param](request)
-
-
-def open_store(url: str) -> Store:
-    """Opens the store of a URL."""
-    if url.startswith("dynamodb:"):
-        from manifest_platform.manifest.stores.dynamodb import DynamoDbStore
-
-        return DynamoDbStore(url)
-    from manifest_platform.manifest.stores.sql import SqlStore
-
-    return SqlStore(url)
 
 
 @pytest.fixture

@@ -15,19 +15,21 @@ import random
 import re
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from manifest_platform.manifest.store import (
     ABSENT,
     Check,
     ConditionFailed,
+    Difference,
     OutcomeUnknown,
     Put,
     Row,
     RowDamaged,
+    Store,
     StoreError,
     StoreRejected,
     StoreUnavailable,
@@ -35,6 +37,7 @@ from manifest_platform.manifest.store import (
     Write,
     check_writes,
 )
+from manifest_platform.manifest.stores.driver import Driver, Objects
 
 CONNECT_TIMEOUT_S = 3
 READ_TIMEOUT_S = 5
@@ -104,22 +107,38 @@ def _is_endpoint(text: str) -> bool:
         return False
 
 
-class Objects(Protocol):
-    """Where data goes that is too large for a row: whole objects, by name."""
-
-    def put(self, name: str, data: bytes, /) -> str:
-        """Writes an object, durably, and returns the path by which `get` finds it. Raises OSError."""
-        ...
-
-    def get(self, path: str, /) -> bytes:
-        """The object at a path. Raises FileNotFoundError where there is none, OSError."""
-        ...
-
-
 class _CallState(threading.local):
     """Of the call that a thread is making: whether one of its attempts may have been carried out though no answer says so."""
 
     unclear = False
+
+
+class DynamoDb(Driver):
+    """`dynamodb://TABLE`, with `?region=` and `&endpoint=` where the environment does not say them."""
+
+    example = "dynamodb://TABLE?region=eu-west-1"
+
+    def checked(self, url: str, local_path: Callable[[str], str]) -> str:
+        """The URL as it is."""
+        del local_path
+        Address.parse(url)
+        return url
+
+    def open(self, url: str, overflow: Objects | None) -> Store:
+        """The store; the table must be there."""
+        return DynamoDbStore(url, overflow)
+
+    def create(self, url: str) -> bool:
+        """Makes the table with all its settings, and waits until it is active."""
+        from manifest_platform.manifest.stores.dynamodb_table import create_table
+
+        return create_table(url)
+
+    def check(self, url: str) -> tuple[str, list[Difference]]:
+        """The table's name and place; its keys, billing, encryption, backups, stream and protection."""
+        from manifest_platform.manifest.stores.dynamodb_table import check_table
+
+        return str(Address.parse(url)), check_table(url)
 
 
 class DynamoDbStore:

@@ -22,11 +22,11 @@ from sqlalchemy import event
 
 from manifest_platform.manifest import ConditionFailed, OutcomeUnknown, Store, StoreUnavailable
 from manifest_platform.manifest.store import ABSENT, MAX_WRITES, Check, Delete, Put, StoreRejected, Write, transact_once
+from manifest_platform.manifest.stores import open_store
 from manifest_platform.manifest.stores.dynamodb import DynamoDbStore
 from manifest_platform.manifest.stores.sql import SqlStore, check_database
 from manifest_platform_tests.effort import cases
 from manifest_platform_tests.manifest.given import LossyStore
-from manifest_platform_tests.servers.stores import open_store
 
 pytestmark = pytest.mark.every_store
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
 import uuid
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from manifest_platform import stores
 from manifest_platform.cli import main
 from manifest_platform.config import ManifestConfig, load
 from manifest_platform.demo.dynamodb import DynamoDbLocal
 from manifest_platform.manifest.store import ABSENT, Put
+from manifest_platform.manifest.stores import check_store, create_store, file_identity, open_store
 from manifest_platform.pipeline import DrainReport, Pipeline, Stop, drain
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform_tests.manifest.given import LossyStore
@@ -39,19 +41,18 @@ def file(tmp_path: Path, url: str) -> Path:
 
 
 def test_a_store_is_made_once_and_checked_and_used(url: str) -> None:
-    config = ManifestConfig(store=url)
-    made, again = stores.create_store(config), stores.create_store(config)
+    made, again = create_store(url), create_store(url)
     assert (made.made, made.differences, again.made, again.differences) == (True, [], False, [])
-    assert stores.check_store(config) == again
-    with closing(stores.open_store(config)) as store:
+    assert check_store(url) == again
+    with closing(open_store(url)) as store:
         store.transact("dataset", [Put("a", {}, ABSENT)], "token")
         assert store.get("dataset", "a")
 
 
 def test_large_data_goes_where_the_configuration_says(dynamodb: DynamoDbLocal, tmp_path: Path) -> None:
     config = ManifestConfig(store=dynamodb.store(f"test-{uuid.uuid4().hex[:12]}"), overflow=str(tmp_path / "big"))
-    stores.create_store(config)
-    with closing(stores.open_store(config)) as store:
+    create_store(config.store)
+    with closing(config.open()) as store:
         store.transact("dataset", [Put("a", {"of": "x" * 400_000}, ABSENT)], "token")
     assert len(list((tmp_path / "big").iterdir())) == 1
 
@@ -70,24 +71,24 @@ def test_the_commands_make_and_check(file: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_a_check_makes_nothing_and_names_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = ManifestConfig(store=f"sqlite:///{tmp_path}/manifest.db")
-    assert [difference.setting for difference in stores.check_store(config).differences] == ["file"]
+    url = f"sqlite:///{tmp_path}/manifest.db"
+    assert [difference.setting for difference in check_store(url).differences] == ["file"]
     assert list(tmp_path.iterdir()) == []
     sqlite3.connect(tmp_path / "manifest.db").execute("CREATE TABLE manifest (partition TEXT, sort TEXT)")
-    found = stores.check_store(config).differences
+    found = check_store(url).differences
     assert [difference.setting for difference in found] == ["columns of manifest", "table manifest_transactions"]
 
 
 def test_a_file_that_replaces_another_is_told_from_it(tmp_path: Path) -> None:
     path = tmp_path / "manifest.db"
-    config = ManifestConfig(store=f"sqlite:///{path}")
-    assert stores.file_identity(config) == 0
+    url = f"sqlite:///{path}"
+    assert file_identity(url) == 0
     path.touch()
-    first = stores.file_identity(config)
+    first = file_identity(url)
     path.rename(tmp_path / "older.db")
     path.touch()
-    assert stores.file_identity(config) not in (0, first)
-    assert stores.file_identity(ManifestConfig(store="postgresql://h/db")) == 0
+    assert file_identity(url) not in (0, first)
+    assert file_identity("postgresql://h/db") == 0
 
 
 @pytest.mark.parametrize("fault", ["request lost", "vanished"])
@@ -98,9 +99,24 @@ def test_a_drain_ends_where_the_store_does_not_answer_and_leaves_the_rest_to_the
     run.mkdir(parents=True)
     (run / "_SUCCESS").touch()
     settings = load(file)
-    stores.create_store(settings.manifest)
+    create_store(settings.manifest.store)
     with Pipeline(settings, "acme") as pipeline:
         assert discover(pipeline).new == (run.name,)
         pipeline.manifest.store = LossyStore(pipeline.manifest.store, fault, at=1)
         [report] = drain(pipeline, lambda: pytest.fail("there is nothing that may be shredded"))
     assert isinstance(report, DrainReport) and report.stop is Stop.UNAVAILABLE
+
+
+@pytest.mark.parametrize("url", ["sqlite:///m.db", "dynamodb://table"])
+def test_to_read_a_url_loads_no_library_of_its_driver(url: str) -> None:
+    code = (
+        "import sys; from manifest_platform.config import ManifestConfig; "
+        f"ManifestConfig(store={url!r}); print({{'sqlalchemy', 'boto3'}} & set(sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
+
+
+@pytest.mark.parametrize("url", ["no url", "mysql://h/db", "://", "sqlite", "sqlite:/m.db"])
+def test_a_url_that_no_driver_takes_is_refused_with_what_is_allowed(url: str) -> None:
+    with pytest.raises(ValueError, match=r"^allowed: dynamodb://.*, postgresql://.*, sqlite:///path/to/manifest.db$"):
+        open_store(url)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from manifest_platform.manifest import Store
+from manifest_platform.manifest.stores import open_store
 from manifest_platform.manifest.stores.sql import SqlStore
-from manifest_platform_tests.servers.stores import open_store
 
 
 @pytest.fixture

@@ -1,0 +1,61 @@
+"""The contract of a store plug-in: what a driver says about its URLs, beside the store that it opens.
+
+A plug-in of the group `manifest_platform.stores` is a subclass of Driver. Its entry point's name is the scheme of the URLs that
+it takes: `sqlite` takes `sqlite:///path`. What the opened store must do is said by `Store`, in `manifest.store`, and tested by
+`manifest_platform.testing.store`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar, Protocol
+
+from manifest_platform.manifest.store import Difference, Store
+
+
+class Objects(Protocol):
+    """Where data goes that is too large for a row: whole objects, by name."""
+
+    def put(self, name: str, data: bytes, /) -> str:
+        """Writes an object, durably, and returns the path by which `get` finds it. Raises OSError."""
+        ...
+
+    def get(self, path: str, /) -> bytes:
+        """The object at a path. Raises FileNotFoundError where there is none, OSError."""
+        ...
+
+
+class Driver(ABC):
+    """How stores of one URL scheme are opened, made and checked.
+
+    It is made without arguments, often only to read a URL: heavy libraries are imported in methods. Every URL that a method
+    gets has the driver's scheme. A URL may hold a password: no message repeats it.
+    """
+
+    example: ClassVar[str]
+    """A URL that it takes, for messages that say what is allowed."""
+
+    @abstractmethod
+    def checked(self, url: str, local_path: Callable[[str], str]) -> str:
+        """The URL as the configuration keeps it. Reaches nothing. Raises ValueError with what is allowed, and not with the URL.
+
+        `local_path` makes a relative path absolute, from the folder of the configuration's file.
+        """
+
+    @abstractmethod
+    def open(self, url: str, overflow: Objects | None) -> Store:
+        """The store of a URL. Raises StoreError. `overflow` takes data that a row cannot hold, where the rows are bounded."""
+
+    @abstractmethod
+    def create(self, url: str) -> bool:
+        """Makes what the store lacks to be opened, and says whether it made anything. May be repeated. Raises StoreError."""
+
+    @abstractmethod
+    def check(self, url: str) -> tuple[str, list[Difference]]:
+        """The store's name for people, without secrets, and how its setup differs from what it should be; changes nothing."""
+
+    def file_identity(self, url: str) -> int:
+        """Tells a store's file from another that replaces it, as a restored backup does; 0 for no file."""
+        del url
+        return 0

@@ -1,0 +1,41 @@
+"""PostgreSQL: the store is two tables of a database. SQLAlchemy is loaded to check a URL already, for only it can read one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from manifest_platform.manifest.store import Difference, Store
+from manifest_platform.manifest.stores.driver import Driver, Objects
+
+
+class PostgreSql(Driver):
+    """`postgresql://user@host:port/database`, with libpq's parameters in the query, but for a password."""
+
+    example = "postgresql://user@host:5432/database"
+
+    def checked(self, url: str, local_path: Callable[[str], str]) -> str:
+        """The URL as it is."""
+        from manifest_platform.manifest.stores.sql import check_url
+
+        del local_path
+        check_url(url)
+        return url
+
+    def open(self, url: str, overflow: Objects | None) -> Store:
+        """The store, whose tables are made at first use; its rows are not bounded."""
+        from manifest_platform.manifest.stores.sql import SqlStore
+
+        del overflow
+        return SqlStore(url)
+
+    def create(self, url: str) -> bool:
+        """Makes the tables; the database must be there."""
+        from manifest_platform.manifest.stores.sql import create_database
+
+        return create_database(url)
+
+    def check(self, url: str) -> tuple[str, list[Difference]]:
+        """The URL without its password; tables, their columns and collations, and settings that endanger commits."""
+        from manifest_platform.manifest.stores.sql import check_database
+
+        return check_database(url)

@@ -1,0 +1,53 @@
+"""SQLite, the embedded default: the store is a file. SQLAlchemy is loaded when it is opened, not before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from manifest_platform.manifest.store import Difference, Store
+from manifest_platform.manifest.stores.driver import Driver, Objects
+
+
+class Sqlite(Driver):
+    """`sqlite:///path`: the path is what follows the third slash, so that an absolute one begins with a fourth."""
+
+    example = "sqlite:///path/to/manifest.db"
+
+    def checked(self, url: str, local_path: Callable[[str], str]) -> str:
+        """The URL with an absolute path."""
+        rest = url.removeprefix("sqlite://")
+        if not rest.startswith("/") or rest == "/":
+            raise ValueError(f"allowed: {self.example}")
+        return f"sqlite:///{local_path(rest.removeprefix('/'))}"
+
+    def open(self, url: str, overflow: Objects | None) -> Store:
+        """The store, whose tables are made at first use; its rows are not bounded."""
+        from manifest_platform.manifest.stores.sql import SqlStore
+
+        del overflow
+        return SqlStore(url)
+
+    def create(self, url: str) -> bool:
+        """Makes the file and its tables."""
+        from manifest_platform.manifest.stores.sql import create_database
+
+        return create_database(url)
+
+    def check(self, url: str) -> tuple[str, list[Difference]]:
+        """The file's path; a file that is not there is not made."""
+        path = _path(url)
+        if not path.exists():
+            return str(path), [Difference("file", "there", "missing", "manifest-platform store create")]
+        from manifest_platform.manifest.stores.sql import check_database
+
+        return check_database(url)
+
+    def file_identity(self, url: str) -> int:
+        """The file's inode."""
+        path = _path(url)
+        return path.stat().st_ino if path.exists() else 0
+
+
+def _path(url: str) -> Path:
+    return Path(url.removeprefix("sqlite:///"))
