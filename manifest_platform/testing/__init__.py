@@ -1,9 +1,9 @@
 """Contract suites for the authors of plug-ins: what an implementation must do, as tests that run against theirs.
 
-Belongs here: a module for each contract, with a class that a test module subclasses, and what these need. pytest is needed to
-run them, and nothing of the platform imports this package.
+Belongs here: a module for each contract, with a class that a test module subclasses, and what these need. pytest and hypothesis
+are needed to run them, and nothing of the platform imports this package.
 """
 
 import pytest
 
-pytest.register_assert_rewrite("manifest_platform.testing.catalog", "manifest_platform.testing.engine")
+pytest.register_assert_rewrite(__name__)
