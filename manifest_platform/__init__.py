@@ -6,15 +6,14 @@ Layers, top to bottom; each imports only from those below it:
     cli, orchestration               what people touch: the terminal, and Dagster
     operations                       what both offer, free of both: doctor, archive, migration
     pipeline                         an item's steps as programs over the manifest: discover, shred, load, merge, full; drain
-    stores                           the manifest store that is configured
     config                           the one typed configuration, composed of what the plug-ins declare
     sources                          plug-ins: what lands, how it is read, and its words
     shred, merging, warehouse, spark, fake_vault    the work itself, independent of each other; and a vault to try it on
     column_types, listing, record_files    what shredded data looks like; the manifest's records as files
     settings                         what settings are made of
-    storage, identity, quantities, plugins    local paths and s3:// alike; who works; times and sizes in words; plug-ins by name
+    storage, identity, quantities    local paths and s3:// alike; who works; times and sizes in words
     manifest                         the control plane: records, items, leases, order
-    failpoints, faults               where tests stop a process; what is permanent and what passes
+    failpoints, faults, plugins      where tests stop a process; what is permanent and what passes; plug-ins by name
 """
 
 __version__ = "0.1.0"

@@ -39,7 +39,6 @@ LEFT = {
     "pipeline/__init__.py",
     "pipeline/capture.py",
     "pipeline/pipeline.py",
-    "stores.py",
 }
 """Modules that name a plug-in and should not."""
 
