@@ -32,7 +32,6 @@ from manifest_platform.merging.publish import PublishReport, PublishSettings, Ta
 from manifest_platform.merging.served import Served
 from manifest_platform.merging.state import MergedTable, Range, ServedFile, SmallObject, TableSettings
 from manifest_platform.merging.transitions import MERGE, CommittedObjects, Rules
-from manifest_platform.stores import open_store
 
 DATASET, TABLE, DAY = "shop", "log", date(2026, 3, 2)
 NEXT_DAY = DAY + timedelta(days=1)
@@ -62,7 +61,7 @@ class CatalogContract:
     @pytest.fixture
     def inventory(self, tmp_path: Path, clock: _Clock) -> Iterator[Inventory]:
         """An inventory of one table, over the store that a configuration has which names none."""
-        store = open_store(ManifestConfig.model_validate({}, context={"base": tmp_path}))
+        store = ManifestConfig.model_validate({}, context={"base": tmp_path}).open()
         inventory = Inventory(store, DATASET, "a contract", clock)
         inventory.sync_table(_SETTINGS)
         yield inventory
