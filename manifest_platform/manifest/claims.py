@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from manifest_platform.faults import Transient
 from manifest_platform.manifest.dataset import Step, StepState
 from manifest_platform.manifest.item import Item
 from manifest_platform.manifest.records import FAILURE, FailureKind, Payload, Record
@@ -35,6 +36,12 @@ class Failure:
     message: str
     exception: str | None = None
     traceback: str | None = None
+
+    @classmethod
+    def of(cls, error: Exception, traceback: str | None = None) -> Failure:
+        """Why an attempt failed that an error ended: a transient fault is tried again, any other waits for a person."""
+        kind = FailureKind.TRANSIENT if isinstance(error, Transient) else FailureKind.PERMANENT
+        return cls(kind, str(error), type(error).__name__, traceback)
 
     def payload(self) -> Payload:
         """The payload of the Failed record; long texts are cut, the traceback at its beginning."""

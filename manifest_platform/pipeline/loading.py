@@ -35,15 +35,14 @@ def load(pipeline: Pipeline, lease: Lease, ready: Ready) -> Loaded | ItemFailed:
     holder of the lease settles what was claimed), ClaimLost.
     """
     started, requests = time.monotonic(), pipeline.manifest.store.requests
-    listing, gone = None, None
     try:
         listing = listing_of(ready.item)
     except OutputGone as error:
-        gone = error
+        listing = error
     [claim] = pipeline.manifest.claim(lease, [ready.item], ready.state)
     failpoints.reach("load.claimed")
-    if listing is None:
-        return pipeline.fail(claim, Failure(FailureKind.PERMANENT, str(gone), type(gone).__name__))
+    if isinstance(listing, OutputGone):
+        return pipeline.fail(claim, Failure.of(listing))
     key = ready.item.key
     try:
         order = _order(pipeline, lease, ready, claim, listing)
@@ -58,7 +57,7 @@ def load(pipeline: Pipeline, lease: Lease, ready: Ready) -> Loaded | ItemFailed:
         pipeline.manifest.defer(claim, str(error))
         return ItemFailed(key, LOAD, Failure(FailureKind.BEHIND, str(error), type(error).__name__))
     except CannotLoad as error:
-        return pipeline.fail(claim, Failure(FailureKind.PERMANENT, str(error), type(error).__name__, traceback.format_exc()))
+        return pipeline.fail(claim, Failure.of(error, traceback.format_exc()))
     pipeline.manifest.complete(claim, loaded_payload(applied.entry, listing.bytes))
     failpoints.reach("load.completed")
     seconds, used = time.monotonic() - started, pipeline.manifest.store.requests - requests

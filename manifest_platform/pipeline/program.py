@@ -319,7 +319,7 @@ def _ended(pipeline: Pipeline, claim: Claim, program: Program, code: int, output
         try:
             return pipeline.manifest.complete(claim, _written(output))
         except (InvalidPayload, InvalidSchema, StoreRejected) as error:
-            return pipeline.manifest.fail(claim, Failure(FailureKind.PERMANENT, str(error), type(error).__name__))
+            return pipeline.manifest.fail(claim, Failure.of(error))
     how = f"exit code {code}" if code > 0 else f"ended by {_signal_name(-code)}"
     passing = code == TEMPORARY_FAILURE or program.interrupted
     message = f"{how}: {program.errors[-MESSAGE_CHARACTERS:]}" if program.errors else how

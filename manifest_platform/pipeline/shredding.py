@@ -12,7 +12,7 @@ from manifest_platform.manifest import OUTPUT, Abandoned, Claim, Failure, Failur
 from manifest_platform.pipeline.events import ItemFailed, Shredded
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.shred.batch import Directory, ShredFailure
-from manifest_platform.sources.errors import LandingError, LandingUnavailable
+from manifest_platform.sources.errors import LandingError
 from manifest_platform.sources.source import SHRED
 from manifest_platform.spark import cancellable
 
@@ -47,8 +47,7 @@ def shred(
         try:
             directories.append(pipeline.source.directory(claim, _output(pipeline, claim)))
         except (LandingError, Refused) as error:
-            kind = FailureKind.TRANSIENT if isinstance(error, LandingUnavailable) else FailureKind.PERMANENT
-            outcomes.append(pipeline.fail(claim, Failure(kind, str(error), type(error).__name__)))
+            outcomes.append(pipeline.fail(claim, Failure.of(error)))
     with cancellable(session) as cancel, lease.cancelling(cancel):
         results = pipeline.source.shred(session, directories) if directories else []
     lease.check()
@@ -57,7 +56,8 @@ def shred(
     for result in results:
         claim = claims[result.item]
         if isinstance(result, ShredFailure):
-            outcomes.append(pipeline.fail(claim, Failure(FailureKind(result.kind), result.message)))
+            kind = FailureKind.TRANSIENT if result.transient else FailureKind.PERMANENT
+            outcomes.append(pipeline.fail(claim, Failure(kind, result.message)))
             continue
         before = pipeline.manifest.store.requests
         pipeline.manifest.complete(claim, shredded_payload(result, f"{_output(pipeline, claim)}/{LISTING_FILE}"))

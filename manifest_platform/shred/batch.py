@@ -13,12 +13,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import orjson
 
 from manifest_platform import failpoints, storage
 from manifest_platform.column_types import widened
+from manifest_platform.faults import Permanent, Transient
 from manifest_platform.listing import BAD_TABLE, LISTING_FILE, Column, Listing, Retired, ShreddedObject, Table
 from manifest_platform.shred.bad import example
 from manifest_platform.shred.columns import SchemaError
@@ -35,16 +36,16 @@ _WRITERS = 8  # files of one task that are written at the same time: in an objec
 Part = TypeVar("Part")
 
 
-class Unusable(ValueError):
-    """What a directory holds cannot be shredded; permanent. The message says what, where and what to do."""
+class Unusable(ValueError, Permanent):
+    """What a directory holds cannot be shredded. The message says what, where and what to do."""
 
 
 class FileChanged(Unusable):
-    """A file has another size than its directory was registered with; permanent: landed files do not change."""
+    """A file has another size than its directory was registered with: landed files do not change."""
 
 
-class Unreachable(RuntimeError):
-    """What shredding needs from elsewhere cannot be had; transient: trying again may help. The message says what."""
+class Unreachable(RuntimeError, Transient):
+    """What shredding needs from elsewhere cannot be had now. The message says what."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Directory:
 
 @dataclass(frozen=True)
 class ShredFailure:
-    """Why a directory could not be shredded, and whether trying again may help.
+    """Why a directory could not be shredded. `transient`: trying again may help.
 
     Where there were too many bad lines, the message has an example and the Parquet file of all their reasons. What the
     attempt wrote stays under its prefix, unreferenced.
@@ -81,8 +82,8 @@ class ShredFailure:
 
     item: str
     attempt: str
-    kind: Literal["permanent", "transient"]
     message: str
+    transient: bool = False
 
 
 @dataclass(frozen=True)
@@ -215,7 +216,7 @@ def shred_batch(
         results = _run(spark, tasks, work)
     except Exception as error:
         message = f"the Spark job failed: {type(error).__name__}: {str(error)[:2000]}; see Spark's log, then retry"
-        return [ShredFailure(directory.item, directory.attempt, "transient", message) for directory in directories]
+        return [ShredFailure(directory.item, directory.attempt, message, transient=True) for directory in directories]
     failpoints.reach("shred.job_done")
     return [_conclude(directory, results[index], options) for index, directory in enumerate(directories)]
 
@@ -248,21 +249,21 @@ def _result(task: Task[Part], work: Callable[[Task[Part]], Written]) -> dict[str
     """What a task wrote, or why it failed, as plain data."""
     try:
         return {"written": asdict(work(task))}
-    except Unreachable as error:
-        return _failed("transient", str(error))
-    except Unusable as error:
-        return _failed("permanent", str(error))
+    except Transient as error:
+        return _failed(str(error), transient=True)
+    except Permanent as error:
+        return _failed(str(error))
     except (FileNotFoundError, PermissionError, EOFError, zlib.error) as error:
-        return _failed("permanent", _where(task, error))
+        return _failed(_where(task, error))
     except OSError as error:
-        return _failed("permanent" if _is_refusal(error) else "transient", _where(task, error))
+        return _failed(_where(task, error), transient=not _is_refusal(error))
     except Exception as error:  # a defect must not take the other directories of the batch with it
         last = traceback.extract_tb(error.__traceback__)[-1]
-        return _failed("permanent", f"{_where(task, error)} (at {last.name}, line {last.lineno} of {last.filename})")
+        return _failed(f"{_where(task, error)} (at {last.name}, line {last.lineno} of {last.filename})")
 
 
-def _failed(kind: str, message: str) -> dict[str, Any]:
-    return {"failure": kind, "message": message}
+def _failed(message: str, transient: bool = False) -> dict[str, Any]:
+    return {"failure": message, "transient": transient}
 
 
 def _where(task: Task, error: Exception) -> str:
@@ -295,12 +296,12 @@ def _merged(left: Table, right: Table) -> Table:
 def _conclude(directory: Directory, results: list[dict[str, Any]], options: Options) -> Listing | ShredFailure:
     failures = [result for result in results if "failure" in result]
     if failures:
-        worst = next((failure for failure in failures if failure["failure"] == "permanent"), failures[0])
-        return ShredFailure(directory.item, directory.attempt, worst["failure"], worst["message"])
+        worst = next((failure for failure in failures if not failure["transient"]), failures[0])
+        return ShredFailure(directory.item, directory.attempt, worst["failure"], worst["transient"])
     try:
         total = _sum(results)
     except SchemaError as error:
-        return ShredFailure(directory.item, directory.attempt, "permanent", str(error))
+        return ShredFailure(directory.item, directory.attempt, str(error))
     if total.bad > options.max_bad_count and total.bad > options.max_bad_share * total.lines:
         return _too_many_bad(directory, total, options)
     listing = Listing(
@@ -317,7 +318,7 @@ def _conclude(directory: Directory, results: list[dict[str, Any]], options: Opti
         listing.write(f"{directory.output}/{LISTING_FILE}")
     except OSError as error:
         message = f"{directory.output}/{LISTING_FILE} cannot be written: {error}"
-        return ShredFailure(directory.item, directory.attempt, "transient", message)
+        return ShredFailure(directory.item, directory.attempt, message, transient=True)
     return listing
 
 
@@ -342,7 +343,6 @@ def _too_many_bad(directory: Directory, total: Written, options: Options) -> Shr
     return ShredFailure(
         directory.item,
         directory.attempt,
-        "permanent",
         f"{total.bad} of {total.lines} lines of {directory.item} are bad ({share:.1%}); allowed are {options.max_bad_count} "
         f"lines or {options.max_bad_share:.1%}; for example {total.example}. All reasons are in {bad_objects[0]}"
         f"{f' and {len(bad_objects) - 1} more' if len(bad_objects) > 1 else ''}; "

@@ -46,7 +46,7 @@ def test_a_spark_job_is_cancelled(tmp_path: Path, spark: Any, monkeypatch: pytes
         try:
             session.range(1).mapInArrow(slowly, "id bigint").collect()
         except Exception as error:
-            return [snowplow.ShredFailure(one.item, one.attempt, "transient", str(error)) for one in directories]
+            return [snowplow.ShredFailure(one.item, one.attempt, str(error), transient=True) for one in directories]
         raise AssertionError("the job came to its end")
 
     monkeypatch.setattr(snowplow, "shred", shred_slowly)

@@ -142,7 +142,7 @@ def test_an_empty_directory_needs_no_job(spark: SparkSession, resolver: Resolver
 def test_too_many_bad_lines_fail_the_directory(spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory]):
     directory = landed("run", a=[event(1), b"x", event(2), enriched(txn_id="many"), b"z", b"y"])
     bad = failed(shred(spark, [directory], resolver, Options(max_bad_share=0.5, max_bad_count=3))[0])
-    assert (bad.item, bad.attempt, bad.kind) == (directory.item, "a1", "permanent")
+    assert (bad.item, bad.attempt, bad.transient) == (directory.item, "a1", False)
     assert "4 of 6 lines" in bad.message
     assert "66.7%" in bad.message
     assert "; for example line 2 of a: not_tsv: the line has no tab. All reasons are in file:" in bad.message
@@ -186,7 +186,7 @@ def test_a_directory_that_cannot_be_read_fails_alone(spark: SparkSession, resolv
     corrupt = landed("corrupt", a__gz=b"no gzip")
     cut = landed("cut", a__gz=gzip.compress(event(1))[:-20])
     results = shred(spark, [vanished, grown, corrupt, cut, good], resolver)
-    assert [failed(result).kind for result in results[:4]] == ["permanent"] * 4
+    assert [failed(result).transient for result in results[:4]] == [False] * 4
     for result, part in zip(results[:4], ["landed/vanished/b", "registered with", "a.gz", "a.gz"], strict=True):
         assert part in failed(result).message
     assert one(results[4:]).good == 1
@@ -196,7 +196,7 @@ def test_a_directory_that_cannot_be_read_fails_alone(spark: SparkSession, resolv
 def test_an_unreachable_registry_is_a_transient_failure(spark: SparkSession, landed: Callable[..., Directory]):
     without_entities = landed("plain", a=[enriched()])
     results = shred(spark, [landed("run", a=[event(1)]), without_entities], Resolver(["http://127.0.0.1:1"]))
-    assert failed(results[0]).kind == "transient"
+    assert failed(results[0]).transient
     assert "127.0.0.1:1" in failed(results[0]).message
     assert one(results[1:]).good == 1
 
@@ -208,7 +208,7 @@ def test_an_output_that_cannot_be_written_is_a_failure(
     directory = landed("run", a=[event(1)])
     blocked = Directory(directory.item, directory.files, (tmp_path / "blocked").as_uri(), "a1")
     empty = Directory(directory.item, (), (tmp_path / "blocked").as_uri(), "a1")
-    assert [failed(result).kind for result in shred(spark, [blocked, empty], resolver)] == ["transient", "transient"]
+    assert [failed(result).transient for result in shred(spark, [blocked, empty], resolver)] == [True, True]
 
 
 def test_large_gzip_files_are_written_in_parts(

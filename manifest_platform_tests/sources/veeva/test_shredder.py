@@ -88,7 +88,7 @@ def one(results: list[Listing | ShredFailure]) -> Listing:
 def refused(results: list[Listing | ShredFailure]) -> str:
     [result] = results
     assert isinstance(result, ShredFailure), result
-    assert result.kind == "permanent"
+    assert not result.transient
     return result.message
 
 
