@@ -10,8 +10,6 @@ rows that it read, looks anew when they changed, and finds what it wrote itself 
 from __future__ import annotations
 
 import dataclasses
-import random
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -24,6 +22,7 @@ from manifest_platform.manifest.errors import Refused
 from manifest_platform.manifest.item import check_key_text
 from manifest_platform.manifest.keys import lease_key
 from manifest_platform.manifest.lease import Lease
+from manifest_platform.manifest.optimistic import Changed, optimistically
 from manifest_platform.manifest.store import (
     ABSENT,
     MAX_WRITES,
@@ -87,7 +86,7 @@ from manifest_platform.merging.transitions import (
 )
 
 PAGE, FIRST_PAGE = 500, 50
-RETRIES = 30
+TRIES = 30
 LONGEST_PAUSE_S = 0.2
 OBJECTS_AT_ONCE = 5_000
 """Small objects in one transaction, at most: some 2 MB."""
@@ -193,13 +192,16 @@ class Inventory:
     def chain(self, table: str, day: date) -> tuple[Partition | None, list[Range]]:
         """A partition and its merged objects, both of one generation."""
 
-        for _ in range(RETRIES):
+        def read() -> tuple[Partition | None, list[Range]]:
             before = self.partition(table, day)
             found = self.ranges(table, day)
             after = self.partition(table, day)
-            if (before and before.generation) == (after and after.generation):
-                return after, found
-        raise Refused(f"{table} of {day}: its merged objects changed {RETRIES} times while they were read; try again")
+            if (before and before.generation) != (after and after.generation):
+                raise Changed
+            return after, found
+
+        changed = Refused(f"{table} of {day}: its merged objects changed {TRIES} times while they were read; try again")
+        return optimistically(read, changed, tries=TRIES)
 
     def tail(self, partition: Partition) -> Range | None:
         """The last merged object of a partition's chain; None if it has none."""
@@ -687,14 +689,9 @@ class Inventory:
 
     def _retrying(self, what: str, attempt: Callable[[], Result]) -> Result:
         """Does it anew while others write the same rows, and after an unclear answer: what it reads then tells."""
-        for done in range(RETRIES):
-            if done:
-                time.sleep(random.uniform(0, min(LONGEST_PAUSE_S, 0.002 * 2**done)))  # noqa: S311
-            try:
-                return attempt()
-            except (ConditionFailed, OutcomeUnknown) as error:
-                last = error
-        raise Refused(f"{what}: others changed it {RETRIES} times meanwhile, or a row beside it is wrong; try again") from last
+        given_up = Refused(f"{what}: others changed it {TRIES} times meanwhile, or a row beside it is wrong; try again")
+        lost = (ConditionFailed, OutcomeUnknown)
+        return optimistically(attempt, given_up, tries=TRIES, again_on=lost, longest_pause_s=LONGEST_PAUSE_S)
 
 
 def _marked(writes: Sequence[Write], mark: str) -> list[Write]:

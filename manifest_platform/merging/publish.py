@@ -362,7 +362,10 @@ class _Publication:
         return found
 
     def _record(self, target: _Target) -> bool:
-        """Notes in the manifest what readers see; whether nobody noted anything else since the partition was read."""
+        """Notes in the manifest what readers see; whether nobody noted anything else since the partition was read.
+
+        No loop that begins anew: each look goes on from the partition that the last one was overtaken by.
+        """
         partition, served, place = target.partition, target.served, _place(target.partition)
         for _ in range(_LOOKS):
             try:
@@ -385,7 +388,10 @@ class _Publication:
         return False
 
     def _put_back(self, entry: CatalogTable, told: Mapping[date, Served | None]) -> None:
-        """Tells the catalog what the manifest says of partitions until that is what it was `told`; None: it is not known."""
+        """Tells the catalog what the manifest says of partitions until that is what it was `told`; None: it is not known.
+
+        No loop that begins anew: nothing is written on a condition, and each look compares with what the last one told.
+        """
         for _ in range(_LOOKS):
             wrong = {}
             for day, last in told.items():

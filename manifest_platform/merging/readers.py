@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from manifest_platform import storage
 from manifest_platform.column_types import arrow_type
 from manifest_platform.faults import Permanent
+from manifest_platform.manifest.optimistic import Changed, optimistically
 from manifest_platform.merging.catalogs.catalog import DATE_COLUMN, catalog_table
 from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.served import live_files
@@ -56,16 +57,20 @@ class Reader:
 
     def files(self, table: str, day: date) -> Version:
         """The files of a partition as of now: of version 0, its live small objects. Raises NotPublished, FilesUnknown."""
-        for _ in range(_LOOKS):
+
+        def look() -> Version:
             partition = self._inventory.partition(table, day)
             if partition is None or partition.current == NEW:
                 raise NotPublished(f"{table} of {day} is not published yet: publish, and see which partitions wait for what")
             found = self._version(partition)
-            if found:
-                return found
-        raise FilesUnknown(
-            f"{table} of {day}: the manifest lacks files of version {partition.current}; compare it with a backup"
+            if found is None:
+                raise Changed(f"files of version {partition.current} are not there")
+            return found
+
+        lacking = FilesUnknown(
+            f"{table} of {day}: the manifest lacks files of what it says is published; compare it with a backup"
         )
+        return optimistically(look, lacking, tries=_LOOKS)
 
     def versions(self, table: str, dates: Collection[date] | None = None) -> list[Version]:
         """The files of a table's partitions by date: of all that are published, or of these. Raises NotPublished for a hole."""
