@@ -39,7 +39,7 @@ A_ROW = 500
 A_SECOND_FOR = 10_000
 DAY = date(2024, 5, 1)
 NOW = datetime(2024, 5, 1, tzinfo=UTC)
-TABLE = MergedTable("events", "app", NOW, 3600, DEFAULT.target_bytes)
+TABLE = MergedTable("events", "app", 3600, DEFAULT.target_bytes, create_time=NOW)
 CLOSED = Partition("events", DAY, NOW, last_live=1)
 
 

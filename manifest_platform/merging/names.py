@@ -33,11 +33,6 @@ def object_id(commit: int, ordinal: int) -> int:
     return commit * OBJECTS_A_COMMIT + ordinal
 
 
-def commit_and_ordinal(id_: int) -> tuple[int, int]:
-    """The commit of an id, and the object's place in the commit's listing."""
-    return divmod(id_, OBJECTS_A_COMMIT)
-
-
 def digits(id_: int) -> str:
     """An id or a bound as names have it: 19 digits."""
     return f"{id_:0{DIGITS}d}"

@@ -28,8 +28,8 @@ class Profile:
     `by_input`: the size that counts is that of the small objects, and the target a limit; else it is the size that is expected
     of what comes out. `early`: open partitions are merged to the last object. `keeps_schedule`: what a job leaves is due when
     the job was, not behind those already due. `interval`: seconds from a partition's first unmerged object to its merge.
-    `job_timeout`: seconds after which a silent worker's job is another's. `close_grace`: seconds from a day's end to its close.
-    `two_runs`: a catalog run switches before it closes, so that a partition needs two.
+    `close_grace`: seconds from a day's end to its close. `two_runs`: a catalog run switches before it closes, so that a
+    partition needs two.
     """
 
     name: str
@@ -40,7 +40,6 @@ class Profile:
     keeps_schedule: bool
     two_runs: bool
     interval: int
-    job_timeout: int
     close_grace: int
     low: float = 0.75
     high: float = 1.8
@@ -55,7 +54,6 @@ DEFAULT = Profile(
     keeps_schedule=False,
     two_runs=False,
     interval=3_600,
-    job_timeout=600,
     close_grace=900,
 )
 
@@ -68,7 +66,6 @@ STRICT = Profile(
     keeps_schedule=True,
     two_runs=True,
     interval=43_200,
-    job_timeout=600,
     close_grace=0,
 )
 

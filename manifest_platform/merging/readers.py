@@ -67,9 +67,7 @@ class Reader:
                 raise Changed(f"files of version {partition.current} are not there")
             return found
 
-        lacking = FilesUnknown(
-            f"{table} of {day}: the manifest lacks files of what it says is published; compare it with a backup"
-        )
+        lacking = FilesUnknown(f"{table} of {day}: the manifest lacks files that readers are to see; compare it with a backup")
         return optimistically(look, lacking, tries=_LOOKS)
 
     def versions(self, table: str, dates: Collection[date] | None = None) -> list[Version]:

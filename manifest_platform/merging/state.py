@@ -53,56 +53,45 @@ PartitionName = tuple[str, date]
 
 @dataclass(frozen=True)
 class TableSettings:
-    """What is configured of a table; see MergedTable. A table that is not `enabled` takes no new objects and is not closed."""
-
-    name: str
-    schema: str
-    interval: int
-    target_bytes: int
-    zone: str = "UTC"
-    time_column: str | None = None
-    physical_schema: str | None = None
-    physical_name: str | None = None
-    enabled: bool = True
-
-    @property
-    def key(self) -> str:
-        """What shredding calls it."""
-        return self.physical_name or self.name
-
-
-@dataclass(frozen=True)
-class MergedTable:
-    """A table that is merged. Names are logical; the physical ones, where set, are those that its files lie under.
+    """What is configured of a table. Names are logical; the physical ones, where set, are those that its files lie under.
 
     A table that is renamed keeps its old name as the physical one, and with it its rows: see `key`.
 
     `interval`: seconds from a partition's first unmerged object to its merge. `target_bytes`: the size that merged objects
     are to have. `zone`: the IANA time zone in which a partition's day ends. `time_column`: what rows are sorted by; None for a
-    table without. `ratio`: bytes out by bytes in, as its merges were so far. `catalog_name`: the name under which the catalog
-    has it, None before. `columns`: those of all its small objects, by name. `dropped`: nothing of it is left but this.
+    table without. One that is not `enabled` takes no new objects and is not closed.
     """
 
     name: str
     schema: str
-    create_time: datetime
     interval: int
     target_bytes: int
     zone: str = "UTC"
     time_column: str | None = None
     physical_schema: str | None = None
     physical_name: str | None = None
-    columns: tuple[Column, ...] = ()
-    ratio: float = FIRST_RATIO
-    catalog_name: str | None = None
     enabled: bool = True
-    dropped: bool = False
-    version: int = 0
 
     @property
     def key(self) -> str:
         """What shredding calls it, and its rows are kept by: it does not change with the logical name."""
         return self.physical_name or self.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergedTable(TableSettings):
+    """A table that is merged: what is configured of it, and what was learnt since.
+
+    `columns`: those of all its small objects, by name. `ratio`: bytes out by bytes in, as its merges were so far.
+    `catalog_name`: the name under which the catalog has it, None before. `dropped`: nothing of it is left but this.
+    """
+
+    create_time: datetime
+    columns: tuple[Column, ...] = ()
+    ratio: float = FIRST_RATIO
+    catalog_name: str | None = None
+    dropped: bool = False
+    version: int = 0
 
 
 @dataclass(frozen=True)

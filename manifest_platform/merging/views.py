@@ -86,27 +86,6 @@ def prism_merge_ranges(inventory: Inventory, table: str, day: date) -> Iterator[
         yield _range(one, one.lower, one.upper, one.bytes)
 
 
-def finished_jobs(inventory: Inventory, limit: int) -> Iterator[dict[str, Any]]:
-    """The jobs that ended last, the latest first: what Prism keeps no trace of."""
-    for job in inventory.log(limit):
-        yield {
-            "prism_merge_job_id": job.id,
-            "prism_partition_id": _partition_id(job.table, job.date),
-            "schedule_time": job.schedule_time,
-            "start_time": job.started,
-            "finish_time": job.finished,
-            "seconds": (job.finished - job.started).total_seconds(),
-            "outcome": str(job.outcome),
-            "attempt": job.attempts + 1,
-            "ranges": len(job.ranges),
-            "rows": job.rows,
-            "bytes_in": job.bytes_in,
-            "bytes_out": job.bytes_out,
-            "owner": job.owner,
-            "error": job.error,
-        }
-
-
 def _partition_id(table: str, day: date) -> str:
     return f"{table}/{day}"
 

@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -99,7 +99,6 @@ class MergeReport:
     `commits`, `objects`: registered. `closed`: partitions, before the merge. `bytes_in`, `bytes_out`: read and written.
     """
 
-    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     commits: int = 0
     objects: int = 0
     closed: int = 0

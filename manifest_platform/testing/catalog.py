@@ -250,7 +250,7 @@ class EntriesContract(CatalogContract):
 
     def table(self, output: str, name: str = "visits", schema: str = "site", *columns: Column) -> CatalogTable:
         """A table that no publication knows of."""
-        found = MergedTable(name, schema, _MORNING, interval=1, target_bytes=1, columns=columns or COLUMNS)
+        found = MergedTable(name, schema, 1, 1, create_time=_MORNING, columns=columns or COLUMNS)
         return catalog_table(found, output, {})
 
     def tell(self, catalog: Catalog, table: CatalogTable, served: Served, *days: date, new: bool = False) -> None:

@@ -672,7 +672,7 @@ class TestChecks:
 
 
 def test_a_planned_range_becomes_a_task() -> None:
-    table = MergedTable("log", "app", datetime(2024, 5, 1, tzinfo=UTC), 60, 100, time_column="at", ratio=1.0)
+    table = MergedTable("log", "app", 60, 100, time_column="at", create_time=datetime(2024, 5, 1, tzinfo=UTC), ratio=1.0)
     found = [SmallObject(id_, f"file:///{id_}", id_, 10, iso(T0), iso(T0 + id_)) for id_ in (4, 6)]
     closed = Partition("log", DAY, table.create_time, last_live=6)
     [planned] = plan(closed, table, None, found, DEFAULT).ranges

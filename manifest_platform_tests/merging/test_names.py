@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from manifest_platform.merging import names
 from manifest_platform.merging.state import MergedTable
 
-TABLE = MergedTable("nanika_log", "test_schema", datetime(2020, 6, 20, tzinfo=UTC), 3600, 1)
+TABLE = MergedTable("nanika_log", "test_schema", 3600, 1, create_time=datetime(2020, 6, 20, tzinfo=UTC))
 RENAMED = MergedTable(
     "nanika_log",
     "test_schema",
-    datetime(2020, 6, 20, tzinfo=UTC),
     3600,
     1,
+    create_time=datetime(2020, 6, 20, tzinfo=UTC),
     physical_schema="phy_test_schema",
     physical_name="phy_nanika_log",
 )
@@ -30,7 +30,7 @@ ordinals = st.integers(1, 999_999)
 def test_an_id_fits_64_bits_and_gives_back_what_it_is_made_of(commit: int, ordinal: int) -> None:
     id_ = names.object_id(commit, ordinal)
     assert id_ < 2**63
-    assert names.commit_and_ordinal(id_) == (commit, ordinal)
+    assert divmod(id_, names.OBJECTS_A_COMMIT) == (commit, ordinal)
 
 
 @given(st.tuples(commits, ordinals), st.tuples(commits, ordinals))
@@ -73,7 +73,7 @@ def test_E18_names_have_19_digits() -> None:
 
 
 def test_either_physical_name_may_be_set_alone() -> None:
-    only_schema = MergedTable("t", "s", TABLE.create_time, 1, 1, physical_schema="p")
-    only_name = MergedTable("t", "s", TABLE.create_time, 1, 1, physical_name="p")
+    only_schema = MergedTable("t", "s", 1, 1, create_time=TABLE.create_time, physical_schema="p")
+    only_name = MergedTable("t", "s", 1, 1, create_time=TABLE.create_time, physical_name="p")
     assert names.table_uri("o", only_schema).endswith(".p.t")
     assert names.table_uri("o", only_name).endswith(".s.p")

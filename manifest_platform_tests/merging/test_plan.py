@@ -13,7 +13,7 @@ from manifest_platform.merging.state import MergedTable, Partition, Range, Small
 
 NOW = datetime(2020, 6, 20, 12, tzinfo=UTC)
 DAY = date(2020, 6, 20)
-TABLE = MergedTable("log", "app", NOW, 3600, 100, ratio=1.0)
+TABLE = MergedTable("log", "app", 3600, 100, create_time=NOW, ratio=1.0)
 OPEN = Partition("log", DAY, NOW)
 CLOSED = replace(OPEN, last_live=1)
 

@@ -81,7 +81,7 @@ def listed(location: str) -> list[tuple[str, int]]:
 
 
 def some_table(output: str, *columns: Column, **names: Any) -> CatalogTable:
-    table = MergedTable(NAME, "test_schema", given.MORNING, interval=1, target_bytes=1, columns=columns, **names)
+    table = MergedTable(NAME, "test_schema", 1, 1, create_time=given.MORNING, columns=columns, **names)
     return catalog_table(table, output, {})
 
 
