@@ -93,11 +93,12 @@ class Shop:
         }
         home.mkdir(parents=True, exist_ok=True)
         (home / "landing").mkdir(exist_ok=True)
+        self.ahead = timedelta()  # how far the pipeline's clock is ahead of the real one
         self.config_file = home / "manifest_platform.yaml"
         self.config_file.write_text(yaml.safe_dump(whole))
 
     def open(self) -> Pipeline:
-        return Pipeline(config.load(self.config_file), NAME)
+        return Pipeline(config.load(self.config_file), NAME, clock=lambda: datetime.now(UTC) + self.ahead)
 
     def write(self, *numbers: int, events: int = EVENTS, **options: Any) -> list[WrittenRun]:
         """Runs that land, each with its marker."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ def shop(tmp_path: Path) -> Shop:
 
 @pytest.fixture
 def settling(tmp_path: Path) -> Shop:
-    return Shop(tmp_path, landing={"complete": "settle", "settle_seconds": 1})
+    return Shop(tmp_path, landing={"complete": "settle", "settle_seconds": 60})
 
 
 def test_a_run_is_registered_once_it_has_its_marker(shop: Shop) -> None:
@@ -63,7 +62,7 @@ def test_a_run_settles_between_two_processes(settling: Shop) -> None:
     settling.write(0)
     with settling.open() as pipeline:
         assert discover(pipeline).incomplete == (run_name(0),)
-    time.sleep(1.05)
+    settling.ahead += timedelta(minutes=1)
     with settling.open() as pipeline:
         assert discover(pipeline).new == (run_name(0),)
         assert pipeline.manifest.looks("enriched") == {}
@@ -73,7 +72,7 @@ def test_a_run_that_changes_settles_anew(settling: Shop) -> None:
     settling.write(0)
     with settling.open() as pipeline:
         discover(pipeline)
-        time.sleep(1.05)
+        settling.ahead += timedelta(minutes=1)
         (settling.directory(0) / "part-00001.tsv").write_text("more\n")
         assert discover(pipeline).incomplete == (run_name(0),)
         assert discover(pipeline).incomplete == (run_name(0),)
@@ -166,13 +165,13 @@ def test_what_settles_outside_the_look_back_is_not_forgotten(settling: Shop, spa
     settling.write(100_000)
     with settling.open() as pipeline:
         discover(pipeline)
-        time.sleep(1.1)
+        settling.ahead += timedelta(minutes=1)
         discover(pipeline)
         assert drained(pipeline, spark)[1].loaded == 1
         settling.write(0)
         assert discover(pipeline, everything=True).incomplete == (run_name(0),)
         assert discover(pipeline).incomplete == (), "a look that does not go so far back"
-        time.sleep(1.1)
+        settling.ahead += timedelta(minutes=1)
         assert discover(pipeline, everything=True).late == (run_name(0),)
 
 
@@ -191,11 +190,11 @@ def test_a_moved_run_is_told_of_at_every_look_also_where_runs_settle(settling: S
     settling.write(0)
     with settling.open() as pipeline:
         discover(pipeline)
-        time.sleep(1.1)
+        settling.ahead += timedelta(minutes=1)
         assert discover(pipeline).new == (run_name(0),)
     (settling.home / "landing").rename(settling.home / "moved")
     settling.config_file.write_text(settling.config_file.read_text().replace("/landing", "/moved"))
     with settling.open() as pipeline:
         discover(pipeline)
-        time.sleep(1.1)
+        settling.ahead += timedelta(minutes=1)
         assert [discover(pipeline).moved for _ in range(3)] == [(run_name(0),)] * 3
