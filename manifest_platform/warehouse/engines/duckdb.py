@@ -16,7 +16,7 @@ from manifest_platform import storage
 from manifest_platform.listing import Table
 from manifest_platform.settings import LocalPath
 from manifest_platform.warehouse.engines.engine import Engine, EngineSettings, Staging
-from manifest_platform.warehouse.errors import Conflict, ConstraintViolated, LoadFailed, Unavailable, Unclear
+from manifest_platform.warehouse.errors import Conflict, ConstraintViolated, LoadFailed, Unavailable
 
 if TYPE_CHECKING:
     import duckdb
@@ -62,6 +62,9 @@ class DuckDBSettings(EngineSettings):
 
 class DuckDB(Engine):
     """A DuckDB file, created where there is none; its connection, and so the file's lock, is kept until `close`.
+
+    Its transactions are snapshots: the second writer of a row gets a conflict at once, and what it reports as a transaction
+    error it has rolled back.
 
     With `read_only`, for questions: nothing is created or changed, and a query reads no other file. Processes may read
     a file side by side, not beside one that writes.
@@ -113,18 +116,6 @@ class DuckDB(Engine):
             found = connection.execute(sql)
             columns = [column[0] for column in found.description or ()]
             return columns, found.fetchall() if most is None else found.fetchmany(most)
-
-    def begin(self) -> None:
-        """Begins a transaction; DuckDB's are snapshots, and the second writer of a row gets a conflict at once."""
-        self.execute("BEGIN")
-
-    def commit(self) -> None:
-        """Commits durably. DuckDB rolls back whatever it reports as a transaction error; any other error is unclear."""
-        try:
-            self.execute("COMMIT")
-        except (LoadFailed, Unavailable) as error:
-            self.close()
-            raise Unclear(f"{self.path}: COMMIT got no clear answer ({error}): raise the fence and ask the ledger") from error
 
     def rollback(self) -> None:
         """Ends the transaction, if there is one, without effect."""

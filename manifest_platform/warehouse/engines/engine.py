@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from manifest_platform.listing import Table
 from manifest_platform.settings import Settings
+from manifest_platform.warehouse.errors import LoadFailed, Unavailable, Unclear
 
 
 class EngineSettings(Settings, ABC):
@@ -71,13 +72,17 @@ class Engine(ABC):
         Tables of `schema`, if there is one, need no schema before their names.
         """
 
-    @abstractmethod
     def begin(self) -> None:
         """Begins a transaction whose concurrent writes of one row conflict (snapshot isolation or stronger)."""
+        self.execute("BEGIN")
 
-    @abstractmethod
     def commit(self) -> None:
         """Commits durably. Raises Conflict where the engine surely rolled back, else Unclear."""
+        try:
+            self.execute("COMMIT")
+        except (LoadFailed, Unavailable) as error:
+            self.close()
+            raise Unclear(f"COMMIT got no clear answer ({error}): raise the fence and ask the ledger") from error
 
     @abstractmethod
     def rollback(self) -> None:
