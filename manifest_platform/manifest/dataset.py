@@ -276,15 +276,39 @@ class Ready:
     state: StepState
 
 
+class Remedy(StrEnum):
+    """What a person can do so that a feed goes on: with the item that stops it, or with what the feed lacks."""
+
+    RESOLVE = "free the item for another attempt"
+    UNSKIP = "lift the item's skips"
+    CAPTURE = "fetch from the source what is missing"
+    BEGIN_FULL_LOAD = "load the latest snapshot in full"
+    DRAIN = "let the steps do their work"
+    READ_RECORDS = "read the item's records"
+    EXPLAIN = "ask why the item stands as it does"
+
+
+_REMEDIES = {
+    Standing.FAILED: Remedy.RESOLVE,
+    Standing.CUT_OFF: Remedy.UNSKIP,
+    Standing.GAP: Remedy.CAPTURE,
+    Standing.NEEDS_FULL: Remedy.BEGIN_FULL_LOAD,
+    Standing.INVALID: Remedy.READ_RECORDS,
+    Standing.WAITING: Remedy.DRAIN,
+    Standing.READY: Remedy.DRAIN,
+}
+"""What helps where an item stands so and stops its feed; where nothing is named, a person has to look first."""
+
+
 @dataclass(frozen=True)
 class Blocked:
-    """The item that must come next and cannot: why, since when, and the command that helps."""
+    """The item that must come next and cannot: why, since when, and what helps."""
 
     item: Item
     standing: Standing
     reason: str
     since: datetime
-    command: str
+    remedy: Remedy
 
 
 @dataclass(frozen=True)
@@ -383,16 +407,4 @@ def supposing_done(feed: FeedState, item: Item) -> FeedState:
 def blocked(item: Item, judged: Judgement) -> Blocked:
     """The verdict on an item that stops its feed."""
     record = judged.record or item.records[-1]
-    name = item.key.name
-    drain = "manifest-platform drain"
-    commands = {
-        Standing.FAILED: f"manifest-platform resolve {name}",
-        Standing.CUT_OFF: f"manifest-platform unskip {name}",
-        Standing.GAP: "manifest-platform capture",
-        Standing.NEEDS_FULL: "manifest-platform full begin latest",
-        Standing.INVALID: f"manifest-platform history {name}",
-        Standing.WAITING: drain,
-        Standing.READY: drain,
-    }
-    command = commands.get(judged.standing, f"manifest-platform explain {name}")
-    return Blocked(item, judged.standing, judged.reason, record.timestamp, command)
+    return Blocked(item, judged.standing, judged.reason, record.timestamp, _REMEDIES.get(judged.standing, Remedy.EXPLAIN))

@@ -15,6 +15,7 @@ from typing import Any
 from manifest_platform.manifest import Application, Blocked, Idle, LeaseState, Ready, Standing, Step, Survey, Verdict
 from manifest_platform.manifest.dataset import judge, position_name
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+from manifest_platform.pipeline.remedies import remedy_command
 
 WORDS = {
     Standing.READY: "READY",
@@ -91,7 +92,7 @@ def helping_command(step: Step, verdict: Blocked) -> str:
     if verdict.standing is Standing.WAITING:
         waits_for = (name for name in step.upstream if not verdict.item.processed_by(Application.parse(name)))
         return work_command(next(waits_for, LOAD))
-    return verdict.command
+    return remedy_command(verdict)
 
 
 def outlook(pipeline: Pipeline, feed: str, application: str, verdict: Verdict | None = None) -> Outlook:

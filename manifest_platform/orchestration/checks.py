@@ -14,6 +14,7 @@ from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.full import remedy, why_needed
+from manifest_platform.pipeline.remedies import remedy_command
 from manifest_platform.sources.source import Check, Finding, Source
 from manifest_platform.warehouse.apply import open_warehouse
 
@@ -60,7 +61,7 @@ def _not_blocked(pipeline: Pipeline, feed: str) -> dg.AssetCheckResult:
     verdict = survey.verdict
     if not isinstance(verdict, Blocked) or verdict.standing in (Standing.WAITING, Standing.PROCESSING, Standing.MODE):
         return dg.AssetCheckResult(passed=True, metadata=shown, description="The feed is not blocked.")
-    name, command = verdict.item.key.name, pipeline.command(verdict.command)
+    name, command = verdict.item.key.name, pipeline.command(remedy_command(verdict))
     return dg.AssetCheckResult(
         passed=False,
         severity=dg.AssetCheckSeverity.ERROR,

@@ -27,6 +27,7 @@ from manifest_platform.pipeline.events import Event, Loaded, Shredded
 from manifest_platform.pipeline.loading import load, settle
 from manifest_platform.pipeline.outputs import listing_of
 from manifest_platform.pipeline.pipeline import Pipeline
+from manifest_platform.pipeline.remedies import remedy_command
 from manifest_platform.pipeline.shredding import free_abandoned, shred
 from manifest_platform.sources.source import LOAD, SHRED
 
@@ -64,7 +65,7 @@ def check_order(pipeline: Pipeline, keys: Collection[ItemKey]) -> list[ItemKey]:
             reason = hole.reason or "it is ready to be"
             raise OutOfOrder(
                 f"{item.key.name} is out of order: {hole.item.key.name} comes first and is not loaded ({reason})."
-                f" Do this first: {pipeline.command(hole.command)}"
+                f" Do this first: {pipeline.command(remedy_command(hole))}"
             )
         else:
             ordered.append(item.key)
@@ -95,7 +96,8 @@ def shred_chosen(pipeline: Pipeline, spark: Callable[[], SparkSession], keys: Co
             elif judged.standing is not Standing.SKIPPED:
                 stopped = blocked(item, judged)
                 raise Refused(
-                    f"{key.name} cannot be shredded: {stopped.reason}. Do this first: {pipeline.command(stopped.command)}"
+                    f"{key.name} cannot be shredded: {stopped.reason}."
+                    f" Do this first: {pipeline.command(remedy_command(stopped))}"
                 )
         yield from done
         size = pipeline.dataset.shred.batch
@@ -166,5 +168,6 @@ def _not_next(pipeline: Pipeline, key: ItemKey, verdict: Ready | Blocked | Idle)
     if isinstance(verdict, Ready):
         return f"{key.name} is not next any more: {verdict.item.key.name} is. Ask again"
     if isinstance(verdict, Blocked):
-        return f"{verdict.item.key.name} blocks the feed: {verdict.reason}. Do this first: {pipeline.command(verdict.command)}"
+        command = pipeline.command(remedy_command(verdict))
+        return f"{verdict.item.key.name} blocks the feed: {verdict.reason}. Do this first: {command}"
     return f"{key.name} is done or skipped already"

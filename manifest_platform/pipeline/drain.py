@@ -25,6 +25,7 @@ from manifest_platform.manifest import (
 from manifest_platform.pipeline.events import Budget, DrainReport, Event, FeedEnd, ItemFailed, ShredStarted, Stop
 from manifest_platform.pipeline.loading import load, settle
 from manifest_platform.pipeline.pipeline import Pipeline
+from manifest_platform.pipeline.remedies import remedy_command
 from manifest_platform.pipeline.shredding import free_abandoned, shred
 from manifest_platform.sources.source import LOAD, SHRED
 
@@ -130,7 +131,7 @@ def _work_on(
     if isinstance(verdict, Blocked):
         unshredded = verdict.standing is Standing.WAITING
         stop = (unshredded and out_of_budget) or Stop.BLOCKED
-        return FeedEnd(feed, stop, verdict.item.key.name, verdict.reason, pipeline.command(verdict.command))
+        return FeedEnd(feed, stop, verdict.item.key.name, verdict.reason, pipeline.command(remedy_command(verdict)))
     return FeedEnd(feed, Stop.IDLE)
 
 
