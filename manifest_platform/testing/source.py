@@ -1,0 +1,233 @@
+"""The contract of a source: what the pipeline needs of it, as tests.
+
+    class TestOurs(SourceContract):
+        @pytest.fixture
+        def told(self, tmp_path: Path) -> dict[str, Any]:
+            return {"source": "ours", "landing": {"root": ...}, "shred": {"output": ...}}  # as the configuration has it
+
+        def land(self, source: Source, number: int) -> None: ...
+
+Bring the session's `spark` as a fixture too: an open SparkSession.
+
+Belongs here: what every source must do alike. What a source does beyond that is for tests of its own.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+import yaml
+
+from manifest_platform import config, plugins, storage
+from manifest_platform.listing import BAD_TABLE, Listing
+from manifest_platform.manifest import Application, ItemKey, Refused, UnknownItem
+from manifest_platform.pipeline import DrainReport, ItemFailed, Loaded, Pipeline, Stop, drain
+from manifest_platform.pipeline.discovery import discover
+from manifest_platform.pipeline.shredding import shred
+from manifest_platform.shred.batch import ShredFailure
+from manifest_platform.sources.source import LOAD, SHRED, Source
+from manifest_platform.warehouse.apply import open_warehouse
+
+DATASET = "ours"
+
+
+class SourceContract:
+    """What a source declares, how its directories are named and found, and what shredding makes of them.
+
+    Subclass it with the fixture `told` and the method `land`. The suite works on the source's main feed.
+    """
+
+    @pytest.fixture
+    def told(self, tmp_path: Path) -> dict[str, Any]:
+        """The dataset, as the configuration has it: the source's name, where directories land, where output goes."""
+        raise NotImplementedError("a subclass says what the dataset is told")
+
+    @abstractmethod
+    def land(self, source: Source, number: int) -> None:
+        """Lands the directory of a number, 0 to 3: complete, with a good row at least, dated later than that of a lower number.
+
+        Landed again, it has other content.
+        """
+
+    def prepare(self, pipeline: Pipeline, spark: Any) -> None:
+        """Does what must be done before the main feed is loaded, as the full load of a snapshot; for most sources nothing."""
+
+    @pytest.fixture
+    def opened(self, told: dict[str, Any], tmp_path: Path) -> Iterator[Pipeline]:
+        """The dataset on a SQLite manifest and an embedded warehouse."""
+        file = tmp_path / "platform.yaml"
+        file.write_text(
+            yaml.safe_dump(
+                {
+                    "datasets": {DATASET: told},
+                    "manifest": {"store": f"sqlite:///{tmp_path}/manifest.db"},
+                    "warehouse": {"path": str(tmp_path / "warehouse.duckdb")},
+                    "spark": {"conf": str(tmp_path / "no.conf")},
+                }
+            )
+        )
+        with Pipeline(config.load(file), DATASET) as pipeline:
+            yield pipeline
+
+    @pytest.fixture
+    def source(self, opened: Pipeline) -> Source:
+        """The source, opened."""
+        return opened.source
+
+    def keys(self, pipeline: Pipeline, *numbers: int) -> list[ItemKey]:
+        """The items of directories, which land and are discovered."""
+        for number in numbers:
+            self.land(pipeline.source, number)
+        discover(pipeline, everything=True)
+        return [item.key for item in pipeline.manifest.items(pipeline.source.main)]
+
+    # What it declares
+
+    def test_the_entry_point_gives_the_source_that_the_settings_name(self, source: Source, told: dict[str, Any]) -> None:
+        assert plugins.load(plugins.SOURCES, told["source"]) is type(source)
+        assert source.settings.source == told["source"]
+        assert sorted(source.model.feeds) == sorted(source.feeds)
+
+    def test_feeds_steps_and_drains_fit_together(self, source: Source) -> None:
+        assert source.main in source.feeds
+        assert source.on_demand <= set(source.feeds)
+        for feed in source.feeds:
+            steps = {step.application.name: step for step in source.steps(feed, attempts=3)}
+            assert steps.keys() >= {SHRED, LOAD}
+            assert steps[LOAD].upstream == (SHRED,)
+            assert steps[LOAD].order in ("strict", "full")
+            assert {step.max_attempts for step in steps.values()} == {3}
+        drained = [feed for one in source.drains for feed in one.feeds]
+        assert sorted(drained) == sorted(source.feeds)
+
+    def test_words_say_what_its_things_are_called(self, source: Source) -> None:
+        words = source.words
+        assert all((words.kind, words.directories, words.form, words.rows, words.landed, words.shredded))
+        assert words.loaded.keys() == set(source.feeds)
+
+    def test_checks_and_captures_are_of_its_feeds(self, source: Source) -> None:
+        names = [(check.feed, check.name) for check in source.checks]
+        assert len(set(names)) == len(names)
+        assert {feed for feed, _ in names} <= set(source.feeds)
+        if source.captures:
+            assert set(source.captures.feeds) <= set(source.feeds)
+            assert {feed for one in source.captures.schedules for feed in one.feeds} <= set(source.captures.feeds)
+
+    def test_a_source_that_captures_nothing_refuses_to(self, opened: Pipeline) -> None:
+        if opened.source.captures is None:
+            with pytest.raises(Refused, match=DATASET):
+                list(opened.source.capture(opened.manifest, datetime.now(UTC)))
+
+    # Names and directories
+
+    def test_a_name_and_a_uri_say_the_item(self, opened: Pipeline) -> None:
+        source = opened.source
+        for key in self.keys(opened, 0, 1):
+            assert [(one.feed, one.sort) for one in source.named(key.name)] == [(key.feed, key.sort)]
+            placed = source.placed(key.id)
+            assert placed is not None
+            assert (placed.feed, placed.sort) == (key.feed, key.sort)
+            assert opened.key(key.name) == opened.key(key.id) == key
+            time = source.time(key.name)
+            assert time is not None
+            assert time.tzinfo is not None
+
+    def test_what_is_no_name_is_refused(self, opened: Pipeline) -> None:
+        for text in ("", "no such name", "../../etc", "run=", "date=2026-13-45"):
+            assert opened.source.named(text) == []
+            assert opened.source.time(text) is None
+        with pytest.raises((Refused, UnknownItem)):
+            opened.key("no such name")
+
+    def test_items_are_in_the_order_of_their_times(self, opened: Pipeline) -> None:
+        keys = self.keys(opened, 2, 0, 1)
+        times = [opened.source.time(key.name) for key in keys]
+        assert len(keys) == 3
+        assert times == sorted(times, key=str)
+        assert len({key.sort for key in keys}) == 3
+
+    def test_a_look_finds_each_directory_and_tells_the_rest(self, opened: Pipeline) -> None:
+        source = opened.source
+        self.keys(opened, 0, 1)
+        found = source.look(source.main, None, lambda keys: set())
+        assert len(found.directories) == 2
+        assert [seen.sort for seen in found.directories] == sorted(seen.sort for seen in found.directories)
+        landed = [source.landed(source.main, seen) for seen in found.directories]
+        assert all(one.key.feed == source.main and one.files > 0 and one.bytes > 0 and one.checksum for one in landed)
+        later = source.look(source.main, found.directories[1].time, lambda keys: set())
+        assert [seen.name for seen in later.directories] == [found.directories[1].name]
+
+    def test_a_rewritten_directory_is_told_and_not_shredded(self, opened: Pipeline, spark: Any) -> None:
+        [key] = self.keys(opened, 0)
+        self.land(opened.source, 0)
+        assert discover(opened, everything=True).changed == (key.name,)
+        with opened.lease(key.feed, SHRED) as lease:
+            [outcome] = shred(opened, lease, lambda: spark, [opened.manifest.item(key)])
+        assert isinstance(outcome, ItemFailed)
+        assert "was rewritten after its discovery" in outcome.failure.message
+
+    # Shredding and loading
+
+    def test_shredding_accounts_for_every_line_and_may_be_repeated(self, opened: Pipeline, spark: Any) -> None:
+        keys, source = self.keys(opened, 0, 1), opened.source
+        with opened.lease(source.main, SHRED) as lease:
+            claims = opened.manifest.claim(lease, [opened.manifest.item(key) for key in keys])
+            attempts = [source.directory(one, f"{opened.folder(one.item.key)}/attempt") for one in claims]
+            listings = listed(source.shred(spark, attempts))
+            again = listed(source.shred(spark, [replace(one, output=f"{one.output}-again") for one in attempts]))
+        assert [listing.item for listing in listings] == [key.id for key in keys]
+        for listing, attempt in zip(listings, attempts, strict=True):
+            assert listing.lines == listing.good + listing.bad
+            assert listing.good > 0
+            assert all(written.uri.startswith(f"{attempt.output}/") for written in listing.objects)
+            for table in listing.tables:
+                column = source.time_column(table.name)
+                assert table.name == BAD_TABLE or column is None or column in {one.name for one in table.columns}
+        assert contents(listings) == contents(again)
+
+    def test_directories_are_loaded_in_order_once_and_whole(self, opened: Pipeline, spark: Any) -> None:
+        keys, main = self.keys(opened, 0, 1, 2), opened.source.main
+        self.prepare(opened, spark)
+        *events, report = drain(opened, lambda: spark)
+        assert [one.key for one in events if isinstance(one, Loaded) and one.key.feed == main] == keys
+        *events, again = drain(opened, lambda: spark)
+        assert events == []
+        assert isinstance(report, DrainReport)
+        assert isinstance(again, DrainReport)
+        assert (report.stop, again.stop) == (Stop.IDLE, Stop.IDLE)
+        loads = [opened.manifest.item(key).processed_by(Application(LOAD)) for key in keys]
+        if opened.source.appends:
+            expected: dict[str, int] = {}
+            for one in loads:
+                assert one is not None
+                for table, rows in one.data["rows"].items():
+                    expected[table] = expected.get(table, 0) + rows
+            opened.close()
+            with closing(open_warehouse(opened.config.warehouse, DATASET, read_only=True)) as reader:
+                assert reader.row_counts() == expected
+
+
+def listed(results: Sequence[Listing | ShredFailure]) -> list[Listing]:
+    """The listings of directories that were all shredded."""
+    failures = [one.message for one in results if isinstance(one, ShredFailure)]
+    assert failures == []
+    return [one for one in results if isinstance(one, Listing)]
+
+
+def contents(listings: Sequence[Listing]) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
+    """The rows that directories became, by item, table and date."""
+    rows: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for listing in listings:
+        for written in listing.objects:
+            system, path = storage.filesystem(written.uri)
+            found = pyarrow.parquet.read_table(path, filesystem=system).to_pylist()
+            rows.setdefault((listing.item, written.table, written.date), []).extend(found)
+    return rows
