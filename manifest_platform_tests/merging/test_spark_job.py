@@ -97,17 +97,17 @@ def test_a_range_that_fails_leaves_the_others_alone(spark: SparkSession, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("error", "kind"), [(MemoryError("no room"), "transient"), (OSError("gone"), "transient"), (KeyError("x"), "permanent")]
+    ("error", "permanent"), [(MemoryError("no room"), False), (OSError("gone"), False), (KeyError("x"), True)]
 )
 def test_what_nobody_foresaw_is_a_failure_of_its_range(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, kind: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, permanent: bool
 ) -> None:
     def fail(_task: MergeTask, _options: Options | None) -> Merged:
         raise error
 
     monkeypatch.setattr("manifest_platform.merging.kernel.merge", fail)
     result = spark_job._merge_task(task(tmp_path, "log", 1, [1]), None)
-    assert result["kind"] == kind
+    assert result["permanent"] is permanent
     assert result["message"].startswith(f"{type(error).__name__} while merging log of 2024-05-01, range (1, 2]: ")
 
 
