@@ -19,18 +19,17 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 import pyarrow.parquet as pq
 
 from manifest_platform import storage
 from manifest_platform.merging import names
-from manifest_platform.merging.errors import ChangedInput, SchemaConflict, TransientMergeError, WrongResult
+from manifest_platform.merging.errors import ChangedInput, TransientMergeError, WrongResult
 from manifest_platform.merging.files import File, opened
 from manifest_platform.merging.inputs import Input
 from manifest_platform.merging.plan import PlannedRange
@@ -39,21 +38,15 @@ from manifest_platform.merging.schemas import fitted, unified
 from manifest_platform.merging.sorting import LAST, Array, Bounds, Group, Piece, Sorter
 from manifest_platform.merging.state import MergedTable
 from manifest_platform.merging.stored import delete
-
-pc: Any = pyarrow.compute  # its functions come into being at run time, unknown to type checkers
-
-FIRST = int(np.iinfo(np.int64).min)
+from manifest_platform.merging.tally import Tally
+from manifest_platform.merging.time_keys import FIRST, ends, in_order, iso, key_bounds, time_type, to_microseconds
 
 _MIB = 1 << 20
 _UPLOAD = 32 * _MIB  # bytes of a part of an upload
 _SAMPLES = 8  # inputs whose footers are asked how much values repeat
 _TELLING_ROWS = 2_000  # of an input, from which on that says something
 _REPEATED = 0.9  # the size of texts, by what they would be without a dictionary, up to which they repeat much
-_WRAP = 1 << 64  # sums are compared in 64 bits
-_MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _UNITS = {"ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
-_INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
-_EPOCH = datetime(1970, 1, 1)  # naive, as the UTC times of our files are
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -156,23 +149,6 @@ class _Unit:
         return self.file.metadata.row_group(self.group).total_byte_size
 
 
-@dataclass
-class _Tally:
-    """What no order changes: how many rows; of each column the nulls and a sum; the first and the last key of any."""
-
-    nulls: Array
-    sums: Array
-    rows: int = 0
-    least: int = LAST
-    most: int = FIRST
-
-    def add(self, other: _Tally) -> None:
-        self.rows += other.rows
-        self.nulls = self.nulls + other.nulls
-        self.sums = self.sums + other.sums
-        self.least, self.most = min(self.least, other.least), max(self.most, other.most)
-
-
 def merge(task: MergeTask, options: Options | None = None) -> Merged:
     """Writes the rows of a range's objects as one Parquet file, in the order of time, and checks it.
 
@@ -201,12 +177,12 @@ class _Merge:
         self._task, self._options, self._spool, self._pool = task, options, spool, pool
         self._files = opened(task.inputs, spool, pool)
         self._schema = unified(task.table, ((file.input.uri, file.schema) for file in self._files))
-        self._time = _time_type(task, self._schema)
+        self._time = time_type(task.table, task.time_column, self._schema, task.inputs[0].uri)
         self._like = read_footer(_encoded(self._schema.empty_table(), task.time_column))
         self._footers: dict[int, Footer] = {}
         self._few, self._many = self._repeated()
         self._inner = pa.schema([_with_dictionary(column) if column.name in self._few else column for column in self._schema])
-        self._read, self._written = self._no_tally(), self._no_tally()
+        self._read, self._written = Tally.none(len(self._schema)), Tally.none(len(self._schema))
         self._copied = self._spilled = 0
 
     def write(self) -> tuple[int, str]:
@@ -234,7 +210,7 @@ class _Merge:
     def merged(self, size: int, sha256: str, seconds: float) -> Merged:
         """The result in words."""
         task, written = self._task, self._written
-        first, last = (_iso(key, self._time) for key in (written.least, written.most))
+        first, last = (iso(key, self._time) for key in (written.least, written.most))
         return Merged(
             task.table,
             task.date,
@@ -261,7 +237,7 @@ class _Merge:
                 group = file.metadata.row_group(number)
                 if group.num_rows:
                     place = len(units)
-                    least, most = (place, place) if self._time is None else _key_bounds(group, column)
+                    least, most = (place, place) if self._time is None else key_bounds(group, column)
                     units.append(_Unit(place, file, number, least, most))
         return sorted(units, key=lambda unit: (unit.least, unit.place))
 
@@ -308,7 +284,7 @@ class _Merge:
         if self._time is None:
             return True
         keys = self._keys(self._decoded(unit, [str(self._task.time_column)]), unit)
-        return _in_order(keys)
+        return in_order(keys)
 
     def _footer(self, file: File) -> Footer:
         if file.place not in self._footers:
@@ -318,11 +294,11 @@ class _Merge:
     def _copy(self, unit: _Unit, assembly: Assembly) -> None:
         footer = self._footer(unit.file)
         assembly.add(unit.file.data, footer, unit.group)
-        tally = self._no_tally()
+        tally = Tally.none(len(self._schema))
         tally.rows = unit.file.metadata.row_group(unit.group).num_rows
         tally.nulls = np.array(footer.nulls(unit.group))
         if self._time is not None:
-            tally.least, tally.most = _ends(self._keys(self._decoded(unit, [str(self._task.time_column)]), unit))
+            tally.least, tally.most = ends(self._keys(self._decoded(unit, [str(self._task.time_column)]), unit))
         self._read.add(tally)
         self._written.add(tally)
         self._copied += tally.rows
@@ -350,17 +326,17 @@ class _Merge:
         yield from sorter.finish()
         self._spilled += sorter.spilled
 
-    def _piece(self, unit: _Unit) -> tuple[Piece, _Tally]:
+    def _piece(self, unit: _Unit) -> tuple[Piece, Tally]:
         """The rows of a unit in order, and their tally."""
         rows = fitted(self._decoded(unit, encoded=self._few), self._inner)
         keys = self._keys(rows, unit)
         tally = self._tally(rows, keys)
-        if not _in_order(keys):
+        if not in_order(keys):
             order = np.argsort(keys, kind="stable")
             rows, keys = rows.take(pa.array(order)), keys[order]
         return Piece(unit.place, rows, keys, rows.nbytes), tally
 
-    def _encode(self, group: Group) -> tuple[pa.Buffer, _Tally]:
+    def _encode(self, group: Group) -> tuple[pa.Buffer, Tally]:
         rows = group.rows()
         tried = [column.name for column in self._schema if column.name not in self._many]
         return _encoded(rows, self._task.time_column, tried), self._tally(rows, group.keys)
@@ -391,23 +367,17 @@ class _Merge:
         if len(keys) and not unit.least <= int(keys.min()) <= int(keys.max()) <= unit.most:
             raise ChangedInput(f"{input_.uri}: row group {unit.group} has other times than its footer says; write it anew")
         known = input_.times()
-        least, most = _ends(keys)
+        least, most = ends(keys)
         if known and least <= most:
-            first, last = (_to_microseconds(key, self._time) for key in (least, most))
+            first, last = (to_microseconds(key, self._time) for key in (least, most))
             if not known[0] <= first <= last <= known[1]:
                 raise ChangedInput(
-                    f"{input_.uri} has times from {_iso(least, self._time)} to {_iso(most, self._time)}, and "
+                    f"{input_.uri} has times from {iso(least, self._time)} to {iso(most, self._time)}, and "
                     f"{input_.min_time} to {input_.max_time} are known of it; bring it back as it was"
                 )
 
-    def _no_tally(self) -> _Tally:
-        return _Tally(np.zeros(len(self._schema), np.int64), np.zeros(len(self._schema), np.uint64))
-
-    def _tally(self, rows: pa.Table, keys: Array) -> _Tally:
-        nulls = np.array([column.null_count for column in rows.columns], np.int64)
-        sums = np.array([_sum(column) for column in rows.columns], np.uint64)
-        least, most = _ends(keys) if self._time is not None else (LAST, FIRST)
-        return _Tally(nulls, sums, rows.num_rows, least, most)
+    def _tally(self, rows: pa.Table, keys: Array) -> Tally:
+        return Tally.of(rows, keys if self._time is not None else None)
 
     def _hold(self, footer: Footer) -> None:
         """Raises WrongResult where what is to be finished is not what was read."""
@@ -511,92 +481,3 @@ def _stream(uri: str) -> Any:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         return system.open_output_stream(path, compression=None)
     return system.open_output_stream(path, compression=None, buffer_size=_UPLOAD)
-
-
-def _time_type(task: MergeTask, schema: pa.Schema) -> pa.DataType | None:
-    """The type of the time column; None where there is none to order by."""
-    if task.time_column is None:
-        return None
-    place = schema.get_field_index(task.time_column)
-    if place < 0:
-        raise SchemaConflict(f"table {task.table}: no object has the time column {task.time_column}; correct its configuration")
-    kind = schema.field(place).type
-    if not (pa.types.is_timestamp(kind) or pa.types.is_date32(kind)):
-        raise SchemaConflict(
-            f"table {task.table}, column {task.time_column}: rows are ordered by a timestamp or a date, and it is {kind} in "
-            f"{task.inputs[0].uri}; correct the table's configuration"
-        )
-    return kind
-
-
-def _key_bounds(group: pq.RowGroupMetaData, column: int | None) -> tuple[int, int]:
-    """Bounds of the keys of a row group by its statistics: the widest where these say nothing."""
-    if column is None:
-        return LAST, LAST
-    statistics = group.column(column).statistics if column >= 0 else None
-    if statistics is None:
-        return FIRST, LAST
-    if statistics.has_null_count and statistics.null_count == group.num_rows:
-        return LAST, LAST
-    if not statistics.has_min_max:
-        return FIRST, LAST
-    full = statistics.has_null_count and not statistics.null_count
-    return statistics.min_raw, statistics.max_raw if full else LAST
-
-
-def _in_order(keys: Array) -> bool:
-    return bool(np.all(keys[1:] >= keys[:-1]))
-
-
-def _ends(keys: Array) -> tuple[int, int]:
-    """The first and the last key of rows that have a time; the first is behind the last where none has."""
-    timed = keys[keys != LAST]
-    return (int(timed.min()), int(timed.max())) if len(timed) else (LAST, FIRST)
-
-
-def _sum(column: pa.ChunkedArray) -> int:
-    """A number that depends on a column's values, and not on their order: a sum, of texts that of their lengths."""
-    if column.null_count == len(column):
-        return 0
-    kind = column.type
-    if isinstance(kind, pa.DictionaryType):
-        lengths = [pc.sum(pc.binary_length(chunk.dictionary).take(chunk.indices)).as_py() for chunk in column.chunks]
-        return sum(length for length in lengths if length is not None) % _WRAP
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        total = pc.sum(pc.binary_length(column))
-    elif pa.types.is_boolean(kind):
-        total = pc.sum(column)
-    elif pa.types.is_decimal(kind):
-        return sum(_decimal_sum(chunk) for chunk in column.chunks) % _WRAP
-    elif pa.types.is_primitive(kind) and kind.bit_width in (8, 16, 32, 64):
-        # The bits as an integer: sums of these do not depend on the order, those of floating-point numbers do.
-        parts = [pc.sum(chunk.view(_INTEGERS[kind.bit_width])).as_py() for chunk in column.chunks]
-        return sum(part for part in parts if part is not None) % _WRAP
-    else:
-        return 0
-    return total.as_py() % _WRAP
-
-
-def _decimal_sum(values: pa.Array) -> int:
-    """The sum of decimals without their point, by the low 64 bits of each: exact in 64 bits, whatever their width."""
-    given = values.drop_null()
-    if not len(given):
-        return 0
-    width = given.type.bit_width // 8
-    end = given.offset + len(given)
-    words = np.frombuffer(given.buffers()[1], np.int32 if width == 4 else np.int64, end * max(1, width // 8))
-    return int(words.reshape(end, -1)[given.offset :, 0].sum(dtype=np.int64))
-
-
-def _to_microseconds(key: int, kind: pa.DataType | None) -> int:
-    if kind is None or pa.types.is_date32(kind):
-        return key * 86_400_000_000
-    return key // 1000 if kind.unit == "ns" else key * _MICROSECONDS[kind.unit]
-
-
-def _iso(key: int, kind: pa.DataType | None) -> str | None:
-    """A key as ISO 8601; None for the key of none."""
-    if kind is None or key in (LAST, FIRST):
-        return None
-    moment = _EPOCH + timedelta(microseconds=_to_microseconds(key, kind))
-    return f"{moment.isoformat(timespec='microseconds')}Z"

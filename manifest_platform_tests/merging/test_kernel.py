@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pyarrow.fs import FileSelector
 
 from manifest_platform import storage
-from manifest_platform.merging import fetching, files, kernel, sorting
+from manifest_platform.merging import fetching, files, kernel, sorting, tally
 from manifest_platform.merging.errors import (
     ChangedInput,
     MissingInput,
@@ -665,7 +665,7 @@ class TestChecks:
         valid = pa.array([place not in nulls for place in range(len(numbers))])
         masked = pa.Array.from_buffers(kind, len(numbers), [valid.buffers()[1], values.buffers()[1]])
         cut = pa.chunked_array([masked.slice(1, 1), masked.slice(2, 2), masked.slice(4), masked.slice(0, 0)], kind)
-        assert kernel._sum(cut) == (sum(numbers) - 7 - 3 - 9 - 11) % 2**64
+        assert tally.column_sum(cut) == (sum(numbers) - 7 - 3 - 9 - 11) % 2**64
 
     def test_nothing_is_wrong_without_a_defect(self, task: MergeTask) -> None:
         assert merge(task).rows == 6
