@@ -1,0 +1,131 @@
+"""The map of the design names every rule's code and tests, and every name in it is there."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+
+import pytest
+
+from manifest_platform_tests.source_names import ROOT, defined
+
+MAP = ROOT / "docs" / "design-map.md"
+ENTRY = re.compile(r"`((?:manifest_platform|manifest_platform_tests)/[\w/]+\.py)::([\w.:]+)`")
+LOOKED_FOR = [
+    "Late items",
+    "Swept stretch",
+    "Gap rule",
+    "Ambiguous writes",
+    "Coupling",
+    "Attempt prefixes",
+    "Listing as the commit",
+    "Bad rows",
+    "FULL that empties what a snapshot lacks",
+    "Refusal out of order",
+    "Duplicates by key",
+    "Additive DDL outside",
+    "No DDL inside",
+    "Fence",
+    "Ledger",
+    "Counts",
+    "Ids of small objects in commit order",
+    "Ranges",
+    "Close",
+    "Switch",
+    "Publish",
+    "Order of backfills",
+]
+"""Names under which people look for a rule."""
+CRASHES = [
+    "while landing",
+    "while shredding",
+    "after the commit of a shredding, before Dagster's event",
+    "while staging or in the transaction",
+    "between COMMIT and completion",
+    "paused past its lease, then resumed",
+    "paused across a full load",
+    "while merging",
+    "while publishing",
+    "an answer of the manifest is lost",
+    "the manifest is set back",
+    "the manifest is set back to before a full load",
+    "the warehouse is set back",
+    "shredded output is gone",
+    "one item kills its worker again and again",
+]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A rule of the map: its section, its name, and the cells of its code and its tests."""
+
+    section: str
+    name: str
+    code: str
+    tests: str
+
+
+def rows() -> list[Row]:
+    section, found = "", []
+    for line in MAP.read_text().splitlines():
+        if line.startswith("## "):
+            section = line.removeprefix("## ")
+        elif line.startswith("| **"):
+            name, _, code, tests = (cell.strip() for cell in line.strip("|").split(" | "))
+            found.append(Row(section, name.removeprefix("**").removesuffix("**"), code, tests))
+    return found
+
+
+def problem(file: str, name: str) -> str | None:
+    """What is wrong with an entry, and what may be meant instead; None where it is there."""
+    path, dotted = ROOT / file, name.replace("::", ".")
+    if not path.is_file():
+        near = [one for one in sorted(ROOT.glob(f"{file.split('/')[0]}/**/*.py")) if one.name == path.name]
+        return f"{file}::{name}: no such file; of that name: {[str(one.relative_to(ROOT)) for one in near]}"
+    if dotted in defined(path):
+        return None
+    last = dotted.rpartition(".")[2]
+    near = difflib.get_close_matches(dotted, defined(path), 3, 0.4)
+    near += [one for one in sorted(defined(path)) if one.rpartition(".")[2] == last and one not in near]
+    return f"{file}::{name}: not defined there; nearest: {near}"
+
+
+def is_test(name: str) -> bool:
+    return name.replace("::", ".").rpartition(".")[2].startswith("test_")
+
+
+def test_every_name_is_there() -> None:
+    problems = [
+        f"{row.name}: {found}" for row in rows() for entry in ENTRY.findall(row.code + row.tests) if (found := problem(*entry))
+    ]
+    assert not problems, "\n".join(["docs/design-map.md names what is not there:", *problems])
+
+
+def test_every_rule_has_code_and_a_test() -> None:
+    for row in rows():
+        code, tests = ENTRY.findall(row.code), ENTRY.findall(row.tests)
+        assert code and not any(is_test(name) for _, name in code), f"{row.section}: {row.name}: what keeps it?"
+        assert tests and all(is_test(name) for _, name in tests), f"{row.section}: {row.name}: which test proves it?"
+        for cell in (row.code, row.tests):
+            assert not ENTRY.sub("", cell).replace("<br>", "").strip(), f"{row.section}: {row.name}: not an entry: {cell}"
+
+
+def test_every_invariant_and_every_crash_has_a_row() -> None:
+    assert [row.name for row in rows() if row.section == "Invariants"] == [str(number) for number in range(1, 12)]
+    assert [row.name for row in rows() if row.section == "Crashes"] == CRASHES
+
+
+@pytest.mark.parametrize("name", LOOKED_FOR)
+def test_a_rule_is_found_by_its_name(name: str) -> None:
+    assert name in [row.name for row in rows()]
+
+
+def test_a_name_that_is_not_there_is_told_with_its_nearest() -> None:
+    here = "manifest_platform_tests/test_design_map.py"
+    assert problem(here, "problem") is None
+    assert str(problem(here, "problems")).startswith(f"{here}::problems: not defined there; nearest: ['problem'")
+    assert "'Row.name'" in str(problem(here, "Rows.name"))
+    assert problem("manifest_platform_tests/cli/test_design_map.py", "x") == (
+        f"manifest_platform_tests/cli/test_design_map.py::x: no such file; of that name: ['{here}']"
+    )
