@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from manifest_platform import storage
 from manifest_platform.manifest import Item, ItemKey, Record, StoreUnavailable
-from manifest_platform.manifest.archive import Place
+from manifest_platform.manifest.archive import ArchivedRecords
 from manifest_platform.manifest.records import format_time
 from manifest_platform.manifest.store import RowDamaged
 
@@ -45,7 +45,7 @@ def write_records(location: str, dataset: str, feed: str, items: Sequence[Item])
     return RecordFile(uri, checksum, len(content))
 
 
-def read_archived(key: ItemKey, place: Place) -> tuple[Record, ...]:
+def read_archived(key: ItemKey, place: ArchivedRecords) -> tuple[Record, ...]:
     """The archived records of an item, oldest first. Raises RowDamaged where the file is gone or is not what was written."""
     found = read_records(place.uri, place.checksum).get(key.position, ())
     if len(found) != place.upto:

@@ -25,7 +25,7 @@ MOST_RECORDS = MAX_WRITES - 1
 
 
 @dataclass(frozen=True)
-class Place:
+class ArchivedRecords:
     """Where an item's archived records are: a file, the SHA-256 of its bytes, and up to which sequence number they go."""
 
     uri: str
@@ -33,7 +33,7 @@ class Place:
     upto: int
 
     @classmethod
-    def of(cls, row: Row) -> Place | None:
+    def of(cls, row: Row) -> ArchivedRecords | None:
         """The place that an item's first row names; None for an item that is not archived."""
         place = row.data.get("archived")
         return cls(**place) if place else None
@@ -56,7 +56,7 @@ def _is_past(item: Item, step: Step, states: Mapping[str, StepState]) -> bool:
     return position != state.full and judge(item, step, state.seen_by(step, item.key.feed)).standing in PASSED
 
 
-def move(item: Item, place: Place) -> list[Write]:
+def move(item: Item, place: ArchivedRecords) -> list[Write]:
     """The writes that leave of an item's rows the first, with the place of all. Conditional on its being as it was read."""
     first, *others = item.records
     kept = {**first.to_dict(), "archived": dataclasses.asdict(place)}

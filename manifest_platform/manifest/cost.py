@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from manifest_platform.manifest.archive import Place
+from manifest_platform.manifest.archive import ArchivedRecords
 from manifest_platform.manifest.dataset import LeaseState, Step, StepState
 from manifest_platform.manifest.item import Item
 from manifest_platform.manifest.keys import lease_key, pending_key, record_key, state_key
@@ -44,7 +44,7 @@ def cost_of(
     steps: Sequence[Step],
     states: Mapping[str, StepState],
     leases: Mapping[str, LeaseState],
-    place: Place | None = None,
+    place: ArchivedRecords | None = None,
 ) -> Cost:
     """What an item costs. `states` and `leases`: of the feed's steps, by application key, as they are now.
 
@@ -69,7 +69,7 @@ def cost_of(
     return Cost(len(item.records), len(rows), sum(rows), transactions, units)
 
 
-def _left(item: Item, dataset: str, place: Place) -> list[int]:
+def _left(item: Item, dataset: str, place: ArchivedRecords) -> list[int]:
     """The sizes of the rows that archiving left: the first record's, with the place, and those of records written since."""
     first, *others = item.records
     rows = [(first, {**first.to_dict(), "archived": asdict(place)})]

@@ -14,7 +14,7 @@ from typing import Literal
 from uuid import uuid4
 
 from manifest_platform.manifest import transitions
-from manifest_platform.manifest.archive import Place
+from manifest_platform.manifest.archive import ArchivedRecords
 from manifest_platform.manifest.claims import Claim, Failure
 from manifest_platform.manifest.dataset import (
     PASSED,
@@ -112,7 +112,7 @@ class Manifest:
         author: str,
         run_id: str | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        read_archived: Callable[[ItemKey, Place], Sequence[Record]] | None = None,
+        read_archived: Callable[[ItemKey, ArchivedRecords], Sequence[Record]] | None = None,
     ):
         self.store, self.dataset, self.author, self.run_id = store, dataset, author, run_id
         self._read_archived = read_archived
@@ -194,7 +194,7 @@ class Manifest:
         pages = self._pages(prefix, bound if after else None, page, reverse)
         for position, rows in groupby(pages, key=lambda row: _position(row, prefix)):
             found = list(rows)[:: -1 if reverse else 1]
-            if archived or Place.of(found[0]) is None:
+            if archived or ArchivedRecords.of(found[0]) is None:
                 yield self._whole(ItemKey.at(feed, position), found)
 
     def _pages(self, prefix: str, after: str | None, page: int = PAGE, reverse: bool = False) -> Iterator[Row]:
@@ -208,7 +208,7 @@ class Manifest:
     def _whole(self, key: ItemKey, rows: Sequence[Row]) -> Item:
         """The item of its rows, with those of its records that were archived."""
         records = tuple(Record.from_dict(row.data) for row in rows)
-        place = Place.of(rows[0])
+        place = ArchivedRecords.of(rows[0])
         if place is None:
             return Item(key, records)
         if self._read_archived is None:

@@ -17,7 +17,7 @@ from uuid import uuid4
 from manifest_platform import failpoints
 from manifest_platform.config import ConfigError
 from manifest_platform.manifest import ConditionFailed, Item, Manifest
-from manifest_platform.manifest.archive import Place, is_finished, move
+from manifest_platform.manifest.archive import ArchivedRecords, is_finished, move
 from manifest_platform.manifest.store import MAX_WRITES, RowDamaged, Write
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.record_files import RecordFile, read_records, write_records
@@ -105,7 +105,9 @@ def _together(items: Sequence[Item]) -> Iterator[list[Item]]:
 
 def _move(manifest: Manifest, items: Sequence[Item], file: RecordFile) -> list[Item]:
     """Moves items in one transaction, or each in its own where one of them has changed; returns those that were moved."""
-    writes: list[Write] = [write for item in items for write in move(item, Place(file.uri, file.checksum, item.sequence))]
+    writes: list[Write] = [
+        write for item in items for write in move(item, ArchivedRecords(file.uri, file.checksum, item.sequence))
+    ]
     try:
         manifest.store.transact(manifest.dataset, writes, str(uuid4()))
     except ConditionFailed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from manifest_platform.manifest import Item, Manifest
-from manifest_platform.manifest.archive import Place
+from manifest_platform.manifest.archive import ArchivedRecords
 from manifest_platform.manifest.cost import Cost, cost_of
 from manifest_platform.manifest.keys import record_key
 
@@ -19,6 +19,6 @@ def costs_of(manifest: Manifest, feed: str, items: Sequence[Item]) -> list[tuple
     return [(item, cost_of(item, manifest.dataset, steps, states, held, _place(manifest, item))) for item in items]
 
 
-def _place(manifest: Manifest, item: Item) -> Place | None:
+def _place(manifest: Manifest, item: Item) -> ArchivedRecords | None:
     row = manifest.store.get(manifest.dataset, record_key(item.key, item.records[0].sequence))
-    return Place.of(row) if row else None
+    return ArchivedRecords.of(row) if row else None

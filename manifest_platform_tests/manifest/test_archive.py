@@ -27,7 +27,7 @@ from manifest_platform.manifest import (
     Step,
     Store,
 )
-from manifest_platform.manifest.archive import MOST_RECORDS, Place, is_finished, move
+from manifest_platform.manifest.archive import MOST_RECORDS, ArchivedRecords, is_finished, move
 from manifest_platform.manifest.dataset import StepState
 from manifest_platform.manifest.keys import records_prefix
 from manifest_platform.manifest.records import REASON
@@ -81,7 +81,7 @@ def rows(of: Manifest, number: int | None = None) -> int:
 
 
 def archived(of: Manifest, number: int) -> bool:
-    return Place.of(of.store.query(of.dataset, records_prefix(FEED, key(number).position))[0]) is not None
+    return ArchivedRecords.of(of.store.query(of.dataset, records_prefix(FEED, key(number).position))[0]) is not None
 
 
 def files(place: Path) -> list[Path]:
@@ -221,7 +221,7 @@ def test_an_item_stays_until_its_newest_record_is_old_enough() -> None:
 def test_an_item_of_more_records_than_one_transaction_moves_stays() -> None:
     skips = [record(State.SKIPPED, f"s{number}", application=Application("*")) for number in range(MOST_RECORDS)]
     most = item_of(NEW, *skips[1:])
-    assert finished(most) and len(move(most, Place("file", "sum", most.sequence))) == MAX_WRITES
+    assert finished(most) and len(move(most, ArchivedRecords("file", "sum", most.sequence))) == MAX_WRITES
     assert not finished(item_of(NEW, *skips))
 
 
@@ -404,8 +404,8 @@ def test_a_file_without_all_of_an_items_records_is_named(tmp_path: Path) -> None
     content = record_files._to_parquet(FEED, [item_of(record(State.NEW, uid("n")))])
     uri = storage.ObjectFolder(tmp_path).put("file.parquet", content)
     checksum = hashlib.sha256(content).hexdigest()
-    assert len(read_archived(key(1), Place(uri, checksum, 1))) == 1
-    for place, who in ((Place(uri, checksum, 2), key(1)), (Place(uri, checksum, 1), key(2))):
+    assert len(read_archived(key(1), ArchivedRecords(uri, checksum, 1))) == 1
+    for place, who in ((ArchivedRecords(uri, checksum, 2), key(1)), (ArchivedRecords(uri, checksum, 1), key(2))):
         with pytest.raises(RowDamaged, match="put it back from a backup"):
             read_archived(who, place)
 

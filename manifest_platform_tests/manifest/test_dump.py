@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from manifest_platform.manifest import Application, Failure, FailureKind, Item, Manifest, Store, StoreUnavailable
-from manifest_platform.manifest.archive import Place, move
+from manifest_platform.manifest.archive import ArchivedRecords, move
 from manifest_platform.manifest.dump import Imported, NotImportable, dump, put_dump
 from manifest_platform.manifest.keys import record_key, records_prefix
 from manifest_platform.manifest.store import Delete, Put, Write
@@ -256,7 +256,7 @@ def test_what_is_archived_is_dumped_by_its_place(source: Store, target: Store) -
     before = shop.item(key(1))
     short = Item(before.key, before.records[:-2])
     source.transact("shop", [Delete(record_key(key(1), one.sequence), 1) for one in before.records[-2:]], "not yet")
-    source.transact("shop", move(short, Place("file:///archive/1.parquet", "c", short.sequence)), "archive")
+    source.transact("shop", move(short, ArchivedRecords("file:///archive/1.parquet", "c", short.sequence)), "archive")
     source.transact("shop", [Put(record_key(key(1), one.sequence), one.to_dict(), 0) for one in before.records[-2:]], "later")
     lines = text(source)
     put_dump(target, "shop", lambda: lines)

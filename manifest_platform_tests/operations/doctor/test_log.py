@@ -23,7 +23,7 @@ from manifest_platform.manifest import (
     StepState,
     Store,
 )
-from manifest_platform.manifest.archive import Place, move
+from manifest_platform.manifest.archive import ArchivedRecords, move
 from manifest_platform.manifest.dataset import Mode
 from manifest_platform.manifest.keys import pending_key, record_key, records_prefix, state_key
 from manifest_platform.manifest.records import OUTPUT, Payload, State
@@ -543,10 +543,10 @@ def test_what_the_store_says_of_archived_records_is_the_cause(store: Store, erro
     load_next(shop)
     load_next(shop)
     item = shop.item(key(1))
-    place = Place("file:///a.parquet", "checksum", item.sequence)
+    place = ArchivedRecords("file:///a.parquet", "checksum", item.sequence)
     store.transact(shop.dataset, move(item, place), "moved")
 
-    def read_archived(_key: ItemKey, _place: Place) -> NoReturn:
+    def read_archived(_key: ItemKey, _place: ArchivedRecords) -> NoReturn:
         raise error
 
     [finding] = found(Manifest(store, "shop", shop.feeds, "test", clock=shop._clock, read_archived=read_archived))
