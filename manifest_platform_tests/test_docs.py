@@ -1,0 +1,160 @@
+"""What the documentation, the examples of configuration and the docstrings of modules name is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from manifest_platform_tests.source_names import ROOT, defined
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SETTINGS = [
+    *sorted(ROOT.glob("manifest_platform*.yaml")),
+    ROOT / "workspace.yaml",
+    ROOT / "dagster.yaml",
+    *sorted((ROOT / "spark_conf").iterdir()),
+]
+PACKAGES = ("manifest_platform", "manifest_platform_tests", "benchmarks")
+OURS = "|".join(PACKAGES)
+DOTTED = re.compile(rf"(?<![\w./-])(?:{OURS})(?:\.\w+)+(?![\w/]|\.\w)")
+PATH = re.compile(rf"(?<![\w./-])(?:{OURS}|docs|scripts|spark_conf)/[\w./-]*\w")
+SHORT_PATH = re.compile(r"`((?:\w+/)*\w+\.(?:py|md|yaml|toml|conf))`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+COMMAND = re.compile(r"manifest-platform ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?")
+TARGET = re.compile(r"`make ([a-z-]+)")
+ELSEWHERE = {
+    "manifest_platform.ledger": "a table of the warehouse",
+    "manifest_platform.fence": "a table of the warehouse",
+    "manifest_platform.retired": "a table of the warehouse",
+    "manifest_platform/dataset": "a tag of Dagster's runs",
+}
+"""Names that look like those of modules and files, and what they are."""
+
+
+def docstrings() -> Iterator[tuple[str, str]]:
+    """Of each module of ours its path and docstring."""
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).glob("**/*.py")):
+            if text := ast.get_docstring(ast.parse(path.read_text()), clean=False):
+                yield str(path.relative_to(ROOT)), text
+
+
+@cache
+def texts() -> list[tuple[str, str]]:
+    """All that names modules and files, by where it stands."""
+    files = [*PAGES, *SETTINGS, ROOT / "CHANGELOG.md", ROOT / "Makefile"]
+    return [(str(path.relative_to(ROOT)), path.read_text()) for path in files] + list(docstrings())
+
+
+@cache
+def groups() -> set[str]:
+    """The groups of entry points, which are named as packages are."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return set(project["entry-points"])
+
+
+def is_there(dotted: str) -> bool:
+    """Whether a dotted name is a module, or something that a module defines."""
+    if dotted in groups() or dotted in ELSEWHERE or (ROOT / dotted).is_file():
+        return True
+    parts = dotted.split(".")
+    for length in range(len(parts), 0, -1):
+        base, rest = ROOT.joinpath(*parts[:length]), ".".join(parts[length:])
+        for file in (base.with_suffix(".py"), base / "__init__.py"):
+            if file.is_file():
+                return not rest or rest in defined(file)
+    return ROOT.joinpath(*parts).is_dir()
+
+
+def exists(path: str) -> bool:
+    return path in ELSEWHERE or (ROOT / path).exists()
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in HEADING.findall(page.read_text()))
+    return {heading.strip().replace(" ", "-") for heading in headings}
+
+
+def test_every_module_that_is_named_is_there() -> None:
+    assert [(where, name) for where, text in texts() for name in DOTTED.findall(text) if not is_there(name)] == []
+
+
+def test_every_file_that_is_named_is_there() -> None:
+    assert [(where, path) for where, text in texts() for path in PATH.findall(text) if not exists(path)] == []
+
+
+def test_every_file_that_is_named_shortly_is_there() -> None:
+    """As seen from the repository, the package, or the benchmarks."""
+    from_where = [ROOT, ROOT / "manifest_platform", ROOT / "benchmarks"]
+    missing = [
+        (page.name, path)
+        for page in PAGES
+        for path in SHORT_PATH.findall(page.read_text())
+        if not any((start / path).is_file() for start in from_where)
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for link in LINK.findall(page.read_text()):
+        if re.match(r"[a-z]+:", link):
+            continue  # another site's
+        file, _, anchor = link.partition("#")
+        target = page.parent / file if file else page
+        assert target.is_file(), f"{page.name}: {link}: no such file"
+        assert not anchor or anchor in anchors(target), f"{page.name}: {link}: no such heading in {target.name}"
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    linked = set(LINK.findall((ROOT / "README.md").read_text()))
+    assert {f"docs/{page.name}" for page in PAGES[1:]} <= linked
+
+
+def test_every_command_that_is_named_is_there() -> None:
+    from click import Group
+
+    from manifest_platform.cli.app import load
+    from manifest_platform.cli.commands import COMMANDS
+
+    for page in [*PAGES, *SETTINGS]:
+        for name, second in COMMAND.findall(page.read_text()):
+            assert name in COMMANDS, f"{page.name}: manifest-platform {name}: no such command"
+            command = load(name)
+            if second and isinstance(command, Group):
+                assert second in command.commands, f"{page.name}: manifest-platform {name} {second}: no such command"
+
+
+def test_every_target_that_is_named_is_there() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert [(page.name, name) for page in PAGES for name in TARGET.findall(page.read_text()) if name not in targets] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "there"),
+    [
+        ("manifest_platform.manifest", True),
+        ("manifest_platform.manifest.store", True),
+        ("manifest_platform.manifest.store.Store.get", True),
+        ("manifest_platform.manifest.store.Store.got", False),
+        ("manifest_platform.landing", False),
+        ("manifest_platform.stores", True),
+        ("manifest_platform.ledger", True),
+    ],
+)
+def test_a_name_is_there_if_a_module_defines_it(name: str, there: bool) -> None:
+    assert is_there(name) == there
+
+
+def test_names_are_found_in_running_text() -> None:
+    text = "see `manifest_platform.manifest.store`, manifest_platform/cli/app.py, and manifest_platform.yaml."
+    assert DOTTED.findall(text) == ["manifest_platform.manifest.store", "manifest_platform.yaml"]
+    assert PATH.findall(text) == ["manifest_platform/cli/app.py"]
