@@ -18,7 +18,6 @@ import pytest
 
 from manifest_platform import config, failpoints, storage
 from manifest_platform.cli import main
-from manifest_platform.cli.merge.standing import BUSY_JOBS
 from manifest_platform.cli.output import WIDTH
 from manifest_platform.demo.events import write_run
 from manifest_platform.manifest import Store
@@ -30,6 +29,7 @@ from manifest_platform.merging.plan import STRICT
 from manifest_platform.merging.publish import PLACE, PUBLISH
 from manifest_platform.merging.state import version_key
 from manifest_platform.merging.transitions import DateWindow, Rules
+from manifest_platform.operations.merge_standing import BUSY_JOBS
 from manifest_platform.pipeline import Pipeline, shred_chosen
 from manifest_platform.pipeline import rebuild as rebuilding
 from manifest_platform.pipeline.discovery import discover

@@ -7,16 +7,28 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated
 
+import click
 import typer
+from typer.core import TyperGroup
 
 from manifest_platform.cli.app import WrongUse, app
 from manifest_platform.cli.context import open_pipeline
-from manifest_platform.manifest import Refused
-from manifest_platform.merging.state import MergedTable
 from manifest_platform.pipeline.merge import Merging
 
+ORDER = ["run", "publish", "rebuild", "retry", "gc", "drop", "status", "explain", "files", "query", "log", "show"]
+"""The commands as the help lists them."""
+
+
+class _Commands(TyperGroup):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(self.commands, key=ORDER.index)
+
+
 merge = typer.Typer(
-    help="Merges small objects into well-sized ones, and publishes them.", no_args_is_help=True, rich_markup_mode=None
+    cls=_Commands,
+    help="Merges small objects into well-sized ones, and publishes them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 app.add_typer(merge, name="merge")
 
@@ -39,23 +51,6 @@ def date_of(text: str) -> date:
         return date.fromisoformat(text)
     except ValueError as error:
         raise WrongUse(f"{text!r} is no date: write it as 2026-01-31") from error
-
-
-def table_named(merging: Merging, name: str) -> MergedTable:
-    """A table by the name that shredding or readers give it. Raises Refused."""
-    found = merging.inventory.table(name)
-    if found:
-        return found
-    tables = merging.inventory.tables()
-    named = [table for table in tables if table.name == name]
-    if len(named) == 1:
-        return named[0]
-    dataset = merging.inventory.dataset
-    if named:
-        keys = " and ".join(table.key for table in named)
-        raise Refused(f"dataset {dataset} has several tables called {name}: name one as shredding does, {keys}")
-    known = ", ".join(table.key for table in tables) or "none: nothing was registered yet"
-    raise Refused(f"dataset {dataset} has no table {name!r}; it has {known}")
 
 
 def count_of(number: int, what: str) -> str:

@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from manifest_platform.cli.app import Command, Exit, as_json
-from manifest_platform.cli.merge.group import DateText, TableName, count_of, date_of, merge, open_merging, table_named
+from manifest_platform.cli.merge.group import DateText, TableName, count_of, date_of, merge, open_merging
 from manifest_platform.cli.output import print_answer, print_json, say
 from manifest_platform.manifest import Refused
 from manifest_platform.merging.readers import FilesUnknown, NotPublished, QueryFailed, Reader
+from manifest_platform.operations.merge_asked import table_named
 from manifest_platform.quantities import size_of
 
 

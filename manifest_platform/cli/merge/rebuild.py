@@ -7,10 +7,11 @@ import typer
 from manifest_platform import spark
 from manifest_platform.cli.app import Command, Exit, as_json, ending_well
 from manifest_platform.cli.context import operator, typed
-from manifest_platform.cli.merge.group import DateText, TableName, count_of, date_of, merge, open_merging, table_named
+from manifest_platform.cli.merge.group import DateText, TableName, count_of, date_of, merge, open_merging
 from manifest_platform.cli.merge.publish import print_published, published_part
-from manifest_platform.cli.merge.standing import partition_document
+from manifest_platform.cli.merge.status import partition_document
 from manifest_platform.cli.output import print_json, say, wrapped
+from manifest_platform.operations.merge_asked import table_named
 from manifest_platform.pipeline import rebuild as upkeep
 from manifest_platform.quantities import size_of
 

@@ -10,10 +10,11 @@ import typer
 
 from manifest_platform.cli.app import Command, Exit, WrongUse, as_json
 from manifest_platform.cli.context import operator
-from manifest_platform.cli.merge.group import TableName, merge, open_merging, table_named
+from manifest_platform.cli.merge.group import TableName, merge, open_merging
 from manifest_platform.cli.output import print_json, print_lines, print_table, say, wrapped
 from manifest_platform.merging import garbage
 from manifest_platform.merging.garbage import Garbage
+from manifest_platform.operations.merge_asked import table_named
 from manifest_platform.pipeline import rebuild as upkeep
 from manifest_platform.quantities import size_of
 

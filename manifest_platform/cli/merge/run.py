@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from calendar import monthrange
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any
 
@@ -14,39 +13,15 @@ import typer
 
 from manifest_platform import spark
 from manifest_platform.cli.app import Command, Exit, WrongUse, as_json, ending_well
-from manifest_platform.cli.context import typed
-from manifest_platform.cli.merge.group import count_of, date_of, merge, open_merging, table_named
+from manifest_platform.cli.context import Typed, typed
+from manifest_platform.cli.merge.group import count_of, date_of, merge, open_merging
 from manifest_platform.cli.merge.publish import changed, print_published, published_part, published_words
 from manifest_platform.cli.output import print_json, say, warn, wrapped
-from manifest_platform.merging.inventory import Registration
-from manifest_platform.merging.state import FinishedJob, Partition, PartitionName
+from manifest_platform.merging.state import FinishedJob
+from manifest_platform.operations.merge_asked import PassedOver, Wanted, merge_wanted
 from manifest_platform.pipeline import Stop
-from manifest_platform.pipeline.merge import MergeBudget, MergeEvent, MergeReport, MergeStarted, Merging, register
-from manifest_platform.pipeline.merge import merge as merging_now
+from manifest_platform.pipeline.merge import MergeBudget, MergeEvent, MergeReport, MergeStarted
 from manifest_platform.quantities import moment, size_of
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """Which partitions a run is asked to merge: those of these tables, all if none is named, from one date to another."""
-
-    tables: tuple[str, ...]
-    first: date | None
-    last: date | None
-
-    def __bool__(self) -> bool:
-        return bool(self.tables or self.first)
-
-    def partitions(self, merging: Merging) -> list[Partition]:
-        """Those that have something to merge. Raises Refused for a table that is not known."""
-        keys = {table_named(merging, name).key for name in self.tables}
-        return [
-            found
-            for found in merging.inventory.open_partitions()
-            if found.waiting.objects
-            and (not keys or found.table in keys)
-            and (self.first is None or self.last is None or self.first <= found.date <= self.last)
-        ]
 
 
 @merge.command(cls=Command)
@@ -66,17 +41,20 @@ def run(
     """
     now = datetime.now(UTC)
     ahead = _ahead(clock, now)
-    wanted = _Wanted(tuple(table or ()), *_dates(day, month))
+    wanted = Wanted(tuple(table or ()), *_dates(day, month))
     documents = as_json(context)
     report = MergeReport()
     with open_merging(context, ahead=ahead) as merging, ending_well("the next merge run takes back what was in work"):
         if ahead:
             warn(f"warning: by --clock it is {moment(now + ahead)} for this run, and what it registers, merges and publishes")
+        as_typed, conf = typed(context, merging.pipeline), merging.pipeline.config.spark.conf
         budget = MergeBudget(max_partitions, max_seconds)
-        with closing(_events(merging, budget, wanted, typed(context, merging.pipeline))) as events:
+        with closing(merge_wanted(merging, lambda: spark.session(conf), budget, wanted)) as events:
             for event in events:
                 if isinstance(event, MergeReport):
                     report = event
+                elif isinstance(event, PassedOver):
+                    warn(f"warning: {_passed_over(event, as_typed)}")
                 elif documents:
                     print_json(_event_document(event))
                 else:
@@ -84,37 +62,8 @@ def run(
         if documents:
             print_json({"event": "ended", **_report_document(report)})
         else:
-            _print_report(report, typed(context, merging.pipeline))
+            _print_report(report, as_typed)
     return _exit(report)
-
-
-def _events(
-    merging: Merging, budget: MergeBudget, wanted: _Wanted, as_typed: Callable[[str], str]
-) -> Generator[MergeEvent | MergeReport]:
-    conf = merging.pipeline.config.spark.conf
-    registered: list[Registration] = []
-    asked: list[PartitionName] = []
-    if wanted:  # what is to be merged now may only just have been shredded
-        for event in register(merging):
-            registered.append(event)
-            yield event
-        found = wanted.partitions(merging)
-        for one in found:
-            if one.set_aside:
-                told = as_typed(f"manifest-platform merge retry {one.table} {one.date}")
-                warn(f"warning: {one.table} of {one.date} is set aside, and not merged: {one.set_aside.error}; then {told}")
-        asked = [(one.table, one.date) for one in found if not one.set_aside]
-        if not asked:
-            nothing = MergeReport(reason="nothing waits to be merged there")
-            for event in registered:
-                nothing.count(event)
-            yield nothing
-            return
-    for event in merging_now(merging, lambda: spark.session(conf), budget, asked):
-        if isinstance(event, MergeReport):
-            for one in registered:
-                event.count(one)
-        yield event
 
 
 def _exit(report: MergeReport) -> Exit:
@@ -151,6 +100,11 @@ def _dates(day: str | None, month: str | None) -> tuple[date | None, date | None
     except ValueError as error:
         raise WrongUse(f"--month {month}: a month as 2026-01") from error
     return first, first.replace(day=monthrange(first.year, first.month)[1])
+
+
+def _passed_over(event: PassedOver, as_typed: Typed) -> str:
+    told = as_typed(f"manifest-platform merge retry {event.table} {event.date}")
+    return f"{event.table} of {event.date} is set aside, and not merged: {event.error}; then {told}"
 
 
 def _progress(event: MergeEvent) -> str:

@@ -11,10 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from manifest_platform.cli.app import Command, Exit, as_json
-from manifest_platform.cli.merge.group import DateOption, TableOption, date_of, merge, open_merging, table_named
+from manifest_platform.cli.merge.group import DateOption, TableOption, date_of, merge, open_merging
 from manifest_platform.cli.output import print_json, print_table, say, wrapped
 from manifest_platform.merging import views
 from manifest_platform.merging.state import FinishedJob
+from manifest_platform.operations.merge_asked import table_named
 from manifest_platform.pipeline.merge import Merging
 from manifest_platform.quantities import duration, size_of
 

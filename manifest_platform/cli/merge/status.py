@@ -9,18 +9,20 @@ import typer
 
 from manifest_platform.cli.app import Command, Exit, as_json
 from manifest_platform.cli.context import typed
-from manifest_platform.cli.merge.group import DateText, TableName, count_of, date_of, merge, open_merging, table_named
-from manifest_platform.cli.merge.standing import (
+from manifest_platform.cli.merge.group import DateText, TableName, count_of, date_of, merge, open_merging
+from manifest_platform.cli.output import print_json, print_lines, say, wrapped
+from manifest_platform.manifest import Refused
+from manifest_platform.merging.state import Partition
+from manifest_platform.operations.merge_asked import table_named
+from manifest_platform.operations.merge_standing import (
     Busy,
     MergeStatus,
     PartitionStanding,
     TableStanding,
     explain_partition,
     merge_status,
-    partition_document,
+    state_of,
 )
-from manifest_platform.cli.output import print_json, print_lines, say, wrapped
-from manifest_platform.manifest import Refused
 from manifest_platform.quantities import moment, size_of
 
 
@@ -112,3 +114,21 @@ def explain(context: typer.Context, table: TableName, day: DateText) -> int:
     else:
         say(wrapped(told.text))
     return Exit.DONE
+
+
+def partition_document(of: Partition) -> dict[str, Any]:
+    """What JSON says of a partition beside its paragraph."""
+    return {
+        "table": of.table,
+        "date": of.date,
+        "state": state_of(of),
+        "current": of.current,
+        "desired": of.desired,
+        "last_live": of.last_live,
+        "generation": of.generation,
+        "published": of.published,
+        "small": of.live + of.delayed,
+        "merged": of.merged,
+        "waiting": of.waiting,
+        "set_aside": of.set_aside,
+    }

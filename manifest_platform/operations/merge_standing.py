@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
 
 from manifest_platform.manifest import LeaseState
 from manifest_platform.merging.inventory import Inventory
@@ -321,21 +320,3 @@ def _objects(total: Totals) -> str:
 
 def _plural(count: int, word: str) -> str:
     return word if count == 1 else f"{word}s"
-
-
-def partition_document(of: Partition) -> dict[str, Any]:
-    """What JSON says of a partition beside its paragraph."""
-    return {
-        "table": of.table,
-        "date": of.date,
-        "state": state_of(of),
-        "current": of.current,
-        "desired": of.desired,
-        "last_live": of.last_live,
-        "generation": of.generation,
-        "published": of.published,
-        "small": of.live + of.delayed,
-        "merged": of.merged,
-        "waiting": of.waiting,
-        "set_aside": of.set_aside,
-    }

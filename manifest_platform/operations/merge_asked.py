@@ -1,0 +1,97 @@
+"""Merging what a person names: a table as shredding or readers call it, and partitions that are merged now, due or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING
+
+from manifest_platform.manifest import Refused
+from manifest_platform.merging.inventory import Registration
+from manifest_platform.merging.state import MergedTable, Partition
+from manifest_platform.pipeline.merge import MergeBudget, MergeEvent, MergeReport, Merging, merge, register
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def table_named(merging: Merging, name: str) -> MergedTable:
+    """A table by the name that shredding or readers give it. Raises Refused."""
+    found = merging.inventory.table(name)
+    if found:
+        return found
+    tables = merging.inventory.tables()
+    named = [table for table in tables if table.name == name]
+    if len(named) == 1:
+        return named[0]
+    dataset = merging.inventory.dataset
+    if named:
+        keys = " and ".join(table.key for table in named)
+        raise Refused(f"dataset {dataset} has several tables called {name}: name one as shredding does, {keys}")
+    known = ", ".join(table.key for table in tables) or "none: nothing was registered yet"
+    raise Refused(f"dataset {dataset} has no table {name!r}; it has {known}")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Partitions that are to be merged now: those of these tables, all if none is named, from one date to another.
+
+    False if nothing is named: then what is due is merged.
+    """
+
+    tables: tuple[str, ...]
+    first: date | None
+    last: date | None
+
+    def __bool__(self) -> bool:
+        return bool(self.tables or self.first)
+
+    def partitions(self, merging: Merging) -> list[Partition]:
+        """Those that have something to merge. Raises Refused for a table that is not known."""
+        keys = {table_named(merging, name).key for name in self.tables}
+        return [
+            found
+            for found in merging.inventory.open_partitions()
+            if found.waiting.objects
+            and (not keys or found.table in keys)
+            and (self.first is None or self.last is None or self.first <= found.date <= self.last)
+        ]
+
+
+@dataclass(frozen=True)
+class PassedOver:
+    """A wanted partition that was set aside and is not merged, and the error for which it was."""
+
+    table: str
+    date: date
+    error: str
+
+
+def merge_wanted(
+    merging: Merging, spark: Callable[[], SparkSession], budget: MergeBudget, wanted: Wanted
+) -> Generator[MergeEvent | PassedOver | MergeReport]:
+    """Merges what is wanted, to its last object; what is due, if nothing is. Yields what happens, and last the report."""
+    if not wanted:
+        yield from merge(merging, spark, budget)
+        return
+    registered: list[Registration] = []
+    for event in register(merging):  # what is to be merged now may only just have been shredded
+        registered.append(event)
+        yield event
+    found = wanted.partitions(merging)
+    for one in found:
+        if one.set_aside:
+            yield PassedOver(one.table, one.date, one.set_aside.error)
+    asked = [(one.table, one.date) for one in found if not one.set_aside]
+    if not asked:
+        report = MergeReport(reason="nothing waits to be merged there")
+        for event in registered:
+            report.count(event)
+        yield report
+        return
+    for event in merge(merging, spark, budget, asked):
+        if isinstance(event, MergeReport):
+            for one in registered:
+                event.count(one)
+        yield event
