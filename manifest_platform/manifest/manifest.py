@@ -518,6 +518,13 @@ class Manifest:
         lease.settled = True
         return None
 
+    def verdicts(self, lease: Lease) -> Iterator[Verdict]:
+        """What comes next under a lease, asked anew each time and without end; first what its last holder left unfinished."""
+        if left := self.unsettled(lease):
+            yield left
+        while True:
+            yield self.next(lease.feed, lease.application.key, holding=True)
+
     def claim(self, lease: Lease, items: Sequence[Item], state: StepState | None = None) -> list[Claim]:
         """Claims items under a lease, all or none, in one transaction. `state`: the Ready verdict's, for an ordered step.
 

@@ -143,10 +143,9 @@ def load_chosen(pipeline: Pipeline, keys: Collection[ItemKey]) -> Iterator[Event
     if not ordered:
         return
     with pipeline.lease(feed, LOAD) as lease:
-        unsettled = pipeline.manifest.unsettled(lease)
+        verdicts = pipeline.manifest.verdicts(lease)
         while ordered:
-            verdict = unsettled or pipeline.manifest.next(feed, LOAD, holding=True)
-            unsettled = None
+            verdict = next(verdicts)
             if isinstance(verdict, Abandoned):
                 settled = settle(pipeline, lease, verdict)
                 if settled:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -140,7 +140,7 @@ def cancel(pipeline: Pipeline, reason: str) -> Record:
     if pipeline.manifest.state(Application(LOAD)).mode is not Mode.FULL_LOAD:
         raise Refused(f"dataset {pipeline.name} is loading nothing in full: there is nothing to cancel")
     with pipeline.lease(feed, LOAD) as lease:
-        verdict = pipeline.manifest.unsettled(lease) or pipeline.manifest.next(feed, LOAD, holding=True)
+        verdict = next(pipeline.manifest.verdicts(lease))
         if isinstance(verdict, Abandoned) and (settled := _settle(pipeline, lease, verdict)):
             raise Refused(f"{settled.key.name} is in the warehouse already: the full load is done, and cannot be cancelled")
         return pipeline.manifest.cancel_full_load(lease, reason)
@@ -172,7 +172,7 @@ def full_status(pipeline: Pipeline, now: datetime | None = None) -> FullStatus:
         )
         for one in islice(pipeline.manifest.items(feed, reverse=True), SNAPSHOTS_SHOWN)
     )
-    needed = why_needed(pipeline, now or datetime.now(UTC))
+    needed = why_needed(pipeline, now or pipeline.clock())
     return FullStatus(
         pipeline.name,
         state.mode,

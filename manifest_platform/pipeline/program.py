@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
@@ -354,7 +354,7 @@ def _held(pipeline: Pipeline, key: ItemKey, application: str, record_id: str) ->
 def _give_back(pipeline: Pipeline, held: Claim) -> None:
     """Ends the lease that a claim was got under, if it is that one still; otherwise it runs out: the claim has ended well."""
     manifest, application, feed = pipeline.manifest, held.step.application, held.item.key.feed
-    now = datetime.now(UTC)
+    now = pipeline.clock()
     try:
         lease = manifest.lease(application, feed)
         if lease and lease.token == held.processing.token and lease.is_live(now):

@@ -123,10 +123,7 @@ def adopt(pipeline: Pipeline, feed: str, ledger: Mapping[str, LedgerEntry]) -> I
     manifest = pipeline.manifest
     newest = max(ledger, default="")
     with pipeline.lease(feed, LOAD) as lease:
-        unsettled = manifest.unsettled(lease)
-        while True:
-            verdict = unsettled or manifest.next(feed, LOAD, holding=True)
-            unsettled = None
+        for verdict in manifest.verdicts(lease):
             if isinstance(verdict, Abandoned):
                 settle(pipeline, lease, verdict)
                 yield f"{verdict.item.key.name}: the claim of {LOAD} by {verdict.processing.author} is ended"
