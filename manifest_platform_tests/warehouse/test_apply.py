@@ -303,7 +303,7 @@ class TestStatementsInATransaction:
         with pytest.raises(LoadFailed):
             refuse_in_transaction('ALTER TABLE "t" RENAME TO "u"')
 
-    def test_a_dialect_that_sneaks_one_in_loads_nothing(self, path: Path, tmp_path: Path) -> None:
+    def test_an_engine_that_sneaks_one_in_loads_nothing(self, path: Path, tmp_path: Path) -> None:
         class Sneaky(DuckDB):
             def stage(self, table: Table, uris: list[str]) -> Staging:
                 staged = super().stage(table, uris)

@@ -307,7 +307,7 @@ class TestRefusals:
             shop.apply(replace(wanted, listing=wrong))
         assert content(engine) == standing
 
-    def test_A4_a_dialect_that_sneaks_something_in_with_the_new_names_loads_nothing(
+    def test_A4_an_engine_that_sneaks_something_in_with_the_new_names_loads_nothing(
         self, path: Path, engine: Recording, standing: dict[str, Any], wanted: Load
     ) -> None:
         class Sneaky(DuckDB):

@@ -498,7 +498,7 @@ class TestLogs:
 
 
 class TestStagedElsewhere:
-    def test_rows_that_a_dialect_stages_in_a_table_of_its_own_merge_alike(self, path: Path, tmp_path: Path) -> None:
+    def test_rows_that_an_engine_stages_in_a_table_of_its_own_merge_alike(self, path: Path, tmp_path: Path) -> None:
         class Copying(DuckDB):
             """Stages as engines do that copy first: into a temporary table."""
 
