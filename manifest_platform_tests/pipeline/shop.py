@@ -7,12 +7,19 @@ test may kill or stop: it says `ready`, waits for a line, drains, and says as JS
 from __future__ import annotations
 
 import argparse
+import atexit
+import copy
 import dataclasses
+import functools
 import json
 import os
+import shutil
+import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +29,7 @@ import yaml
 
 from manifest_platform import config, failpoints
 from manifest_platform.demo.events import SCHEMAS, WrittenRun, write_run
+from manifest_platform.listing import LISTING_FILE
 from manifest_platform.manifest import LANDED, Application, ItemKey, Record, lease
 from manifest_platform.pipeline import (
     LOAD,
@@ -44,6 +52,8 @@ FIRST = datetime(2024, 5, 14, 12, 0, tzinfo=UTC)
 STEP = timedelta(minutes=10)
 EVENTS = 20
 UNBOUNDED = Budget()
+_PREPARED: dict[str, Shop] = {}
+"""Shops with shredded runs that nobody writes to, by what makes them differ."""
 
 
 def run_name(number: int) -> str:
@@ -56,6 +66,13 @@ def run_names(*numbers: int) -> list[str]:
 
 def no_spark() -> NoReturn:
     raise AssertionError("Spark was asked for, and nothing was to be shredded")
+
+
+@functools.cache
+def _prepared_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="manifest-platform-shops-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 @dataclass(frozen=True)
@@ -77,6 +94,7 @@ class Shop:
 
     def __init__(self, home: Path, **settings: Any) -> None:
         self.home = home
+        self._settings = copy.deepcopy(settings)
         dataset = {
             "landing": {"root": str(home / "landing"), **settings.pop("landing", {})},
             "shred": {"output": str(home / "shredded"), "schemas": [str(SCHEMAS)], **settings.pop("shred", {})},
@@ -115,9 +133,37 @@ class Shop:
         return keys(pipeline, *numbers)
 
     def shredded(self, spark: Any, count: int, **options: Any) -> None:
-        """The first `count` runs, landed and shredded."""
+        """The first `count` runs, landed and shredded: once in this process for all shops alike, which get copies."""
+        settings = config.load(self.config_file)
+        dataset = settings.datasets[NAME]
+        if not self._has_all_at_home(settings.manifest.store, dataset.landing.root, dataset.shred.output):
+            return self._shred(spark, count, **options)
+        alike = f"{dataset.landing} {dataset.shred} {count} {options}".replace(str(self.home), "HOME")
+        if alike not in _PREPARED:
+            _PREPARED[alike] = prepared = Shop(Path(tempfile.mkdtemp(dir=_prepared_folder())), **self._settings)
+            prepared._shred(spark, count, **options)
+        return self._copy(_PREPARED[alike])
+
+    def _has_all_at_home(self, store: str, landing: str, output: str) -> bool:
+        """Whether nothing is there yet, and what comes will lie in this shop's directory."""
+        places = [store.removeprefix("sqlite:///"), landing.removeprefix("file://"), output.removeprefix("file://")]
+        wanted = [self.home / name for name in ("manifest.db", "landing", "shredded")]
+        return [Path(place) for place in places] == wanted and not wanted[0].exists()
+
+    def _shred(self, spark: Any, count: int, **options: Any) -> None:
         with self.open() as pipeline:
             list(shred_chosen(pipeline, lambda: spark, self.land(pipeline, *range(count), **options)))
+
+    def _copy(self, other: Shop) -> None:
+        """Takes on what another shop landed and shredded; all that names a place there names the one here."""
+        for folder in ("landing", "shredded"):
+            shutil.copytree(other.home / folder, self.home / folder, dirs_exist_ok=True)
+        shutil.copy(other.home / "manifest.db", self.home)
+        here, there = str(self.home), str(other.home)
+        for listing in (self.home / "shredded").rglob(LISTING_FILE):
+            listing.write_text(listing.read_text().replace(there, here))
+        with closing(sqlite3.connect(self.home / "manifest.db")) as store, store:
+            store.execute("UPDATE manifest SET sort = replace(sort, ?1, ?2), data = replace(data, ?1, ?2)", (there, here))
 
     @property
     def seen(self) -> Seen:
@@ -172,7 +218,7 @@ def launched(
 
 def ended(process: subprocess.Popen[str]) -> dict[str, Any]:
     """The report of a process that came to its end by itself."""
-    output, _ = process.communicate("\n", timeout=100)
+    output, _ = process.communicate("\n", timeout=250)
     assert process.returncode == 0, output
     return json.loads(output.splitlines()[-1])
 

@@ -44,7 +44,7 @@ def clean(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Seen:
 
 
 def killed(process: subprocess.Popen[str]) -> None:
-    output, _ = process.communicate(timeout=100)
+    output, _ = process.communicate(timeout=250)
     assert process.returncode == -signal.SIGKILL, output
 
 

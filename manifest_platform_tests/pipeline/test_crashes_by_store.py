@@ -24,7 +24,7 @@ def kill_at(shop: Shop, point: str, *arguments: str) -> None:
     """Kills a drain at a point, once the lease of the one killed before has run out."""
     for _ in range(20):
         process = shop.process(f"{point}:kill", *arguments)
-        output, _ = process.communicate(timeout=100)
+        output, _ = process.communicate(timeout=250)
         if process.returncode == -signal.SIGKILL:
             return
         assert '"busy"' in output, f"{point} was not reached: {output}"
