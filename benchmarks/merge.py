@@ -46,9 +46,10 @@ from manifest_platform.merging.kernel import Merged, MergeTask, merge
 from manifest_platform.merging.names import object_id
 from manifest_platform.merging.plan import DEFAULT, plan
 from manifest_platform.merging.publish import PublishSettings, publish
+from manifest_platform.merging.registration import CommittedObjects, Rules
 from manifest_platform.merging.spark_job import merge_all
 from manifest_platform.merging.state import Range, SmallObject, TableSettings
-from manifest_platform.merging.transitions import MERGE, CommittedObjects, Rules
+from manifest_platform.merging.transitions import MERGE
 from manifest_platform.spark import session
 
 if TYPE_CHECKING:

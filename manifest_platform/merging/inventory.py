@@ -37,6 +37,7 @@ from manifest_platform.manifest.store import (
     transact_once,
 )
 from manifest_platform.merging import transitions
+from manifest_platform.merging.registration import CommittedObjects, Registration, Rules, widened_columns
 from manifest_platform.merging.state import (
     BATCH,
     CURSOR,
@@ -77,11 +78,9 @@ from manifest_platform.merging.transitions import (
     MERGE,
     PARTITION_WRITES,
     ChainChanged,
-    CommittedObjects,
     EarlierCommitMissing,
     JobLost,
     Leftover,
-    Rules,
     name,
 )
 
@@ -94,22 +93,6 @@ MARK = "write"
 """What every row has beside its fact: the id of the transaction that wrote it, by which it is recognised."""
 
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Registration:
-    """What became of a commit: `objects` registered, in how many partitions.
-
-    `outside`: objects left for their date is not accepted. `passed_over`: objects of tables that are not merged. `known`: the
-    commit was registered before, so nothing was done.
-    """
-
-    commit: int
-    objects: int = 0
-    partitions: int = 0
-    outside: int = 0
-    passed_over: int = 0
-    known: bool = False
 
 
 @dataclass(frozen=True)
@@ -410,7 +393,7 @@ class Inventory:
             self._transact([*batches, *others, Check(CURSOR, version)])
 
     def _widened(self, table: MergedTable, commit: CommittedObjects) -> Write:
-        columns = transitions.widened_columns(table.columns, commit.columns.get(table.key, ()))
+        columns = widened_columns(table.columns, commit.columns.get(table.key, ()))
         if columns == table.columns:
             return transitions.check_table(table)
         return transitions.put_table(dataclasses.replace(table, columns=columns))

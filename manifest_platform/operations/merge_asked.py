@@ -8,7 +8,7 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from manifest_platform.manifest import Refused
-from manifest_platform.merging.inventory import Registration
+from manifest_platform.merging.registration import Registration
 from manifest_platform.merging.state import MergedTable, Partition
 from manifest_platform.pipeline.merge import MergeBudget, MergeEvent, MergeReport, Merging, merge, register
 

@@ -23,10 +23,11 @@ from manifest_platform.faults import Permanent
 from manifest_platform.listing import BAD_TABLE
 from manifest_platform.manifest import ClaimLost, Lease, LeaseBusy, OutcomeUnknown, Refused, StoreError, StoreUnavailable
 from manifest_platform.merging.catalogs.catalog import Catalog, open_catalog
-from manifest_platform.merging.inventory import Claimed, Inventory, Registration
+from manifest_platform.merging.inventory import Claimed, Inventory
 from manifest_platform.merging.plan import PROFILES, Plan, PlannedRange, Profile, plan
 from manifest_platform.merging.publish import PublishReport, PublishSettings, publish
 from manifest_platform.merging.readers import Reader
+from manifest_platform.merging.registration import STRICT_RULES, CommittedObjects, Registration, Rules
 from manifest_platform.merging.settings import MergeSettings, MergeTableSettings
 from manifest_platform.merging.state import (
     LIVE,
@@ -43,13 +44,10 @@ from manifest_platform.merging.state import (
 from manifest_platform.merging.transitions import (
     MAX_RANGES,
     MERGE,
-    STRICT_RULES,
     ChainChanged,
-    CommittedObjects,
     CountsDiffer,
     JobLost,
     Leftover,
-    Rules,
     is_over,
     synced,
 )

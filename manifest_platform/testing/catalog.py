@@ -29,9 +29,10 @@ from manifest_platform.manifest import Manifest
 from manifest_platform.merging.catalogs.catalog import Catalog, CatalogRejected, CatalogTable, NotOurs, catalog_table
 from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.publish import PublishReport, PublishSettings, TablePart, differences, publish
+from manifest_platform.merging.registration import CommittedObjects, Rules
 from manifest_platform.merging.served import Served
 from manifest_platform.merging.state import MergedTable, Range, ServedFile, SmallObject, TableSettings
-from manifest_platform.merging.transitions import MERGE, CommittedObjects, Rules
+from manifest_platform.merging.transitions import MERGE
 
 DATASET, TABLE, DAY = "shop", "log", date(2026, 3, 2)
 NEXT_DAY = DAY + timedelta(days=1)

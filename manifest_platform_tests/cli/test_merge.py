@@ -27,8 +27,8 @@ from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.names import object_id
 from manifest_platform.merging.plan import STRICT
 from manifest_platform.merging.publish import PLACE, PUBLISH
+from manifest_platform.merging.registration import DateWindow, Rules
 from manifest_platform.merging.state import version_key
-from manifest_platform.merging.transitions import DateWindow, Rules
 from manifest_platform.operations.merge_standing import BUSY_JOBS
 from manifest_platform.pipeline import Pipeline, shred_chosen
 from manifest_platform.pipeline import rebuild as rebuilding

@@ -11,8 +11,9 @@ from typing import Any
 from manifest_platform.listing import Column
 from manifest_platform.manifest import Lease, Manifest, Store
 from manifest_platform.merging import transitions
-from manifest_platform.merging.inventory import Claimed, Inventory, Registration
+from manifest_platform.merging.inventory import Claimed, Inventory
 from manifest_platform.merging.plan import STRICT, PlannedRange, Profile, plan
+from manifest_platform.merging.registration import CommittedObjects, Registration, Rules
 from manifest_platform.merging.state import (
     CURSOR,
     DUE,
@@ -28,7 +29,7 @@ from manifest_platform.merging.state import (
     open_key,
     running_key,
 )
-from manifest_platform.merging.transitions import MERGE, CommittedObjects, Leftover, Rules
+from manifest_platform.merging.transitions import MERGE, Leftover
 from manifest_platform_tests.manifest.given import Clock
 
 DATASET = "shop"

@@ -12,8 +12,9 @@ from manifest_platform.manifest import Refused, Store
 from manifest_platform.merging import views
 from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.plan import DEFAULT
+from manifest_platform.merging.registration import DateWindow, Rules
 from manifest_platform.merging.state import Partition, ServedFile, Version, open_key
-from manifest_platform.merging.transitions import DateWindow, Overtaken, Rules
+from manifest_platform.merging.transitions import Overtaken
 from manifest_platform_tests.manifest.given import LossyStore
 from manifest_platform_tests.merging.given import (
     DAY,

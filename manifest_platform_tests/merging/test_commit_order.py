@@ -14,8 +14,9 @@ from manifest_platform.listing import Listing, ShreddedObject
 from manifest_platform.listing import Table as ListedTable
 from manifest_platform.manifest import Application, Claim, ItemKey, Landed, Manifest, Step, Store
 from manifest_platform.merging.inventory import Inventory
+from manifest_platform.merging.registration import CommittedObjects, Rules
 from manifest_platform.merging.state import SmallObject
-from manifest_platform.merging.transitions import CommittedObjects, EarlierCommitMissing, Rules
+from manifest_platform.merging.transitions import EarlierCommitMissing
 from manifest_platform_tests.manifest.given import DONE, FEED, HOUR, key, number_of
 from manifest_platform_tests.merging.given import (
     COLUMNS,

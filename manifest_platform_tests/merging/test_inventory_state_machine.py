@@ -18,8 +18,9 @@ from manifest_platform.manifest import Lease, LeaseBusy, LeaseLost, Refused, Sto
 from manifest_platform.manifest.stores import open_store
 from manifest_platform.merging.inventory import Claimed, Inventory
 from manifest_platform.merging.plan import DEFAULT, STRICT, Profile
+from manifest_platform.merging.registration import CommittedObjects, Rules
 from manifest_platform.merging.state import Partition, Range, ServedFile, SmallObject, Version
-from manifest_platform.merging.transitions import ChainChanged, CommittedObjects, JobLost, Leftover, Rules
+from manifest_platform.merging.transitions import ChainChanged, JobLost, Leftover
 from manifest_platform_tests.effort import cases
 from manifest_platform_tests.manifest.test_state_machine import FRESH, MEMORY, Apart, Interrupted, walk
 from manifest_platform_tests.merging.given import (

@@ -36,8 +36,8 @@ from manifest_platform.merging.publish import (
     publish,
 )
 from manifest_platform.merging.readers import Reader
+from manifest_platform.merging.registration import CommittedObjects
 from manifest_platform.merging.state import ServedFile, Version
-from manifest_platform.merging.transitions import CommittedObjects
 from manifest_platform_tests.merging import given
 from manifest_platform_tests.merging.catalogs.given import (
     MemoryCatalog,

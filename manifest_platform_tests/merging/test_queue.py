@@ -15,8 +15,9 @@ from manifest_platform.manifest import Application, LeaseLost, LeaseState, Manif
 from manifest_platform.manifest.store import ABSENT, Put
 from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.plan import DEFAULT, STRICT, Profile
+from manifest_platform.merging.registration import STRICT_RULES, Rules
 from manifest_platform.merging.state import FinishedJob, Outcome, Partition, log_key, to_data
-from manifest_platform.merging.transitions import STRICT_RULES, JobLost, Rules
+from manifest_platform.merging.transitions import JobLost
 from manifest_platform_tests.manifest.given import LossyStore
 from manifest_platform_tests.merging.given import (
     DATASET,

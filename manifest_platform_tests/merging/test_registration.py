@@ -13,8 +13,9 @@ import pytest
 from manifest_platform.listing import Column, Listing, ShreddedObject
 from manifest_platform.listing import Table as ListedTable
 from manifest_platform.manifest import Store, StoreError
+from manifest_platform.merging.registration import STRICT_RULES, CommittedObjects, Rules, widened_columns
 from manifest_platform.merging.state import MergedTable, Totals
-from manifest_platform.merging.transitions import STRICT_RULES, CommittedObjects, EarlierCommitMissing, Rules, widened_columns
+from manifest_platform.merging.transitions import EarlierCommitMissing
 from manifest_platform_tests.manifest.given import LossyStore
 from manifest_platform_tests.merging.given import (
     COLUMNS,

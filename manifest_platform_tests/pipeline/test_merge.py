@@ -16,7 +16,7 @@ import pytest
 from manifest_platform import storage
 from manifest_platform.listing import BAD_TABLE
 from manifest_platform.manifest import Application, Refused
-from manifest_platform.merging.inventory import Registration
+from manifest_platform.merging.registration import Registration
 from manifest_platform.merging.spark_job import MergeFailure, merge_all
 from manifest_platform.merging.state import FinishedJob, Version
 from manifest_platform.pipeline import Pipeline, Stop

@@ -22,8 +22,8 @@ from manifest_platform.merging.catalogs.catalog import Catalog, CatalogRejected,
 from manifest_platform.merging.catalogs.embedded import EmbeddedCatalog
 from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.readers import FilesUnknown, NotPublished, Reader
+from manifest_platform.merging.registration import CommittedObjects
 from manifest_platform.merging.state import Range, SmallObject, small_key
-from manifest_platform.merging.transitions import CommittedObjects
 from manifest_platform.testing.catalog import CatalogContract
 from manifest_platform_tests.merging import given
 from manifest_platform_tests.merging.catalogs.given import pass_the_day, run
