@@ -13,7 +13,8 @@ from manifest_platform.cli.context import open_pipeline, operator, typed
 from manifest_platform.cli.drain import event_document, progress
 from manifest_platform.cli.output import print_json, print_lines, print_table, say
 from manifest_platform.manifest.dataset import Mode
-from manifest_platform.pipeline.full import LATEST, Begun, FullStatus, begin, cancel, full_status
+from manifest_platform.pipeline.full import LATEST, Begun, FullStatus, begin, cancel, full_feed, full_status
+from manifest_platform.pipeline.remedies import command_of
 
 full = typer.Typer(help="Loads a snapshot in full, and what came after it anew.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(full, name="full")
@@ -53,16 +54,19 @@ def status_(context: typer.Context) -> int:
     """Shows the epoch, the snapshot that is being loaded or was loaded last, and whether one is needed. Exit 3 if so."""
     with open_pipeline(context) as pipeline:
         found = full_status(pipeline)
-        found = dataclasses.replace(found, command=typed(context, pipeline)(found.command))
-        drain = typed(context, pipeline)("manifest-platform drain")
+        as_typed = typed(context, pipeline)
+        command = as_typed(command_of(found.remedy, feed=full_feed(pipeline))) if found.remedy else ""
+        drain = as_typed("manifest-platform drain")
     if as_json(context):
-        print_json(dataclasses.asdict(found))
+        document = dataclasses.asdict(found)
+        del document["remedy"]
+        print_json({**document, "command": command})
     else:
-        _print_status(found, drain)
+        _print_status(found, drain if found.mode is Mode.FULL_LOAD else command)
     return Exit.BLOCKED if found.needed else Exit.DONE
 
 
-def _print_status(found: FullStatus, drain: str) -> None:
+def _print_status(found: FullStatus, command: str) -> None:
     loading = found.mode is Mode.FULL_LOAD
     heading = f"loading {found.loading} in full" if loading else "needs a full load" if found.needed else "goes on by changes"
     say(f"dataset {found.dataset}: {heading}")
@@ -72,7 +76,7 @@ def _print_status(found: FullStatus, drain: str) -> None:
             "boundary": found.boundary or "none: no snapshot was loaded yet",
             "watermarks": ", ".join(f"{feed} {mark or 'none'}" for feed, mark in found.watermarks.items()),
             "reason": found.needed,
-            "command": drain if loading else found.command,
+            "command": command,
         }
     )
     if found.snapshots:

@@ -282,6 +282,7 @@ class Remedy(StrEnum):
     RESOLVE = "free the item for another attempt"
     UNSKIP = "lift the item's skips"
     CAPTURE = "fetch from the source what is missing"
+    CAPTURE_SNAPSHOT = "fetch a new snapshot from the source"
     BEGIN_FULL_LOAD = "load the latest snapshot in full"
     DRAIN = "let the steps do their work"
     READ_RECORDS = "read the item's records"

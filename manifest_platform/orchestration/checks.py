@@ -13,8 +13,8 @@ from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
-from manifest_platform.pipeline.full import remedy, why_needed
-from manifest_platform.pipeline.remedies import remedy_command
+from manifest_platform.pipeline.full import full_feed, remedy, why_needed
+from manifest_platform.pipeline.remedies import command_of, remedy_command
 from manifest_platform.sources.source import Check, Finding, Source
 from manifest_platform.warehouse.apply import open_warehouse
 
@@ -204,7 +204,7 @@ def _no_full_load(pipeline: Pipeline, now: datetime) -> dg.AssetCheckResult:
     shown = metadata.state_metadata(pipeline.manifest.state(Application(LOAD)))
     if not why:
         return dg.AssetCheckResult(passed=True, metadata=shown, description="No full load is needed.")
-    command = pipeline.command(remedy(pipeline))
+    command = pipeline.command(command_of(remedy(pipeline), feed=full_feed(pipeline)))
     return dg.AssetCheckResult(
         passed=False,
         severity=dg.AssetCheckSeverity.ERROR,

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from manifest_platform import failpoints
-from manifest_platform.manifest import Abandoned, Application, Blocked, ItemKey, Lease, Record, Refused, Standing
+from manifest_platform.manifest import Abandoned, Application, Blocked, ItemKey, Lease, Record, Refused, Remedy, Standing
 from manifest_platform.manifest.dataset import Mode, judge
 from manifest_platform.manifest.manifest import FIRST_PAGE
 from manifest_platform.pipeline.chosen import shred_chosen
@@ -45,7 +45,7 @@ class FullStatus:
     """How a dataset stands with full loads.
 
     `mode`, `epoch`, `boundary`: the manifest's. `loading`: the snapshot that is to be loaded now. `needed`: why a full load
-    must be begun, empty where none need be; `command`: what comes next then. `snapshots`: the newest that have landed, newest
+    must be begun, empty where none need be; `remedy`: what comes next then. `snapshots`: the newest that have landed, newest
     first.
     """
 
@@ -55,7 +55,7 @@ class FullStatus:
     boundary: str | None
     loading: str | None
     needed: str
-    command: str
+    remedy: Remedy | None
     watermarks: dict[str, str]
     snapshots: tuple[Snapshot, ...]
 
@@ -180,7 +180,7 @@ def full_status(pipeline: Pipeline, now: datetime | None = None) -> FullStatus:
         state.boundary,
         ItemKey.at(feed, state.full).name if state.full else None,
         needed,
-        remedy(pipeline) if needed else "",
+        remedy(pipeline) if needed else None,
         {name: state.feed(name).watermark.partition("#")[0] for name in pipeline.feeds if name != feed},
         snapshots,
     )
@@ -203,15 +203,15 @@ def why_needed(pipeline: Pipeline, now: datetime) -> str:
     return ""
 
 
-def remedy(pipeline: Pipeline) -> str:
-    """The command that comes next where a full load is needed: a snapshot that ends before a gap does not close it."""
+def remedy(pipeline: Pipeline) -> Remedy:
+    """What comes next where a full load is needed: a snapshot that ends before a gap does not close it."""
     feed = full_feed(pipeline)
     newest = next((one for one in pipeline.manifest.items(feed, reverse=True) if not one.skipped_for(Application(LOAD))), None)
     stop = newest.landed.stop if newest and newest.landed else None
     gaps = [gap for covered in pipeline.manifest.step(feed, LOAD).covers if (gap := _gap(pipeline, covered))]
     if stop is None or any(stop < gap.ends for gap in gaps):
-        return f"manifest-platform capture --feed {feed}"
-    return f"manifest-platform full begin {LATEST}"
+        return Remedy.CAPTURE_SNAPSHOT
+    return Remedy.BEGIN_FULL_LOAD
 
 
 @dataclass(frozen=True)
