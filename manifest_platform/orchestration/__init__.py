@@ -1,5 +1,14 @@
-"""Dagster only: assets, the drain job, sensors, resources, the IO manager and checks, built from the configuration.
+"""Dagster only: how it shows and drives the pipelines, built from the configuration and from what the sources declare.
 
-Belongs here: how Dagster shows and drives the pipelines. What may happen next is the manifest's matter, and how it is done the
-pipeline's.
+Belongs here: a module a subject, with its assets, jobs, sensors and checks. What may happen next is the manifest's matter,
+and how it is done the pipeline's.
+
+    build                       all definitions
+    capture, listing            directories that are fetched; directories that others land, and when a drain is asked for
+    feeds, feed_checks          what is made of a feed: shredded output, the warehouse, its tables; what is checked of it
+    drain, full                 the jobs that shred and load; full loads
+    merged, merge_runs, merge_checks    merged tables by day; the job and sensor that merge; what is checked
+    dead_runs                   runs that failed, told to the manifest
+    resources, io_manager       for assets of a user's own
+    keys, metadata, asking      names, what plots, and when a sensor asks for a run
 """

@@ -7,15 +7,18 @@ from pathlib import Path
 import dagster as dg
 
 from manifest_platform.config import load
-from manifest_platform.orchestration.assets import build_assets
 from manifest_platform.orchestration.capture import build_capture
-from manifest_platform.orchestration.checks import build_checks
+from manifest_platform.orchestration.dead_runs import build_dead_run_sensors
+from manifest_platform.orchestration.drain import build_drain_jobs
+from manifest_platform.orchestration.feed_checks import build_checks
+from manifest_platform.orchestration.feeds import build_assets
 from manifest_platform.orchestration.full import build_full_jobs
 from manifest_platform.orchestration.io_manager import ManifestIOManager
-from manifest_platform.orchestration.jobs import build_drain_jobs
-from manifest_platform.orchestration.merged import build_merge_checks, build_merge_job, build_merge_sensor, build_merged
+from manifest_platform.orchestration.listing import build_listing_sensor
+from manifest_platform.orchestration.merge_checks import build_merge_checks
+from manifest_platform.orchestration.merge_runs import build_merge_job, build_merge_sensor
+from manifest_platform.orchestration.merged import build_merged
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource, WarehouseResource
-from manifest_platform.orchestration.sensors import build_dead_run_sensors, build_listing_sensor
 from manifest_platform.sources.source import open_source
 
 

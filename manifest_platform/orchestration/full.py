@@ -1,6 +1,7 @@
-"""Full loads as jobs: begun and cancelled from the page, with what they need said in typed configuration."""
+"""Full loads: jobs that begin and cancel them, typed by what they need, and the check that none is needed."""
 
 from collections.abc import Iterator
+from datetime import datetime
 
 import dagster as dg
 from pydantic import Field
@@ -10,9 +11,13 @@ from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.keys import DATASET_TAG, Names
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.pipeline import LOAD, Pipeline, Shredded
-from manifest_platform.pipeline.full import LATEST, Begun, begin, cancel
+from manifest_platform.pipeline.full import LATEST, Begun, begin, cancel, full_feed, remedy, why_needed
+from manifest_platform.pipeline.remedies import command_of
+from manifest_platform.sources.source import Source
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import WarehouseError
+
+NO_FULL_LOAD = "no_full_load_needed"
 
 
 class BeginConfig(dg.Config):
@@ -83,3 +88,33 @@ def _state_event(pipeline: Pipeline) -> dg.AssetObservation:
     state = pipeline.manifest.state(Application(LOAD))
     key = Names.of(pipeline.source).warehouse(pipeline.source.main)
     return dg.AssetObservation(key, metadata=metadata.state_metadata(state))
+
+
+def build_full_check(source: Source) -> dg.AssetChecksDefinition:
+    """The check that the changes of a dataset go on without a full load."""
+
+    @dg.asset_check(
+        asset=Names.of(source).warehouse(source.main),
+        name=NO_FULL_LOAD,
+        description="The changes go on from what the warehouse has.",
+    )
+    def no_full_load_needed(manifest: ManifestResource) -> dg.AssetCheckResult:
+        with manifest.pipeline(source.dataset) as pipeline:
+            return no_full_load(pipeline, pipeline.clock())
+
+    return no_full_load_needed
+
+
+def no_full_load(pipeline: Pipeline, now: datetime) -> dg.AssetCheckResult:
+    """Whether a dataset goes on without a full load: why not, and what helps."""
+    why = why_needed(pipeline, now)
+    shown = metadata.state_metadata(pipeline.manifest.state(Application(LOAD)))
+    if not why:
+        return dg.AssetCheckResult(passed=True, metadata=shown, description="No full load is needed.")
+    command = pipeline.command(command_of(remedy(pipeline), feed=full_feed(pipeline)))
+    return dg.AssetCheckResult(
+        passed=False,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=f"A full load is needed: {why}. Do: {command}",
+        metadata={**shown, "reason": why, "command": command},
+    )

@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from manifest_platform.orchestration import sensors
+from manifest_platform.orchestration import listing
 from manifest_platform.orchestration.build import build_defs
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import Pipeline
@@ -78,7 +78,7 @@ class CodeLocation:
     @property
     def sensor_pipeline(self) -> Pipeline:
         """The pipeline that the listing sensor keeps between its ticks."""
-        return sensors._pipeline(str(self.config_file), self.dataset)
+        return listing._pipeline(str(self.config_file), self.dataset)
 
     def materialized(self, asset: str) -> set[str]:
         """The partitions of an asset that Dagster shows as materialized."""

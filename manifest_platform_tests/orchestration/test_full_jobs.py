@@ -286,4 +286,6 @@ def test_an_own_asset_reads_a_table_of_a_feeds_window(loaded: DagsterWard, spark
     assert sorted(row["id"] for row in rows) == ["0045", "last"]
     assert own.run_assets(["full/products"], SNAPSHOT.name).success
     assert own.shown("full/products", SNAPSHOT.name)["dagster/partition_row_count"] == 1
-    assert "name another by AssetIn(metadata={'table': …})" in failure(own.run_assets(["incr/events"], CHANGES[0].name))
+    assert "name the table to read by AssetIn(metadata={'table': …})" in failure(
+        own.run_assets(["incr/events"], CHANGES[0].name)
+    )

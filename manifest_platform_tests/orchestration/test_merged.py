@@ -17,7 +17,8 @@ from manifest_platform import config
 from manifest_platform.merging.state import Range
 from manifest_platform.merging.transitions import MERGE
 from manifest_platform.orchestration.build import build_defs
-from manifest_platform.orchestration.merged import day_partitions, merge_waiting, partition_metadata
+from manifest_platform.orchestration.merge_runs import merge_waiting
+from manifest_platform.orchestration.merged import day_partitions, partition_metadata
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline.merge import Merging, register
 from manifest_platform_tests.orchestration.code_location import QUIET, Result, failure

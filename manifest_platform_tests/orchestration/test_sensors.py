@@ -13,7 +13,8 @@ import pytest
 from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from manifest_platform.manifest import Application, Failure, FailureKind
-from manifest_platform.orchestration.sensors import LONGEST_PAUSE, MIRRORED_A_TICK, Asked, Remembered, work_waiting
+from manifest_platform.orchestration.asking import LONGEST_PAUSE, Asked
+from manifest_platform.orchestration.listing import MIRRORED_A_TICK, Remembered, work_waiting
 from manifest_platform.pipeline import LOAD, SHRED, Stop
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.sources.snowplow.settings import FEED
@@ -251,7 +252,7 @@ def test_a_manifest_that_was_replaced_is_read_anew(shredded: DagsterShop) -> Non
 
 
 def test_many_runs_are_added_in_portions(fresh: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manifest_platform.orchestration.sensors.ADDED_A_TICK", 2)
+    monkeypatch.setattr("manifest_platform.orchestration.listing.ADDED_A_TICK", 2)
     fresh.shop.write(0, 1, 2)
     assert _events(fresh.tick(), "enriched_runs") == run_names(0, 1)
     assert _events(fresh.tick(), "enriched_runs") == run_names(2)
@@ -259,7 +260,7 @@ def test_many_runs_are_added_in_portions(fresh: DagsterShop, monkeypatch: pytest
 
 def test_a_long_history_is_shown_in_portions(shredded: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MIRRORED_A_TICK >= 100
-    monkeypatch.setattr("manifest_platform.orchestration.sensors.MIRRORED_A_TICK", 4)
+    monkeypatch.setattr("manifest_platform.orchestration.listing.MIRRORED_A_TICK", 4)
     with shredded.shop.open() as pipeline:
         pipeline.manifest.skip(keys(pipeline, 0)[0], "is of no use", LOAD)
         drained(pipeline)

@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from manifest_platform.fake_vault import FakeVault
-from manifest_platform.orchestration.sensors import Remembered, work_waiting
+from manifest_platform.orchestration.listing import Remembered, work_waiting
 from manifest_platform.pipeline.full import cancel
 from manifest_platform.sources.veeva.layout import window_name
 from manifest_platform_tests.orchestration.dagster_ward import DagsterWard
@@ -246,8 +246,8 @@ def test_a_dead_worker_that_a_full_load_holds_back_is_no_work(dagster: DagsterWa
 def test_a_long_history_of_the_command_line_is_shown_whole_whatever_dagster_loads_meanwhile(
     dagster: DagsterWard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("manifest_platform.orchestration.sensors.MIRRORED_A_TICK", 3)
-    monkeypatch.setattr("manifest_platform.orchestration.sensors.ADDED_A_TICK", 5)
+    monkeypatch.setattr("manifest_platform.orchestration.listing.MIRRORED_A_TICK", 3)
+    monkeypatch.setattr("manifest_platform.orchestration.listing.ADDED_A_TICK", 5)
     history = incrs("0015", "0300")
     with dagster.ward.open() as pipeline:
         started(pipeline, "0000", *history)
@@ -265,7 +265,7 @@ def test_a_long_history_of_the_command_line_is_shown_whole_whatever_dagster_load
 
 
 def test_what_there_was_no_room_for_becomes_a_partition_later(dagster: DagsterWard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manifest_platform.orchestration.sensors.ADDED_A_TICK", 1)
+    monkeypatch.setattr("manifest_platform.orchestration.listing.ADDED_A_TICK", 1)
     with dagster.ward.open() as pipeline:
         land(pipeline, log("0103-0000"))
         drained(pipeline)

@@ -1,15 +1,14 @@
-"""Sensors: a listing sensor that discovers and asks for drains, and one that tells the manifest of dead runs.
+"""Listing: the sensor that looks at a landing root, shows Dagster what is new, and asks for drains.
 
-The listing sensor's decisions are pure functions of what the manifest says and of its own cursor, so that they can be read and
-tested without Dagster. Dagster remembers a run key for ever, failed runs included; so none is used: at most one drain is on
-its way at a time, and the cursor holds how often the same work was asked for in vain.
+Its decisions are pure functions of what the manifest says and of its own cursor, so that they can be read and tested without
+Dagster.
 """
 
 import dataclasses
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import islice, takewhile
 from typing import Self
 
@@ -19,59 +18,17 @@ from manifest_platform.config import Config, load
 from manifest_platform.manifest import Application, Blocked, Item, ItemKey, Ready, Standing, State
 from manifest_platform.manifest.stores import file_identity
 from manifest_platform.orchestration import metadata
-from manifest_platform.orchestration.checks import evaluations
-from manifest_platform.orchestration.jobs import drain_job_name
+from manifest_platform.orchestration.asking import INTERVAL_S, Asked, asked
+from manifest_platform.orchestration.drain import drain_job_name
+from manifest_platform.orchestration.feed_checks import evaluations
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import LOAD, SHRED, DiscoveryReport, Loaded, Pipeline
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.sources.source import Source
 
-INTERVAL_S = 30
-LONGEST_PAUSE = timedelta(hours=1)
-DOUBLINGS = 7  # more would be beyond the longest pause
 MIRRORED_A_TICK = 200
 ADDED_A_TICK = 1000
-
-UNFINISHED = [
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]
-
-
-@dataclass(frozen=True)
-class Asked:
-    """For which work a drain was asked last, how often in a row, and when (ISO 8601, UTC)."""
-
-    work: str = ""
-    times: int = 0
-    at: str = ""
-
-    def wants(self, work: str, now: datetime) -> bool:
-        """Whether to ask for a drain: at once for new work, ever more rarely for work that drains have not changed."""
-        if work != self.work or not self.at:
-            return True
-        pause = min(LONGEST_PAUSE, timedelta(seconds=INTERVAL_S * 2 ** min(self.times, DOUBLINGS)))
-        return now >= datetime.fromisoformat(self.at) + pause
-
-    def after(self, work: str, now: datetime) -> Self:
-        """The cursor after a drain was asked for."""
-        times = self.times + 1 if work == self.work else 1
-        return dataclasses.replace(self, work=work, times=times, at=now.isoformat())
-
-
-def asked(instance: dg.DagsterInstance, job: str, work: str | None, cursor: Asked, now: datetime) -> tuple[str | None, Asked]:
-    """Why no run of a job is asked for, None if one is; and the cursor from then on."""
-    if not work:
-        return "nothing to do", cursor
-    if instance.get_runs_count(dg.RunsFilter(job_name=job, statuses=UNFINISHED)):
-        return f"a run of {job} is on its way", cursor
-    if not cursor.wants(work, now):
-        return f"asked {cursor.times} times for the same work, which did not change: {work}; asking again later", cursor
-    return None, cursor.after(work, now)
 
 
 def work_waiting(pipeline: Pipeline, now: datetime, feeds: Sequence[str] | None = None) -> str | None:
@@ -276,34 +233,3 @@ def _new_in(
                 break
             shown = key.position
     return partitions.build_add_request([one.key.name for one in missing]), events, shown
-
-
-def build_dead_run_sensors(datasets: Collection[str]) -> list[dg.SensorDefinition]:
-    """Sensors that end the leases of a run that failed or was cancelled, so that the next drain need not wait for them."""
-
-    def tell(context: dg.RunStatusSensorContext, manifest: ManifestResource) -> None:
-        run_id = context.dagster_run.run_id
-        for dataset in datasets:
-            with manifest.pipeline(dataset) as pipeline:
-                ended = pipeline.manifest.end_leases(run_id)
-            if ended:
-                context.log.info(f"run {run_id} is dead: {ended} lease(s) of {dataset} ended")
-
-    @dg.run_failure_sensor(
-        name="manifest_failure_sensor",
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Tells the manifest that a run failed, so that its leases need not run out.",
-    )
-    def failure_sensor(context: dg.RunFailureSensorContext, manifest: ManifestResource) -> None:
-        tell(context, manifest)
-
-    @dg.run_status_sensor(
-        name="manifest_cancel_sensor",
-        run_status=dg.DagsterRunStatus.CANCELED,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Tells the manifest that a run was cancelled, so that its leases need not run out.",
-    )
-    def cancel_sensor(context: dg.RunStatusSensorContext, manifest: ManifestResource) -> None:
-        tell(context, manifest)
-
-    return [failure_sensor, cancel_sensor]

@@ -1,4 +1,7 @@
-"""Asset checks: what landed is accounted for, what was shredded is in the warehouse, nothing is behind, missing or blocked."""
+"""Checks of a feed: what landed is accounted for, what was shredded is in the warehouse, nothing is behind or blocked.
+
+Belongs here: the checks that every feed has, and those that its source declares.
+"""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,15 +13,15 @@ import dagster as dg
 from manifest_platform.manifest import Application, Blocked, Record, Standing, Survey
 from manifest_platform.manifest.dataset import PASSED, judge
 from manifest_platform.orchestration import metadata
+from manifest_platform.orchestration.full import NO_FULL_LOAD, build_full_check, no_full_load
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
-from manifest_platform.pipeline.full import full_feed, remedy, why_needed
-from manifest_platform.pipeline.remedies import command_of, remedy_command
+from manifest_platform.pipeline.remedies import remedy_command
 from manifest_platform.sources.source import Check, Finding, Source
 from manifest_platform.warehouse.apply import open_warehouse
 
-NOT_BLOCKED, NO_FULL_LOAD = "feed_not_blocked", "no_full_load_needed"
+NOT_BLOCKED = "feed_not_blocked"
 NEWEST = 2000
 """How many of the newest items a check looks at that would cost ever more otherwise."""
 
@@ -36,7 +39,7 @@ def evaluations(pipeline: Pipeline, now: datetime) -> Iterator[dg.AssetCheckEval
     for check in source.checks:
         yield _evaluation(names.stage(check.feed, check.stage), check.name, _result(check.find(pipeline.manifest)))
     if source.snapshots:
-        yield _evaluation(names.warehouse(source.main), NO_FULL_LOAD, _no_full_load(pipeline, now))
+        yield _evaluation(names.warehouse(source.main), NO_FULL_LOAD, no_full_load(pipeline, now))
 
 
 def _evaluation(asset: dg.AssetKey, check: str, result: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:
@@ -81,7 +84,7 @@ def build_checks(source: Source) -> list[dg.AssetChecksDefinition]:
     checks = [check for feed in source.feeds for check in _feed_checks(source, feed)]
     checks += [_declared(source, check) for check in source.checks]
     if source.snapshots:
-        checks.append(_no_full_load_needed(source))
+        checks.append(build_full_check(source))
     if source.appends:
         return [*checks, *(_rows_in_warehouse(source, feed) for feed in source.feeds)]
     return [*checks, *(_counts_agree(source, feed) for feed in source.feeds)]
@@ -184,33 +187,6 @@ def _rows_in_warehouse(source: Source, feed: str) -> dg.AssetChecksDefinition:
         return dg.AssetCheckResult(passed=not wrong, metadata={"tables": shown, "wrong": ", ".join(wrong)})
 
     return rows_in_warehouse
-
-
-def _no_full_load_needed(source: Source) -> dg.AssetChecksDefinition:
-    @dg.asset_check(
-        asset=Names.of(source).warehouse(source.main),
-        name=NO_FULL_LOAD,
-        description="The changes go on from what the warehouse has.",
-    )
-    def no_full_load_needed(manifest: ManifestResource) -> dg.AssetCheckResult:
-        with manifest.pipeline(source.dataset) as pipeline:
-            return _no_full_load(pipeline, pipeline.clock())
-
-    return no_full_load_needed
-
-
-def _no_full_load(pipeline: Pipeline, now: datetime) -> dg.AssetCheckResult:
-    why = why_needed(pipeline, now)
-    shown = metadata.state_metadata(pipeline.manifest.state(Application(LOAD)))
-    if not why:
-        return dg.AssetCheckResult(passed=True, metadata=shown, description="No full load is needed.")
-    command = pipeline.command(command_of(remedy(pipeline), feed=full_feed(pipeline)))
-    return dg.AssetCheckResult(
-        passed=False,
-        severity=dg.AssetCheckSeverity.ERROR,
-        description=f"A full load is needed: {why}. Do: {command}",
-        metadata={**shown, "reason": why, "command": command},
-    )
 
 
 def _counts_agree(source: Source, feed: str) -> dg.AssetChecksDefinition:

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from manifest_platform.config import Config
 from manifest_platform.orchestration import metadata
-from manifest_platform.orchestration.checks import feed_evaluation
+from manifest_platform.orchestration.feed_checks import feed_evaluation
 from manifest_platform.orchestration.keys import DATASET_TAG, Names
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.pipeline import Budget, DrainReport, ItemFailed, Loaded, Shredded, ShredStarted, Stop, drain

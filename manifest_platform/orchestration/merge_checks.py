@@ -1,0 +1,74 @@
+"""Checks of merged tables: their rows are those of the small objects, their ranges a chain, and readers see them in time."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+import dagster as dg
+
+from manifest_platform.config import Config
+from manifest_platform.merging.state import Partition
+from manifest_platform.orchestration.merged import merged_key, merged_tables, open_merging, table_name
+from manifest_platform.orchestration.resources import ManifestResource
+from manifest_platform.pipeline.merge import Merging
+from manifest_platform.sources.source import Source
+
+CHECKED_DAYS = 31
+"""How many of a table's newest partitions its checks look at, besides those that are not at rest."""
+
+
+def build_merge_checks(config: Config, source: Source) -> list[dg.AssetChecksDefinition]:
+    """The checks of each merged table."""
+    return [check for table in merged_tables(config, source) for check in _table_checks(source.dataset, table_name(table))]
+
+
+def _table_checks(dataset: str, table: str) -> list[dg.AssetChecksDefinition]:
+    key = merged_key(dataset, table)
+
+    @dg.asset_check(asset=key, description="Rows of merged objects = rows of the small objects that they hold.")
+    def rows_kept(manifest: ManifestResource) -> dg.AssetCheckResult:
+        with open_merging(manifest, dataset) as merging:
+            wrong, rows = [], 0
+            for partition in _looked_at(merging, table):
+                ranges = merging.inventory.ranges(table, partition.date)
+                small = merging.inventory.small_objects(table, partition.date)
+                held = sum(one.rows for one in small if one.id <= (ranges[-1].upper if ranges else 0))
+                rows += held
+                if sum(one.rows for one in ranges) != held:
+                    wrong.append(str(partition.date))
+        return dg.AssetCheckResult(passed=not wrong, metadata={"rows": rows, "wrong": ", ".join(wrong)})
+
+    @dg.asset_check(asset=key, description="The ranges of every partition follow each other from 0 without a hole.")
+    def chain_whole(manifest: ManifestResource) -> dg.AssetCheckResult:
+        with open_merging(manifest, dataset) as merging:
+            wrong, count = [], 0
+            for partition in _looked_at(merging, table):
+                ranges = merging.inventory.ranges(table, partition.date)
+                bounds = [0, *(one.upper for one in ranges)]
+                count += len(ranges)
+                if [one.lower for one in ranges] != bounds[:-1] or bounds[-1] != partition.upper:
+                    wrong.append(str(partition.date))
+        return dg.AssetCheckResult(passed=not wrong, metadata={"ranges": count, "wrong": ", ".join(wrong)})
+
+    @dg.asset_check(asset=key, description="Readers see what came within merge.invisible_seconds.")
+    def nothing_invisible_for_long(manifest: ManifestResource) -> dg.AssetCheckResult:
+        with open_merging(manifest, dataset) as merging:
+            limit = merging.longest_invisible(table)
+            late, oldest = [], timedelta()
+            for partition in merging.inventory.open_partitions():
+                if partition.table != table:
+                    continue
+                age = merging.clock() - since if (since := merging.invisible_since(partition)) else timedelta()
+                oldest = max(oldest, age)
+                if age > limit:
+                    late.append(str(partition.date))
+        shown = {"oldest_seconds": round(oldest.total_seconds(), 1), "limit_seconds": limit.total_seconds()}
+        return dg.AssetCheckResult(passed=not late, metadata={**shown, "late": ", ".join(late)})
+
+    return [rows_kept, chain_whole, nothing_invisible_for_long]
+
+
+def _looked_at(merging: Merging, table: str) -> Iterable[Partition]:
+    """A table's newest partitions, and those that are not at rest."""
+    newest = sorted(merging.inventory.partitions(table), key=lambda found: found.date)[-CHECKED_DAYS:]
+    others = [found for found in merging.inventory.open_partitions() if found.table == table]
+    return {found.date: found for found in [*others, *newest]}.values()

@@ -1,0 +1,165 @@
+"""Merge runs: the job that merges what is due, and the sensor that asks for it."""
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from manifest_platform.config import Config
+from manifest_platform.merging.state import NEW, FinishedJob, Outcome
+from manifest_platform.orchestration.asking import INTERVAL_S, Asked, asked
+from manifest_platform.orchestration.keys import DATASET_TAG
+from manifest_platform.orchestration.merged import (
+    merged_key,
+    open_merging,
+    partition_metadata,
+    published_key,
+    published_metadata,
+)
+from manifest_platform.orchestration.resources import ManifestResource, SparkResource
+from manifest_platform.pipeline import Stop
+from manifest_platform.pipeline.merge import MergeBudget, MergeReport, MergeStarted, Merging, merge, register
+from manifest_platform.pipeline.outputs import OutputGone
+
+COMMITS_A_TICK = 200
+ABNORMAL = (Stop.UNAVAILABLE, Stop.FENCED)
+SHOWN = 20
+
+
+class MergeConfig(dg.Config):
+    """The bounds of one merge run."""
+
+    max_partitions: int | None = Field(None, ge=1, description="partitions to merge, at most")
+    max_seconds: float | None = Field(None, gt=0, description="seconds after which no new Spark job is begun")
+
+
+def merge_job_name(dataset: str) -> str:
+    """The name of a dataset's merge job."""
+    return f"{dataset}_merge"
+
+
+def build_merge_job(platform: Config, dataset: str) -> dg.JobDefinition:
+    """The job that merges all that is due, closes, switches and publishes: one process, one Spark session."""
+
+    @dg.op(
+        name=f"{dataset}_merge_op",
+        description="Merges what is due, with a materialization for every partition, and publishes it.",
+        pool=f"{dataset}_merge",
+        out=dg.Out(dg.Nothing),
+    )
+    def merge_op(
+        context: dg.OpExecutionContext, config: MergeConfig, manifest: ManifestResource, spark: SparkResource
+    ) -> Iterator:
+        budget = MergeBudget(config.max_partitions, config.max_seconds or platform.drain.max_seconds)
+        report = MergeReport()
+        with open_merging(manifest, dataset, context.run_id) as merging:
+            for event in merge(merging, lambda: spark.spark_session, budget):
+                if isinstance(event, MergeReport):
+                    report = event
+                elif isinstance(event, MergeStarted):
+                    context.log.info(
+                        f"merging {event.objects} objects of {event.partitions} partitions, {event.bytes / 2**20:.1f} MiB"
+                    )
+                elif isinstance(event, FinishedJob) and event.outcome is Outcome.MERGED:
+                    partition = merging.inventory.partition(event.table, event.date)
+                    yield dg.AssetMaterialization(
+                        merged_key(dataset, event.table),
+                        partition=str(event.date),
+                        metadata=partition_metadata(partition, event),
+                    )
+                elif isinstance(event, FinishedJob) and event.error:
+                    context.log.error(f"{event.table} of {event.date}: {event.outcome}: {event.error}")
+        if report.published:
+            yield dg.AssetMaterialization(published_key(dataset), metadata=published_metadata(report.published))
+        if report.stop in ABNORMAL:
+            raise dg.Failure(f"{report.stop}: {report.reason}", metadata=merge_metadata(report))
+        yield dg.Output(None, metadata=merge_metadata(report))
+
+    @dg.job(
+        name=merge_job_name(dataset),
+        description=f"Merges what is due of {dataset}, closes, switches and publishes.",
+        executor_def=dg.in_process_executor,
+        tags={DATASET_TAG: dataset},
+    )
+    def merge_job():
+        merge_op()
+
+    return merge_job
+
+
+def merge_metadata(report: MergeReport) -> dict[str, Any]:
+    """The totals of a merge run and why it stopped."""
+    return {
+        "stop": str(report.stop),
+        "reason": report.reason,
+        "commits": report.commits,
+        "objects": report.objects,
+        "merged": report.merged,
+        "failed": report.failed,
+        "rows": report.rows,
+        "bytes_in": report.bytes_in,
+        "bytes_out": report.bytes_out,
+        "seconds": round(report.seconds, 3),
+        "requests": report.requests,
+    }
+
+
+def merge_waiting(merging: Merging) -> str | None:
+    """What a merge run could do now, as text that changes whenever something new may be done; None for nothing.
+
+    A merge that is due by its schedule or its volume; a partition whose day is over; one that readers do not see as it is.
+    """
+    now, inventory = merging.clock(), merging.inventory
+    found = [f"merge {due.table} {due.date} {due.id}" for due in itertools.islice(inventory.due(now), SHOWN)]
+    found += [f"take back {job.table} {job.date} {job.id}" for job in inventory.abandoned(datetime.now(UTC))]
+    tables = {table.key: table for table in inventory.tables() if table.enabled and not table.dropped}
+    for partition in inventory.open_partitions():
+        table = tables.get(partition.table)
+        if table is None:
+            continue
+        if merging.is_over(table, partition) and partition.newest_live and not partition.closed:
+            found.append(f"close {partition.table} {partition.date}")
+        elif partition.last_live is not None and not partition.switched and partition.upper >= partition.last_live:
+            found.append(f"switch {partition.table} {partition.date}")
+        elif partition.current == NEW and partition.live.objects:
+            found.append(f"show {partition.table} {partition.date}")
+        elif partition.switched and partition.published < partition.generation:
+            found.append(f"publish {partition.table} {partition.date} {partition.generation}")
+        if len(found) >= SHOWN:
+            break
+    return "; ".join(found) or None
+
+
+def build_merge_sensor(dataset: str, merge_job: dg.JobDefinition) -> dg.SensorDefinition:
+    """The sensor that registers what was shredded and asks for a merge run when one is due, by schedule or volume."""
+
+    @dg.sensor(
+        name=f"{dataset}_merge_sensor",
+        job=merge_job,
+        minimum_interval_seconds=INTERVAL_S,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Registers shredded objects, and starts one merge run when one is due and none is on its way.",
+    )
+    def merge_sensor(context: dg.SensorEvaluationContext, manifest: ManifestResource) -> dg.SensorResult:
+        now = datetime.now(UTC)
+        cursor = Asked(**json.loads(context.cursor)) if context.cursor else Asked()
+        with open_merging(manifest, dataset) as merging:
+            try:
+                for registered in itertools.islice(register(merging), COMMITS_A_TICK):
+                    context.log.info(f"commit {registered.commit}: {registered.objects} objects")
+            except OutputGone as gone:  # what is registered is worth a run all the same
+                context.log.error(f"nothing more is registered: {gone}")
+            work = merge_waiting(merging)
+        reason, cursor = asked(context.instance, merge_job_name(dataset), work, cursor, now)
+        return dg.SensorResult(
+            run_requests=[] if reason else [dg.RunRequest()],
+            skip_reason=reason,
+            cursor=json.dumps(dataclasses.asdict(cursor)),
+        )
+
+    return merge_sensor
