@@ -80,15 +80,15 @@ def rows() -> list[Row]:
 def problem(file: str, name: str) -> str | None:
     """What is wrong with an entry, and what may be meant instead; None where it is there."""
     path, dotted = ROOT / file, name.replace("::", ".")
-    if not path.is_file():
-        near = [one for one in sorted(ROOT.glob(f"{file.split('/')[0]}/**/*.py")) if one.name == path.name]
-        return f"{file}::{name}: no such file; of that name: {[str(one.relative_to(ROOT)) for one in near]}"
-    if dotted in defined(path):
+    if path.is_file() and dotted in defined(path):
         return None
-    last = dotted.rpartition(".")[2]
-    near = difflib.get_close_matches(dotted, defined(path), 3, 0.4)
-    near += [one for one in sorted(defined(path)) if one.rpartition(".")[2] == last and one not in near]
-    return f"{file}::{name}: not defined there; nearest: {near}"
+    why = (
+        f"not defined there; nearest: {difflib.get_close_matches(dotted, defined(path), 3, 0.4)}"
+        if path.is_file()
+        else "no file"
+    )
+    others = sorted(ROOT.glob(f"{file.split('/')[0]}/**/*.py"))
+    return f"{file}::{name}: {why}; defined in: {[str(one.relative_to(ROOT)) for one in others if dotted in defined(one)]}"
 
 
 def is_test(name: str) -> bool:
@@ -121,11 +121,9 @@ def test_a_rule_is_found_by_its_name(name: str) -> None:
     assert name in [row.name for row in rows()]
 
 
-def test_a_name_that_is_not_there_is_told_with_its_nearest() -> None:
-    here = "manifest_platform_tests/test_design_map.py"
+def test_a_name_that_is_not_there_is_told_with_what_may_be_meant() -> None:
+    here, other = "manifest_platform_tests/test_design_map.py", "manifest_platform_tests/cli/test_design_map.py"
     assert problem(here, "problem") is None
     assert str(problem(here, "problems")).startswith(f"{here}::problems: not defined there; nearest: ['problem'")
-    assert "'Row.name'" in str(problem(here, "Rows.name"))
-    assert problem("manifest_platform_tests/cli/test_design_map.py", "x") == (
-        f"manifest_platform_tests/cli/test_design_map.py::x: no such file; of that name: ['{here}']"
-    )
+    assert str(problem("manifest_platform_tests/test_docs.py", "is_test")).endswith(f"; defined in: ['{here}']")
+    assert problem(other, "is_test") == f"{other}::is_test: no file; defined in: ['{here}']"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from functools import cache
@@ -27,6 +28,7 @@ PATH = re.compile(rf"(?<![\w./-])(?:{OURS}|docs|scripts|spark_conf)/[\w./-]*\w")
 SHORT_PATH = re.compile(r"`((?:\w+/)*\w+\.(?:py|md|yaml|toml|conf))`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+PYTHON = re.compile(r"^( *)```python\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"manifest-platform ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?")
 TARGET = re.compile(r"`make ([a-z-]+)")
 ELSEWHERE = {
@@ -117,6 +119,18 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 def test_every_page_is_linked_from_the_readme() -> None:
     linked = set(LINK.findall((ROOT / "README.md").read_text()))
     assert {f"docs/{page.name}" for page in PAGES[1:]} <= linked
+
+
+def test_every_example_parses_and_imports_what_is_there() -> None:
+    found = 0
+    for page in PAGES:
+        for _, code in PYTHON.findall(page.read_text()):
+            for node in ast.walk(ast.parse(textwrap.dedent(code))):
+                if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("manifest_platform"):
+                    found += len(node.names)
+                    for name in node.names:
+                        assert is_there(f"{node.module}.{name.name}"), f"{page.name}: no {name.name} in {node.module}"
+    assert found >= 4, "the suites of plug-ins are imported by examples"
 
 
 def test_every_command_that_is_named_is_there() -> None:
