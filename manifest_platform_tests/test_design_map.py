@@ -92,7 +92,7 @@ def problem(file: str, name: str) -> str | None:
 
 
 def is_test(name: str) -> bool:
-    return name.replace("::", ".").rpartition(".")[2].startswith("test_")
+    return name.replace("::", ".").rpartition(".")[2].startswith(("test_", "Test"))
 
 
 def test_every_name_is_there() -> None:
