@@ -36,7 +36,7 @@ ui: $(SYNCED) ## Starts Dagster with the same data, on http://127.0.0.1:3000 (PI
 	DAGSTER_HOME="$(CURDIR)/.dagster_home" $(BIN)/dagster dev -w workspace.yaml -h $(UI_HOST) -p $(UI_PORT)
 
 test: $(SYNCED) ## Runs the tests but for those that take minutes (TESTS=path for some, STORES=all, WORKERS=n processes)
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not long" --stores $(STORES) $(TESTS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not long" --stores=$(STORES) $(TESTS)
 
 test-long: $(SYNCED) ## Runs what takes minutes, and random tests with all cases (MINUTES=n to stop then, TESTS=files)
 	$(BIN)/python scripts/tests_for_change.py long $(if $(MINUTES),--minutes $(MINUTES)) $(TESTS)

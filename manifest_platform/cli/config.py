@@ -1,0 +1,68 @@
+"""`config`: shows the configuration as it is read, checks a file, and tells what it may say."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+import yaml
+
+from manifest_platform.cli.app import Command, Exit, app, as_json, given
+from manifest_platform.cli.context import configuration
+from manifest_platform.cli.output import print_json, say
+from manifest_platform.config.reading import file_of, without_secrets
+
+config = typer.Typer(help="Shows, checks and explains the configuration.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(config, name="config")
+
+
+@config.command(cls=Command)
+def show(context: typer.Context) -> int:
+    """Prints the configuration as it is read: defaults filled in, paths absolute, passwords left out."""
+    told = _masked(configuration(context).model_dump(mode="json"))
+    if as_json(context):
+        print_json(told)
+    else:
+        say(yaml.safe_dump(told, sort_keys=False, allow_unicode=True).rstrip())
+    return Exit.DONE
+
+
+@config.command(cls=Command)
+def check(context: typer.Context) -> int:
+    """Says whether the configuration is valid. Exit 2 with every problem of the file, and what is allowed."""
+    found, file = configuration(context), file_of(given(context, "config"))
+    if as_json(context):
+        print_json({"file": str(file), "valid": True, "datasets": list(found.datasets)})
+    else:
+        say(f"{file}: valid; datasets: {', '.join(found.datasets)}")
+    return Exit.DONE
+
+
+@config.command(cls=Command)
+def schema(context: typer.Context) -> int:
+    """Prints the JSON Schema of a configuration file, by which editors complete and check it."""
+    from manifest_platform.config.reference import schema as json_schema
+
+    say(json.dumps(json_schema(), indent=None if as_json(context) else 2))
+    return Exit.DONE
+
+
+@config.command(cls=Command)
+def reference(context: typer.Context) -> int:
+    """Prints the reference page: every key, what it may be, its default and its meaning."""
+    from manifest_platform.config.reference import reference as page
+
+    if as_json(context):
+        print_json({"markdown": page()})
+    else:
+        say(page().rstrip())
+    return Exit.DONE
+
+
+def _masked(value: object) -> object:
+    """The values without what stands for a password in a URL."""
+    if isinstance(value, dict):
+        return {key: _masked(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_masked(one) for one in value]
+    return without_secrets(value) if isinstance(value, str) else value
