@@ -35,6 +35,7 @@ COMMANDS = {
     "put": Known("run", "Claims and ends claims for scripts that do a step's work by themselves."),
     "doctor": Known("doctor", "Examines a dataset: its log, warehouse and objects."),
     "archive": Known("archive", "Moves the records of finished items to Parquet files at manifest.archive."),
+    "config": Known("config", "Shows, checks and explains the configuration."),
     "store": Known("store", "Makes the manifest's store, or checks how it is set up."),
     "dump": Known("dump", "Writes the whole manifest of a dataset on stdout."),
     "import": Known("dump", "Puts a dump into the configured store."),

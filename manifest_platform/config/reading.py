@@ -99,7 +99,7 @@ def _interpolate(value: Any, key: str, problems: list[str]) -> Any:
 
     if "${" in _REFERENCE.sub("", value):
         problems.append(
-            f"{key}: {_without_secrets(repr(value))}: holds a ${{ that names no variable;"
+            f"{key}: {without_secrets(repr(value))}: holds a ${{ that names no variable;"
             " allowed: ${NAME} or ${NAME:-default}"
         )
         return value
@@ -120,10 +120,10 @@ def _explain(error: ValidationError, data: Any) -> Iterator[str]:
         elif isinstance(problem["input"], (dict, list)) and problem["type"] == "value_error":
             yield f"{key}: {message}" if isinstance(problem["input"], dict) and location else message
         else:
-            yield f"{key}: {_without_secrets(repr(problem['input']))}: {message}"
+            yield f"{key}: {without_secrets(repr(problem['input']))}: {message}"
 
 
-def _without_secrets(text: str) -> str:
+def without_secrets(text: str) -> str:
     """The text with `***` for whatever stands between a URL's scheme and its host, and for passwords behind it."""
     return _PASSWORD_OPTION.sub(r"\1***", _USER_INFO.sub("://***@", text))
 

@@ -18,7 +18,8 @@ _OPENING = """\
 # Configuration
 
 Every key of the configuration file. `manifest-platform config check` validates a file, `config show` prints it with its
-defaults, and `config schema` prints a JSON Schema, by which editors complete and check the YAML. This page is made by
+defaults, and `config schema` prints a JSON Schema, by which editors complete and check the YAML: write it to a file, and name
+that file in the first line of yours, as `# yaml-language-server: $schema=./manifest_platform.schema.json`. This page is made by
 `manifest-platform config reference`.
 
 `${NAME}` takes a value from the environment, and `${NAME:-default}` has a default; a secret is written in no other way.
@@ -71,7 +72,7 @@ def _allow_references(node: Any) -> None:
 
 def reference() -> str:
     """The reference page, as Markdown: a section for each part, with the settings of the platform's own plug-ins."""
-    lines = _OPENING.splitlines()
+    lines: list[str] = [*_OPENING.splitlines()]
     for section in sections():
         lines += [
             "",
@@ -114,9 +115,9 @@ def _sections(name: str, node: dict[str, Any], definitions: dict[str, Any]) -> I
 
 def _default(key: str, node: dict[str, Any], is_part: bool) -> str | None:
     """The default of a key as YAML has it; None where it is required."""
-    default = node["properties"][key].get("default")
     if key in node.get("required", ()):
         return None
+    default = node["properties"][key].get("default", {})
     return "its own" if is_part and default is not None else json.dumps(default)
 
 

@@ -45,7 +45,7 @@ _LOGICAL_TYPES = {sql: logical for logical, sql in _SQL_TYPES.items()}
 class DuckDBSettings(EngineSettings):
     """The embedded warehouse: a DuckDB file, which one process at a time has open for writing."""
 
-    kind: Literal["duckdb"] = "duckdb"
+    kind: Literal["duckdb"] = Field("duckdb", description="a DuckDB file")
     path: LocalPath = Field(
         ".manifest_platform/warehouse.duckdb", description="the file, relative to the configuration's; made by the first load"
     )
