@@ -26,7 +26,8 @@ from prepared import DATASET, register, run_directory, write_config, write_listi
 
 from manifest_platform import config
 from manifest_platform.listing import Column, Listing, Table
-from manifest_platform.pipeline import DrainReport, Pipeline, Stop, drain
+from manifest_platform.pipeline import DrainReport, Pipeline, Stop
+from manifest_platform.pipeline.drain import drain
 
 WINDOWS, ROWS = 60, 5
 GOAL_MS = 20

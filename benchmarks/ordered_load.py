@@ -33,7 +33,8 @@ from prepared import DATASET, register, run_directory, write_config, write_listi
 
 from manifest_platform import config, storage
 from manifest_platform.listing import Column, Listing, Table
-from manifest_platform.pipeline import DrainReport, Pipeline, Stop, drain
+from manifest_platform.pipeline import DrainReport, Pipeline, Stop
+from manifest_platform.pipeline.drain import drain
 
 RUNS, FILES, ROWS = 20, 10, 5000
 GOALS = {"plain": 1.25, "dlt": 0.30}

@@ -6,6 +6,8 @@ them with `app`, and is named in `commands`.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import signal
 import sys
 from collections.abc import Generator, Sequence
@@ -128,6 +130,7 @@ def load(name: str) -> click.Command:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code; errors that are foreseen are one message on stderr."""
+    _collect_less_garbage()
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     as_json = "--json" in arguments
     try:
@@ -149,6 +152,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, (ConfigError, *EXPECTED)):
             return fail(str(error), error, Exit.WRONG_USE if isinstance(error, ConfigError) else Exit.FAILED, as_json)
         raise
+
+
+def _collect_less_garbage() -> None:
+    """Keeps Python from looking for garbage among what imports make, which stays: a quarter of the time of `status`."""
+    gc.set_threshold(100_000)
+    atexit.register(gc.freeze)  # else all is searched once more at the exit
 
 
 def fail(message: str, error: BaseException, code: Exit, as_json: bool, **told: Any) -> int:

@@ -13,7 +13,7 @@ from manifest_platform.cli.app import Command, Exit, app, as_json, ending_well
 from manifest_platform.cli.context import open_pipeline, options
 from manifest_platform.cli.output import print_json, say, wrapped
 from manifest_platform.pipeline import Budget, DrainReport, Event, ItemFailed, Shredded, ShredStarted, Stop
-from manifest_platform.pipeline import drain as draining
+from manifest_platform.pipeline.drain import drain as draining
 from manifest_platform.quantities import size_of
 from manifest_platform.sources.source import Words
 

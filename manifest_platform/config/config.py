@@ -15,8 +15,7 @@ from manifest_platform.manifest import Store
 from manifest_platform.manifest.stores import checked_url, open_store
 from manifest_platform.settings import LocalFolder, LocalPath, PluginSettings, Settings, StorageLocation, local_path
 from manifest_platform.sources.settings import DatasetSettings
-from manifest_platform.warehouse.control import CONTROL_SCHEMA
-from manifest_platform.warehouse.engines.engine import EngineSettings
+from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, EngineSettings
 
 
 class ConfigError(ValueError):

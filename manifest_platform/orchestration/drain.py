@@ -10,7 +10,8 @@ from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.feed_checks import feed_evaluation
 from manifest_platform.orchestration.keys import DATASET_TAG, Names
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
-from manifest_platform.pipeline import Budget, DrainReport, ItemFailed, Loaded, Shredded, ShredStarted, Stop, drain
+from manifest_platform.pipeline import Budget, DrainReport, ItemFailed, Loaded, Shredded, ShredStarted, Stop
+from manifest_platform.pipeline.drain import drain
 from manifest_platform.sources.source import Drain, Source
 
 ABNORMAL = (Stop.UNAVAILABLE, Stop.FENCED)

@@ -1,7 +1,9 @@
-"""Datasets from landing to warehouse, as the manifest decides: the engine below the command line and Dagster alike."""
+"""Datasets from landing to warehouse, as the manifest decides: the engine below the command line and Dagster alike.
 
-from manifest_platform.pipeline.chosen import OutOfOrder, check_order, load_chosen, shred_chosen
-from manifest_platform.pipeline.drain import drain
+Offered here: a dataset's pipeline and what is said of it. What does the work is imported from its own module, as `drain`, so
+that who only asks how things stand imports neither the warehouse nor the shredding.
+"""
+
 from manifest_platform.pipeline.events import (
     Budget,
     DiscoveryReport,
@@ -27,13 +29,8 @@ __all__ = [
     "FeedEnd",
     "ItemFailed",
     "Loaded",
-    "OutOfOrder",
     "Pipeline",
     "ShredStarted",
     "Shredded",
     "Stop",
-    "check_order",
-    "drain",
-    "load_chosen",
-    "shred_chosen",
 ]

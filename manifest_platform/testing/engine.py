@@ -57,8 +57,7 @@ from manifest_platform.testing.loads import (
     written,
 )
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Load, Warehouse, open_warehouse
-from manifest_platform.warehouse.control import CONTROL_SCHEMA
-from manifest_platform.warehouse.engines.engine import Engine, EngineSettings
+from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine, EngineSettings
 from manifest_platform.warehouse.errors import (
     Behind,
     CannotLoad,

@@ -29,8 +29,9 @@ import yaml
 from manifest_platform import config, plugins, storage
 from manifest_platform.listing import BAD_TABLE, Listing
 from manifest_platform.manifest import Application, ItemKey, Refused, UnknownItem
-from manifest_platform.pipeline import DrainReport, ItemFailed, Loaded, Pipeline, Stop, drain
+from manifest_platform.pipeline import DrainReport, ItemFailed, Loaded, Pipeline, Stop
 from manifest_platform.pipeline.discovery import discover
+from manifest_platform.pipeline.drain import drain
 from manifest_platform.pipeline.shredding import shred
 from manifest_platform.shred.batch import ShredFailure
 from manifest_platform.sources.source import LOAD, SHRED, Source

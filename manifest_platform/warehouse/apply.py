@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 from manifest_platform import failpoints
 from manifest_platform.listing import Listing
-from manifest_platform.warehouse.control import CONTROL_SCHEMA, KnownTable, KnownTables, RetiredEntries, RetiredEntry
-from manifest_platform.warehouse.engines.engine import Engine, EngineSettings, Staging
+from manifest_platform.warehouse.control import KnownTable, KnownTables, RetiredEntries, RetiredEntry
+from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine, EngineSettings, Staging
 from manifest_platform.warehouse.errors import (
     Behind,
     CannotLoad,
@@ -40,7 +40,6 @@ from manifest_platform.warehouse.tables import Staged, Tables, check_counts
 from manifest_platform.warehouse.transaction import Transaction, opened
 
 __all__ = [
-    "CONTROL_SCHEMA",
     "AlreadyApplied",
     "Applied",
     "Full",

@@ -8,11 +8,9 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from manifest_platform.listing import Listing, Retired
-from manifest_platform.warehouse.engines.engine import Engine
+from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine
 from manifest_platform.warehouse.tables import naive
 from manifest_platform.warehouse.transaction import Transaction
-
-CONTROL_SCHEMA = "manifest_platform"
 
 _TABLES = {"dataset": "string", "table": "string", "feed": "string", "mode": "string"}
 _RETIRED = {"dataset": "string", "table": "string", "column": "string", "item": "string", "retired_at": "timestamp"}

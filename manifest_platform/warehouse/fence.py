@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from manifest_platform.warehouse.control import CONTROL_SCHEMA, creation
-from manifest_platform.warehouse.engines.engine import Engine
+from manifest_platform.warehouse.control import creation
+from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine
 from manifest_platform.warehouse.errors import Conflict, ConstraintViolated, Fenced, LoadFailed
 from manifest_platform.warehouse.load import Full, Load
 from manifest_platform.warehouse.transaction import Transaction

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from manifest_platform.warehouse.control import CONTROL_SCHEMA, creation
-from manifest_platform.warehouse.engines.engine import Engine
+from manifest_platform.warehouse.control import creation
+from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine
 from manifest_platform.warehouse.load import Full, Load
 from manifest_platform.warehouse.tables import naive
 from manifest_platform.warehouse.transaction import Transaction

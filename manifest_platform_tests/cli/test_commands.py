@@ -522,6 +522,35 @@ print(sorted({HEAVY!r} & {{name.partition(".")[0] for name in sys.modules}}), fi
     assert done.stderr.splitlines()[-1] == "[]"
 
 
+WORKING = [f"manifest_platform.{part}" for part in ("pipeline.drain", "pipeline.loading", "merging.state", "shred", "spark")]
+WORKING += ["manifest_platform.warehouse.apply", "manifest_platform.warehouse.tables"]
+
+
+@pytest.mark.parametrize("command", ["status", "next"])
+def test_to_ask_how_things_stand_imports_nothing_that_works(shop, command):
+    script = f"""
+import sys
+from manifest_platform.cli import main
+main([{command!r}])
+print(sorted({{*{WORKING!r}, *{HEAVY!r}, "jsonschema"}} & set(sys.modules)), file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_no_time_goes_into_garbage_among_what_is_imported(shop):
+    script = """
+import atexit, gc, sys
+before = []
+atexit.register(lambda: print([gc.get_stats()[0]["collections"] - before[0], gc.get_freeze_count() > 50_000], file=sys.stderr))
+from manifest_platform.cli import main
+before.append(gc.get_stats()[0]["collections"])
+main(["status"])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] in ("[0, True]", "[1, True]")
+
+
 def test_the_module_is_the_command_and_its_exit_code_arrives(shop):
     done = subprocess.run([sys.executable, "-m", "manifest_platform", "next", "--json"], capture_output=True, text=True)
     assert done.returncode == 4

@@ -30,8 +30,9 @@ from manifest_platform.merging.publish import PLACE, PUBLISH
 from manifest_platform.merging.registration import DateWindow, Rules
 from manifest_platform.merging.state import version_key
 from manifest_platform.operations.merge_standing import BUSY_JOBS
-from manifest_platform.pipeline import Pipeline, shred_chosen
+from manifest_platform.pipeline import Pipeline
 from manifest_platform.pipeline import rebuild as rebuilding
+from manifest_platform.pipeline.chosen import shred_chosen
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.merge import Merging
 from manifest_platform_tests.merging import given

@@ -10,7 +10,7 @@ from manifest_platform.manifest.item import check_key_text
 from manifest_platform.sources.snowplow.settings import SnowplowSettings
 from manifest_platform.sources.veeva.settings import VeevaSettings
 from manifest_platform.storage import as_uri
-from manifest_platform.warehouse.apply import CONTROL_SCHEMA
+from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA
 
 REPOSITORY = Path(__file__).parents[2]
 

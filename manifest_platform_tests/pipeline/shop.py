@@ -31,16 +31,10 @@ from manifest_platform import config, failpoints
 from manifest_platform.demo.events import SCHEMAS, WrittenRun, write_run
 from manifest_platform.listing import LISTING_FILE
 from manifest_platform.manifest import LANDED, Application, ItemKey, Record, lease
-from manifest_platform.pipeline import (
-    LOAD,
-    Budget,
-    DrainReport,
-    Event,
-    Pipeline,
-    drain,
-    shred_chosen,
-)
+from manifest_platform.pipeline import LOAD, Budget, DrainReport, Event, Pipeline
+from manifest_platform.pipeline.chosen import shred_chosen
 from manifest_platform.pipeline.discovery import discover
+from manifest_platform.pipeline.drain import drain
 from manifest_platform.pipeline.merge import MergeReport, Merging, merge
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform.spark import session

@@ -8,16 +8,8 @@ from typing import Any
 import pytest
 
 from manifest_platform.manifest import LeaseBusy, Refused
-from manifest_platform.pipeline import (
-    LOAD,
-    SHRED,
-    Loaded,
-    OutOfOrder,
-    Shredded,
-    check_order,
-    load_chosen,
-    shred_chosen,
-)
+from manifest_platform.pipeline import LOAD, SHRED, Loaded, Shredded
+from manifest_platform.pipeline.chosen import OutOfOrder, check_order, load_chosen, shred_chosen
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.pipeline.shop import Shop, drained, history, keys, no_spark, run_name, run_names
 

@@ -15,13 +15,12 @@ from datetime import date
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from manifest_platform.faults import Permanent, Transient
-from manifest_platform.merging import names
-from manifest_platform.merging.served import Served
-from manifest_platform.merging.state import MergedTable, ServedFile
 from manifest_platform.settings import Settings
 
 if TYPE_CHECKING:
     from manifest_platform.merging.inventory import Inventory
+    from manifest_platform.merging.served import Served
+    from manifest_platform.merging.state import MergedTable, ServedFile
 
 DATE_COLUMN = "dt"
 """The column of a published table that says which partition a row is of."""
@@ -73,6 +72,8 @@ class CatalogTable:
     @property
     def location(self) -> str:
         """The URI under which all that was written of the table lies."""
+        from manifest_platform.merging import names  # every configuration imports this module, and most need no more of merging
+
         return names.table_uri(self.output, self.table)
 
 

@@ -15,6 +15,9 @@ from manifest_platform.listing import Table
 from manifest_platform.settings import Settings
 from manifest_platform.warehouse.errors import LoadFailed, Unavailable, Unclear
 
+CONTROL_SCHEMA = "manifest_platform"
+"""The schema of the platform's own tables in every warehouse: ledger, fence, and what the data tables are."""
+
 
 class EngineSettings(Settings, ABC):
     """The settings of an engine, the part `warehouse` of the configuration.

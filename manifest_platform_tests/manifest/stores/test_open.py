@@ -17,8 +17,9 @@ from manifest_platform.config import ManifestConfig, load
 from manifest_platform.demo.dynamodb import DynamoDbLocal
 from manifest_platform.manifest.store import ABSENT, Put
 from manifest_platform.manifest.stores import check_store, create_store, file_identity, open_store
-from manifest_platform.pipeline import DrainReport, Pipeline, Stop, drain
+from manifest_platform.pipeline import DrainReport, Pipeline, Stop
 from manifest_platform.pipeline.discovery import discover
+from manifest_platform.pipeline.drain import drain
 from manifest_platform_tests.manifest.given import LossyStore
 
 

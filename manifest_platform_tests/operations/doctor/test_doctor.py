@@ -25,7 +25,8 @@ from manifest_platform.manifest.stores.sql import SqlStore
 from manifest_platform.manifest.transitions import append, put_record, put_state
 from manifest_platform.operations.archive import archive
 from manifest_platform.operations.doctor import Doctor, Kind, repair
-from manifest_platform.pipeline import LOAD, SHRED, Budget, Stop, shred_chosen
+from manifest_platform.pipeline import LOAD, SHRED, Budget, Stop
+from manifest_platform.pipeline.chosen import shred_chosen
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform.warehouse.engines.duckdb import DuckDB

@@ -20,7 +20,8 @@ from manifest_platform.fake_vault import FakeVault, Simulation, VaultSettings, s
 from manifest_platform.manifest import ItemKey
 from manifest_platform.manifest.dataset import Mode
 from manifest_platform.operations.doctor import Doctor, Kind
-from manifest_platform.pipeline import LOAD, SHRED, DrainReport, Pipeline, Stop, shred_chosen
+from manifest_platform.pipeline import LOAD, SHRED, DrainReport, Pipeline, Stop
+from manifest_platform.pipeline.chosen import shred_chosen
 from manifest_platform.sources.veeva.layout import FEEDS, window_name
 from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform_tests.sources.veeva.ward.ward import FULL, INCR, NAME, QUARTER, Ward, at, begun, drained, state

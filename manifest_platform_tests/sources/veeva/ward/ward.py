@@ -49,7 +49,8 @@ from manifest_platform.manifest import (
     lease,
 )
 from manifest_platform.manifest.dataset import judge
-from manifest_platform.pipeline import LOAD, SHRED, Budget, DrainReport, Event, Pipeline, drain
+from manifest_platform.pipeline import LOAD, SHRED, Budget, DrainReport, Event, Pipeline
+from manifest_platform.pipeline.drain import drain
 from manifest_platform.pipeline.full import Begun, begin, cancel, full_status
 from manifest_platform.pipeline.pipeline import folder_name
 from manifest_platform.sources.capture import CaptureReport
