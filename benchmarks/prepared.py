@@ -16,8 +16,8 @@ from manifest_platform.listing import Listing, ShreddedObject, Table
 from manifest_platform.manifest import ItemKey, Landed
 from manifest_platform.pipeline import SHRED, Pipeline
 from manifest_platform.pipeline.shredding import shredded_payload
-from manifest_platform.sources.snowplow.layout import parse_run_name
 from manifest_platform.sources.snowplow.settings import FEED
+from manifest_platform.sources.snowplow.source import parse_run_name
 
 DATASET = "bench"
 DATE = "2024-05-01"

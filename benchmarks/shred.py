@@ -29,8 +29,7 @@ from manifest_platform import storage
 from manifest_platform.demo.events import SCHEMAS, write_run
 from manifest_platform.listing import Listing
 from manifest_platform.shred.batch import Directory, Options
-from manifest_platform.sources.snowplow.enriched import FIELDS
-from manifest_platform.sources.snowplow.iglu import Resolver
+from manifest_platform.sources.snowplow.atomic import FIELDS
 from manifest_platform.sources.snowplow.shredder import shred
 from manifest_platform.spark import session
 
@@ -66,7 +65,7 @@ def shred_ours(spark: SparkSession, directories: list[Path], output: Path) -> No
         )
         for directory in directories
     ]
-    results = shred(spark, batch, Resolver([str(SCHEMAS)]), Options())
+    results = shred(spark, batch, [str(SCHEMAS)], Options())
     assert all(isinstance(result, Listing) and result.bad == 0 for result in results), results
 
 

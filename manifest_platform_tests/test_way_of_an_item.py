@@ -8,7 +8,7 @@ from pathlib import Path
 SCRIPT = Path(__file__).parents[1] / "scripts" / "way_of_an_item"
 MOST = 49
 """Modules that the drain of one item may execute, Spark's workers included."""
-KERNEL = "manifest_platform.sources.snowplow.kernel"
+TYPED = "manifest_platform.sources.snowplow.atomic"
 
 
 def test_one_items_drain_executes_few_modules() -> None:
@@ -22,7 +22,7 @@ def test_one_items_drain_executes_few_modules() -> None:
     told = {name: rest for _, name, rest in (line.split(maxsplit=2) for line in lines)}
     # What runs is there, in this process and in Spark's workers; what is only imported is not.
     assert "manifest_platform.pipeline.drain" in told
-    assert told[KERNEL].endswith("in workers")
+    assert told[TYPED].endswith("in workers")
     assert sum(rest.endswith("in workers") for rest in told.values()) == modules - own
     assert "manifest_platform.config" not in told
     layers = [line.split()[0] for line in lines]

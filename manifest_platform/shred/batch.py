@@ -1,19 +1,21 @@
 """What every shredder shares: a batch of directories in one Spark job, and the listing or the failure of each.
 
 Spark only distributes: each task reads its own part of a directory, writes its own Parquet files and returns what it wrote.
+A plain file of lines is cut into ranges, and a line belongs to the range in which it starts; a gzip file is read whole.
 A directory that fails leaves the others alone. What the bytes mean is the shredders' own.
 """
 
 from __future__ import annotations
 
 import gzip
+import os
 import traceback
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
 
 import orjson
 
@@ -21,8 +23,6 @@ from manifest_platform import failpoints, storage
 from manifest_platform.column_types import widened
 from manifest_platform.faults import Permanent, Transient
 from manifest_platform.listing import BAD_TABLE, LISTING_FILE, Column, Listing, Retired, ShreddedObject, Table
-from manifest_platform.shred.bad import example
-from manifest_platform.shred.columns import SchemaError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 CHUNK = 4 << 20
 """How many bytes of a file are shredded at a time."""
 
+_TAIL = 64 << 10
 _WRITERS = 8  # files of one task that are written at the same time: in an object store each costs round trips
 
 Part = TypeVar("Part")
@@ -38,6 +39,10 @@ Part = TypeVar("Part")
 
 class Unusable(ValueError, Permanent):
     """What a directory holds cannot be shredded. The message says what, where and what to do."""
+
+
+class SchemaError(ValueError):
+    """A schema that cannot be made a table; permanent: only another schema can mend it."""
 
 
 class FileChanged(Unusable):
@@ -152,6 +157,8 @@ class Writer:
 
     def chunk_done(self, size: int, good: int, bad_table: Table, bad: pa.Table) -> None:
         """Counts a chunk of so many bytes, adds its bad rows, and writes what is held where that is much."""
+        from manifest_platform.shred.rows import example
+
         self.written.lines += good + bad.num_rows
         self.written.good += good
         self.written.bad += bad.num_rows
@@ -170,12 +177,10 @@ class Writer:
     def _flush(self) -> None:
         import pyarrow as pa
 
-        from manifest_platform.shred import parquet
-
         def write(table: tuple[str, Dated]) -> ShreddedObject:
             name, dated = table
             uri = f"{self._prefix}/{name}/date={dated.date}/{self._number:05d}-{self._files:03d}.parquet"
-            size = parquet.write(uri, dated.rows)
+            size = _write(uri, dated.rows)
             return ShreddedObject(name, dated.date, uri, dated.rows.num_rows, size, dated.min_time, dated.max_time)
 
         parts = [
@@ -189,6 +194,21 @@ class Writer:
         self._files, self._bytes = self._files + 1, 0
 
 
+def _write(uri: str, table: pa.Table) -> int:
+    """Writes a table as one Parquet file (zstd) and returns its size in bytes; an existing file is replaced."""
+    from pyarrow import parquet
+
+    system, path = storage.filesystem(uri)
+    if storage.is_local(uri):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+    with system.open_output_stream(path) as stream:
+        parquet.write_table(table, stream, compression="zstd")
+        return stream.tell()
+
+
+# Reading
+
+
 def open_landed(uri: str, size: int) -> pa.NativeFile:
     """Opens a file of a directory for reading. Raises FileChanged where it has another size, OSError."""
     system, path = storage.filesystem(uri)
@@ -197,6 +217,114 @@ def open_landed(uri: str, size: int) -> pa.NativeFile:
         return file
     with file:
         raise FileChanged(f"{uri} has {file.size()} bytes but was registered with {size}; land changed data as a new directory")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The lines of a file that start in the bytes from `start` to before `end`; `size` is that of the whole file."""
+
+    uri: str
+    size: int
+    start: int
+    end: int
+
+    @property
+    def is_gzip(self) -> bool:
+        """Whether the file is compressed, by its name."""
+        return self.uri.endswith(".gz")
+
+
+def plan(files: Sequence[tuple[str, int]], split_size: int) -> list[tuple[Piece, ...]]:
+    """The pieces of each task, from (URI, size in bytes): large files cut, small ones together, up to `split_size` bytes.
+
+    The plan depends on its arguments alone. Empty files have no piece.
+    """
+    tasks: list[tuple[Piece, ...]] = []
+    group: list[Piece] = []
+    room = split_size
+    for uri, size in files:
+        step = size if uri.endswith(".gz") else split_size
+        for start in range(0, size, max(1, step)):
+            piece = Piece(uri, size, start, min(start + step, size))
+            if group and piece.end - piece.start > room:
+                tasks.append(tuple(group))
+                group, room = [], split_size
+            group.append(piece)
+            room -= piece.end - piece.start
+    return [*tasks, tuple(group)] if group else tasks
+
+
+def chunks(piece: Piece, chunk: int = CHUNK) -> Iterator[tuple[int, bytes]]:
+    """The lines of a piece, about `chunk` bytes at a time, each with its offset in the (decompressed) file.
+
+    Every chunk is of whole lines; the last line of a file may lack its newline. Raises FileChanged, OSError, and for
+    a gzip file EOFError or zlib.error.
+    """
+    with open_landed(piece.uri, piece.size) as file:
+        if piece.is_gzip:
+            with gzip.GzipFile(fileobj=file) as plain:
+                yield from _whole_lines(plain, 0, None, chunk)
+            return
+        start = 0
+        if piece.start:
+            file.seek(piece.start - 1)
+            start = _after_newline(file, piece.start - 1)
+            if start >= piece.end:
+                return
+            file.seek(start)
+        yield from _whole_lines(file, start, piece.end, chunk)
+
+
+def newlines_before(piece: Piece, offset: int) -> int:
+    """How many lines of the piece's plain file end before an offset; reads the file up to there."""
+    system, path = storage.filesystem(piece.uri)
+    count = 0
+    with system.open_input_stream(path) as stream:
+        while offset > 0 and (block := stream.read(min(CHUNK, offset))):
+            count += block.count(b"\n")
+            offset -= len(block)
+    return count
+
+
+def _after_newline(file: BinaryIO, offset: int) -> int:
+    """The offset after the first newline at or after an offset, which the file stands at; its end where there is none."""
+    while block := file.read(_TAIL):
+        found = block.find(b"\n")
+        if found >= 0:
+            return offset + found + 1
+        offset += len(block)
+    return offset
+
+
+def _whole_lines(file: BinaryIO | gzip.GzipFile, start: int, end: int | None, chunk: int) -> Iterator[tuple[int, bytes]]:
+    """Chunks of whole lines from `start`, where the file stands, to the end of the line that holds byte `end` - 1."""
+    held: list[bytes] = []  # the beginning of a line whose end is not read yet
+    held_at = read_to = start
+    while True:
+        rest = chunk if end is None else min(chunk, end - read_to)
+        block = file.read(rest if rest > 0 else _TAIL)
+        if not block:
+            if held:
+                yield held_at, b"".join(held)
+            return
+        if rest > 0 and (end is None or read_to + len(block) < end):
+            cut = block.rfind(b"\n") + 1
+            done = False
+        else:
+            cut = block.find(b"\n", len(block) - 1 if rest > 0 else 0) + 1
+            done = cut > 0
+        read_to += len(block)
+        if cut:
+            yield held_at, b"".join([*held, block[:cut]])
+            held = [block[cut:]] if cut < len(block) else []
+            held_at = read_to - len(block) + cut
+        else:
+            held.append(block)
+        if done:
+            return
+
+
+# The job
 
 
 def shred_batch(

@@ -24,10 +24,17 @@ import pyarrow.csv
 
 from manifest_platform.column_types import arrow_type
 from manifest_platform.listing import Column
-from manifest_platform.shred.bad import LONGEST_QUOTE, BadRow, Reason, bad_table
 from manifest_platform.shred.batch import CHUNK, Unusable
-from manifest_platform.shred.casts import cast_each, check_years, refuse_unless
-from manifest_platform.shred.parquet import arrow_schema
+from manifest_platform.shred.rows import (
+    LONGEST_QUOTE,
+    BadRow,
+    Reason,
+    arrow_schema,
+    bad_table,
+    cast_each,
+    check_years,
+    refuse_unless,
+)
 
 pc: Any = pyarrow.compute  # its functions come into being at run time, unknown to type checkers
 

@@ -14,7 +14,7 @@ import pytest
 
 from manifest_platform import storage
 from manifest_platform.demo.events import FIELDS, SCHEMAS, WINDOW, WrittenRun, write_run
-from manifest_platform.sources.snowplow.layout import list_runs
+from manifest_platform.sources.snowplow.source import list_runs
 
 TIME = datetime(2024, 5, 1, 0, 5, tzinfo=UTC)
 Event = dict[str, str]

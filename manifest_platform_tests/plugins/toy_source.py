@@ -11,9 +11,21 @@ from pydantic import Field
 
 from manifest_platform.listing import Column, Listing, Table
 from manifest_platform.manifest import Application, Claim, ItemKey, Landed, Refused, Step
-from manifest_platform.shred.bad import BAD, BadRow, bad_table
-from manifest_platform.shred.batch import CHUNK, Dated, Directory, Options, ShredFailure, Task, Writer, Written, shred_batch
-from manifest_platform.shred.splits import Piece, chunks, plan
+from manifest_platform.shred.batch import (
+    CHUNK,
+    Dated,
+    Directory,
+    Options,
+    Piece,
+    ShredFailure,
+    Task,
+    Writer,
+    Written,
+    chunks,
+    plan,
+    shred_batch,
+)
+from manifest_platform.shred.rows import BAD, BadRow, bad_table
 from manifest_platform.sources.directories import DirectoryName, Found, LandedDirectory, Layout, find, read
 from manifest_platform.sources.settings import DatasetSettings
 from manifest_platform.sources.source import LOAD, SHRED, Known, Named, Source, Words, rewritten
@@ -114,7 +126,7 @@ def work(task: Task[tuple[str, tuple[Piece, ...]]]) -> Written:
     """Shreds the files of a task, in a worker of Spark."""
     import pyarrow as pa
 
-    from manifest_platform.shred.parquet import arrow_schema
+    from manifest_platform.shred.rows import arrow_schema
 
     day, pieces = task.part
     writer = Writer(task, CHUNK, lambda _name, rows: dated(day, rows))

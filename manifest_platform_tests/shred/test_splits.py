@@ -3,8 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from manifest_platform.shred.batch import FileChanged
-from manifest_platform.shred.splits import Piece, chunks, newlines_before, plan
+from manifest_platform.shred.batch import FileChanged, Piece, chunks, newlines_before, plan
 
 CONTENTS = [b"one\ntwo\n\nfour\n", b"one\ntwo\n\nfour", b"\n\n", b"x", b"a\r\nbb\r\n", b"a long line without an end" * 3]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manifest_platform.listing import Column, Table
-from manifest_platform.shred.batch import Written
-from manifest_platform.shred.columns import SchemaError
+from manifest_platform.shred.batch import SchemaError, Written
 
 
 @pytest.mark.parametrize(

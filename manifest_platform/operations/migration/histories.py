@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from uuid import UUID, uuid5
 
 from manifest_platform.manifest import InvalidKey, Item, ItemKey, Record, State
-from manifest_platform.sources.snowplow.layout import parse_run_name
+from manifest_platform.sources.snowplow.source import parse_run_name
 
 _NAMESPACE = UUID("2f0a3f0e-6e0b-5c53-9f0d-7d2f4b1c8a55")
 

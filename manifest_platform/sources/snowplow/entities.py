@@ -24,12 +24,11 @@ import pyarrow as pa
 import pyarrow.compute
 
 from manifest_platform.column_types import arrow_type
-from manifest_platform.shred.bad import LONGEST_QUOTE, Reason
-from manifest_platform.shred.columns import HIERARCHY, SchemaError
-from manifest_platform.shred.parquet import max_length
-from manifest_platform.sources.snowplow.atomic import Lines
-from manifest_platform.sources.snowplow.enriched import EVENTS_TABLE, FIELDS, POSITION
-from manifest_platform.sources.snowplow.iglu import EntityTable, Resolver, SchemaKey, UnknownSchema
+from manifest_platform.shred.batch import SchemaError
+from manifest_platform.shred.rows import LONGEST_QUOTE, Reason, max_length
+from manifest_platform.sources.snowplow.atomic import FIELDS, POSITION, Lines
+from manifest_platform.sources.snowplow.iglu import HIERARCHY, EntityTable, Resolver, SchemaKey, UnknownSchema
+from manifest_platform.sources.snowplow.settings import EVENTS_TABLE
 
 pc: Any = pyarrow.compute  # its functions come into being at run time, unknown to type checkers
 

@@ -1,4 +1,4 @@
-"""The settings of a dataset of Snowplow enriched events."""
+"""The settings of a dataset of Snowplow enriched events, and the names of its feed and of its main table."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from manifest_platform.settings import ReadableLocation
 from manifest_platform.sources.settings import DatasetSettings, ShredSettings
 
 FEED = "enriched"
+EVENTS_TABLE = "events"
 
 
 class SnowplowShredSettings(ShredSettings):

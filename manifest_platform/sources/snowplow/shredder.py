@@ -1,31 +1,49 @@
-"""The Spark job that shreds a batch of directories of Snowplow enriched events.
+"""Shredding of Snowplow enriched events: one Spark job a batch of directories, and bytes of lines to typed tables.
 
-Each task reads its own byte ranges and runs the kernel over them chunk by chunk.
+Each task reads its own byte ranges and shreds them chunk by chunk. `shred_lines`, which does that, knows neither Spark nor
+storage.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 import itertools
 import uuid
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from manifest_platform.listing import BAD_TABLE, Listing
-from manifest_platform.shred.bad import BAD
-from manifest_platform.shred.batch import CHUNK, Dated, Directory, Options, ShredFailure, Task, Writer, Written, shred_batch
-from manifest_platform.shred.splits import Piece, chunks, newlines_before, plan
-from manifest_platform.sources.snowplow.enriched import EVENTS_TABLE
+import numpy as np
+import pyarrow as pa
+
+from manifest_platform.listing import BAD_TABLE, Listing, Table
+from manifest_platform.shred.batch import (
+    CHUNK,
+    Dated,
+    Directory,
+    Options,
+    Piece,
+    ShredFailure,
+    Task,
+    Writer,
+    Written,
+    chunks,
+    newlines_before,
+    plan,
+    shred_batch,
+)
+from manifest_platform.shred.rows import BAD, BadRow, arrow_schema, bad_table
+from manifest_platform.sources.snowplow.atomic import EVENTS, Lines, cut, event_columns
+from manifest_platform.sources.snowplow.entities import entity_tables
 from manifest_platform.sources.snowplow.iglu import Resolver
+from manifest_platform.sources.snowplow.settings import EVENTS_TABLE
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    import pyarrow as pa
     from pyspark.sql import SparkSession
-
-    from manifest_platform.sources.snowplow.kernel import Shredded
 
 BAD_DATE = "1970-01-01"
 """The date partition of bad rows: they have no time of their own, and a clock's would make shredding unrepeatable."""
@@ -34,7 +52,7 @@ _Pieces = tuple[Piece, ...]
 
 
 def shred(
-    spark: SparkSession, directories: Sequence[Directory], resolver: Resolver, options: Options | None = None
+    spark: SparkSession, directories: Sequence[Directory], registries: Sequence[str], options: Options | None = None
 ) -> list[Listing | ShredFailure]:
     """Shreds a batch of directories in one Spark job; the results come in the order of the directories.
 
@@ -48,10 +66,10 @@ def shred(
         for index, directory in enumerate(directories)
         for number, pieces in enumerate(plan(directory.files, options.split_size))
     ]
-    registries, batch, split_size = resolver.registries, uuid.uuid4().hex, options.split_size
+    places, batch, split_size = tuple(registries), uuid.uuid4().hex, options.split_size
 
     def work(task: Task[_Pieces]) -> Written:
-        return _shred_pieces(task, _process_resolver(registries, batch), split_size)
+        return _shred_pieces(task, _process_resolver(places, batch), split_size)
 
     return shred_batch(spark, directories, tasks, work, options)
 
@@ -74,10 +92,6 @@ def _shred_pieces(task: Task[_Pieces], resolver: Resolver, split_size: int) -> W
 
 def _shred_piece(piece: Piece, resolver: Resolver) -> Iterator[tuple[int, Shredded]]:
     """What each chunk of a piece gives, with its bytes; bad rows have the number of their line in the whole file."""
-    import pyarrow as pa
-
-    from manifest_platform.sources.snowplow.kernel import shred_lines
-
     lines = 0
     start = before = None
     for offset, data in chunks(piece):
@@ -99,9 +113,6 @@ def time_column(table: str) -> str:
 
 def _by_date(name: str, table: pa.Table) -> Iterator[Dated]:
     """The rows of each date, dates ascending, rows in their order."""
-    import numpy as np
-    import pyarrow as pa
-
     if name == BAD_TABLE:
         yield Dated(BAD_DATE, table)
         return
@@ -125,3 +136,59 @@ def _times(name: str, rows: pa.Table) -> tuple[str, str]:
 
 def _iso(time: datetime) -> str:
     return f"{time.isoformat(timespec='microseconds')}Z"
+
+
+# Lines to tables
+
+
+@dataclass(frozen=True)
+class Shredded:
+    """Typed tables by name, what each is, and how many lines they come from; lines = good + rows of `bad`."""
+
+    tables: dict[str, pa.Table]
+    definitions: dict[str, Table]
+    bad: pa.Table
+    lines: int
+    good: int
+
+
+def shred_lines(data: bytes, resolver: Resolver, file: str = "", first_line: int = 1) -> Shredded:
+    """Shreds whole lines; a line is good, and then in every table, or bad, and then in no other than `bad`.
+
+    `first_line` is the number of the first line in its file, for the bad table. Any bytes are accepted. Raises
+    RegistryUnavailable where a schema could not be asked for.
+    """
+    with _without_garbage_collection():
+        lines = cut(data)
+        events = event_columns(lines)
+        found = list(entity_tables(lines, events, resolver))
+        keep = ~np.isin(lines.line, np.fromiter(lines.reasons, np.int64, len(lines.reasons)))
+        tables = {}
+        definitions = {}
+        for definition, table, kept in (
+            (EVENTS, events, keep),
+            *((each.definition.table, each.table, keep[each.rows]) for each in found),
+        ):
+            table = table if kept.all() else table.filter(pa.array(kept))
+            if table.num_rows:
+                tables[definition.name] = table.cast(arrow_schema(definition.columns))
+                definitions[definition.name] = definition
+    good = tables[EVENTS_TABLE].num_rows if EVENTS_TABLE in tables else 0
+    return Shredded(tables, definitions, _bad(lines, file, first_line), lines.count, good)
+
+
+def _bad(lines: Lines, file: str, first_line: int) -> pa.Table:
+    rows = (BadRow(first_line + number, reasons, lines.raw(number)) for number, reasons in sorted(lines.reasons.items()))
+    return bad_table(file, rows)
+
+
+@contextlib.contextmanager
+def _without_garbage_collection() -> Generator[None]:
+    """Parsed JSON is a great many objects without cycles: looking for cycles among them costs as much as the parsing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -19,7 +19,6 @@ from urllib.parse import unquote
 
 from manifest_platform import storage
 from manifest_platform.listing import Listing
-from manifest_platform.shred.bad import BAD
 from manifest_platform.shred.batch import (
     CHUNK,
     Dated,
@@ -33,6 +32,7 @@ from manifest_platform.shred.batch import (
     open_landed,
     shred_batch,
 )
+from manifest_platform.shred.rows import BAD
 from manifest_platform.sources.veeva.direct_data import MANIFEST, METADATA_FULL, Contents, Extract, Feed, read_contents
 
 if TYPE_CHECKING:

@@ -1,4 +1,3 @@
-import pickle
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -9,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from manifest_platform.shred.columns import SchemaError
+from manifest_platform.shred.batch import SchemaError
 from manifest_platform.sources.snowplow import iglu
 from manifest_platform.sources.snowplow.iglu import RegistryUnavailable, Resolver, SchemaKey, UnknownSchema
 from manifest_platform_tests.sources.snowplow.events import CLICK, CLICK_SCHEMA, PAGE, acme_registry, publish
@@ -152,14 +151,6 @@ def test_found_and_not_found_are_kept(tmp_path: Path):
     assert Resolver([str(tmp_path)]).schema(key("3-0-0")) == CLICK_SCHEMA
 
 
-def test_a_resolver_pickles_as_its_registries(tmp_path: Path):
-    resolver = Resolver([str(tmp_path)])
-    with pytest.raises(UnknownSchema):
-        resolver.schema(KEY)
-    acme_registry(tmp_path)
-    assert pickle.loads(pickle.dumps(resolver)).schema(KEY) == CLICK_SCHEMA
-
-
 def test_a_schema_that_is_no_json_or_contradicts_another_is_permanent(tmp_path: Path):
     publish(tmp_path, CLICK, b"{")
     with pytest.raises(SchemaError, match="is no JSON"):
@@ -255,7 +246,6 @@ def test_http_user_and_password_are_sent_and_appear_nowhere(site: Site):
     messages = [str(error.value) for error in (unknown, no_json, unavailable)]
     assert all(site.url in message for message in messages), messages
     assert not any("user" in message or "p%40w" in message or "dXNl" in message for message in messages), messages
-    assert pickle.loads(pickle.dumps(resolver)).registries == (secret,)
 
 
 def test_http_a_redirect_does_not_take_the_password_along(site: Site):

@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 from manifest_platform import failpoints, storage
 from manifest_platform.listing import Listing
 from manifest_platform.shred.batch import Directory, Options, ShredFailure
-from manifest_platform.sources.snowplow.iglu import Resolver
 from manifest_platform.sources.snowplow.shredder import BAD_DATE, shred
 from manifest_platform_tests.sources.snowplow.events import CLICK, PAGE, acme_registry, contexts, enriched, entity
 
@@ -26,8 +25,8 @@ def event(number: int, day: str = DAY, **fields: str) -> bytes:
 
 
 @pytest.fixture
-def resolver(tmp_path: Path) -> Resolver:
-    return Resolver([str(acme_registry(tmp_path / "registry"))])
+def registries(tmp_path: Path) -> list[str]:
+    return [str(acme_registry(tmp_path / "registry"))]
 
 
 @pytest.fixture
@@ -62,9 +61,9 @@ def rows(listing: Listing, table: str) -> list[dict]:
     return pa.concat_tables(tables).to_pylist() if tables else []
 
 
-def test_a_directory_becomes_files_and_a_listing(spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory]):
+def test_a_directory_becomes_files_and_a_listing(spark: SparkSession, registries: list[str], landed: Callable[..., Directory]):
     directory = landed("run", a=[event(1), event(2, NEXT_DAY), b"bad"], b=[event(3)])
-    listing = one(shred(spark, [directory], resolver))
+    listing = one(shred(spark, [directory], registries))
     assert (listing.item, listing.attempt) == (directory.item, "a1")
     assert (listing.lines, listing.good, listing.bad) == (4, 3, 1)
     assert [table.name for table in listing.tables] == ["bad", CLICKS, "events"]
@@ -90,13 +89,13 @@ def test_a_directory_becomes_files_and_a_listing(spark: SparkSession, resolver: 
 
 @pytest.mark.parametrize("split_size", [1, 700, 2000, 1 << 20])
 def test_any_split_size_gives_the_same_rows(
-    spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory], split_size: int
+    spark: SparkSession, registries: list[str], landed: Callable[..., Directory], split_size: int
 ):
     lines = [event(number, (DAY, NEXT_DAY)[number % 2]) if number % 4 else b"bad%d" % number for number in range(12)]
     directory = landed("run", a=lines[:9], b__gz=gzip.compress(b"\n".join(lines[9:])))
     if split_size == 1:  # a task for each byte would take minutes; a byte less than a line cuts everywhere as well
         split_size = len(lines[1]) - 1
-    listing = one(shred(spark, [directory], resolver, Options(split_size=split_size)))
+    listing = one(shred(spark, [directory], registries, Options(split_size=split_size)))
     assert (listing.lines, listing.good, listing.bad) == (12, 9, 3)
     assert sorted(row["position"] for row in rows(listing, CLICKS)) == [number for number in range(12) if number % 4]
     assert sorted(row["event_id"] for row in rows(listing, "events")) == sorted(row["root_id"] for row in rows(listing, CLICKS))
@@ -107,10 +106,10 @@ def test_any_split_size_gives_the_same_rows(
     ]
 
 
-def test_shredding_is_repeatable(spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory]):
+def test_shredding_is_repeatable(spark: SparkSession, registries: list[str], landed: Callable[..., Directory]):
     directory = landed("run", a=[event(number) for number in range(20)] + [b"bad"])
     again = Directory(directory.item, directory.files, f"{directory.output}-again", "a2")
-    first, second = shred(spark, [directory, again], resolver, Options(split_size=3000))
+    first, second = shred(spark, [directory, again], registries, Options(split_size=3000))
     assert isinstance(first, Listing)
     assert isinstance(second, Listing)
     assert len(first.uris("events")) > 1
@@ -119,29 +118,29 @@ def test_shredding_is_repeatable(spark: SparkSession, resolver: Resolver, landed
 
 
 def test_a_batch_is_one_job_and_its_results_are_in_order(
-    spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory]
+    spark: SparkSession, registries: list[str], landed: Callable[..., Directory]
 ):
     directories = [landed(f"run{number}", a=[event(each) for each in range(number)]) for number in range(1, 6)]
     spark.sparkContext.setJobGroup("one-job", "counts the jobs of a batch")
-    results = shred(spark, directories, resolver, Options(split_size=1500))
+    results = shred(spark, directories, registries, Options(split_size=1500))
     spark.sparkContext.setJobGroup("other", "")
     assert [one([result]).lines for result in results] == [1, 2, 3, 4, 5]
     assert len(spark.sparkContext.statusTracker().getJobIdsForGroup("one-job")) == 1
 
 
-def test_an_empty_directory_needs_no_job(spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory]):
+def test_an_empty_directory_needs_no_job(spark: SparkSession, registries: list[str], landed: Callable[..., Directory]):
     directory = landed("run", empty=b"")
     spark.sparkContext.setJobGroup("no-job", "counts the jobs of an empty batch")
-    results = shred(spark, [directory, landed("none")], resolver)
+    results = shred(spark, [directory, landed("none")], registries)
     spark.sparkContext.setJobGroup("other", "")
     assert [(each.lines, each.objects) for each in (one(results[:1]), one(results[1:]))] == [(0, ()), (0, ())]
     assert Listing.read(f"{directory.output}/listing.json") == results[0]
     assert list(spark.sparkContext.statusTracker().getJobIdsForGroup("no-job")) == []
 
 
-def test_too_many_bad_lines_fail_the_directory(spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory]):
+def test_too_many_bad_lines_fail_the_directory(spark: SparkSession, registries: list[str], landed: Callable[..., Directory]):
     directory = landed("run", a=[event(1), b"x", event(2), enriched(txn_id="many"), b"z", b"y"])
-    bad = failed(shred(spark, [directory], resolver, Options(max_bad_share=0.5, max_bad_count=3))[0])
+    bad = failed(shred(spark, [directory], registries, Options(max_bad_share=0.5, max_bad_count=3))[0])
     assert (bad.item, bad.attempt, bad.transient) == (directory.item, "a1", False)
     assert "4 of 6 lines" in bad.message
     assert "66.7%" in bad.message
@@ -161,22 +160,24 @@ def test_too_many_bad_lines_fail_the_directory(spark: SparkSession, resolver: Re
     ],
 )  # fmt: skip
 def test_the_example_of_a_bad_line_names_field_or_schema(
-    spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory], line: bytes, example: str
+    spark: SparkSession, registries: list[str], landed: Callable[..., Directory], line: bytes, example: str
 ):
-    bad = failed(shred(spark, [landed("run", a=[line])], resolver, Options(max_bad_share=0, max_bad_count=0))[0])
+    bad = failed(shred(spark, [landed("run", a=[line])], registries, Options(max_bad_share=0, max_bad_count=0))[0])
     assert example in bad.message
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.5, 4), (0.67, 3)])
 def test_few_or_a_small_share_of_bad_lines_pass(
-    spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory], share: float, count: int
+    spark: SparkSession, registries: list[str], landed: Callable[..., Directory], share: float, count: int
 ):
     directory = landed("run", a=[event(1), b"w", event(2), b"x", b"z", b"y"])
-    listing = one(shred(spark, [directory], resolver, Options(max_bad_share=share, max_bad_count=count)))
+    listing = one(shred(spark, [directory], registries, Options(max_bad_share=share, max_bad_count=count)))
     assert listing.bad == 4
 
 
-def test_a_directory_that_cannot_be_read_fails_alone(spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory]):
+def test_a_directory_that_cannot_be_read_fails_alone(
+    spark: SparkSession, registries: list[str], landed: Callable[..., Directory]
+):
     good = landed("good", a=[event(1)])
     vanished = landed("vanished", a=[event(1)], b=[event(2)])
     storage.local_path(vanished.files[1][0]).unlink()
@@ -185,7 +186,7 @@ def test_a_directory_that_cannot_be_read_fails_alone(spark: SparkSession, resolv
         file.write(b"more")
     corrupt = landed("corrupt", a__gz=b"no gzip")
     cut = landed("cut", a__gz=gzip.compress(event(1))[:-20])
-    results = shred(spark, [vanished, grown, corrupt, cut, good], resolver)
+    results = shred(spark, [vanished, grown, corrupt, cut, good], registries)
     assert [failed(result).transient for result in results[:4]] == [False] * 4
     for result, part in zip(results[:4], ["landed/vanished/b", "registered with", "a.gz", "a.gz"], strict=True):
         assert part in failed(result).message
@@ -195,50 +196,50 @@ def test_a_directory_that_cannot_be_read_fails_alone(spark: SparkSession, resolv
 
 def test_an_unreachable_registry_is_a_transient_failure(spark: SparkSession, landed: Callable[..., Directory]):
     without_entities = landed("plain", a=[enriched()])
-    results = shred(spark, [landed("run", a=[event(1)]), without_entities], Resolver(["http://127.0.0.1:1"]))
+    results = shred(spark, [landed("run", a=[event(1)]), without_entities], ["http://127.0.0.1:1"])
     assert failed(results[0]).transient
     assert "127.0.0.1:1" in failed(results[0]).message
     assert one(results[1:]).good == 1
 
 
 def test_an_output_that_cannot_be_written_is_a_failure(
-    spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory], tmp_path: Path
+    spark: SparkSession, registries: list[str], landed: Callable[..., Directory], tmp_path: Path
 ):
     (tmp_path / "blocked").write_text("a file where a folder should be")
     directory = landed("run", a=[event(1)])
     blocked = Directory(directory.item, directory.files, (tmp_path / "blocked").as_uri(), "a1")
     empty = Directory(directory.item, (), (tmp_path / "blocked").as_uri(), "a1")
-    assert [failed(result).transient for result in shred(spark, [blocked, empty], resolver)] == [True, True]
+    assert [failed(result).transient for result in shred(spark, [blocked, empty], registries)] == [True, True]
 
 
 def test_large_gzip_files_are_written_in_parts(
-    spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, registries: list[str], landed: Callable[..., Directory], monkeypatch: pytest.MonkeyPatch
 ):
     lines = [event(number, page_title="x" * 1900) for number in range(3000)]
     directory = landed("run", a__gz=gzip.compress(b"\n".join(lines), 1))
-    listing = one(shred(spark, [directory], resolver, Options(split_size=100)))
+    listing = one(shred(spark, [directory], registries, Options(split_size=100)))
     assert listing.rows("events") == 3000
     assert [uri[-13:-8] for uri in listing.uris("events")] == ["0-000", "0-001"]
 
 
 def test_a_schema_published_meanwhile_is_seen_by_the_next_batch(
-    spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory], tmp_path: Path
+    spark: SparkSession, registries: list[str], landed: Callable[..., Directory], tmp_path: Path
 ):
     newer = PAGE.replace("1-0-0", "1-0-1")
     directory = landed("run", a=[enriched(contexts=contexts(entity(newer, {"id": "1"})))])
-    assert one(shred(spark, [directory], resolver)).bad == 1
+    assert one(shred(spark, [directory], registries)).bad == 1
     schema = tmp_path / "registry/schemas/com.acme/WebPage/jsonschema/1-0-1"
     schema.write_text(json.dumps({"properties": {"id": {"type": "string"}}}))
-    assert one(shred(spark, [directory], resolver)).good == 1
+    assert one(shred(spark, [directory], registries)).good == 1
 
 
 def test_the_listing_is_written_last(
-    spark: SparkSession, resolver: Resolver, landed: Callable[..., Directory], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, registries: list[str], landed: Callable[..., Directory], monkeypatch: pytest.MonkeyPatch
 ):
     directory = landed("run", a=[event(1)])
     monkeypatch.setenv(failpoints.VARIABLE, "shred.job_done:raise")
     with pytest.raises(failpoints.FailpointReached):
-        shred(spark, [directory], resolver)
+        shred(spark, [directory], registries)
     output = storage.local_path(directory.output)
     assert list(output.rglob("*.parquet"))
     assert not (output / "listing.json").exists()

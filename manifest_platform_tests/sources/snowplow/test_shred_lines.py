@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from manifest_platform.shred.parquet import arrow_schema
-from manifest_platform.sources.snowplow.enriched import EVENTS, FIELDS
+from manifest_platform.shred.rows import arrow_schema
+from manifest_platform.sources.snowplow.atomic import EVENTS, FIELDS
 from manifest_platform.sources.snowplow.iglu import Resolver
-from manifest_platform.sources.snowplow.kernel import Shredded, shred_lines
+from manifest_platform.sources.snowplow.shredder import Shredded, shred_lines
 from manifest_platform_tests.sources.snowplow.events import (
     CLICK,
     EVENT_ID,

@@ -1,7 +1,8 @@
 import pytest
 
 from manifest_platform.listing import Column
-from manifest_platform.shred.columns import SchemaError, entity_columns, snake_case
+from manifest_platform.shred.batch import SchemaError
+from manifest_platform.sources.snowplow.iglu import entity_columns, snake_case
 
 
 def columns(*properties: dict, required: tuple[str, ...] = ()) -> dict[str, str]:

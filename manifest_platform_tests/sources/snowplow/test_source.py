@@ -21,7 +21,7 @@ from manifest_platform import storage
 from manifest_platform.sources import directories as sweep
 from manifest_platform.sources.directories import LandedDirectory, Look, Marker, Settle, complete_directories
 from manifest_platform.sources.errors import LandingMisconfigured, LandingUnavailable
-from manifest_platform.sources.snowplow.layout import list_runs, parse_run_name, read_run
+from manifest_platform.sources.snowplow.source import list_runs, parse_run_name, read_run
 from manifest_platform_tests.sources.conftest import Place
 
 RUN = "run=2024-05-01-10-00-00"
