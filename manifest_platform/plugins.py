@@ -1,8 +1,8 @@
 """Plug-ins: the implementations of a contract, found by name through Python entry points.
 
-Belongs here: finding them. Each contract (source, manifest store, warehouse engine, merge catalog) lies with the package that
-uses it. A package brings an implementation by an entry point in the contract's group, as `manifest_platform.engines`; the
-platform's own are declared the same way, in `pyproject.toml`.
+Belongs here: finding them. Each contract (source, manifest store, warehouse engine, merge catalog, command) lies with the
+package that uses it. A package brings an implementation by an entry point in the contract's group, as
+`manifest_platform.engines`; the platform's own are declared the same way, in `pyproject.toml`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ SOURCES = "manifest_platform.sources"
 STORES = "manifest_platform.stores"
 ENGINES = "manifest_platform.engines"
 CATALOGS = "manifest_platform.catalogs"
+COMMANDS = "manifest_platform.commands"
 
 
 class UnknownPlugin(ValueError):

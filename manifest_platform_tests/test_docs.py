@@ -136,12 +136,14 @@ def test_every_example_parses_and_imports_what_is_there() -> None:
 def test_every_command_that_is_named_is_there() -> None:
     from click import Group
 
+    from manifest_platform import plugins
     from manifest_platform.cli.app import load
     from manifest_platform.cli.commands import COMMANDS
 
+    known = {*COMMANDS, *plugins.names(plugins.COMMANDS)}
     for page in [*PAGES, *SETTINGS]:
         for name, second in COMMAND.findall(page.read_text()):
-            assert name in COMMANDS, f"{page.name}: manifest-platform {name}: no such command"
+            assert name in known, f"{page.name}: manifest-platform {name}: no such command"
             command = load(name)
             if second and isinstance(command, Group):
                 assert second in command.commands, f"{page.name}: manifest-platform {name} {second}: no such command"

@@ -20,6 +20,7 @@ import click
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from manifest_platform import plugins
 from manifest_platform.cli.commands import COMMANDS
 from manifest_platform.cli.output import print_json, warn
 
@@ -36,6 +37,10 @@ class Exit(IntEnum):
 
 class WrongUse(Exception):
     """The command was given something that it cannot mean; the message says what it takes."""
+
+
+class CommandBroken(Exception):
+    """A plug-in's command cannot be loaded; the message names it and says why."""
 
 
 class Interrupted(Exception):
@@ -103,7 +108,7 @@ app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 class _Commands(TyperGroup):
-    """All commands by name. A command's module is imported when the command is called."""
+    """All commands by name. A command's module is imported when the command is called; a plug-in's, for the help as well."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -117,15 +122,46 @@ class _Commands(TyperGroup):
         )
         self.params += _common_options()
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        self._add_plugins()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.commands:
+            self._add_plugins()
+        return super().get_command(ctx, cmd_name)
+
+    def _add_plugins(self) -> None:
+        """Only where a name or all names are asked for: they stand in the metadata of every installed package."""
+        for name in plugins.names(plugins.COMMANDS):
+            self.commands.setdefault(name, _PluginCommand(name))
+
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         name, _, rest = super().resolve_command(ctx, args)
         return name, load(name) if name else None, rest
 
 
+class _PluginCommand(click.Command):
+    """What the help shows of a plug-in's command: its own first sentence, or why it cannot be loaded."""
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        try:
+            return load(self.name or "").get_short_help_str(limit)
+        except CommandBroken as error:
+            return str(error)
+
+
 def load(name: str) -> click.Command:
-    """A command or a group of them, from its module."""
-    import_module(f"manifest_platform.cli.{COMMANDS[name].module}")
-    return typer.main.get_group(app).commands[name]
+    """A command or a group of them: the platform's own from its module, else a plug-in's. Raises CommandBroken."""
+    if name in COMMANDS:
+        import_module(f"manifest_platform.cli.{COMMANDS[name].module}")
+        return typer.main.get_group(app).commands[name]
+    alone = typer.Typer(rich_markup_mode=None, add_completion=False)
+    try:
+        alone.command(name, cls=Command)(plugins.load(plugins.COMMANDS, name))
+        return typer.main.get_command(alone)
+    except Exception as error:
+        raise CommandBroken(f"cannot load the plug-in's command {name!r}: {type(error).__name__}: {error}") from error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -144,6 +180,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(error.format_message(), error, Exit.WRONG_USE, as_json)
     except WrongUse as error:
         return fail(str(error), error, Exit.WRONG_USE, as_json)
+    except CommandBroken as error:
+        return fail(str(error), error, Exit.FAILED, as_json)
     except (Interrupted, KeyboardInterrupt, click.Abort) as error:
         return fail(str(error) or "interrupted", error, Exit.FAILED, as_json)
     except Exception as error:

@@ -1,6 +1,7 @@
 """The commands by their names: the module of each, and the line that the help says of it.
 
-So the help imports none of them, and a command only its own module. A module registers its commands with `app`.
+So the help imports none of them, and a command only its own module. A module registers its commands with `app`. Commands that
+plug-ins bring are found by their entry points, in `app`.
 """
 
 from __future__ import annotations
@@ -42,5 +43,4 @@ COMMANDS = {
     "import-snowplow": Known("migrate", "Imports a table of the Snowplow Processing Manifest."),
     "import-snowflake": Known("migrate", "Imports a table of the Snowflake Loader's manifest."),
     "view": Known("migrate", "Shows the feed as another manifest would."),
-    "fake-vault": Known("fake_vault", "Runs a Vault with invented data on this machine until Ctrl-C."),
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json
+from manifest_platform.cli.app import Exit, WrongUse, as_json
 from manifest_platform.cli.output import print_json, print_lines, say
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 _TIMES = ["%Y-%m-%dT%H:%MZ", "%Y-%m-%d"]
 
 
-@app.command("fake-vault", cls=Command)
 def fake_vault(
     context: typer.Context,
     port: Annotated[int, typer.Option(help="Where it listens on this machine; 0: on a free port.", min=0, max=65535)] = 8787,

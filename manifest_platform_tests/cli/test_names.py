@@ -7,7 +7,7 @@ import click
 import pytest
 import typer
 
-from manifest_platform import config
+from manifest_platform import config, plugins
 from manifest_platform.cli import main
 from manifest_platform.cli.app import app, load
 from manifest_platform.cli.commands import COMMANDS
@@ -16,8 +16,10 @@ HEAVY = {"yaml", "pydantic", "sqlalchemy", "httpx", "duckdb", "pyarrow", "pyspar
 LIGHT = {
     "manifest_platform",
     "manifest_platform.cli",
-    *(f"manifest_platform.cli.{name}" for name in ("app", "commands", "output")),
+    *(f"manifest_platform.cli.{name}" for name in ("app", "commands", "fake_vault", "output")),
+    "manifest_platform.plugins",
 }
+"""What the help imports: of commands, those alone that plug-ins bring."""
 
 
 def test_the_help_imports_neither_commands_nor_what_they_work_with() -> None:
@@ -46,7 +48,7 @@ def test_every_command_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(typer.main.get_group(app).commands) == set(COMMANDS)
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out.partition("Commands:\n")[2].partition("\n\n")[0]
-    assert [line.split()[0] for line in shown.splitlines()] == list(COMMANDS)
+    assert [line.split()[0] for line in shown.splitlines()] == [*COMMANDS, *plugins.names(plugins.COMMANDS)]
 
 
 def test_a_name_that_is_mistyped_is_answered_with_one_that_is_there(capsys: pytest.CaptureFixture[str]) -> None:
