@@ -11,7 +11,7 @@ Layers, top to bottom; each imports only from those below it:
     shred, merging, warehouse, spark, fake_vault    the work itself, independent of each other; and a vault to try it on
     column_types, listing, record_files    what shredded data looks like; the manifest's records as files
     settings                         what settings are made of
-    storage, identity, quantities    local paths and s3:// alike; who works; times and sizes in words
+    storage, quantities              local paths and s3:// alike; times and sizes in words
     manifest                         the control plane: records, items, leases, order
     failpoints, faults, plugins      where tests stop a process; what is permanent and what passes; plug-ins by name
 """

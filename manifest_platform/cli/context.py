@@ -13,9 +13,9 @@ import typer
 
 from manifest_platform import __version__, config
 from manifest_platform.cli.app import WrongUse, given
-from manifest_platform.identity import operator_name
 from manifest_platform.manifest import InvalidKey, ItemKey, Refused, Store, UnknownItem
 from manifest_platform.pipeline import Pipeline
+from manifest_platform.pipeline.pipeline import operator_name
 from manifest_platform.storage import UnsupportedLocation
 
 Typed = Callable[[str], str]

@@ -17,7 +17,7 @@ from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.pipeline import Event, ItemFailed, Loaded, Pipeline, Shredded
 from manifest_platform.pipeline.chosen import load_chosen, shred_chosen
-from manifest_platform.pipeline.outputs import recent_tables
+from manifest_platform.pipeline.shredding import recent_tables
 from manifest_platform.sources.errors import LandingError
 from manifest_platform.sources.source import Source
 from manifest_platform.spark import SparkUnavailable

@@ -18,7 +18,7 @@ from manifest_platform.manifest import OUTPUT, Application, ItemKey, Payload, Re
 from manifest_platform.orchestration.keys import SHREDDED, WAREHOUSE, FeedAsset, Names
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
-from manifest_platform.pipeline.outputs import listing_of
+from manifest_platform.pipeline.shredding import listing_of
 from manifest_platform.sources.source import Source, open_source
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from manifest_platform.orchestration.merged import (
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.pipeline import Stop
 from manifest_platform.pipeline.merge import MergeBudget, MergeReport, MergeStarted, Merging, merge, register
-from manifest_platform.pipeline.outputs import OutputGone
+from manifest_platform.pipeline.shredding import OutputGone
 
 COMMITS_A_TICK = 200
 ABNORMAL = (Stop.UNAVAILABLE, Stop.FENCED)

@@ -25,10 +25,9 @@ from manifest_platform.manifest import (
 from manifest_platform.manifest.dataset import blocked, judge
 from manifest_platform.pipeline.events import Event, Loaded, Shredded
 from manifest_platform.pipeline.loading import load, settle
-from manifest_platform.pipeline.outputs import listing_of
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.pipeline.remedies import remedy_command
-from manifest_platform.pipeline.shredding import free_abandoned, shred
+from manifest_platform.pipeline.shredding import free_abandoned, listing_of, shred
 from manifest_platform.sources.source import LOAD, SHRED
 
 if TYPE_CHECKING:

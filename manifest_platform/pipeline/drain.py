@@ -22,7 +22,17 @@ from manifest_platform.manifest import (
     Standing,
     StoreUnavailable,
 )
-from manifest_platform.pipeline.events import Budget, DrainReport, Event, FeedEnd, ItemFailed, ShredStarted, Stop
+from manifest_platform.pipeline.events import (
+    Budget,
+    DrainReport,
+    Event,
+    FeedEnd,
+    ItemFailed,
+    Loaded,
+    Shredded,
+    ShredStarted,
+    Stop,
+)
 from manifest_platform.pipeline.loading import load, settle
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.pipeline.remedies import remedy_command
@@ -49,7 +59,7 @@ def drain(
     work = _Drain(pipeline, spark, budget)
     ends: dict[str, FeedEnd] = {}
     for event in work.feeds(pipeline.feeds if feeds is None else feeds, ends):
-        work.report.count(event)
+        work.count(event)
         yield event
     yield work.ended(ends)
 
@@ -64,10 +74,25 @@ class _Drain:
 
     def ended(self, ends: Mapping[str, FeedEnd]) -> DrainReport:
         """The report, once nothing more is done."""
-        self.report.end(ends.values())
-        self.report.seconds = time.monotonic() - self._begun
-        self.report.requests = self.pipeline.manifest.store.requests - self._requests
-        return self.report
+        report = self.report
+        report.ends = tuple(ends.values())
+        if first := next((end for end in report.ends if end.stop is not Stop.IDLE), None):
+            report.stop, report.feed, report.item = first.stop, first.feed, first.item
+            report.reason, report.command = first.reason, first.command
+        report.seconds = time.monotonic() - self._begun
+        report.requests = self.pipeline.manifest.store.requests - self._requests
+        return report
+
+    def count(self, event: Event) -> None:
+        """Adds what happened to the report."""
+        if isinstance(event, Shredded):
+            self.report.shredded += 1
+            self.report.bytes += event.bytes_in
+        elif isinstance(event, Loaded):
+            self.report.loaded += 1
+            self.report.rows += event.row_count
+        elif isinstance(event, ItemFailed):
+            self.report.failed += 1
 
     def feeds(self, feeds: Sequence[str], ends: dict[str, FeedEnd]) -> Iterator[Event]:
         """Each feed in turn, and all again as long as a batch was left to shred. Leaves in `ends` why each ended."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -144,25 +143,6 @@ class DrainReport:
     reason: str = ""
     command: str = ""
     ends: tuple[FeedEnd, ...] = ()
-
-    def end(self, ends: Iterable[FeedEnd]) -> None:
-        """Takes down why it ended on each feed."""
-        self.ends = tuple(ends)
-        first = next((end for end in self.ends if end.stop is not Stop.IDLE), None)
-        if first:
-            self.stop, self.feed, self.item = first.stop, first.feed, first.item
-            self.reason, self.command = first.reason, first.command
-
-    def count(self, event: Event) -> None:
-        """Adds what happened."""
-        if isinstance(event, Shredded):
-            self.shredded += 1
-            self.bytes += event.bytes_in
-        elif isinstance(event, Loaded):
-            self.loaded += 1
-            self.rows += event.row_count
-        elif isinstance(event, ItemFailed):
-            self.failed += 1
 
 
 @dataclass(frozen=True)

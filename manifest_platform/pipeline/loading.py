@@ -17,8 +17,8 @@ from manifest_platform.listing import Listing, Table
 from manifest_platform.manifest import OUTPUT, Abandoned, Claim, Failure, FailureKind, Item, Lease, Payload, Ready
 from manifest_platform.manifest.dataset import BEYOND_IDS
 from manifest_platform.pipeline.events import ItemFailed, Loaded
-from manifest_platform.pipeline.outputs import OutputGone, listing_of, shredded_bytes
 from manifest_platform.pipeline.pipeline import Pipeline
+from manifest_platform.pipeline.shredding import OutputGone, listing_of, shredded_bytes
 from manifest_platform.sources.source import LOAD
 from manifest_platform.warehouse.apply import AlreadyApplied, Full, LedgerEntry, Load
 from manifest_platform.warehouse.errors import Behind, CannotLoad, Fenced, Unclear

@@ -52,8 +52,8 @@ from manifest_platform.merging.transitions import (
     synced,
 )
 from manifest_platform.pipeline.events import Stop
-from manifest_platform.pipeline.outputs import OutputGone, listing_of
 from manifest_platform.pipeline.pipeline import Pipeline
+from manifest_platform.pipeline.shredding import OutputGone, listing_of
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import Unavailable
 

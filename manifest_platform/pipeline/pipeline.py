@@ -7,6 +7,7 @@ Belongs here: what all work on a dataset shares. Each kind of work is a module o
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import socket
 from collections.abc import Callable
@@ -18,7 +19,6 @@ from typing import TYPE_CHECKING
 
 from manifest_platform import __version__, storage
 from manifest_platform.config import Config
-from manifest_platform.identity import operator_name
 from manifest_platform.manifest import (
     Application,
     Claim,
@@ -160,3 +160,11 @@ class Pipeline:
 def folder_name(key: ItemKey) -> str:
     """What the folder is called below which the attempts at an item write: one level, whatever the item's name has."""
     return key.name.replace("/", ".", 1)
+
+
+def operator_name() -> str:
+    """The name of the user behind this process; `uid 1001` where the system knows none for the number, as in containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # until Python 3.12, and from 3.13 on
+        return f"uid {os.getuid()}"

@@ -1,23 +1,41 @@
-"""Shredding: claimed items become typed Parquet, a batch in one Spark job."""
+"""Shredding: claimed items become typed Parquet, a batch in one Spark job; and what items became is found by their records."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from manifest_platform import failpoints
-from manifest_platform.listing import BAD_TABLE, LISTING_FILE, Listing
-from manifest_platform.manifest import OUTPUT, Abandoned, Claim, Failure, FailureKind, Item, Lease, Payload, Refused, State
+from manifest_platform.listing import BAD_TABLE, LISTING_FILE, Listing, Table
+from manifest_platform.manifest import (
+    OUTPUT,
+    Abandoned,
+    Application,
+    Claim,
+    Failure,
+    FailureKind,
+    Item,
+    Lease,
+    Payload,
+    Refused,
+    State,
+)
 from manifest_platform.pipeline.events import ItemFailed, Shredded
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.shred.batch import Directory, ShredFailure
 from manifest_platform.sources.errors import LandingError
 from manifest_platform.sources.source import SHRED
 from manifest_platform.spark import cancellable
+from manifest_platform.warehouse.errors import Unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+class OutputGone(Refused):
+    """What the manifest names as committed is not there any more."""
 
 
 def free_abandoned(pipeline: Pipeline, lease: Lease, items: Iterable[Item]) -> int:
@@ -84,3 +102,46 @@ def shredded_payload(listing: Listing, uri: str) -> Payload:
         "tables": tables,
     }
     return Payload(OUTPUT, data)
+
+
+# What was shredded, as the manifest's records name it
+
+
+def shredded_bytes(item: Item) -> int:
+    """How much Parquet the completed shredding of an item wrote, by its record."""
+    record = item.processed_by(Application(SHRED))
+    return record.data["bytes"] if record else 0
+
+
+def recent_tables(pipeline: Pipeline, records: int) -> list[Table]:
+    """The tables of the newest items that were shredded, by name: of those that the newest records of each feed tell of.
+
+    An item whose listing is gone is passed over.
+    """
+    tables: dict[str, Table] = {}
+    for record in (record for feed in pipeline.feeds for record in pipeline.manifest.newest(feed, records)):
+        listing = record.data.get("listing")
+        named = set(record.data.get("tables", ())) if record.application.name == SHRED else set()
+        if listing and named - tables.keys():
+            with contextlib.suppress(OutputGone):
+                tables = {table.name: table for table in _read_listing(listing).tables} | tables
+    return [tables[name] for name in sorted(tables) if tables[name].mode != "delete"]
+
+
+def listing_of(item: Item) -> Listing:
+    """What the completed shredding of an item wrote. Raises Refused if it is not shredded, OutputGone, Unavailable."""
+    record = item.processed_by(Application(SHRED))
+    if record is None:
+        raise Refused(f"{item.key.name} is not shredded yet")
+    return _read_listing(record.data["listing"])
+
+
+def _read_listing(uri: str) -> Listing:
+    try:
+        return Listing.read(uri)
+    except FileNotFoundError as error:
+        raise OutputGone(f"the listing {uri} is gone, though the manifest names it; put it back from a backup") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise OutputGone(f"the listing {uri} is damaged ({error}); put it back from a backup") from error
+    except OSError as error:
+        raise Unavailable(f"the listing {uri} cannot be read now: {error}") from error

@@ -15,7 +15,7 @@ from manifest_platform.orchestration.io_manager import _spark_path
 from manifest_platform.orchestration.keys import item_partitions
 from manifest_platform.orchestration.resources import s3_endpoint
 from manifest_platform.pipeline import LOAD, SHRED
-from manifest_platform.pipeline.outputs import listing_of
+from manifest_platform.pipeline.shredding import listing_of
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.orchestration.code_location import failure
 from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, key, next_ready, records, tamper

@@ -14,7 +14,7 @@ import pytest
 from manifest_platform import storage
 from manifest_platform.manifest import Application
 from manifest_platform.pipeline import SHRED, Budget, DrainReport, Pipeline, Stop
-from manifest_platform.pipeline.outputs import listing_of
+from manifest_platform.pipeline.shredding import listing_of
 from manifest_platform_tests.pipeline.shop import (
     Seen,
     Shop,

@@ -23,7 +23,7 @@ from manifest_platform.pipeline import (
     Stop,
 )
 from manifest_platform.pipeline.discovery import discover
-from manifest_platform.pipeline.outputs import listing_of
+from manifest_platform.pipeline.shredding import listing_of
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform.warehouse.errors import Unclear

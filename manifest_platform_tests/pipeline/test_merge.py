@@ -22,7 +22,7 @@ from manifest_platform.merging.state import FinishedJob, Version
 from manifest_platform.pipeline import Pipeline, Stop
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.merge import MergeBudget, MergeEvent, MergeReport, MergeStarted, Merging, merge, register
-from manifest_platform.pipeline.outputs import listing_of
+from manifest_platform.pipeline.shredding import listing_of
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform_tests.pipeline.shop import (
     EVENTS,

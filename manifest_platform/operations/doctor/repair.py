@@ -32,8 +32,8 @@ from manifest_platform.operations.doctor.findings import Finding, Kind
 from manifest_platform.operations.doctor.log import States, read_item
 from manifest_platform.pipeline import LOAD, Pipeline
 from manifest_platform.pipeline.loading import loaded_payload, settle
-from manifest_platform.pipeline.outputs import shredded_bytes
 from manifest_platform.pipeline.remedies import remedy_command
+from manifest_platform.pipeline.shredding import shredded_bytes
 from manifest_platform.warehouse.apply import LedgerEntry, Warehouse
 
 

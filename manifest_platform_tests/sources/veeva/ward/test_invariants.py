@@ -21,7 +21,7 @@ from manifest_platform.manifest import Application, Blocked, Idle, Item, ItemKey
 from manifest_platform.manifest.dataset import BEYOND_IDS, Mode
 from manifest_platform.pipeline import LOAD, Budget, Pipeline
 from manifest_platform.pipeline.full import cancel
-from manifest_platform.pipeline.outputs import listing_of
+from manifest_platform.pipeline.shredding import listing_of
 from manifest_platform.warehouse.apply import AlreadyApplied, Load
 from manifest_platform_tests.effort import cases
 from manifest_platform_tests.manifest.test_state_machine import MEMORY, walk
