@@ -62,7 +62,8 @@ def build_captured(source: Source, feed: str) -> dg.AssetsDefinition:
         if not chosen:
             raise dg.Failure("The run selects no partition; a range must name its older end first.", allow_retries=False)
         with manifest.pipeline(dataset, context.run.run_id) as pipeline:
-            strangers = [name for name in chosen if feed not in {one.feed for one in source.named(name)}]
+            meant = {name: {one.feed for one in source.named(name)} for name in chosen}
+            strangers = [name for name, feeds in meant.items() if feeds and feed not in feeds]
             if strangers:
                 raise dg.Failure(f"{strangers[0]} is not of feed {feed}", allow_retries=False)
             unknown = [name for name in chosen if not _landed(pipeline, name)]
