@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from manifest_platform import storage
 from manifest_platform.manifest import Item, ItemKey, Record, StoreUnavailable
-from manifest_platform.manifest.archive import ArchivedRecords
+from manifest_platform.manifest.item import ArchivedRecords
 from manifest_platform.manifest.records import format_time
 from manifest_platform.manifest.store import RowDamaged
 

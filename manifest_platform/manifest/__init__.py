@@ -1,8 +1,8 @@
 """The control plane: an append-only log of events on items, and what it allows next.
 
 Pure Python above a store: `records` and `item` (one event, one directory), `dataset` (order, epochs, what counts as done),
-`keys` (where each row lies), `claims`, `transitions` (every change, as a pure function), `lease`, `optimistic` (read, write,
-and anew where others were faster), `manifest` (the operations), `store` and its drivers.
+`keys` (where each row lies), `claims`, `transitions` (every change, as a pure function), `lease`, `manifest` (the
+operations), `store` (the contract of drivers, and how to write through any of them) and its drivers.
 """
 
 from manifest_platform.manifest.claims import Claim, Failure

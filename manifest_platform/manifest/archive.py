@@ -12,31 +12,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from manifest_platform.manifest.dataset import PASSED, Step, StepState, judge
-from manifest_platform.manifest.item import Item
+from manifest_platform.manifest.item import ArchivedRecords, Item
 from manifest_platform.manifest.keys import record_key
-from manifest_platform.manifest.store import ABSENT, MAX_WRITES, Check, Delete, Put, Row, Write
+from manifest_platform.manifest.store import ABSENT, MAX_WRITES, Check, Delete, Put, Write
 
 MOST_RECORDS = MAX_WRITES - 1
 """Records of an item that is archived, at most: they go in one transaction."""
-
-
-@dataclass(frozen=True)
-class ArchivedRecords:
-    """Where an item's archived records are: a file, the SHA-256 of its bytes, and up to which sequence number they go."""
-
-    uri: str
-    checksum: str
-    upto: int
-
-    @classmethod
-    def of(cls, row: Row) -> ArchivedRecords | None:
-        """The place that an item's first row names; None for an item that is not archived."""
-        place = row.data.get("archived")
-        return cls(**place) if place else None
 
 
 def is_finished(item: Item, steps: Sequence[Step], states: Mapping[str, StepState], before: datetime) -> bool:

@@ -12,9 +12,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from manifest_platform.manifest.archive import ArchivedRecords
 from manifest_platform.manifest.dataset import LeaseState, Step, StepState
-from manifest_platform.manifest.item import Item
+from manifest_platform.manifest.item import ArchivedRecords, Item
 from manifest_platform.manifest.keys import lease_key, pending_key, record_key, state_key
 from manifest_platform.manifest.records import Record, State
 from manifest_platform.manifest.store import Units

@@ -1,7 +1,7 @@
 """An item: one landed directory, as the fold of its records.
 
-Belongs here: what the records of one item add up to (validity, what blocks it, who is done with it, who is to skip it).
-What that means for a feed's order is in `dataset`.
+Belongs here: what the records of one item add up to (validity, what blocks it, who is done with it, who is to skip it), and
+where they are once they are archived. What that means for a feed's order is in `dataset`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from manifest_platform.manifest.records import (
     State,
     coupling_problem,
 )
+from manifest_platform.manifest.store import Row
 
 _KEY_TEXT = re.compile(r"[\x24-\x7e]+")
 _BELOW_VAULT = re.compile(r"/vault=[^/]+/((?:incr|log|full)/[^/]+)$")
@@ -112,6 +113,21 @@ def lateness(late: Mapping[str, int], set_aside: Sequence[str]) -> dict[str, Any
     """What a New record's payload says of lateness: serving epochs by application key, and the keys that set the item aside."""
     marks = {"late": dict(late), "set_aside": list(set_aside)}
     return {name: value for name, value in marks.items() if value}
+
+
+@dataclass(frozen=True)
+class ArchivedRecords:
+    """Where an item's archived records are: a file, the SHA-256 of its bytes, and up to which sequence number they go."""
+
+    uri: str
+    checksum: str
+    upto: int
+
+    @classmethod
+    def of(cls, row: Row) -> ArchivedRecords | None:
+        """The place that an item's first row names; None for an item that is not archived."""
+        place = row.data.get("archived")
+        return cls(**place) if place else None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from typing import Literal
 from uuid import uuid4
 
 from manifest_platform.manifest import transitions
-from manifest_platform.manifest.archive import ArchivedRecords
 from manifest_platform.manifest.claims import Claim, Failure
 from manifest_platform.manifest.dataset import (
     PASSED,
@@ -36,7 +35,7 @@ from manifest_platform.manifest.dataset import (
     verdict_on,
 )
 from manifest_platform.manifest.errors import Refused, UnknownItem
-from manifest_platform.manifest.item import Item, ItemKey, Landed, check_key_text
+from manifest_platform.manifest.item import ArchivedRecords, Item, ItemKey, Landed, check_key_text
 from manifest_platform.manifest.keys import (
     COMMITS,
     LEASES,
@@ -50,9 +49,19 @@ from manifest_platform.manifest.keys import (
     state_key,
 )
 from manifest_platform.manifest.lease import Lease, write_lease
-from manifest_platform.manifest.optimistic import TRIES, optimistically
 from manifest_platform.manifest.records import EVERYONE, LANDED, Application, FailureKind, Payload, Record, Stamp, State
-from manifest_platform.manifest.store import ABSENT, MAX_WRITES, ConditionFailed, Put, Row, Store, Write, transact_once
+from manifest_platform.manifest.store import (
+    ABSENT,
+    MAX_WRITES,
+    TRIES,
+    ConditionFailed,
+    Put,
+    Row,
+    Store,
+    Write,
+    optimistically,
+    transact_once,
+)
 
 PAGE = 500
 FIRST_PAGE = 40

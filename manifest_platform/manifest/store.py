@@ -1,13 +1,16 @@
 """The contract of a manifest store: ordered rows with versions, strongly consistent reads, all-or-none writes.
 
-Belongs here: what a driver must provide, nothing about items or records. Rules about items are written once, above this.
+Belongs here: what a driver must provide, and how to write through any of them: with a lost answer (`transact_once`), and anew
+where others were faster (`optimistically`). Nothing about items or records: rules about items are written once, above this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from manifest_platform.faults import Permanent, Transient
 
@@ -16,6 +19,13 @@ MAX_WRITES = 100
 
 ABSENT = 0
 """The version of a row that does not exist."""
+
+TRIES = 20
+"""How often optimistic work is tried, where nothing else is said."""
+
+_FIRST_PAUSE_S = 0.002
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,10 @@ class ConditionFailed(StoreError):
     def __init__(self, failed: Sequence[Write]):
         self.failed = tuple(failed)
         super().__init__("version differs: " + ", ".join(f"{write.sort} (expected {write.expected})" for write in failed))
+
+
+class Changed(Exception):
+    """Raised by an attempt that saw by itself, without a write that failed, that what it read changed meanwhile."""
 
 
 class StoreUnavailable(StoreError, Transient):
@@ -190,3 +204,31 @@ def transact_once(store: Store, partition: str, writes: Sequence[Write], mark: s
             raise OutcomeUnknown(f"{own.sort}: neither answered nor read back ({error}; {unread})") from unread
         if row is None or row.data[mark] != own.data[mark]:
             raise
+
+
+def optimistically(
+    attempt: Callable[[], Result],
+    given_up: Exception,
+    *,
+    tries: int = TRIES,
+    again_on: tuple[type[Exception], ...] = (ConditionFailed, Changed),
+    longest_pause_s: float = 0.0,
+) -> Result:
+    """Calls `attempt` until others leave alone what it reads; returns what it returns. Raises `given_up` after `tries` calls.
+
+    An attempt reads, decides, and writes on condition that what it read is still so. It is a function without parameters that
+    does all of it, so that nothing it read before outlives a try.
+
+    `again_on`: the errors by which an attempt says that it lost; an attempt whose reading also settles a lost answer adds
+    OutcomeUnknown. Any other error goes through. `longest_pause_s`: before each further try a random pause that doubles, up
+    to so many seconds; 0 for none.
+    """
+    last: Exception | None = None
+    for done in range(tries):
+        if done and longest_pause_s:
+            time.sleep(random.uniform(0, min(longest_pause_s, _FIRST_PAUSE_S * 2**done)))  # noqa: S311
+        try:
+            return attempt()
+        except again_on as error:
+            last = error
+    raise given_up from last

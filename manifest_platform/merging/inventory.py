@@ -22,10 +22,10 @@ from manifest_platform.manifest.errors import Refused
 from manifest_platform.manifest.item import check_key_text
 from manifest_platform.manifest.keys import lease_key
 from manifest_platform.manifest.lease import Lease
-from manifest_platform.manifest.optimistic import Changed, optimistically
 from manifest_platform.manifest.store import (
     ABSENT,
     MAX_WRITES,
+    Changed,
     Check,
     ConditionFailed,
     Delete,
@@ -34,6 +34,7 @@ from manifest_platform.manifest.store import (
     Row,
     Store,
     Write,
+    optimistically,
     transact_once,
 )
 from manifest_platform.merging import transitions

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from manifest_platform import storage
 from manifest_platform.column_types import arrow_type
 from manifest_platform.faults import Permanent
-from manifest_platform.manifest.optimistic import Changed, optimistically
+from manifest_platform.manifest.store import Changed, optimistically
 from manifest_platform.merging.catalogs.catalog import DATE_COLUMN, catalog_table
 from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.served import live_files

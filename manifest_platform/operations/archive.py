@@ -17,7 +17,8 @@ from uuid import uuid4
 from manifest_platform import failpoints
 from manifest_platform.config import ConfigError
 from manifest_platform.manifest import ConditionFailed, Item, Manifest
-from manifest_platform.manifest.archive import ArchivedRecords, is_finished, move
+from manifest_platform.manifest.archive import is_finished, move
+from manifest_platform.manifest.item import ArchivedRecords
 from manifest_platform.manifest.store import MAX_WRITES, RowDamaged, Write
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.record_files import RecordFile, read_records, write_records

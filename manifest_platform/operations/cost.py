@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from manifest_platform.manifest import Item, Manifest
-from manifest_platform.manifest.archive import ArchivedRecords
 from manifest_platform.manifest.cost import Cost, cost_of
+from manifest_platform.manifest.item import ArchivedRecords
 from manifest_platform.manifest.keys import record_key
 
 

@@ -27,8 +27,9 @@ from manifest_platform.manifest import (
     Step,
     Store,
 )
-from manifest_platform.manifest.archive import MOST_RECORDS, ArchivedRecords, is_finished, move
+from manifest_platform.manifest.archive import MOST_RECORDS, is_finished, move
 from manifest_platform.manifest.dataset import StepState
+from manifest_platform.manifest.item import ArchivedRecords
 from manifest_platform.manifest.keys import records_prefix
 from manifest_platform.manifest.records import REASON
 from manifest_platform.manifest.store import MAX_WRITES, RowDamaged

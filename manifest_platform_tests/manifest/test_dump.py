@@ -10,8 +10,9 @@ from typing import cast
 import pytest
 
 from manifest_platform.manifest import Application, Failure, FailureKind, Item, Manifest, Store, StoreUnavailable
-from manifest_platform.manifest.archive import ArchivedRecords, move
+from manifest_platform.manifest.archive import move
 from manifest_platform.manifest.dump import Imported, NotImportable, dump, put_dump
+from manifest_platform.manifest.item import ArchivedRecords
 from manifest_platform.manifest.keys import record_key, records_prefix
 from manifest_platform.manifest.store import Delete, Put, Write
 from manifest_platform.manifest.stores.sql import SqlStore

@@ -1,8 +1,7 @@
 import pytest
 
 from manifest_platform.manifest import Refused
-from manifest_platform.manifest.optimistic import Changed, optimistically
-from manifest_platform.manifest.store import Check, ConditionFailed, OutcomeUnknown
+from manifest_platform.manifest.store import Changed, Check, ConditionFailed, OutcomeUnknown, optimistically
 
 LOST = ConditionFailed([Check("row", 1)])
 

@@ -36,9 +36,8 @@ from manifest_platform.manifest.dataset import PASSED, Mode, judge
 from manifest_platform.manifest.keys import pending_prefix
 from manifest_platform.manifest.lease import write_lease
 from manifest_platform.manifest.manifest import DISCOVERY
-from manifest_platform.manifest.optimistic import TRIES, Changed, optimistically
 from manifest_platform.manifest.records import REASON, Stamp
-from manifest_platform.manifest.store import ABSENT, MAX_WRITES, Delete, Put, Write
+from manifest_platform.manifest.store import ABSENT, MAX_WRITES, TRIES, Changed, Delete, Put, Write, optimistically
 from manifest_platform.manifest.transitions import acquire, append, counted_as, expire, is_waiting, put_record, put_state, sweep
 from manifest_platform.operations.migration.histories import Extract, Note, derived_id, open_work
 

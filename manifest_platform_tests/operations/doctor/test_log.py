@@ -23,8 +23,9 @@ from manifest_platform.manifest import (
     StepState,
     Store,
 )
-from manifest_platform.manifest.archive import ArchivedRecords, move
+from manifest_platform.manifest.archive import move
 from manifest_platform.manifest.dataset import Mode
+from manifest_platform.manifest.item import ArchivedRecords
 from manifest_platform.manifest.keys import pending_key, record_key, records_prefix, state_key
 from manifest_platform.manifest.records import OUTPUT, Payload, State
 from manifest_platform.manifest.store import Delete, Put, Row, RowDamaged, StoreUnavailable, Write
