@@ -75,11 +75,13 @@ def import_snowplow(
             target=target or None,
         )
         try:
-            extract = read_snowplow(source.rows(), Place(pipeline.source.main, pipeline.source.root, source_root), applications)
+            histories = read_snowplow(
+                source.rows(), Place(pipeline.source.main, pipeline.source.root, source_root), applications
+            )
         except SeveralTargets as error:
             raise WrongUse(str(error)) from error
         report = import_items(
-            pipeline.manifest, pipeline.source.main, extract, str(source), free_open=free_open, dry_run=dry_run
+            pipeline.manifest, pipeline.source.main, histories, str(source), free_open=free_open, dry_run=dry_run
         )
         return _told(context, pipeline, report)
 
@@ -102,10 +104,10 @@ def import_snowflake(
 
     source = Table(table, region, profile, endpoint)
     with open_pipeline(context, author=operator()) as pipeline:
-        extract = read_snowflake(
+        histories = read_snowflake(
             source.rows(), Place(pipeline.source.main, pipeline.source.root, source_root), Application(LOAD)
         )
-        report = import_items(pipeline.manifest, pipeline.source.main, extract, str(source), dry_run=dry_run)
+        report = import_items(pipeline.manifest, pipeline.source.main, histories, str(source), dry_run=dry_run)
         return _told(context, pipeline, report)
 
 

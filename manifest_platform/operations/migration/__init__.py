@@ -5,7 +5,7 @@ tables, `importing` appends to our manifest what it lacks, `view` shows any feed
 """
 
 from manifest_platform.operations.migration.dynamodb import SourceError, Table
-from manifest_platform.operations.migration.histories import Elsewhere, Extract, Note, Place
+from manifest_platform.operations.migration.histories import Elsewhere, Histories, Note, Place
 from manifest_platform.operations.migration.importing import Report, WorkedOn, import_items
 from manifest_platform.operations.migration.snowflake_loader import Run, read_snowflake
 from manifest_platform.operations.migration.snowplow_manifest import Applications, SeveralTargets, read_snowplow
@@ -14,7 +14,7 @@ from manifest_platform.operations.migration.view import view_as_loader
 __all__ = [
     "Applications",
     "Elsewhere",
-    "Extract",
+    "Histories",
     "Note",
     "Place",
     "Report",

@@ -32,7 +32,7 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Extract:
+class Histories:
     """What a source holds, as histories of items of ours; what cannot be one; what was repaired. `rows`: how many were read."""
 
     items: tuple[Item, ...] = ()
@@ -98,10 +98,10 @@ class Collector:
         self._items[item.key] = item
         self._repairs += [Note(self._names[item.key], repair) for repair in repairs]
 
-    def extract(self, rows: int) -> Extract:
+    def histories(self, rows: int) -> Histories:
         """All that was gathered, in the items' order."""
         items = tuple(self._items[key] for key in sorted(self._items))
-        return Extract(items, tuple(self._problems), tuple(self._repairs), rows)
+        return Histories(items, tuple(self._problems), tuple(self._repairs), rows)
 
 
 def _same_folder(one: str, other: str) -> bool:

@@ -39,7 +39,7 @@ from manifest_platform.manifest.manifest import DISCOVERY
 from manifest_platform.manifest.records import REASON, Stamp
 from manifest_platform.manifest.store import ABSENT, MAX_WRITES, TRIES, Changed, Delete, Put, Write, optimistically
 from manifest_platform.manifest.transitions import acquire, append, counted_as, expire, is_waiting, put_record, put_state, sweep
-from manifest_platform.operations.migration.histories import Extract, Note, derived_id, open_work
+from manifest_platform.operations.migration.histories import Histories, Note, derived_id, open_work
 
 IMPORTED = "imported from "
 """What the run id of an imported record begins with; the source follows."""
@@ -98,23 +98,23 @@ class Growth:
 
 
 def import_items(
-    manifest: Manifest, feed: str, extract: Extract, source: str, *, free_open: bool = False, dry_run: bool = False
+    manifest: Manifest, feed: str, histories: Histories, source: str, *, free_open: bool = False, dry_run: bool = False
 ) -> Report:
-    """Appends to a feed what the extract's histories have and it lacks: as often as one likes, and again after any crash.
+    """Appends to a feed what the histories have and it lacks: as often as one likes, and again after any crash.
 
     `source` names where they come from, in the run id of every imported record. `free_open`: the other system is stopped for
     good, so what it left in Processing is freed. Raises WorkedOn where a step has worked on the feed here, LeaseBusy where one
     is about to, Refused during a full load, and StoreError: run it again then.
     """
     stamp = Stamp(manifest.author, f"{IMPORTED}{source}")
-    report = Report(source, dry_run, extract.rows, repairs=list(extract.repairs), problems=list(extract.problems))
+    report = Report(source, dry_run, histories.rows, repairs=list(histories.repairs), problems=list(histories.problems))
     if dry_run:
-        _plan(manifest, feed, extract, free_open, stamp, report)
+        _plan(manifest, feed, histories, free_open, stamp, report)
         return report
     leases, resumed = ExitStack(), _broke_off(manifest, feed, stamp)
     try:
         held = [leases.enter_context(_take(manifest, feed, step, stamp)) for step in manifest.steps(feed)]
-        items, growths = _plan(manifest, feed, extract, free_open, stamp, report)
+        items, growths = _plan(manifest, feed, histories, free_open, stamp, report)
     except BaseException as error:
         if not resumed or isinstance(error, WorkedOn):  # who worked on the feed was let in by an import that had done all
             leases.close()
@@ -164,7 +164,7 @@ def _next(stamp: Stamp) -> Stamp:
 
 
 def _plan(
-    manifest: Manifest, feed: str, extract: Extract, free_open: bool, stamp: Stamp, report: Report
+    manifest: Manifest, feed: str, histories: Histories, free_open: bool, stamp: Stamp, report: Report
 ) -> tuple[list[Item], list[Growth]]:
     """All items as they will be, and what those grow by that lack something."""
     steps, states = manifest.steps(feed), _states(manifest, feed)
@@ -173,7 +173,7 @@ def _plan(
     _check_not_worked_on(feed, steps, items.values())
     epochs = {name: state.epoch for name, state in states.items()}
     growths: list[Growth] = []
-    for source in extract.items:
+    for source in histories.items:
         known = items.get(source.key, Item(source.key, ()))
         try:
             growth = Growth(known, grow(known, source, steps, epochs, stamp, free_open))

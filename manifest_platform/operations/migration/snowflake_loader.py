@@ -17,7 +17,7 @@ from typing import Any
 from manifest_platform.manifest import EVERYONE, Application, Item, ItemKey, Payload, Record, State
 from manifest_platform.manifest.records import REASON
 from manifest_platform.operations.migration.attributes import Attributes, Row, shown
-from manifest_platform.operations.migration.histories import Collector, Extract, Place, derived_id, in_order
+from manifest_platform.operations.migration.histories import Collector, Histories, Place, derived_id, in_order
 
 PROCESSED = "iglu:com.manifest_platform/snowflake_processed/jsonschema/1-0-0"
 """Processed of the Snowflake Transformer: {shredTypes, savedTo}."""
@@ -69,7 +69,7 @@ def _seconds(time: datetime | None) -> int | None:
     return None if time is None else int(time.timestamp())
 
 
-def read_snowflake(rows: Iterable[Row], place: Place, load: Application) -> Extract:
+def read_snowflake(rows: Iterable[Row], place: Place, load: Application) -> Histories:
     """The histories of a table's rows; `load` is our step that becomes the loader. A wrong row is told and left out."""
     found, count = Collector(place), 0
     for row in rows:
@@ -79,7 +79,7 @@ def read_snowflake(rows: Iterable[Row], place: Place, load: Application) -> Extr
             found.leave_out(shown(row, "RunId"), *wrong)
         elif key := found.key(run.run_id):
             found.keep(Item(key, tuple(in_order(_records(key, run, load)))))
-    return found.extract(count)
+    return found.histories(count)
 
 
 def read_row(row: Row) -> tuple[Run | None, list[str]]:

@@ -19,7 +19,7 @@ from manifest_platform.manifest import Application, Item, ItemKey, Payload, Reco
 from manifest_platform.manifest.payloads import LOCKED
 from manifest_platform.manifest.payloads import problems as problems_of
 from manifest_platform.operations.migration.attributes import Attributes, Row, shown
-from manifest_platform.operations.migration.histories import Collector, Extract, Place, in_order
+from manifest_platform.operations.migration.histories import Collector, Histories, Place, in_order
 
 SHREDDERS = ("rdb-shredder", "snowplow-rdb-shredder")
 LOADERS = ("rdb-loader", "snowplow-rdb-loader")
@@ -67,7 +67,7 @@ class Applications:
             )
 
 
-def read_snowplow(rows: Iterable[Row], place: Place, applications: Applications) -> Extract:
+def read_snowplow(rows: Iterable[Row], place: Place, applications: Applications) -> Histories:
     """The histories of a table's rows. An item with a wrong row, or with records that break the rules, is told and left out.
 
     Raises SeveralTargets.
@@ -92,7 +92,7 @@ def read_snowplow(rows: Iterable[Row], place: Place, applications: Applications)
                 found.leave_out(name, *wrong)
             else:
                 found.keep(item, repairs)
-    return found.extract(count)
+    return found.histories(count)
 
 
 def read_row(row: Row) -> tuple[Record | None, list[str]]:

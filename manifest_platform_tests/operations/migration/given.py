@@ -11,7 +11,7 @@ from manifest_platform.manifest import Application, Manifest, Store
 from manifest_platform.manifest.payloads import LOCKED
 from manifest_platform.operations.migration import (
     Applications,
-    Extract,
+    Histories,
     Place,
     Report,
     import_items,
@@ -124,12 +124,12 @@ def manifest(store: Store, **options: Any) -> Manifest:
     return Manifest(store, "shop", {FEED: steps(**options)}, "operator")
 
 
-def extract(*rows: list[Row], applications: Applications = NAMES) -> Extract:
+def histories(*rows: list[Row], applications: Applications = NAMES) -> Histories:
     return read_snowplow([one for some in rows for one in some], PLACE, applications)
 
 
 def import_snowplow(into: Manifest, *rows: list[Row], **options: Any) -> Report:
-    return import_items(into, FEED, extract(*rows), "dynamodb://manifest", **options)
+    return import_items(into, FEED, histories(*rows), "dynamodb://manifest", **options)
 
 
 def import_snowflake(into: Manifest, *rows: Row, **options: Any) -> Report:

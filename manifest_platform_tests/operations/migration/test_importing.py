@@ -40,7 +40,7 @@ from manifest_platform_tests.operations.migration.given import (
     SHREDDED,
     SHREDDER,
     added,
-    extract,
+    histories,
     import_snowflake,
     import_snowplow,
     loaded,
@@ -124,7 +124,7 @@ def test_what_was_loaded_is_done_and_the_rest_is_next(any_store: Store) -> None:
 def test_the_records_are_the_sources_and_say_where_they_come_from(store: Store) -> None:
     here = manifest(store)
     import_snowplow(here, loaded(1))
-    [source] = extract(loaded(1)).items
+    [source] = histories(loaded(1)).items
     kept = here.history(key(1))
     for mine, theirs in zip(kept, source.records, strict=False):
         epoch = 1 if theirs.application.key == LOAD.key else None
@@ -494,7 +494,7 @@ def test_what_discovery_registers_meanwhile_is_neither_lost_nor_in_the_way(store
     for moment in range(7):
         here = Manifest(store, f"shop{moment}", {FEED: steps()}, "operator")
         importing = Manifest(DiscoveringStore(store, moment), here.dataset, here.feeds, "operator")
-        report = import_items(importing, FEED, extract(loaded(1), loaded(4), loaded(8)), "dynamodb://manifest")
+        report = import_items(importing, FEED, histories(loaded(1), loaded(4), loaded(8)), "dynamodb://manifest")
         assert report.problems == []
         assert_kept(here)
         late = [item.key.name for item in here.items(FEED) if item.is_late_for(LOAD) and not item.processed_by(LOAD)]

@@ -23,7 +23,7 @@ from manifest_platform_tests.operations.migration.given import (
     START,
     Row,
     added,
-    extract,
+    histories,
     loaded,
     lost_race,
     row,
@@ -34,14 +34,14 @@ from manifest_platform_tests.operations.migration.given import (
 
 
 def told(*rows: list[Row]) -> list[str]:
-    """The problems of an extract that holds nothing else."""
-    found = extract(*rows)
+    """The problems of histories that hold nothing else."""
+    found = histories(*rows)
     assert not found.items
     return [problem.text for problem in found.problems]
 
 
 def test_a_row_keeps_ids_times_authors_versions_and_payloads() -> None:
-    [item] = extract(shredded(1)).items
+    [item] = histories(shredded(1)).items
     new, processing, processed = item.records
     assert (item.key.feed, item.key.sort, item.key.id) == (FEED, "2019-03-01-00-01-00", f"{ROOT}/{run(1)}")
     assert (new.record_id, new.state, new.previous, new.payload) == (uid("1 0"), State.NEW, None, None)
@@ -53,7 +53,7 @@ def test_a_row_keeps_ids_times_authors_versions_and_payloads() -> None:
 
 
 def test_milliseconds_are_kept_exactly() -> None:
-    [item] = extract([row(1, "0", "NEW", but={"Timestamp": {"N": "1551398460123"}})]).items
+    [item] = histories([row(1, "0", "NEW", but={"Timestamp": {"N": "1551398460123"}})]).items
     assert format_time(item.records[0].timestamp) == "2019-03-01T00:01:00.123000Z"
 
 
@@ -100,7 +100,7 @@ def test_all_that_is_wrong_with_a_row_is_told_at_once() -> None:
 
 
 def test_an_item_with_a_wrong_row_is_left_out_and_others_are_not() -> None:
-    found = extract([*added(1), row(1, "1", "PROCESSING", "0", but={"Author": None})], shredded(2))
+    found = histories([*added(1), row(1, "1", "PROCESSING", "0", but={"Author": None})], shredded(2))
     assert [item.key.name for item in found.items] == [run(2)]
     [problem] = found.problems
     assert problem.item == f"{ROOT}/{run(1)}/"
@@ -108,7 +108,7 @@ def test_an_item_with_a_wrong_row_is_left_out_and_others_are_not() -> None:
 
 
 def test_unknown_attributes_are_ignored() -> None:
-    assert len(extract([row(1, "0", "NEW", but={"Colour": {"S": "red"}})]).items) == 1
+    assert len(histories([row(1, "0", "NEW", but={"Colour": {"S": "red"}})]).items) == 1
 
 
 # Order
@@ -119,7 +119,7 @@ def test_records_come_by_time_whatever_the_scan_gives() -> None:
     orders = set()
     for seed in range(20):
         random.Random(seed).shuffle(rows)
-        [item] = extract(list(rows)).items
+        [item] = histories(list(rows)).items
         orders.add(tuple(record.record_id for record in item.records))
     assert orders == {tuple(uid(f"1 {name}") for name in "01234")}
 
@@ -136,18 +136,18 @@ def test_a_record_comes_behind_the_one_it_points_at_at_one_time_and_against_it()
         row(1, "0", "NEW", seconds=3),
     ]
     for rows in (at_once, set_back):
-        [item] = extract(rows).items
+        [item] = histories(rows).items
         assert [record.record_id for record in item.records] == [uid("1 0"), uid("1 1"), uid("1 2")]
 
 
 def test_a_skip_at_the_time_of_its_new_comes_behind_it() -> None:
     for name in "abcdefgh":  # ids sort at random
-        [item] = extract([row(1, name, "SKIPPED", by=Application("*", "*"), seconds=0), row(1, "0", "NEW", seconds=0)]).items
+        [item] = histories([row(1, name, "SKIPPED", by=Application("*", "*"), seconds=0), row(1, "0", "NEW", seconds=0)]).items
         assert item.skipped_for(LOAD)
 
 
 def test_skips_that_point_at_each_other_are_kept() -> None:
-    [item] = extract([row(1, "1", "SKIPPED", "2"), row(1, "2", "SKIPPED", "1")]).items
+    [item] = histories([row(1, "1", "SKIPPED", "2"), row(1, "2", "SKIPPED", "1")]).items
     assert len(item.records) == 2
 
 
@@ -155,22 +155,22 @@ def test_skips_that_point_at_each_other_are_kept() -> None:
 
 
 def test_the_loader_becomes_our_load_and_the_shredder_keeps_its_name() -> None:
-    [item] = extract(loaded(1)).items
+    [item] = histories(loaded(1)).items
     names = [record.application for record in item.records]
     assert names == [SHREDDER, SHREDDER, SHREDDER, Application("load", "0.15.0"), Application("load", "0.15.0")]
 
 
 @pytest.mark.parametrize("name", ["rdb-loader", "snowplow-rdb-loader"])
 def test_usual_names_of_the_loader_are_known(name: str) -> None:
-    [item] = extract(loaded(1, Application(name, "1"))).items
+    [item] = histories(loaded(1, Application(name, "1"))).items
     assert item.processed_by(LOAD)
 
 
 def test_other_names_can_be_given() -> None:
     own = replace(NAMES, loaders=("our-loader",))
-    [item] = extract(loaded(1, Application("our-loader", "1")), applications=own).items
+    [item] = histories(loaded(1, Application("our-loader", "1")), applications=own).items
     assert item.processed_by(LOAD)
-    [item] = extract(loaded(1), applications=own).items
+    [item] = histories(loaded(1), applications=own).items
     assert not item.processed_by(LOAD)
 
 
@@ -178,15 +178,15 @@ def test_of_several_targets_one_must_be_named() -> None:
     one, other = replace(LOADER, instance="target-1"), replace(LOADER, instance="target-2")
     rows = [*loaded(1, one), row(1, "5", "PROCESSING", "0", other), row(1, "6", "PROCESSED", "5", other), *loaded(2, other)]
     with pytest.raises(SeveralTargets, match=r"2 targets.*target-1, target-2"):
-        extract(rows)
-    first, second = extract(rows, applications=replace(NAMES, target="target-1")).items
+        histories(rows)
+    first, second = histories(rows, applications=replace(NAMES, target="target-1")).items
     assert first.processed_by(LOAD)
     assert not second.processed_by(LOAD)
     assert second.processed_by(other)
 
 
 def test_one_target_need_not_be_named() -> None:
-    [item] = extract(loaded(1, replace(LOADER, instance="target-1"))).items
+    [item] = histories(loaded(1, replace(LOADER, instance="target-1"))).items
     assert item.processed_by(LOAD)
 
 
@@ -203,7 +203,7 @@ def test_one_target_need_not_be_named() -> None:
 )
 def test_skips_stop_our_steps(skipped: Application, shred_skips: bool, load_skips: bool) -> None:
     applications = replace(NAMES, target="target-1")
-    [item] = extract([*added(1), row(1, "1", "SKIPPED", "0", skipped)], applications=applications).items
+    [item] = histories([*added(1), row(1, "1", "SKIPPED", "0", skipped)], applications=applications).items
     assert (item.skipped_for(SHRED) is not None, item.skipped_for(LOAD) is not None) == (shred_skips, load_skips)
 
 
@@ -211,7 +211,7 @@ def test_skips_stop_our_steps(skipped: Application, shred_skips: bool, load_skip
 
 
 def test_lost_races_are_repaired_and_told() -> None:
-    found = extract(lost_race(1))
+    found = histories(lost_race(1))
     [item] = found.items
     assert item.problems == []
     failed = {record.record_id: record.previous for record in item.records if record.state is State.FAILED}
@@ -248,7 +248,7 @@ def test_a_processing_that_ended_otherwise_lost_no_race() -> None:
 
 def test_everything_wrong_with_an_item_is_told() -> None:
     rows = [*added(1), row(1, "1", "PROCESSED", "9"), row(1, "2", "RESOLVED"), row(1, "3", "PROCESSING", "1", data=lock("x"))]
-    found = extract(rows, shredded(2))
+    found = histories(rows, shredded(2))
     assert len(found.items) == 1
     assert len(found.problems) == 4
     assert "the item does not have" in found.problems[0].text
@@ -268,7 +268,7 @@ def test_a_payload_of_an_unknown_schema_is_told_with_what_to_do() -> None:
 
 @pytest.mark.parametrize("root", [ROOT, "s3a://shop/enriched/archive", "s3n://shop/enriched/archive/", "enriched/archive"])
 def test_a_folder_is_one_whatever_its_scheme_and_slashes(root: str) -> None:
-    [item] = extract([row(1, "0", "NEW", root=root)]).items
+    [item] = histories([row(1, "0", "NEW", root=root)]).items
     assert item.key.id == f"{ROOT}/{run(1)}"
 
 
@@ -290,12 +290,12 @@ def test_a_name_that_is_no_runs_is_told() -> None:
 
 
 def test_two_items_that_are_one_here_are_both_left_out() -> None:
-    found = extract(added(1), [row(1, "5", "NEW", root="s3a://shop/enriched/archive")], added(2))
+    found = histories(added(1), [row(1, "5", "NEW", root="s3a://shop/enriched/archive")], added(2))
     assert [item.key.name for item in found.items] == [run(2)]
     [problem] = found.problems
     assert "is the same run as" in problem.text
 
 
 def test_rows_are_counted() -> None:
-    assert extract(shredded(1), added(2), [row(3, "0", "NEW", but={"Id": None})]).rows == 5
+    assert histories(shredded(1), added(2), [row(3, "0", "NEW", but={"Id": None})]).rows == 5
     assert read_snowplow([], PLACE, NAMES).rows == 0
