@@ -61,10 +61,17 @@ def import_snowplow(
 
     Again and again, until this platform takes over. Exit 1 if something was left out, 4 if there is nothing new.
     """
-    from manifest_platform.operations.migration import Applications, Place, SeveralTargets, Table, import_items, read_snowplow
+    from manifest_platform.operations.migration import (
+        Applications,
+        ForeignTable,
+        Place,
+        SeveralTargets,
+        import_items,
+        read_snowplow,
+    )
     from manifest_platform.operations.migration.snowplow_manifest import LOADERS, SHREDDERS
 
-    source = Table(table, region, profile, endpoint)
+    source = ForeignTable(table, region, profile, endpoint)
     name, _, target = (load or "").partition(":")
     with open_pipeline(context, author=operator()) as pipeline:
         applications = Applications(
@@ -100,9 +107,9 @@ def import_snowflake(
 
     Again and again, until this platform takes over. Exit 1 if something was left out, 4 if there is nothing new.
     """
-    from manifest_platform.operations.migration import Place, Table, import_items, read_snowflake
+    from manifest_platform.operations.migration import ForeignTable, Place, import_items, read_snowflake
 
-    source = Table(table, region, profile, endpoint)
+    source = ForeignTable(table, region, profile, endpoint)
     with open_pipeline(context, author=operator()) as pipeline:
         histories = read_snowflake(
             source.rows(), Place(pipeline.source.main, pipeline.source.root, source_root), Application(LOAD)

@@ -4,7 +4,7 @@
 tables, `importing` appends to our manifest what it lacks, `view` shows any feed as the Snowflake Loader's table would.
 """
 
-from manifest_platform.operations.migration.dynamodb import SourceError, Table
+from manifest_platform.operations.migration.dynamodb import ForeignTable, SourceError
 from manifest_platform.operations.migration.histories import Elsewhere, Histories, Note, Place
 from manifest_platform.operations.migration.importing import Report, WorkedOn, import_items
 from manifest_platform.operations.migration.snowflake_loader import Run, read_snowflake
@@ -14,6 +14,7 @@ from manifest_platform.operations.migration.view import view_as_loader
 __all__ = [
     "Applications",
     "Elsewhere",
+    "ForeignTable",
     "Histories",
     "Note",
     "Place",
@@ -21,7 +22,6 @@ __all__ = [
     "Run",
     "SeveralTargets",
     "SourceError",
-    "Table",
     "WorkedOn",
     "import_items",
     "read_snowflake",

@@ -18,7 +18,7 @@ class SourceError(StoreError):
 
 
 @dataclass(frozen=True)
-class Table:
+class ForeignTable:
     """A DynamoDB table and how to reach it; what is not given comes from the environment, as for every AWS tool."""
 
     name: str

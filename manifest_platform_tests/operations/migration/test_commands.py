@@ -14,7 +14,7 @@ import pytest
 from manifest_platform import config
 from manifest_platform.cli import main
 from manifest_platform.demo.dynamodb import REGION, DynamoDbLocal
-from manifest_platform.operations.migration import SourceError, Table
+from manifest_platform.operations.migration import ForeignTable, SourceError
 from manifest_platform.pipeline import SHRED, Loaded, Pipeline
 from manifest_platform.pipeline.chosen import load_chosen
 from manifest_platform.sources.snowplow.settings import FEED
@@ -85,7 +85,7 @@ def where(dynamodb: DynamoDbLocal) -> list[str]:
 def test_a_table_larger_than_a_page_is_read_whole(dynamodb: DynamoDbLocal, table: Tables) -> None:
     long = {"L": [{"S": "contexts_" + "x" * 900}] * 60}
     name = table([snowflake_row(number, "PROCESSED", but={"ShredTypes": long}) for number in range(40)], "RunId")
-    source = Table(name, REGION, endpoint=dynamodb.endpoint)
+    source = ForeignTable(name, REGION, endpoint=dynamodb.endpoint)
     assert sorted(one["RunId"]["S"] for one in source.rows()) == [f"enriched/archive/{run(number)}/" for number in range(40)]
 
 
@@ -219,7 +219,7 @@ def test_a_table_that_is_not_there_is_told(call: Call, where: list[str]) -> None
     [({"profile": "none-such"}, "none-such"), ({"region": None}, "region"), ({"endpoint": "no url"}, "no url")],
 )
 def test_a_table_that_cannot_be_reached_is_told(dynamodb: DynamoDbLocal, options: dict[str, Any], named: str) -> None:
-    source = Table("x", **{"region": REGION, "endpoint": dynamodb.endpoint, **options})
+    source = ForeignTable("x", **{"region": REGION, "endpoint": dynamodb.endpoint, **options})
     with pytest.raises(SourceError, match=named) as caught:
         list(source.rows())
     assert "check --region, --profile and --endpoint" in str(caught.value)
@@ -227,6 +227,6 @@ def test_a_table_that_cannot_be_reached_is_told(dynamodb: DynamoDbLocal, options
 
 def test_the_imports_are_read_only_to_the_source(dynamodb: DynamoDbLocal, table: Tables, call: Call, where: list[str]) -> None:
     name = table([*loaded(1), *lost_race(2)], "ItemId", "Id")
-    before = sorted(Table(name, REGION, endpoint=dynamodb.endpoint).rows(), key=str)
+    before = sorted(ForeignTable(name, REGION, endpoint=dynamodb.endpoint).rows(), key=str)
     call("import-snowplow", name, *where)
-    assert sorted(Table(name, REGION, endpoint=dynamodb.endpoint).rows(), key=str) == before
+    assert sorted(ForeignTable(name, REGION, endpoint=dynamodb.endpoint).rows(), key=str) == before
