@@ -100,7 +100,7 @@ class UnpackedFile:
 
 
 @dataclass(frozen=True)
-class Source:
+class Announced:
     """What Vault had announced of a captured window; times as in the manifest, `2026-01-01T00:15Z`."""
 
     name: str
@@ -114,7 +114,7 @@ class Source:
 class Sidecar:
     """What was captured of a window: written last, beside its files, when all of them were verified."""
 
-    source: Source
+    source: Announced
     files: tuple[UnpackedFile, ...]
 
     def to_bytes(self) -> bytes:
@@ -134,7 +134,7 @@ class Sidecar:
                 Part(part["name"], number, part["size"], part["md5"]) for number, part in enumerate(source["parts"], 1)
             )
             return cls(
-                Source(source["name"], source["start"], source["stop"], source["record_count"], parts),
+                Announced(source["name"], source["start"], source["stop"], source["record_count"], parts),
                 tuple(UnpackedFile(file["path"], file["bytes"], file["sha256"]) for file in found["files"]),
             )
         except (KeyError, TypeError, UnicodeDecodeError) as error:

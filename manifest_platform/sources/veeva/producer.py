@@ -33,12 +33,12 @@ from manifest_platform.sources.veeva.errors import (
 )
 from manifest_platform.sources.veeva.files import (
     FINGERPRINT,
+    Announced,
     Awaiting,
     DirectDataFile,
     Feed,
     FileListing,
     Sidecar,
-    Source,
     UnpackedFile,
 )
 from manifest_platform.sources.veeva.layout import (
@@ -244,7 +244,7 @@ class _Run:
         try:
             needed = () if file.feed == "full" else (METADATA,)
             files = unpack(file.parts, self.vault.download, content, self.limits, needed)
-            source = Source(file.name, minute(file.start), minute(file.stop), file.record_count, file.parts)
+            source = Announced(file.name, minute(file.start), minute(file.stop), file.record_count, file.parts)
             storage.ObjectFolder(content).put(SIDECAR, Sidecar(source, files).to_bytes())
         except OSError as error:
             _discard(content)

@@ -16,7 +16,7 @@ from manifest_platform.manifest import ItemKey
 from manifest_platform.sources import directories as sweep
 from manifest_platform.sources.directories import Marker, Settle, complete_directories
 from manifest_platform.sources.errors import LandingMisconfigured, LandingUnavailable
-from manifest_platform.sources.veeva.files import Part, Sidecar, Source, UnpackedFile
+from manifest_platform.sources.veeva.files import Announced, Part, Sidecar, UnpackedFile
 from manifest_platform.sources.veeva.layout import (
     FEEDS,
     SIDECAR,
@@ -296,7 +296,7 @@ def test_only_windows_are_read(tmp_path: Path) -> None:
 # --- the sidecar -----------------------------------------------------------------------------------------------------
 
 FILES = Sidecar(
-    Source("146478-20260101-0015-N", "2026-01-01T00:00Z", "2026-01-01T00:15Z", None, (Part("p.001", 1, 5, None),)),
+    Announced("146478-20260101-0015-N", "2026-01-01T00:00Z", "2026-01-01T00:15Z", None, (Part("p.001", 1, 5, None),)),
     (UnpackedFile("Object/prüf__v.csv", 5, "ab"),),
 )
 
