@@ -29,7 +29,7 @@ from manifest_platform.sources.veeva.errors import (
     VaultUnreachable,
     WrongVault,
 )
-from manifest_platform.sources.veeva.files import Awaiting, DirectDataFile, Feed, FileListing, Part, Unusable
+from manifest_platform.sources.veeva.files import Awaiting, DirectDataFile, Feed, FileListing, Part, UnusableEntry
 from manifest_platform.sources.veeva.layout import VAULT_BEGAN
 
 log = logging.getLogger(__name__)
@@ -402,10 +402,10 @@ class _Unusable(ValueError):
 def _listing(feed: Feed, entries: Sequence[Any]) -> FileListing:
     files: list[DirectDataFile] = []
     awaiting: list[Awaiting] = []
-    unusable: list[Unusable] = []
+    unusable: list[UnusableEntry] = []
     for entry in entries:
         if not isinstance(entry, dict):
-            unusable.append(Unusable("without a name", feed, f"it is {entry!r}, and no object"))
+            unusable.append(UnusableEntry("without a name", feed, f"it is {entry!r}, and no object"))
             continue
         name = str(entry.get("name") or entry.get("filename") or "without a name")
         error = entry.get("error")
@@ -416,7 +416,7 @@ def _listing(feed: Feed, entries: Sequence[Any]) -> FileListing:
         try:
             files.append(_file(feed, name, entry))
         except _Unusable as problem:
-            unusable.append(Unusable(name, feed, str(problem)))
+            unusable.append(UnusableEntry(name, feed, str(problem)))
     files.sort(key=lambda file: (file.stop, file.name))
     return FileListing(tuple(files), tuple(awaiting), tuple(unusable))
 

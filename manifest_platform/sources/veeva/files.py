@@ -69,7 +69,7 @@ class Awaiting:
 
 
 @dataclass(frozen=True)
-class Unusable:
+class UnusableEntry:
     """An entry of Vault's list that lacks what is needed, and what that is."""
 
     name: str
@@ -83,7 +83,7 @@ class FileListing:
 
     files: tuple[DirectDataFile, ...]
     awaiting: tuple[Awaiting, ...] = ()
-    unusable: tuple[Unusable, ...] = ()
+    unusable: tuple[UnusableEntry, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from manifest_platform.sources.directories import Settle
 from manifest_platform.sources.veeva import producer
 from manifest_platform.sources.veeva.client import Password, Patience, Vault, VaultLogin
 from manifest_platform.sources.veeva.errors import LoginRefused, VaultUnavailable, WrongVault
-from manifest_platform.sources.veeva.files import FINGERPRINT, DirectDataFile, Feed, FileListing, Part, Unusable
+from manifest_platform.sources.veeva.files import FINGERPRINT, DirectDataFile, Feed, FileListing, Part, UnusableEntry
 from manifest_platform.sources.veeva.layout import SIDECAR, list_windows, read_files, read_window
 from manifest_platform.sources.veeva.producer import AWAITED, BY_URGENCY, LOGIN, capture
 from manifest_platform_tests.manifest.given import DONE
@@ -671,7 +671,7 @@ def test_an_entry_of_the_list_that_is_unusable_holds_nothing_up(run: Producer, m
 
     def files(client: Vault, feed: Feed) -> FileListing:
         found = real(client, feed)
-        return FileListing(found.files[1:], found.awaiting, (Unusable("146478-x", feed, "it has no stop"),))
+        return FileListing(found.files[1:], found.awaiting, (UnusableEntry("146478-x", feed, "it has no stop"),))
 
     monkeypatch.setattr(Vault, "files", files)
     report = run("incr")
