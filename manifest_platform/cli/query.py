@@ -13,7 +13,7 @@ from manifest_platform.cli.context import item_key, open_pipeline
 from manifest_platform.cli.history import words_of
 from manifest_platform.cli.output import print_json, print_table, say
 from manifest_platform.manifest import Application, State
-from manifest_platform.operations.search import Found, SearchResult, Wanted, search
+from manifest_platform.operations.search import Match, SearchResult, Wanted, search
 from manifest_platform.sources.source import Words
 
 _AGE = re.compile(r"([1-9][0-9]{0,4})([mhd])")
@@ -73,7 +73,7 @@ def _print(context: typer.Context, answer: SearchResult, words: Words) -> None:
     say(f"{len(answer.found):,} found; looked at {answer.looked_at:,} items, {how}")
 
 
-def _row(hit: Found, words: Words) -> tuple[str, ...]:
+def _row(hit: Match, words: Words) -> tuple[str, ...]:
     record = hit.record
     return (
         hit.item.key.name,
@@ -85,7 +85,7 @@ def _row(hit: Found, words: Words) -> tuple[str, ...]:
     )
 
 
-def _document(hit: Found, words: Words) -> dict[str, Any]:
+def _document(hit: Match, words: Words) -> dict[str, Any]:
     record = hit.record
     told = {"state": record.state, "application": record.application.key, "time": record.timestamp, "author": record.author}
     return {"item": hit.item.key, **told, "record": record.record_id, "note": words_of(record, words)}

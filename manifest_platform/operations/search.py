@@ -28,7 +28,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Found:
+class Match:
     """An item, and the record by which it stands so."""
 
     item: Item
@@ -43,7 +43,7 @@ class SearchResult:
     no such order, so that newer ones may be missing.
     """
 
-    found: list[Found]
+    found: list[Match]
     looked_at: int
     before: str | None
     cut: bool = False
@@ -62,7 +62,7 @@ def search(manifest: Manifest, wanted: Wanted, limit: int, look: int, before: st
     source, newest_first = _source(manifest, wanted, before)
     tells = _tells(wanted, serving)
     items = looked(islice(source, look))
-    hits = (Found(item, record) for item in items if (record := tells(item)) and _is_within(record, wanted))
+    hits = (Match(item, record) for item in items if (record := tells(item)) and _is_within(record, wanted))
     if newest_first:
         found = list(islice(hits, limit))
         more = len(found) == limit or len(seen) == look
