@@ -13,7 +13,7 @@ from manifest_platform.cli.context import item_key, open_pipeline
 from manifest_platform.cli.history import words_of
 from manifest_platform.cli.output import print_json, print_table, say
 from manifest_platform.manifest import Application, State
-from manifest_platform.operations.search import Match, SearchResult, Wanted, search
+from manifest_platform.operations.search import Match, Search, SearchResult, search
 from manifest_platform.sources.source import Words
 
 _AGE = re.compile(r"([1-9][0-9]{0,4})([mhd])")
@@ -42,7 +42,7 @@ def query(
         now = pipeline.clock()
         feed = feed or pipeline.source.main
         pipeline.manifest.steps(feed)
-        wanted = Wanted(feed, state, who, _time("since", since, now), _time("until", until, now))
+        wanted = Search(feed, state, who, _time("since", since, now), _time("until", until, now))
         bound = item_key(pipeline, before).position if before else None
         answer = search(pipeline.manifest, wanted, limit, look, bound)
     _print(context, answer, pipeline.source.words)

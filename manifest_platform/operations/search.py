@@ -13,7 +13,7 @@ from manifest_platform.manifest.queries import failed_by, locked_by, processed_b
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Search:
     """What is asked for.
 
     `state`: how an item stands now, for the application where one is named. `since`, `until`: when the record was written that
@@ -49,7 +49,7 @@ class SearchResult:
     cut: bool = False
 
 
-def search(manifest: Manifest, wanted: Wanted, limit: int, look: int, before: str | None = None) -> SearchResult:
+def search(manifest: Manifest, wanted: Search, limit: int, look: int, before: str | None = None) -> SearchResult:
     """The newest items that are wanted, at most `limit`, of at most `look`. `before`: only those before that position."""
     seen: list[str] = []
 
@@ -72,7 +72,7 @@ def search(manifest: Manifest, wanted: Wanted, limit: int, look: int, before: st
     return SearchResult(found, len(seen), found[-1].item.key.name if len(found) == limit else None, len(seen) == look)
 
 
-def _source(manifest: Manifest, wanted: Wanted, before: str | None) -> tuple[Iterator[Item], bool]:
+def _source(manifest: Manifest, wanted: Search, before: str | None) -> tuple[Iterator[Item], bool]:
     """The items to look at, as few as will do, and whether they come newest first."""
     feed, who = wanted.feed, wanted.application
     declared = [step.application for step in manifest.steps(feed)]
@@ -91,7 +91,7 @@ def _source(manifest: Manifest, wanted: Wanted, before: str | None) -> tuple[Ite
     return manifest.items(feed, after=before or "", reverse=True), True
 
 
-def _tells(wanted: Wanted, serving: dict[str, int]) -> Callable[[Item], Record | None]:
+def _tells(wanted: Search, serving: dict[str, int]) -> Callable[[Item], Record | None]:
     """By which record an item stands as wanted; None where it does not."""
     who, state = wanted.application, wanted.state
 
@@ -116,6 +116,6 @@ def _tells(wanted: Wanted, serving: dict[str, int]) -> Callable[[Item], Record |
     return tells
 
 
-def _is_within(record: Record, wanted: Wanted) -> bool:
+def _is_within(record: Record, wanted: Search) -> bool:
     after = wanted.since is None or record.timestamp >= wanted.since
     return after and (wanted.until is None or record.timestamp < wanted.until)

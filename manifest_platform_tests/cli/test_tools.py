@@ -16,7 +16,7 @@ from manifest_platform import config
 from manifest_platform.cli import main
 from manifest_platform.manifest import OUTPUT, Application, Payload
 from manifest_platform.operations.archive import archive
-from manifest_platform.operations.search import Wanted, search
+from manifest_platform.operations.search import Search, search
 from manifest_platform.pipeline import LOAD, SHRED
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.cli.test_commands import RUNS, Shop
@@ -147,7 +147,7 @@ def test_query_reads_no_more_than_it_must(shop: Shop) -> None:
     with shop.pipeline() as pipeline:
         pipeline.manifest.discover("enriched", [])
         before = pipeline.manifest.store.requests
-        search(pipeline.manifest, Wanted("enriched", State.PROCESSED, Application(LOAD)), 1, 100)
+        search(pipeline.manifest, Search("enriched", State.PROCESSED, Application(LOAD)), 1, 100)
         assert pipeline.manifest.store.requests - before <= 4
 
 
