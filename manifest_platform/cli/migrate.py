@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NOTES_SHOWN = 20
 
 
-class Layout(StrEnum):
+class ViewLayout(StrEnum):
     """The layouts that a feed can be viewed in."""
 
     SNOWFLAKE_LOADER = "snowflake-loader"
@@ -166,7 +166,7 @@ def _print_notes(label: str, notes: Sequence[Note]) -> None:
 @app.command(cls=Command)
 def view(
     context: typer.Context,
-    layout: Annotated[Layout, typer.Option("--as", help="The layout of which manifest.")] = Layout.SNOWFLAKE_LOADER,
+    layout: Annotated[ViewLayout, typer.Option("--as", help="The layout of which manifest.")] = ViewLayout.SNOWFLAKE_LOADER,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="The newest so many runs.")] = 50,
 ) -> int:
     """Shows the feed as another manifest would.
