@@ -90,7 +90,7 @@ def _shred_pieces(task: Task[_Pieces], resolver: Resolver, split_size: int) -> W
     return writer.close()
 
 
-def _shred_piece(piece: Piece, resolver: Resolver) -> Iterator[tuple[int, Shredded]]:
+def _shred_piece(piece: Piece, resolver: Resolver) -> Iterator[tuple[int, ShreddedEvents]]:
     """What each chunk of a piece gives, with its bytes; bad rows have the number of their line in the whole file."""
     lines = 0
     start = before = None
@@ -142,7 +142,7 @@ def _iso(time: datetime) -> str:
 
 
 @dataclass(frozen=True)
-class Shredded:
+class ShreddedEvents:
     """Typed tables by name, what each is, and how many lines they come from; lines = good + rows of `bad`."""
 
     tables: dict[str, pa.Table]
@@ -152,7 +152,7 @@ class Shredded:
     good: int
 
 
-def shred_lines(data: bytes, resolver: Resolver, file: str = "", first_line: int = 1) -> Shredded:
+def shred_lines(data: bytes, resolver: Resolver, file: str = "", first_line: int = 1) -> ShreddedEvents:
     """Shreds whole lines; a line is good, and then in every table, or bad, and then in no other than `bad`.
 
     `first_line` is the number of the first line in its file, for the bad table. Any bytes are accepted. Raises
@@ -174,7 +174,7 @@ def shred_lines(data: bytes, resolver: Resolver, file: str = "", first_line: int
                 tables[definition.name] = table.cast(arrow_schema(definition.columns))
                 definitions[definition.name] = definition
     good = tables[EVENTS_TABLE].num_rows if EVENTS_TABLE in tables else 0
-    return Shredded(tables, definitions, _bad(lines, file, first_line), lines.count, good)
+    return ShreddedEvents(tables, definitions, _bad(lines, file, first_line), lines.count, good)
 
 
 def _bad(lines: Lines, file: str, first_line: int) -> pa.Table:

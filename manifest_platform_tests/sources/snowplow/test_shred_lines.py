@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from manifest_platform.shred.rows import arrow_schema
 from manifest_platform.sources.snowplow.atomic import EVENTS, FIELDS
 from manifest_platform.sources.snowplow.iglu import Resolver
-from manifest_platform.sources.snowplow.shredder import Shredded, shred_lines
+from manifest_platform.sources.snowplow.shredder import ShreddedEvents, shred_lines
 from manifest_platform_tests.sources.snowplow.events import (
     CLICK,
     EVENT_ID,
@@ -39,7 +39,7 @@ def resolver(registry: Path) -> Resolver:
     return Resolver([str(registry)])
 
 
-def shredded(resolver: Resolver, *lines: bytes) -> Shredded:
+def shredded(resolver: Resolver, *lines: bytes) -> ShreddedEvents:
     return shred_lines(b"".join(line + b"\n" for line in lines), resolver, "file:///f")
 
 
