@@ -53,7 +53,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Options:
+class MergeOptions:
     """How to merge.
 
     `group_bytes`, `group_rows`: how large a row group gets, in Arrow data and in rows. `held_bytes`: how much Arrow data may
@@ -149,7 +149,7 @@ class _Unit:
         return self.file.metadata.row_group(self.group).total_byte_size
 
 
-def merge(task: MergeTask, options: Options | None = None) -> Merged:
+def merge(task: MergeTask, options: MergeOptions | None = None) -> Merged:
     """Writes the rows of a range's objects as one Parquet file, in the order of time, and checks it.
 
     Rows of one time keep the order of the inputs; those without a time come last. Columns are those of all inputs, by name:
@@ -159,7 +159,7 @@ def merge(task: MergeTask, options: Options | None = None) -> Merged:
     Raises MissingInput, ChangedInput, SchemaConflict, WrongResult and PermanentMergeError, where trying again cannot help, and
     TransientMergeError. What was written then is removed, or where that fails too named by nobody.
     """
-    options = options or Options()
+    options = options or MergeOptions()
     began = time.perf_counter()
     with (
         tempfile.TemporaryDirectory(prefix="merge-", dir=options.spool) as spool,
@@ -173,7 +173,7 @@ def merge(task: MergeTask, options: Options | None = None) -> Merged:
 class _Merge:
     """One merge: its inputs at hand, their common schema, and the tallies of what was read and what was written."""
 
-    def __init__(self, task: MergeTask, options: Options, spool: Path, pool: Executor):
+    def __init__(self, task: MergeTask, options: MergeOptions, spool: Path, pool: Executor):
         self._task, self._options, self._spool, self._pool = task, options, spool, pool
         self._files = opened(task.inputs, spool, pool)
         self._schema = unified(task.table, ((file.input.uri, file.schema) for file in self._files))

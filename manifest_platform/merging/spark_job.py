@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from manifest_platform.merging.kernel import Merged, MergeTask, Options
+    from manifest_platform.merging.kernel import Merged, MergeOptions, MergeTask
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,9 @@ class MergeFailure:
     message: str
 
 
-def merge_all(spark: SparkSession, tasks: Sequence[MergeTask], options: Options | None = None) -> list[Merged | MergeFailure]:
+def merge_all(
+    spark: SparkSession, tasks: Sequence[MergeTask], options: MergeOptions | None = None
+) -> list[Merged | MergeFailure]:
     """Merges ranges in one Spark job, the largest first; the results come in the order of the tasks.
 
     A range that fails is a MergeFailure, never an exception; where the job itself fails, all are. A range's object lies beside
@@ -50,7 +52,7 @@ def merge_all(spark: SparkSession, tasks: Sequence[MergeTask], options: Options 
         return [_failure(task, False, message) for task in tasks]
 
 
-def _run(spark: SparkSession, tasks: Sequence[MergeTask], options: Options | None) -> list[Merged | MergeFailure]:
+def _run(spark: SparkSession, tasks: Sequence[MergeTask], options: MergeOptions | None) -> list[Merged | MergeFailure]:
     from manifest_platform.merging.kernel import Merged
 
     order = ordered(tasks)
@@ -80,7 +82,7 @@ def ordered(tasks: Sequence[MergeTask]) -> list[int]:
     return sorted(range(len(tasks)), key=lambda number: -tasks[number].bytes)
 
 
-def _merge_task(task: MergeTask, options: Options | None) -> dict[str, Any]:
+def _merge_task(task: MergeTask, options: MergeOptions | None) -> dict[str, Any]:
     """What the kernel gives for a range, or why it failed, as plain data. Each call writes an object of its own."""
     from manifest_platform.merging.kernel import merge
 

@@ -30,7 +30,7 @@ from manifest_platform.merging.errors import (
     WrongResult,
 )
 from manifest_platform.merging.inputs import Input
-from manifest_platform.merging.kernel import Merged, MergeTask, Options, merge
+from manifest_platform.merging.kernel import Merged, MergeOptions, MergeTask, merge
 from manifest_platform.merging.plan import DEFAULT, plan
 from manifest_platform.merging.state import MergedTable, Partition, SmallObject
 from manifest_platform_tests.servers.proxy import Fault, from_on, nothing, proxied
@@ -97,7 +97,9 @@ class TestOrder:
         """The second input comes to the disk first, since its first row is the earliest."""
         often = [number // 2 for number in range(2000)]
         one, other = events(often), events([-1, *often], 2000)
-        merged = merge(task_of(tmp_path, [put(tmp_path, "a", one), put(tmp_path, "b", other)]), Options(16_384, held_bytes=1))
+        merged = merge(
+            task_of(tmp_path, [put(tmp_path, "a", one), put(tmp_path, "b", other)]), MergeOptions(16_384, held_bytes=1)
+        )
         assert merged.spilled_bytes > 0
         whole = pa.concat_tables([one, other])
         assert read(merged).equals(whole.take(np.argsort(whole["at"].cast(pa.int64()).to_numpy(), kind="stable")))
@@ -163,7 +165,7 @@ class TestOrder:
             parts.append(pa.table({**dict(zip(["at", "n"], events(part, first).columns, strict=True)), **texts}, TEXTS))
             first += len(part)
         found = [put(tmp_path, f"{place}", part, row_group_size=group) for place, part in enumerate(parts)]
-        options = Options(group_bytes, 1 << 20, held, copied, threads)
+        options = MergeOptions(group_bytes, 1 << 20, held, copied, threads)
         merged = merge(task_of(tmp_path, found), options)
         expected = sorted(
             pa.concat_tables(parts).to_pylist(), key=lambda row: (row["at"] is None, row["at"] or datetime(1970, 1, 1))
@@ -308,7 +310,7 @@ class TestMemory:
         pool = pa.proxy_memory_pool(usual)
         pa.set_memory_pool(pool)
         try:
-            merged = merge(task, Options(self.GROUP, 1 << 20, 4 * self.GROUP, 1 << 40, threads=2))
+            merged = merge(task, MergeOptions(self.GROUP, 1 << 20, 4 * self.GROUP, 1 << 40, threads=2))
         finally:
             pa.set_memory_pool(usual)
         return merged, pool.max_memory()
@@ -344,7 +346,7 @@ class TestMemory:
 
     def test_row_groups_have_no_more_rows_than_asked_for(self, tmp_path: Path) -> None:
         found = [put(tmp_path, f"{place}", events(range(place, 1000, 10))) for place in range(10)]
-        merged = merge(task_of(tmp_path, found), Options(group_rows=90))
+        merged = merge(task_of(tmp_path, found), MergeOptions(group_rows=90))
         metadata = pq.read_metadata(storage.local_path(merged.uri))
         assert {metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)} <= {83, 84}
 
@@ -352,13 +354,13 @@ class TestMemory:
         spool = tmp_path / "spool"
         spool.mkdir()
         found = [put(tmp_path, f"{place}", events(range(place, 1000, 10))) for place in range(10)]
-        merged = merge(task_of(tmp_path, found), Options(1000, 1 << 20, 1000, spool=str(spool)))
+        merged = merge(task_of(tmp_path, found), MergeOptions(1000, 1 << 20, 1000, spool=str(spool)))
         assert merged.spilled_bytes > 0
         assert list(spool.iterdir()) == []
 
 
 class TestCopying:
-    OPTIONS = Options(copied_bytes=50_000)
+    OPTIONS = MergeOptions(copied_bytes=50_000)
 
     def base(self, tmp_path: Path) -> Input:
         """A merged object of three row groups, with times 0 to 2, 10 to 12 and 20 to 22 seconds."""
@@ -416,7 +418,7 @@ class TestCopying:
         assert merged.max_time == max(str(one.max_time) for one in found)
 
     def test_row_groups_that_are_small_are_not_copied(self, tmp_path: Path) -> None:
-        merged = merge(task_of(tmp_path, [self.base(tmp_path)]), Options(copied_bytes=1 << 30))
+        merged = merge(task_of(tmp_path, [self.base(tmp_path)]), MergeOptions(copied_bytes=1 << 30))
         assert merged.copied_rows == 0
 
     def test_row_groups_that_are_out_of_order_are_not_copied(self, tmp_path: Path) -> None:
@@ -438,7 +440,7 @@ class TestCopying:
 
     def test_what_is_written_is_copied_when_it_is_extended(self, tmp_path: Path) -> None:
         """The kernel's own objects can be extended: their row groups have a form that it takes over."""
-        first = merge(task_of(tmp_path, [self.base(tmp_path)], name="first"), Options(copied_bytes=1 << 30))
+        first = merge(task_of(tmp_path, [self.base(tmp_path)], name="first"), MergeOptions(copied_bytes=1 << 30))
         again = Input(first.uri, first.rows, first.bytes, first.min_time, first.max_time)
         merged = merge(task_of(tmp_path, [again, self.late(tmp_path, "late", 30, 31)], name="second"), self.OPTIONS)
         assert merged.copied_rows == first.rows

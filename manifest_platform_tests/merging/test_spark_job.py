@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from manifest_platform import storage
 from manifest_platform.merging import spark_job
 from manifest_platform.merging.inputs import Input
-from manifest_platform.merging.kernel import Merged, MergeTask, Options
+from manifest_platform.merging.kernel import Merged, MergeOptions, MergeTask
 from manifest_platform.merging.spark_job import MergeFailure, merge_all
 
 DAY = date(2024, 5, 1)
@@ -102,7 +102,7 @@ def test_a_range_that_fails_leaves_the_others_alone(spark: SparkSession, tmp_pat
 def test_what_nobody_foresaw_is_a_failure_of_its_range(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, permanent: bool
 ) -> None:
-    def fail(_task: MergeTask, _options: Options | None) -> Merged:
+    def fail(_task: MergeTask, _options: MergeOptions | None) -> Merged:
         raise error
 
     monkeypatch.setattr("manifest_platform.merging.kernel.merge", fail)
@@ -124,7 +124,7 @@ def test_a_task_that_spark_runs_again_does_not_touch_what_the_first_wrote(tmp_pa
 
 
 def test_options_reach_the_tasks(spark: SparkSession, tmp_path: Path) -> None:
-    [merged] = merge_all(spark, [task(tmp_path, "log", 1, list(range(100)))], Options(group_rows=10))
+    [merged] = merge_all(spark, [task(tmp_path, "log", 1, list(range(100)))], MergeOptions(group_rows=10))
     assert isinstance(merged, Merged)
     assert pq.read_metadata(storage.local_path(merged.uri)).num_row_groups == 10
 
