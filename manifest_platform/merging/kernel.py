@@ -35,7 +35,7 @@ from manifest_platform.merging.inputs import Input
 from manifest_platform.merging.plan import PlannedRange
 from manifest_platform.merging.rowgroups import Assembly, Footer, NotParquet, read_footer
 from manifest_platform.merging.schemas import fitted, unified
-from manifest_platform.merging.sorting import LAST, Array, Bounds, Group, Piece, Sorter
+from manifest_platform.merging.sorting import LAST, Array, Bounds, Group, SortedPiece, Sorter
 from manifest_platform.merging.state import MergedTable
 from manifest_platform.merging.stored import delete
 from manifest_platform.merging.tally import Tally
@@ -326,7 +326,7 @@ class _Merge:
         yield from sorter.finish()
         self._spilled += sorter.spilled
 
-    def _piece(self, unit: _Unit) -> tuple[Piece, Tally]:
+    def _piece(self, unit: _Unit) -> tuple[SortedPiece, Tally]:
         """The rows of a unit in order, and their tally."""
         rows = fitted(self._decoded(unit, encoded=self._few), self._inner)
         keys = self._keys(rows, unit)
@@ -334,7 +334,7 @@ class _Merge:
         if not in_order(keys):
             order = np.argsort(keys, kind="stable")
             rows, keys = rows.take(pa.array(order)), keys[order]
-        return Piece(unit.place, rows, keys, rows.nbytes), tally
+        return SortedPiece(unit.place, rows, keys, rows.nbytes), tally
 
     def _encode(self, group: Group) -> tuple[pa.Buffer, Tally]:
         rows = group.rows()

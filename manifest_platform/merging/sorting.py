@@ -34,7 +34,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Piece:
+class SortedPiece:
     """Rows in the order of their keys. `place` is theirs among all pieces: it decides between equal keys. `bytes`: about."""
 
     place: int
@@ -42,17 +42,17 @@ class Piece:
     keys: Array
     bytes: int
 
-    def first(self, count: int) -> Piece:
+    def first(self, count: int) -> SortedPiece:
         """The first rows."""
-        return Piece(self.place, self.rows.slice(0, count), self.keys[:count], self._share(count))
+        return SortedPiece(self.place, self.rows.slice(0, count), self.keys[:count], self._share(count))
 
-    def behind(self, count: int) -> Piece:
+    def behind(self, count: int) -> SortedPiece:
         """All rows but the first; where these are few, they no longer keep the others in memory."""
         left = len(self.keys) - count
         rows = self.rows.slice(count)
         if left <= len(self.keys) // 2:
             rows = rows.take(pa.array(np.arange(left)))
-        return Piece(self.place, rows, self.keys[count:].copy(), self._share(left))
+        return SortedPiece(self.place, rows, self.keys[count:].copy(), self._share(left))
 
     def _share(self, count: int) -> int:
         return self.bytes * count // len(self.keys)
@@ -82,12 +82,12 @@ class Sorter:
     def __init__(self, bounds: Bounds, spool: Path):
         self.spilled = 0
         self._bounds, self._spool = bounds, spool
-        self._held: list[Piece] = []
+        self._held: list[SortedPiece] = []
         self._bytes = 0
         self._look_at = bounds.group_bytes  # bytes held at which it may be worth while to look for what can go out
         self._runs: list[_Run] = []
 
-    def add(self, piece: Piece, least: int) -> Iterator[Group]:
+    def add(self, piece: SortedPiece, least: int) -> Iterator[Group]:
         """Takes a piece. `least`: no piece that follows has a smaller key."""
         if not len(piece.keys):
             return
@@ -121,7 +121,7 @@ class Sorter:
         self._bytes = sum(piece.bytes for piece in self._held)
         yield from self._groups(ready, size)
 
-    def _groups(self, pieces: Sequence[Piece], size: int) -> Iterator[Group]:
+    def _groups(self, pieces: Sequence[SortedPiece], size: int) -> Iterator[Group]:
         rows = sum(len(piece.keys) for piece in pieces)
         if rows:
             count = max(1, round(size / self._bounds.group_bytes), -(-rows // self._bounds.group_rows))
@@ -137,7 +137,7 @@ class Sorter:
         self._held, self._bytes = [], 0
 
 
-def _portions(pieces: Sequence[Piece], count: int) -> Iterator[Group]:
+def _portions(pieces: Sequence[SortedPiece], count: int) -> Iterator[Group]:
     """All rows of pieces, in order, in so many groups of like size."""
     pieces = sorted(pieces, key=lambda piece: piece.place)
     keys = np.concatenate([piece.keys for piece in pieces])
