@@ -18,7 +18,7 @@ from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.remedies import remedy_command
-from manifest_platform.sources.source import Check, Finding, Source
+from manifest_platform.sources.source import Finding, Source, SourceCheck
 from manifest_platform.warehouse.apply import open_warehouse
 
 NOT_BLOCKED = "feed_not_blocked"
@@ -90,7 +90,7 @@ def build_checks(source: Source) -> list[dg.AssetChecksDefinition]:
     return [*checks, *(_counts_agree(source, feed) for feed in source.feeds)]
 
 
-def _declared(source: Source, check: Check) -> dg.AssetChecksDefinition:
+def _declared(source: Source, check: SourceCheck) -> dg.AssetChecksDefinition:
     """A check that the source declares."""
 
     @dg.asset_check(asset=Names.of(source).stage(check.feed, check.stage), name=check.name, description=check.description)

@@ -80,7 +80,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Check:
+class SourceCheck:
     """A check that a source brings, of an asset of a feed: what it promises, and the function that looks.
 
     A check that fails warns. The sensor evaluates it at every tick, so it asks the manifest for little.
@@ -141,7 +141,7 @@ class Source(ABC):
         return (Drain("drain", self.feeds),)
 
     @property
-    def checks(self) -> tuple[Check, ...]:
+    def checks(self) -> tuple[SourceCheck, ...]:
         """Checks besides those that every source has."""
         return ()
 

@@ -18,7 +18,7 @@ from manifest_platform.listing import BAD_TABLE
 from manifest_platform.manifest import Application, Claim, ItemKey, Landed, Manifest, Refused, Step
 from manifest_platform.sources.capture import CaptureEvent, CapturePlan, CaptureSchedule
 from manifest_platform.sources.directories import Found, LandedDirectory
-from manifest_platform.sources.source import LOAD, SHRED, Check, Drain, Known, Named, Source, Stage, Words, rewritten
+from manifest_platform.sources.source import LOAD, SHRED, Drain, Known, Named, Source, SourceCheck, Stage, Words, rewritten
 from manifest_platform.sources.veeva.checks import missing_windows
 from manifest_platform.sources.veeva.files import Feed
 from manifest_platform.sources.veeva.layout import (
@@ -177,10 +177,10 @@ class VeevaDirectData(Source):
         return Drain("drain", tuple(feed for feed in self.feeds if feed != LOG)), Drain("log_drain", (LOG,))
 
     @property
-    def checks(self) -> tuple[Check, ...]:
+    def checks(self) -> tuple[SourceCheck, ...]:
         """That the windows of a feed follow each other."""
         return tuple(
-            Check(
+            SourceCheck(
                 "no_window_missing",
                 feed,
                 Stage.LANDED,
