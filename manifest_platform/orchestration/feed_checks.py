@@ -18,7 +18,7 @@ from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.remedies import remedy_command
-from manifest_platform.sources.source import Finding, Source, SourceCheck
+from manifest_platform.sources.source import CheckResult, Source, SourceCheck
 from manifest_platform.warehouse.apply import open_warehouse
 
 NOT_BLOCKED = "feed_not_blocked"
@@ -101,7 +101,7 @@ def _declared(source: Source, check: SourceCheck) -> dg.AssetChecksDefinition:
     return declared
 
 
-def _result(finding: Finding) -> dg.AssetCheckResult:
+def _result(finding: CheckResult) -> dg.AssetCheckResult:
     return dg.AssetCheckResult(
         passed=finding.passed,
         severity=dg.AssetCheckSeverity.WARN,

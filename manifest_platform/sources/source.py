@@ -71,7 +71,7 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """What a check found: in words, and as values that plot."""
 
     passed: bool
@@ -90,7 +90,7 @@ class SourceCheck:
     feed: str
     stage: Stage
     description: str
-    find: Callable[[Manifest], Finding]
+    find: Callable[[Manifest], CheckResult]
 
 
 Known = Callable[[Sequence[ItemKey]], Collection[ItemKey]]

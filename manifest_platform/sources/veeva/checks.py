@@ -5,19 +5,19 @@ from __future__ import annotations
 from itertools import islice, pairwise
 
 from manifest_platform.manifest import Application, Item, Manifest
-from manifest_platform.sources.source import LOAD, Finding
+from manifest_platform.sources.source import LOAD, CheckResult
 
 NEWEST = 2000
 """How many of the newest windows are looked at: a check that looked at all would cost ever more."""
 TOLD = 5
 
 
-def missing_windows(manifest: Manifest, feed: str) -> Finding:
+def missing_windows(manifest: Manifest, feed: str) -> CheckResult:
     """Finds the stretches of time that no window of a feed covers, among the newest windows that no snapshot contains."""
     newest = [item for item in islice(manifest.items(feed, reverse=True), NEWEST) if item.landed][::-1]
     boundary = manifest.state(Application(LOAD)).feed(feed).boundary
     missing = [gap for before, after in pairwise(newest) if (gap := _gap(before, after, boundary))]
-    return Finding(
+    return CheckResult(
         passed=not missing,
         description=f"Missing: {'; '.join(missing[:TOLD])}" if missing else "No window is missing.",
         shown={"windows": len(newest), "missing": "; ".join(missing)},
