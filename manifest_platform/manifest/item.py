@@ -25,7 +25,9 @@ from manifest_platform.manifest.records import (
 from manifest_platform.manifest.store import Row
 
 _KEY_TEXT = re.compile(r"[\x24-\x7e]+")
-_BELOW_VAULT = re.compile(r"/vault=[^/]+/((?:incr|log|full)/[^/]+)$")
+_BELOW_SEVERAL_FEEDS = re.compile(r"/vault=[^/]+/((?:incr|log|full)/[^/]+)$")
+"""The layout where one folder, `vault=<id>/`, holds several feeds: there, the feed's folder is a part of an item's name. The
+rule does not take any folder `key=value`: a landing root may be one, and names that are in use would change."""
 NO_EPOCHS: Mapping[str, int] = MappingProxyType({})
 
 
@@ -62,9 +64,9 @@ class ItemKey:
 
     @property
     def name(self) -> str:
-        """The short name for people: the last segment of the URI, or all below a vault's folder, which holds several feeds."""
+        """The short name for people: the last segment of the URI; with the feed's folder where one folder holds several."""
         uri = self.id.rstrip("/")
-        below = _BELOW_VAULT.search(uri)
+        below = _BELOW_SEVERAL_FEEDS.search(uri)
         return below[1] if below else uri.rsplit("/", 1)[-1]
 
     @classmethod

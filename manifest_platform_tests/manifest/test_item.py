@@ -194,6 +194,8 @@ def test_text_that_would_break_the_order_is_no_key(text: str, part: int) -> None
 def test_the_name_for_people_is_the_last_segment() -> None:
     assert key(7).name == "run=007"
     assert ItemKey("f", "s", "plain").name == "plain"
+    assert ItemKey("log", "s", "s3://b/landing/vault=1/log/date=2026-01-01").name == "log/date=2026-01-01"
+    assert ItemKey("f", "s", "s3://b/app=shop/log/date=2026-01-01").name == "date=2026-01-01"
 
 
 def test_a_directory_that_is_not_late_says_nothing_of_lateness() -> None:
