@@ -82,9 +82,7 @@ def import_snowplow(
             target=target or None,
         )
         try:
-            histories = read_snowplow(
-                source.rows(), Place(pipeline.source.main, pipeline.source.root, source_root), applications
-            )
+            histories = read_snowplow(source.rows(), Place(pipeline.source, source_root), applications)
         except SeveralTargets as error:
             raise WrongUse(str(error)) from error
         report = import_items(
@@ -111,9 +109,7 @@ def import_snowflake(
 
     source = ForeignTable(table, region, profile, endpoint)
     with open_pipeline(context, author=operator()) as pipeline:
-        histories = read_snowflake(
-            source.rows(), Place(pipeline.source.main, pipeline.source.root, source_root), Application(LOAD)
-        )
+        histories = read_snowflake(source.rows(), Place(pipeline.source, source_root), Application(LOAD))
         report = import_items(pipeline.manifest, pipeline.source.main, histories, str(source), dry_run=dry_run)
         return _told(context, pipeline, report)
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from uuid import UUID, uuid5
 
 from manifest_platform.manifest import InvalidKey, Item, ItemKey, Record, State
-from manifest_platform.sources.snowplow.source import parse_run_name
+from manifest_platform.sources.source import Source
 
 _NAMESPACE = UUID("2f0a3f0e-6e0b-5c53-9f0d-7d2f4b1c8a55")
 
@@ -43,26 +43,26 @@ class Histories:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a source's runs belong: a feed, and its landing root as a URI.
+    """Where another manifest's runs belong: the main feed of a dataset's source, below its landing root.
 
-    `source_root`: the folder of the runs as the source names it, a URI or a key inside the bucket; empty: the landing root.
+    `source_root`: the folder of the runs as that manifest names it, a URI or a key inside the bucket; empty: the landing root.
     """
 
-    feed: str
-    root: str
+    source: Source
     source_root: str = ""
 
     def key(self, run: str) -> ItemKey:
         """The item of a run's folder, named as our landing names it. Raises Elsewhere."""
         folder, _, name = run.rstrip("/").rpartition("/")
-        expected = self.source_root or self.root
-        parsed = parse_run_name(name)
+        expected = self.source_root or self.source.root
+        uri = f"{self.source.root}/{name}"
+        placed = self.source.placed(uri)
         if not _same_folder(folder, expected):
             raise Elsewhere(f"lies outside {expected}: name the folder of the runs with --source-root")
-        if parsed is None:
-            raise Elsewhere(f"{name!r} is no run's name (run=YYYY-MM-DD-HH-MM-SS)")
+        if placed is None:
+            raise Elsewhere(f"{name!r} is not {self.source.words.form}")
         try:
-            return ItemKey(self.feed, parsed.sort, f"{self.root}/{name}")
+            return ItemKey(placed.feed, placed.sort, uri)
         except InvalidKey as error:
             raise Elsewhere(str(error)) from error
 

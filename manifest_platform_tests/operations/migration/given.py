@@ -18,10 +18,11 @@ from manifest_platform.operations.migration import (
     read_snowflake,
     read_snowplow,
 )
+from manifest_platform.sources.snowplow.settings import SnowplowSettings
+from manifest_platform.sources.snowplow.source import SnowplowEnriched
 from manifest_platform_tests.manifest.given import FEED, LOAD, SHRED, steps
 
 ROOT = "s3://shop/enriched/archive"
-PLACE = Place(FEED, ROOT)
 NAMES = Applications(load=LOAD, shred=SHRED)
 START = datetime(2019, 3, 1, tzinfo=UTC)
 SHREDDER, LOADER = Application("snowplow-rdb-shredder", "0.14.0"), Application("snowplow-rdb-loader", "0.15.0")
@@ -30,6 +31,19 @@ SHREDDED = {"schema": TYPES, "data": {"shreddedTypes": ["iglu:com.acme/click/jso
 
 Attribute = dict[str, Any] | None
 Row = dict[str, dict[str, Any]]
+
+
+def place(root: str = ROOT, source_root: str = "") -> Place:
+    """Of a dataset of Snowplow runs, below a landing root."""
+    parts = {
+        "source": "snowplow_enriched",
+        "landing": {"root": root},
+        "shred": {"output": "/shredded", "schemas": ["/schemas"]},
+    }
+    return Place(SnowplowEnriched("shop", SnowplowSettings.model_validate(parts)), source_root)
+
+
+PLACE = place()
 
 
 def uid(name: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from manifest_platform.manifest import Application, State
 from manifest_platform.manifest.records import format_time
-from manifest_platform.operations.migration import Place, SeveralTargets, read_snowplow
+from manifest_platform.operations.migration import SeveralTargets, read_snowplow
 from manifest_platform_tests.manifest.given import FEED, LOAD, SHRED
 from manifest_platform_tests.operations.migration.given import (
     LOADER,
@@ -26,6 +26,7 @@ from manifest_platform_tests.operations.migration.given import (
     histories,
     loaded,
     lost_race,
+    place,
     row,
     run,
     shredded,
@@ -279,14 +280,14 @@ def test_a_run_elsewhere_is_told(root: str) -> None:
 
 
 def test_runs_of_another_folder_become_those_of_the_landing_root() -> None:
-    place = Place(FEED, "file:///data/landing", source_root="s3://old/archive/")
-    [item] = read_snowplow([row(1, "0", "NEW", root="s3n://old/archive")], place, NAMES).items
+    there = place("file:///data/landing", source_root="s3://old/archive/")
+    [item] = read_snowplow([row(1, "0", "NEW", root="s3n://old/archive")], there, NAMES).items
     assert item.key.id == f"file:///data/landing/{run(1)}"
 
 
 def test_a_name_that_is_no_runs_is_told() -> None:
     [problem] = told([row(1, "0", "NEW", but={"ItemId": {"S": f"{ROOT}/run=2019-13-01/"}})])
-    assert problem == "'run=2019-13-01' is no run's name (run=YYYY-MM-DD-HH-MM-SS)"
+    assert problem == "'run=2019-13-01' is not a run name (run=YYYY-MM-DD-HH-MM-SS)"
 
 
 def test_two_items_that_are_one_here_are_both_left_out() -> None:
