@@ -18,26 +18,35 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from manifest_platform import failpoints
-from manifest_platform.listing import Listing
-from manifest_platform.warehouse.control import KnownTable, KnownTables, RetiredEntries, RetiredEntry
-from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine, EngineSettings, Staging
+from manifest_platform.listing import Listing, Table
+from manifest_platform.warehouse.control import (
+    Fence,
+    KnownTable,
+    KnownTables,
+    Ledger,
+    LedgerEntry,
+    RetiredEntries,
+    RetiredEntry,
+)
+from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine, EngineSettings, Staging, Transaction, opened
 from manifest_platform.warehouse.errors import (
     Behind,
     CannotLoad,
     Conflict,
+    CountMismatch,
+    EmptySnapshot,
     EpochInUse,
     IncompatibleChange,
+    KeyMissing,
     LoadFailed,
     SnapshotAhead,
     Unavailable,
     Unclear,
+    UnsupportedMode,
 )
-from manifest_platform.warehouse.fence import Fence
-from manifest_platform.warehouse.ledger import Ledger, LedgerEntry
-from manifest_platform.warehouse.load import Full, Load, refuse_unsupported
+from manifest_platform.warehouse.load import Full, Load
 from manifest_platform.warehouse.snapshot import Shadows
-from manifest_platform.warehouse.tables import Staged, Tables, check_counts
-from manifest_platform.warehouse.transaction import Transaction, opened
+from manifest_platform.warehouse.tables import LOAD_TIME, TABLES_WITH_LOAD_TIME, Staged, Tables, check_counts, is_passing
 
 __all__ = [
     "AlreadyApplied",
@@ -122,7 +131,7 @@ class Warehouse:
         KeyMissing, IncompatibleChange, UnsupportedMode, EpochInUse, EmptySnapshot, SnapshotAhead, LoadFailed), Unavailable, or
         Unclear (COMMIT got no answer).
         """
-        refuse_unsupported(load)
+        _refuse_unsupported(load)
         if self._authority.get(load.feed) != (load.epoch, load.token):
             self._forget()  # since our last load another worker, or a snapshot, may have made tables that we would miss
             self._authority[load.feed] = load.epoch, load.token
@@ -235,7 +244,7 @@ class Warehouse:
         self._forget()
         for name in self._tables.passing():
             self._engine.execute(f"DROP TABLE IF EXISTS {self._tables.qualified(name)}")
-        emptied = full.empties(self._known_tables.read(), load.feed, load.listing)
+        emptied = self._known_tables.emptied_by(full, load.feed, load.listing)
         if found := self._make_room(load):
             return found
         shadows = Shadows(self._engine, self._tables, load.epoch, load.token)
@@ -389,3 +398,49 @@ def _commit_or_conflict(transaction: Transaction, what: str) -> None:
         transaction.commit()
     except Unclear as error:
         raise Conflict(f"{what} got no clear answer") from error
+
+
+def _refuse_unsupported(load: Load) -> None:
+    """Raises a CannotLoad for a load that asks for what cannot be. Asks the warehouse nothing."""
+    if load.full and not load.listing.tables:
+        raise EmptySnapshot(
+            f"{load.item}: a snapshot without a single table would empty them all; nothing was changed. Look at what the "
+            "source delivered, and load another snapshot"
+        )
+    for table in load.listing.tables:
+        _refuse_mode(load, table)
+        _refuse_key(load, table)
+        if table.name in TABLES_WITH_LOAD_TIME and any(column.name == LOAD_TIME.name for column in table.columns):
+            raise IncompatibleChange(
+                f"{load.item}: table {table.name} brings a column {LOAD_TIME.name}, which the load itself sets; shred it under "
+                "another name"
+            )
+        if is_passing(table.name):
+            raise IncompatibleChange(
+                f"{load.item}: table {table.name} is called as those that full loads drop; shred it under another name"
+            )
+    if unknown := {found.table for found in load.listing.objects} - {table.name for table in load.listing.tables}:
+        raise CountMismatch(
+            f"{load.item}: its listing has objects of tables that it does not describe "
+            f"({', '.join(sorted(unknown))}); shred it again"
+        )
+
+
+def _refuse_mode(load: Load, table: Table) -> None:
+    allowed = ("replace", "merge") if load.full else ("append", "merge", "delete")
+    if table.mode not in allowed:
+        raise UnsupportedMode(
+            f"{load.item}: table {table.name} has mode {table.mode!r}; {'a snapshot' if load.full else 'an item'} can only "
+            f"{', '.join(allowed)}"
+        )
+
+
+def _refuse_key(load: Load, table: Table) -> None:
+    by_key = table.mode in ("merge", "delete")
+    unknown = set(table.key) - {column.name for column in table.columns}
+    if by_key and (not table.key or unknown or (table.mode == "delete" and not table.target)):
+        raise KeyMissing(
+            f"{load.item}: table {table.name} is to {table.mode} rows by key, and lacks "
+            f"{'the columns ' + ', '.join(sorted(unknown)) if unknown else 'its key' if not table.key else 'its target'}; "
+            "shred it again"
+        )

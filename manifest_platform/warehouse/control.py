@@ -1,19 +1,287 @@
-"""What the warehouse knows of its data tables beside ledger and fence: what each is, and what the source has dropped."""
+"""The control tables of a warehouse, which every load moves with its rows, in one transaction.
+
+`Fence`: each feed's newest epoch, token and applied position, which a transaction must exceed to change anything. `Ledger`:
+what was applied, under which epoch. Beside these two, what is known of the data tables: `KnownTables` and `RetiredEntries`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
 
-from manifest_platform.listing import Listing, Retired
-from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine
+from manifest_platform.listing import BAD_TABLE, Listing, Retired
+from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine, Transaction
+from manifest_platform.warehouse.errors import Conflict, ConstraintViolated, Fenced, LoadFailed
+from manifest_platform.warehouse.load import Full, Load
 from manifest_platform.warehouse.tables import naive
-from manifest_platform.warehouse.transaction import Transaction
 
+_FENCE = {"dataset": "string", "feed": "string", "epoch": "bigint", "token": "bigint", "applied": "string"}
+_LEDGER_PAGE = 1000
+
+_LEDGER = {
+    "dataset": "string",
+    "feed": "string",
+    "item": "string",
+    "position": "string",
+    "epoch": "bigint",
+    "token": "bigint",
+    "record_id": "string",
+    "late": "boolean",
+    "rows": "string",
+    "checksum": "string",
+    "applied_at": "timestamp",
+}
+_LEDGER_NAMES = ", ".join(f'"{name}"' for name in _LEDGER)
 _TABLES = {"dataset": "string", "table": "string", "feed": "string", "mode": "string"}
 _RETIRED = {"dataset": "string", "table": "string", "column": "string", "item": "string", "retired_at": "timestamp"}
+
+
+class Held(NamedTuple):
+    """What the fence holds of a feed."""
+
+    token: int
+    epoch: int
+    applied: str
+
+
+class Fence:
+    """The fence's rows of one dataset. Whoever moves one does so in a transaction; of two at once, one conflicts."""
+
+    def __init__(self, engine: Engine, dataset: str) -> None:
+        self._engine, self._dataset = engine, dataset
+
+    def create(self, feed: str) -> None:
+        """Creates the table and the feed's row, where absent. Raises Conflict where another one does so at the same time."""
+        # The key keeps two first loads from making two rows where it is enforced; nothing else rests on it.
+        self._engine.execute(_creation(self._engine, self._table, _FENCE, ', PRIMARY KEY ("dataset", "feed")'))
+        if self.held(feed):
+            return
+        try:
+            self._engine.write(
+                f'INSERT INTO {self._table} ("dataset", "feed", "epoch", "token", "applied") VALUES (?, ?, 0, 0, \'\')',  # noqa: S608
+                (self._dataset, feed),
+            )
+        except ConstraintViolated as error:
+            raise Conflict(f"another first load of {self.where(feed)} made its fence at the same time") from error
+
+    def held(self, feed: str) -> Held | None:
+        """What a feed's row holds now."""
+        found = self._engine.execute(
+            f'SELECT "token", "epoch", "applied" FROM {self._table} WHERE "dataset" = ? AND "feed" = ?',  # noqa: S608
+            (self._dataset, feed),
+        )
+        return Held(*found[0]) if found else None
+
+    def newest_epoch(self) -> int:
+        """The newest epoch of any feed; 0 where there is no fence yet."""
+        if "fence" not in self._engine.columns(CONTROL_SCHEMA):
+            return 0
+        found = self._engine.execute(f'SELECT max("epoch") FROM {self._table} WHERE "dataset" = ?', (self._dataset,))  # noqa: S608
+        return found[0][0] or 0
+
+    def refuse_older(self, feed: str, token: int, epoch: int) -> str:
+        """The newest applied position; raises Fenced where the fence holds a newer token or epoch than these."""
+        held = self.held(feed)
+        if not held:
+            raise LoadFailed(f"{self._table} has lost the row of {self.where(feed)}: restore it, with the newest of the ledger")
+        if held.token > token or held.epoch > epoch:
+            raise Fenced(self.where(feed), (token, epoch), held.token, held.epoch)
+        return held.applied
+
+    def refuse_older_snapshot(self, load: Load, full: Full) -> None:
+        """Raises Fenced where any feed of the dataset has a newer epoch than a snapshot. Their tokens are their own."""
+        for feed in _others(load, full):
+            held = self.held(feed)
+            if held and held.epoch > load.epoch:
+                raise Fenced(self.where(feed), (held.token, load.epoch), held.token, held.epoch)
+
+    def lift(self, transaction: Transaction, feed: str, token: int, epoch: int) -> bool:
+        """Raises a feed's fence, and what it has applied stays; False where the fence holds something newer."""
+        statement = (
+            f'UPDATE {self._table} SET "epoch" = ?, "token" = ? '  # noqa: S608
+            'WHERE "dataset" = ? AND "feed" = ? AND "epoch" <= ? AND "token" <= ?'
+        )
+        return transaction.write(statement, (epoch, token, self._dataset, feed, epoch, token)) > 0
+
+    def lift_all(self, transaction: Transaction, load: Load, full: Full) -> bool:
+        """Raises the snapshot's own fence, and all others to its epoch; False where one of them holds something newer."""
+        return self.lift(transaction, load.feed, load.token, load.epoch) and self._lift_others(transaction, load, full)
+
+    def let_pass(self, transaction: Transaction, load: Load) -> bool:
+        """Moves the fence to a load; False where the load does not exceed it.
+
+        A late load leaves `applied` as it is. Positions compare bytewise: an engine whose text has a collation must
+        give the column the binary one.
+        """
+        sets, conditions = '"epoch" = ?, "token" = ?', '"epoch" <= ? AND "token" <= ?'
+        new: list[Any] = [load.epoch, load.token]
+        least: list[Any] = [load.epoch, load.token]
+        if not load.late:
+            sets, conditions = f'{sets}, "applied" = ?', f'{conditions} AND "applied" < ?'
+            new.append(load.position)
+            least.append(load.position)
+        statement = f'UPDATE {self._table} SET {sets} WHERE "dataset" = ? AND "feed" = ? AND {conditions}'  # noqa: S608
+        return transaction.write(statement, [*new, self._dataset, load.feed, *least]) > 0
+
+    def let_snapshot_pass(self, transaction: Transaction, load: Load, full: Full) -> bool:
+        """Moves all fences to a snapshot's epoch, and what the covered feeds have applied to its boundary.
+
+        False where one of them holds something newer. Snapshots follow each other by epoch: an older one may be loaded anew.
+        """
+        statement = (
+            f'UPDATE {self._table} SET "epoch" = ?, "token" = ?, '  # noqa: S608
+            '"applied" = CASE WHEN "applied" < ? THEN ? ELSE "applied" END '
+            'WHERE "dataset" = ? AND "feed" = ? AND "epoch" <= ? AND "token" <= ?'
+        )
+        new = [load.epoch, load.token, load.position, load.position]
+        own = transaction.write(statement, [*new, self._dataset, load.feed, load.epoch, load.token]) > 0
+        return own and self._lift_others(transaction, load, full, full.boundary)
+
+    def _lift_others(self, transaction: Transaction, load: Load, full: Full, boundary: str | None = None) -> bool:
+        for feed in _others(load, full):
+            sets: str = '"epoch" = ?'
+            new: list[Any] = [load.epoch]
+            if boundary is not None and feed in full.covers:
+                sets = f'{sets}, "applied" = ?'
+                new.append(boundary)
+            statement = f'UPDATE {self._table} SET {sets} WHERE "dataset" = ? AND "feed" = ? AND "epoch" <= ?'  # noqa: S608
+            if not transaction.write(statement, [*new, self._dataset, feed, load.epoch]):
+                return False
+        return True
+
+    def where(self, feed: str) -> str:
+        """A feed and its dataset, in words."""
+        return f"feed {feed!r} of dataset {self._dataset!r}"
+
+    @property
+    def _table(self) -> str:
+        return self._engine.qualified(CONTROL_SCHEMA, "fence")
+
+
+def _others(load: Load, full: Full) -> list[str]:
+    """All feeds of the dataset but the snapshot's own."""
+    return [feed for feed in full.feeds if feed != load.feed]
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """What the warehouse knows of one applied item; `rows` by the listing's tables, as staged; `applied_at` in UTC."""
+
+    item: str
+    feed: str
+    position: str
+    epoch: int
+    token: int
+    record_id: str
+    late: bool
+    rows: dict[str, int]
+    checksum: str
+    applied_at: datetime
+
+
+class Ledger:
+    """The ledger's rows of one dataset."""
+
+    def __init__(self, engine: Engine, dataset: str) -> None:
+        self._engine, self._dataset = engine, dataset
+
+    def create(self) -> None:
+        """Creates the table, where absent."""
+        self._engine.execute(_creation(self._engine, self._table, _LEDGER))
+
+    def entry(self, feed: str, item: str, since_epoch: int) -> LedgerEntry | None:
+        """The newest entry of an item of this epoch or a later one."""
+        found = self._engine.execute(
+            f'SELECT {_LEDGER_NAMES} FROM {self._table} WHERE "dataset" = ? AND "feed" = ? AND "item" = ? '  # noqa: S608
+            'AND "epoch" >= ? ORDER BY "epoch" DESC, "applied_at" DESC LIMIT 1',
+            (self._dataset, feed, item, since_epoch),
+        )
+        return _entry(found[0]) if found else None
+
+    def newest(self, feed: str, since_epoch: int, after: str) -> Iterator[LedgerEntry]:
+        """The newest entry of each item beyond a position, by position, read by the page."""
+        if "ledger" not in self._engine.columns(CONTROL_SCHEMA):
+            return
+        while page := self._page(feed, since_epoch, after):
+            for entry in page:
+                if entry.position != after:
+                    yield entry
+                after = entry.position
+
+    def _page(self, feed: str, since_epoch: int, after: str) -> list[LedgerEntry]:
+        found = self._engine.execute(
+            f'SELECT {_LEDGER_NAMES} FROM {self._table} WHERE "dataset" = ? AND "feed" = ? AND "epoch" >= ? '  # noqa: S608
+            f'AND "position" > ? ORDER BY "position", "epoch" DESC, "applied_at" DESC LIMIT {_LEDGER_PAGE}',
+            (self._dataset, feed, since_epoch, after),
+        )
+        return [_entry(row) for row in found]
+
+    def has(self, transaction: Transaction, load: Load) -> bool:
+        """Whether a load was applied before. What its entry says is read afterwards: to plan that costs ten times as much."""
+        return bool(
+            transaction.rows(
+                f'SELECT 1 FROM {self._table} WHERE "dataset" = ? AND "feed" = ? AND "item" = ? AND "epoch" >= ? LIMIT 1',  # noqa: S608
+                (self._dataset, load.feed, load.item, load.serving_epoch),
+            )
+        )
+
+    def in_epoch(self, load: Load, full: Full, transaction: Transaction | None = None) -> tuple[str, int] | None:
+        """An item, with its epoch, that was loaded in a snapshot's epoch or later, by its own feed or one that it covers."""
+        feeds = [load.feed, *full.covers]
+        marks = ", ".join("?" for _ in feeds)
+        query = transaction.rows if transaction else self._engine.execute
+        found = query(
+            f'SELECT "item", "epoch" FROM {self._table} '  # noqa: S608
+            f'WHERE "dataset" = ? AND "feed" IN ({marks}) AND "epoch" >= ? LIMIT 1',
+            (self._dataset, *feeds, load.epoch),
+        )
+        return found[0] if found else None
+
+    def beyond(self, feed: str, epoch: int, transaction: Transaction | None = None) -> tuple[str, int] | None:
+        """The newest item of a feed that was loaded in a later epoch, with that epoch."""
+        query = transaction.rows if transaction else self._engine.execute
+        found = query(
+            f'SELECT "item", "epoch" FROM {self._table} WHERE "dataset" = ? AND "feed" = ? AND "epoch" > ? '  # noqa: S608
+            'ORDER BY "epoch" DESC LIMIT 1',
+            (self._dataset, feed, epoch),
+        )
+        return found[0] if found else None
+
+    def enter(self, transaction: Transaction, load: Load, rows: dict[str, int], now: datetime) -> LedgerEntry:
+        """Adds the entry of a load whose rows were moved."""
+        entry = LedgerEntry(
+            item=load.item,
+            feed=load.feed,
+            position=load.position,
+            epoch=load.epoch,
+            token=load.token,
+            record_id=load.record_id,
+            late=load.late,
+            rows=rows,
+            checksum=load.checksum,
+            applied_at=now,
+        )
+        values = {**vars(entry), "dataset": self._dataset, "rows": json.dumps(rows), "applied_at": naive(now)}
+        marks = ", ".join("?" for _ in _LEDGER)
+        transaction.write(
+            f"INSERT INTO {self._table} ({_LEDGER_NAMES}) VALUES ({marks})",  # noqa: S608
+            [values[name] for name in _LEDGER],
+        )
+        return entry
+
+    @property
+    def _table(self) -> str:
+        return self._engine.qualified(CONTROL_SCHEMA, "ledger")
+
+
+def _entry(row: tuple[Any, ...]) -> LedgerEntry:
+    values = dict(zip(_LEDGER, row, strict=True))
+    del values["dataset"]
+    return LedgerEntry(**{**values, "rows": json.loads(values["rows"]), "applied_at": values["applied_at"].replace(tzinfo=UTC)})
 
 
 class KnownTable(NamedTuple):
@@ -43,7 +311,7 @@ class KnownTables:
 
     def create(self) -> None:
         """Creates the table, where absent."""
-        self._engine.execute(creation(self._engine, self._table, _TABLES))
+        self._engine.execute(_creation(self._engine, self._table, _TABLES))
 
     def read(self) -> frozenset[KnownTable]:
         """All that were remembered, as last seen."""
@@ -64,6 +332,13 @@ class KnownTables:
         )
         self.forget()
 
+    def emptied_by(self, full: Full, feed: str, listing: Listing) -> list[str]:
+        """The tables that a snapshot empties, for want of them in its listing, which is of a feed."""
+        known = self.read()
+        mine = {one.table for one in known if one.feed in (feed, *full.covers)}
+        kept = {one.table for one in known if one.mode == "append"} | {table.name for table in listing.tables} | {BAD_TABLE}
+        return sorted(name for name in mine - kept if not any(fnmatchcase(name, pattern) for pattern in full.keeps))
+
     def forget(self) -> None:
         """Makes the next question ask the warehouse."""
         self._known = None
@@ -81,7 +356,7 @@ class RetiredEntries:
 
     def create(self) -> None:
         """Creates the table, where absent."""
-        self._engine.execute(creation(self._engine, self._table, _RETIRED))
+        self._engine.execute(_creation(self._engine, self._table, _RETIRED))
 
     def read(self) -> list[RetiredEntry]:
         """All entries, by table and column; writes nothing, and finds none where nothing was ever loaded."""
@@ -122,7 +397,7 @@ def _brought(listing: Listing) -> set[Retired]:
     return columns | {Retired(table.name) for table in listing.tables if table.columns}
 
 
-def creation(engine: Engine, table: str, columns: dict[str, str], key: str = "") -> str:
+def _creation(engine: Engine, table: str, columns: dict[str, str], key: str = "") -> str:
     """The statement that makes a control table, where absent; of a key only the text in it is used."""
     definitions = ", ".join(f"{engine.quote(name)} {engine.sql_type(type_)}" for name, type_ in columns.items())
     return f"CREATE TABLE IF NOT EXISTS {table} ({definitions}{key})"

@@ -10,10 +10,9 @@ from contextlib import suppress
 from datetime import datetime
 
 from manifest_platform.listing import Listing
-from manifest_platform.warehouse.engines.engine import Engine
+from manifest_platform.warehouse.engines.engine import Engine, Transaction
 from manifest_platform.warehouse.errors import WarehouseError
 from manifest_platform.warehouse.tables import Staged, Tables, check_written, stored_columns
-from manifest_platform.warehouse.transaction import Transaction
 
 
 class Shadows:

@@ -13,9 +13,8 @@ from functools import partial
 
 from manifest_platform.column_types import widened
 from manifest_platform.listing import Column, Listing, Table
-from manifest_platform.warehouse.engines.engine import Engine, Staging
+from manifest_platform.warehouse.engines.engine import Engine, Staging, Transaction
 from manifest_platform.warehouse.errors import CountMismatch, DuplicateKey, IncompatibleChange, KeyMissing
-from manifest_platform.warehouse.transaction import Transaction
 
 LOAD_TIME = Column("load_tstamp", "timestamp")
 # Only the event table gets the load's time: all other tables of an event are joined to it, so that once is enough.

@@ -12,7 +12,7 @@ from manifest_platform.listing import BAD_TABLE, Column, ShreddedObject, Table
 from manifest_platform.testing.loads import EVENTS, FEED, events, load, written
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Warehouse
 from manifest_platform.warehouse.engines.duckdb import DuckDB
-from manifest_platform.warehouse.engines.engine import Staging
+from manifest_platform.warehouse.engines.engine import Staging, refuse_but_rename, refuse_in_transaction
 from manifest_platform.warehouse.errors import (
     Behind,
     CountMismatch,
@@ -23,7 +23,6 @@ from manifest_platform.warehouse.errors import (
     Unclear,
     UnsupportedMode,
 )
-from manifest_platform.warehouse.transaction import refuse_but_rename, refuse_in_transaction
 from manifest_platform_tests.warehouse.shop import Recording, seen
 from manifest_platform_tests.warehouse.workers import Pausing, Snapshotting, Worker
 
@@ -177,7 +176,7 @@ class TestMarker:
     def test_the_ledger_has_the_newest_entry_of_each_item_once_and_is_read_by_the_page(
         self, shop: Warehouse, engine: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("manifest_platform.warehouse.ledger._PAGE", 2)
+        monkeypatch.setattr("manifest_platform.warehouse.control._LEDGER_PAGE", 2)
         assert list(shop.ledger(FEED, 1)) == []
         for item in ("a", "b", "c"):
             shop.apply(load(events(tmp_path, item)))
