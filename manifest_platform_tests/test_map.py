@@ -23,9 +23,9 @@ ALLOWED = {
     "cli/migrate.py": "the manifests of others, which are moved here",
     "operations/migration/": "the manifests of others, which are moved here",
     "operations/doctor/log.py": "the command that ends a move that broke off",
-    "config/config.py": "the defaults, and what a store's URL may be",
     "manifest/item.py": "the layout `vault=<id>/FEED/NAME`, which short names of items follow; those in use stay as they are",
     "manifest/payloads.py": "names of schemas, which rows that are there keep",
+    "sources/settings.py": "the source of a dataset that names none",
     "testing/": "a plug-in is tried beside the embedded store and engine",
     "merging/readers.py": "it asks the published files with the library DuckDB, whatever the warehouse is",
 }

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from manifest_platform import plugins, storage
+from manifest_platform import storage
 from manifest_platform.manifest import Store
-from manifest_platform.manifest.stores import checked_url, open_store
-from manifest_platform.settings import LocalFolder, LocalPath, PluginSettings, Settings, StorageLocation, local_path
-from manifest_platform.sources.settings import DatasetSettings
-from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, EngineSettings
+from manifest_platform.manifest.stores import DEFAULT_URL, URL_FORMS, checked_url, open_store
+from manifest_platform.settings import LocalFolder, LocalPath, Settings, StorageLocation, local_path
+from manifest_platform.sources.settings import AnyDataset
+from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, AnyEngine
 
 
 class ConfigError(ValueError):
@@ -29,13 +29,9 @@ Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$", description="lowe
 class ManifestConfig(Settings):
     """Where the manifest is kept."""
 
-    store: str = Field(
-        "sqlite:///.manifest_platform/manifest.db",
-        description="`sqlite:///path`, the path relative to the file; `postgresql://user@host/database`; or"
-        " `dynamodb://TABLE`, with `?region=` and `&endpoint=` where the environment does not say them",
-    )
+    store: str = Field(DEFAULT_URL, description=URL_FORMS)
     overflow: StorageLocation | None = Field(
-        None, description="where DynamoDB's rows beyond 300 KB keep their data, a path or s3://; without it they are refused"
+        None, description="where rows keep data that is too large for the store, a path or s3://; without it they are refused"
     )
     archive: StorageLocation | None = Field(
         None, description="where `manifest-platform archive` moves old records, a path or s3://"
@@ -86,13 +82,11 @@ class DrainBudget(Settings):
 class Config(Settings):
     """Everything that the platform can be told."""
 
-    datasets: dict[Name, Annotated[DatasetSettings, PluginSettings(plugins.SOURCES, "snowplow_enriched", "source")]] = Field(
+    datasets: dict[Name, AnyDataset] = Field(
         min_length=1, description="the datasets, by name; a dataset's tables lie in the schema of its name"
     )
     manifest: ManifestConfig = Field(description="where the manifest is kept")
-    warehouse: Annotated[EngineSettings, PluginSettings(plugins.ENGINES, "duckdb")] = Field(
-        description="the warehouse that datasets are loaded into"
-    )
+    warehouse: AnyEngine = Field(description="the warehouse that datasets are loaded into")
     lease: LeaseConfig = Field(LeaseConfig(), description="how long a silent worker keeps its lease")
     drain: DrainBudget = Field(DrainBudget(), description="how much a drain does that Dagster starts")
     spark: SparkConfig = Field(description="Spark's settings")

@@ -7,14 +7,14 @@ user's own. What one source alone can be told is in its own folder.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from manifest_platform import storage
+from manifest_platform import plugins, storage
 from manifest_platform.manifest.item import InvalidKey, check_key_text
 from manifest_platform.merging.settings import MergeSettings
-from manifest_platform.settings import YEAR, Settings, StorageLocation
+from manifest_platform.settings import YEAR, PluginSettings, Settings, StorageLocation
 
 PLATFORM_STEPS = ("shred", "load")
 """The names of the platform's own steps, which a user's steps may wait for."""
@@ -143,3 +143,7 @@ class DatasetSettings(Settings):
     def problems(self) -> Iterator[str]:
         """What does not fit together, by the source's own rules: a sentence each, with what is allowed."""
         yield from ()
+
+
+AnyDataset = Annotated[DatasetSettings, PluginSettings(plugins.SOURCES, "snowplow_enriched", "source")]
+"""The settings of a dataset of any source: of the one that `source` names, else of this."""

@@ -13,6 +13,14 @@ from manifest_platform import plugins
 from manifest_platform.manifest.store import Difference, Store
 from manifest_platform.manifest.stores.driver import Driver, Objects
 
+DEFAULT_URL = "sqlite:///.manifest_platform/manifest.db"
+"""The store of a configuration that names none: embedded, its path relative to the configuration's file."""
+URL_FORMS = (
+    "`sqlite:///path`, the path relative to the file; `postgresql://user@host/database`; or `dynamodb://TABLE`, with `?region=`"
+    " and `&endpoint=` where the environment does not say them; its rows hold up to 300 KB, what is larger needs `overflow`"
+)
+"""The URLs that the platform's own drivers take, for the reference of the configuration."""
+
 
 @dataclass(frozen=True)
 class Setup:

@@ -11,10 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+from manifest_platform import plugins
 from manifest_platform.listing import Table
-from manifest_platform.settings import Settings
+from manifest_platform.settings import PluginSettings, Settings
 from manifest_platform.warehouse.errors import LoadFailed, Unavailable, Unclear
 
 CONTROL_SCHEMA = "manifest_platform"
@@ -47,6 +48,10 @@ class EngineSettings(Settings, ABC):
 
         With `read_only`, for questions: nothing is created or changed. `patience`: as `Engine.patience`; None: its default.
         """
+
+
+AnyEngine = Annotated[EngineSettings, PluginSettings(plugins.ENGINES, "duckdb")]
+"""The settings of any engine: of the one that `kind` names, else of the embedded one."""
 
 
 @dataclass(frozen=True)
