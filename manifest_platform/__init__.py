@@ -13,7 +13,7 @@ Layers, top to bottom; each imports only from those below it:
     settings                         what settings are made of
     storage, quantities              local paths and s3:// alike; times and sizes in words
     manifest                         the control plane: records, items, leases, order
-    failpoints, faults, plugins      where tests stop a process; what is permanent and what passes; plug-ins by name
+    failpoints, faults, plugins, remedies    where tests stop; what passes and what does not; plug-ins by name; what helps
 """
 
 __version__ = "0.1.0"

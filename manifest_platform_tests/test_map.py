@@ -24,6 +24,7 @@ ALLOWED = {
     "operations/migration/": "the manifests of others, which are moved here",
     "operations/doctor/log.py": "the command that ends a move that broke off",
     "manifest/item.py": "the layout `vault=<id>/FEED/NAME`, which short names of items follow; those in use stay as they are",
+    "cli/remedies.py": "names of commands",
     "manifest/payloads.py": "names of schemas, which rows that are there keep",
     "sources/settings.py": "the source of a dataset that names none",
     "testing/": "a plug-in is tried beside the embedded store and engine",

@@ -55,7 +55,7 @@ def _keep(context: click.Context, parameter: click.Parameter, value: Any) -> Non
         context.meta[f"{__name__}.{parameter.name}"] = value
 
 
-def given(context: typer.Context, option: str) -> Any:
+def given(context: click.Context, option: str) -> Any:
     """What the command line gives an option that every command takes; None if nothing."""
     return context.meta.get(f"{__name__}.{option}")
 
@@ -98,6 +98,17 @@ class Command(TyperCommand):
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.params += _common_options()
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs it. Where it is refused and something helps, that is noted on the error, as it must be typed here."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            if remedy := getattr(error, "remedy", None):
+                from manifest_platform.cli.remedies import typed, with_remedy
+
+                error.add_note(with_remedy(str(error), remedy, typed(ctx)))
+            raise
 
 
 ItemName = Annotated[str, typer.Argument(metavar="ITEM", help="Its name, as run=YYYY-MM-DD-HH-MM-SS, or its URI.")]
@@ -188,7 +199,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from manifest_platform.cli.expected import EXPECTED, ConfigError
 
         if isinstance(error, (ConfigError, *EXPECTED)):
-            return fail(str(error), error, Exit.WRONG_USE if isinstance(error, ConfigError) else Exit.FAILED, as_json)
+            message = "\n".join(getattr(error, "__notes__", ())) or str(error)
+            return fail(message, error, Exit.WRONG_USE if isinstance(error, ConfigError) else Exit.FAILED, as_json)
         raise
 
 

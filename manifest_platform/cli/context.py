@@ -5,10 +5,10 @@ Belongs here: the way from a command's context to what it works with.
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 
+import click
 import typer
 
 from manifest_platform import __version__, config
@@ -18,11 +18,8 @@ from manifest_platform.pipeline import Pipeline
 from manifest_platform.pipeline.pipeline import operator_name
 from manifest_platform.storage import UnsupportedLocation
 
-Typed = Callable[[str], str]
-"""Makes of a command what must be typed to run it here."""
 
-
-def configuration(context: typer.Context) -> config.Config:
+def configuration(context: click.Context) -> config.Config:
     """The configuration that the command was given, read once."""
     kept = f"{__name__}.configuration"
     if kept not in context.meta:
@@ -51,29 +48,7 @@ def item_key(pipeline: Pipeline, item: str) -> ItemKey:
         raise WrongUse(str(error)) from error
 
 
-def options(context: typer.Context) -> str:
-    """The configuration that this command was given, as the next one must be given it too."""
-    file = given(context, "config")
-    return f" --config {shlex.quote(file)}" if file else ""
-
-
-def typed(context: typer.Context, pipeline: Pipeline) -> Typed:
-    """Makes of a command what must be typed to run it where this one was run: with the dataset where there are several.
-
-    Commands of other programs stay as they are: they know nothing of our options.
-    """
-    given_options = options(context)
-
-    def as_typed(command: str) -> str:
-        if not command.startswith("manifest-platform "):
-            return command
-        own, separator, program = command.partition(" -- ")
-        return f"{pipeline.command(own)}{given_options}{separator}{program}"
-
-    return as_typed
-
-
-def chosen_dataset(context: typer.Context) -> str | None:
+def chosen_dataset(context: click.Context) -> str | None:
     """The dataset that the command line names, if any."""
     return given(context, "dataset")
 

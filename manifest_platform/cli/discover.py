@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 
 from manifest_platform.cli.app import Command, Exit, app, as_json
-from manifest_platform.cli.context import open_pipeline, typed
+from manifest_platform.cli.context import open_pipeline
 from manifest_platform.cli.output import print_json, say, some, warn
+from manifest_platform.cli.remedies import typed
 from manifest_platform.pipeline import discovery
+from manifest_platform.remedies import Action, Remedy
 
 
 @app.command(cls=Command)
@@ -22,11 +24,11 @@ def discover(
     with open_pipeline(context) as pipeline:
         report = discovery.discover(pipeline, everything)
         root, form = pipeline.dataset.landing.root, pipeline.source.words.form
-        explain = typed(context, pipeline)("manifest-platform explain")
+        as_typed = typed(context, pipeline.name)
     if report.changed:
         warn(
             f"warning: {some(report.changed)} changed after discovery; the first content stands. Put it back, or land the new"
-            " content under another name, then run manifest-platform discover again"
+            f" content under another name, then run {as_typed(Remedy(Action.DISCOVER))} again"
         )
     if report.moved:
         warn(
@@ -51,8 +53,8 @@ def discover(
             if names:
                 say(f"{len(names)} {kind}: {some(names)}")
         if report.quarantined:
-            name = report.quarantined[0]
-            say(f"behind the watermark, so set aside; what can be done: {explain} {name}")
+            explain = as_typed(Remedy(Action.EXPLAIN, item=report.quarantined[0]))
+            say(f"behind the watermark, so set aside; what can be done: {explain}")
         if not report.registered:
             say(f"nothing new; {report.known} known")
     return Exit.DONE if report.registered else Exit.NOTHING

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from manifest_platform.cli.app import Command, Exit, app, as_json, fail
-from manifest_platform.cli.context import open_pipeline, operator, typed
+from manifest_platform.cli.context import open_pipeline, operator
 from manifest_platform.cli.expected import EXPECTED
 from manifest_platform.cli.output import print_json, print_lines, say, warn
+from manifest_platform.cli.remedies import Typed, document, typed, with_remedy
 from manifest_platform.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def doctor(
     from manifest_platform.operations.doctor import Doctor
 
     with open_pipeline(context, author=operator()) as pipeline:
-        as_typed = typed(context, pipeline)
+        as_typed = typed(context, pipeline.name)
         examiner = Doctor(pipeline, warehouse, objects, None if grace is None else timedelta(hours=grace))
         try:
             diagnosis = examiner.repair() if repair else examiner.examine()
@@ -47,12 +47,13 @@ def doctor(
             if not as_json(context):
                 _print_done(examiner.done)
             elif isinstance(error, EXPECTED):
-                return fail(str(error), error, Exit.FAILED, as_json=True, done=examiner.done)
+                remedy = getattr(error, "remedy", None)
+                message = with_remedy(str(error), remedy, as_typed) if remedy else str(error)
+                return fail(message, error, Exit.FAILED, as_json=True, done=examiner.done)
             elif examiner.done:
                 warn(f"done: {'; '.join(examiner.done)}")
             raise
-        commands = [as_typed(found.command) for found in diagnosis.findings]
-        _print(context, pipeline, diagnosis, examiner.done, commands)
+        _print(context, pipeline, diagnosis, examiner.done, as_typed)
     return Exit.DONE if diagnosis.healthy else Exit.FAILED
 
 
@@ -61,25 +62,20 @@ def _print_done(done: list[str]) -> None:
         say(f"✓ {line}")
 
 
-def _print(context: typer.Context, pipeline: Pipeline, diagnosis: Diagnosis, done: list[str], commands: list[str]) -> None:
-    told = list(zip(diagnosis.findings, commands, strict=True))
+def _print(context: typer.Context, pipeline: Pipeline, diagnosis: Diagnosis, done: list[str], as_typed: Typed) -> None:
     if as_json(context):
-        found = [_document(finding, command) for finding, command in told]
+        found = [_document(finding, as_typed) for finding in diagnosis.findings]
         print_json({"dataset": pipeline.name, "items": diagnosis.items, "done": done, "findings": found})
         return
     _print_done(done)
-    for finding, command in told:
+    for finding in diagnosis.findings:
         say(f"✗ {finding.subject}: {finding.kind}")
-        print_lines({"cause": finding.cause, "command": command})
+        print_lines({"cause": finding.cause, "command": as_typed(finding.remedy)})
     count = len(diagnosis.findings)
     verdict = "nothing is wrong" if diagnosis.healthy else f"{count:,} {'thing is' if count == 1 else 'things are'} wrong"
     say(f"dataset {pipeline.name}, {diagnosis.items:,} items: {verdict}")
 
 
-def _document(finding: Finding, command: str) -> dict[str, Any]:
-    fields = {field.name: getattr(finding, field.name) for field in dataclasses.fields(finding)}
-    return {
-        **{name: value for name, value in fields.items() if value != ""},
-        "kind": finding.kind.name.lower(),
-        "command": command,
-    }
+def _document(finding: Finding, as_typed: Typed) -> dict[str, Any]:
+    told = {name: value for name, value in document(finding, as_typed).items() if value != ""}
+    return {**told, "kind": finding.kind.name.lower()}

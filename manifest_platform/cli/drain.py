@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from contextlib import closing
 from typing import Annotated, Any
 
@@ -10,8 +9,9 @@ import typer
 
 from manifest_platform import spark
 from manifest_platform.cli.app import Command, Exit, app, as_json, ending_well
-from manifest_platform.cli.context import open_pipeline, options
+from manifest_platform.cli.context import open_pipeline
 from manifest_platform.cli.output import print_json, say, wrapped
+from manifest_platform.cli.remedies import Typed, document, typed
 from manifest_platform.pipeline import Budget, DrainReport, Event, ItemFailed, Shredded, ShredStarted, Stop
 from manifest_platform.pipeline.drain import drain as draining
 from manifest_platform.quantities import size_of
@@ -44,11 +44,12 @@ def drain(
                     print_json(event_document(event))
                 else:
                     say(progress(event, pipeline.source.words))
-    command = f"{report.command}{options(context)}" if report.command else ""
+    as_typed = typed(context, pipeline.name)
     if documents:
-        print_json({"event": "ended", **dataclasses.asdict(report), "command": command})
+        ends = [document(end, as_typed) for end in report.ends]
+        print_json({"event": "ended", **document(report, as_typed), "ends": ends})
     else:
-        print_summary(report, options(context))
+        print_summary(report, as_typed)
     if report.stop is Stop.BLOCKED:
         return Exit.BLOCKED
     if report.failed or report.stop in (Stop.BUSY, Stop.UNAVAILABLE, Stop.FENCED):
@@ -90,8 +91,8 @@ def progress(event: Event, words: Words) -> str:
     return f"✓ {event.key.name}  loaded    {counts}{marks}"
 
 
-def print_summary(report: DrainReport, options: str) -> None:
-    """What a drain did, and why it stopped; `options` are those that commands must be given here."""
+def print_summary(report: DrainReport, as_typed: Typed) -> None:
+    """What a drain did, why it stopped, and what helps."""
     say(
         f"{report.shredded:,} shredded, {report.loaded:,} loaded ({report.rows:,} rows), {report.failed:,} failed"
         f" in {report.seconds:.1f} s; stopped: {report.stop}"
@@ -101,5 +102,5 @@ def print_summary(report: DrainReport, options: str) -> None:
         item = f"{feed}blocked by {end.item}: " if end.item else feed
         if end.reason:
             say(wrapped(f"{item}{end.reason}"))
-        if end.command:
-            say(f"next: {end.command}{options}")
+        if end.remedy:
+            say(f"next: {as_typed(end.remedy)}")

@@ -7,8 +7,9 @@ from typing import Any
 import typer
 
 from manifest_platform.cli.app import Command, Exit, ItemName, app, as_json
-from manifest_platform.cli.context import item_key, open_pipeline, typed
+from manifest_platform.cli.context import item_key, open_pipeline
 from manifest_platform.cli.output import print_json, say, wrapped
+from manifest_platform.cli.remedies import typed
 from manifest_platform.operations.explain import StepView, explanation
 
 
@@ -20,7 +21,7 @@ def explain(context: typer.Context, item: ItemName) -> int:
     """
     with open_pipeline(context) as pipeline:
         key = item_key(pipeline, item)
-        told = explanation(pipeline.manifest, key, typed(context, pipeline), pipeline.clock())
+        told = explanation(pipeline.manifest, key, typed(context, pipeline.name), pipeline.clock())
     if as_json(context):
         print_json({"item": key, "text": told.text, "steps": [_document(view) for view in told.views]})
     else:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated
 
 import typer
 
 from manifest_platform import spark
 from manifest_platform.cli.app import Command, Exit, Reason, app, as_json, ending_well
-from manifest_platform.cli.context import open_pipeline, operator, typed
+from manifest_platform.cli.context import open_pipeline, operator
 from manifest_platform.cli.drain import event_document, progress
 from manifest_platform.cli.output import print_json, print_lines, print_table, say
+from manifest_platform.cli.remedies import Typed, document, typed
 from manifest_platform.manifest.dataset import Mode
-from manifest_platform.pipeline.full import LATEST, Begun, FullStatus, begin, cancel, full_feed, full_status
-from manifest_platform.pipeline.remedies import command_of
+from manifest_platform.pipeline.full import LATEST, Begun, FullStatus, begin, cancel, full_status
+from manifest_platform.remedies import Action, Remedy
 
 full = typer.Typer(help="Loads a snapshot in full, and what came after it anew.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(full, name="full")
@@ -40,7 +40,7 @@ def begin_(
                 else:
                     say(progress(event, pipeline.source.words))
                 continue
-            drain = typed(context, pipeline)("manifest-platform drain")
+            drain = typed(context, pipeline.name)(Remedy(Action.DRAIN))
             if as_json(context):
                 print_json({"event": "begun", "item": event.key, "epoch": event.epoch, "boundary": event.boundary})
                 continue
@@ -54,20 +54,17 @@ def status_(context: typer.Context) -> int:
     """Shows the epoch, the snapshot that is being loaded or was loaded last, and whether one is needed. Exit 3 if so."""
     with open_pipeline(context) as pipeline:
         found = full_status(pipeline)
-        as_typed = typed(context, pipeline)
-        command = as_typed(command_of(found.remedy, feed=full_feed(pipeline))) if found.remedy else ""
-        drain = as_typed("manifest-platform drain")
+    as_typed = typed(context, found.dataset)
     if as_json(context):
-        document = dataclasses.asdict(found)
-        del document["remedy"]
-        print_json({**document, "command": command})
+        print_json(document(found, as_typed))
     else:
-        _print_status(found, drain if found.mode is Mode.FULL_LOAD else command)
+        _print_status(found, as_typed)
     return Exit.BLOCKED if found.needed else Exit.DONE
 
 
-def _print_status(found: FullStatus, command: str) -> None:
+def _print_status(found: FullStatus, as_typed: Typed) -> None:
     loading = found.mode is Mode.FULL_LOAD
+    remedy = Remedy(Action.DRAIN) if loading else found.remedy
     heading = f"loading {found.loading} in full" if loading else "needs a full load" if found.needed else "goes on by changes"
     say(f"dataset {found.dataset}: {heading}")
     print_lines(
@@ -76,7 +73,7 @@ def _print_status(found: FullStatus, command: str) -> None:
             "boundary": found.boundary or "none: no snapshot was loaded yet",
             "watermarks": ", ".join(f"{feed} {mark or 'none'}" for feed, mark in found.watermarks.items()),
             "reason": found.needed,
-            "command": command,
+            "command": as_typed(remedy) if remedy else "",
         }
     )
     if found.snapshots:

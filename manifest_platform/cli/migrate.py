@@ -12,8 +12,10 @@ import typer
 from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json
 from manifest_platform.cli.context import open_pipeline, operator
 from manifest_platform.cli.output import print_json, say, some, warn
+from manifest_platform.cli.remedies import Typed, typed
 from manifest_platform.manifest import Application
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+from manifest_platform.remedies import Action, Remedy
 
 if TYPE_CHECKING:
     from manifest_platform.operations.migration import Note, Report, Run
@@ -118,16 +120,15 @@ def _told(context: typer.Context, pipeline: Pipeline, report: Report) -> int:
     if as_json(context):
         print_json(report)
     else:
-        _print_report(pipeline, report)
+        _print_report(pipeline, report, typed(context, pipeline.name))
     if report.problems:
         return Exit.FAILED
     return Exit.DONE if report.records else Exit.NOTHING
 
 
-def _print_report(pipeline: Pipeline, report: Report) -> None:
+def _print_report(pipeline: Pipeline, report: Report, as_typed: Typed) -> None:
     nothing_written = "; dry run, nothing is written" if report.dry_run else ""
     say(f"{report.source} into dataset {pipeline.name}, feed {pipeline.source.main}{nothing_written}")
-    drain = pipeline.command("manifest-platform drain")
     lines = {
         "read": f"{report.rows:,} rows",
         "items": f"{report.added:,} added, {report.grown:,} grown, {report.unchanged:,} unchanged",
@@ -145,7 +146,7 @@ def _print_report(pipeline: Pipeline, report: Report) -> None:
     _print_notes("repaired", report.repairs)
     _print_notes("left out", report.problems)
     if not report.dry_run:
-        say(f"  next       {drain}, when the other system is stopped")
+        say(f"  next       {as_typed(Remedy(Action.DRAIN))}, when the other system is stopped")
 
 
 def _named(names: Sequence[str], meaning: str) -> str:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json
-from manifest_platform.cli.context import item_key, open_pipeline, typed
+from manifest_platform.cli.context import item_key, open_pipeline
 from manifest_platform.cli.output import print_json, say, warn, wrapped
+from manifest_platform.cli.remedies import typed
 from manifest_platform.manifest import Blocked, Failure, FailureKind, Idle, ItemKey, Record, State
-from manifest_platform.operations.standing import helping_command
+from manifest_platform.operations.standing import helping
 from manifest_platform.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def _idle(context: typer.Context) -> int:
 
 def _blocked(context: typer.Context, pipeline: Pipeline, application: str, verdict: Blocked) -> int:
     step = pipeline.manifest.step(verdict.item.key.feed, application)
-    name, command = verdict.item.key.name, typed(context, pipeline)(helping_command(step, verdict))
+    name, command = verdict.item.key.name, typed(context, pipeline.name)(helping(step, verdict))
     if as_json(context):
         told: dict[str, Any] = {"standing": verdict.standing, "reason": verdict.reason, "command": command}
         print_json({"item": None, "blocked_by": verdict.item.key, **told})

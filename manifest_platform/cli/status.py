@@ -10,8 +10,9 @@ from typing import Any
 import typer
 
 from manifest_platform.cli.app import Command, Exit, app, as_json
-from manifest_platform.cli.context import Typed, chosen_dataset, configuration, open_pipeline, typed
+from manifest_platform.cli.context import chosen_dataset, configuration, open_pipeline
 from manifest_platform.cli.output import print_json, print_lines, say, some
+from manifest_platform.cli.remedies import Typed, document, typed
 from manifest_platform.operations.standing import Answer, Outlook, StepStatus, outlook, step_status
 from manifest_platform.pipeline import LOAD, Pipeline
 from manifest_platform.quantities import duration, moment
@@ -29,7 +30,7 @@ def status(context: typer.Context) -> int:
     with closing(settings.manifest.open()) as store:
         for dataset in [settings.dataset(chosen)] if chosen else settings.datasets:
             with open_pipeline(context, dataset, store=store) as pipeline:
-                as_typed = typed(context, pipeline)
+                as_typed = typed(context, pipeline.name)
                 for feed in pipeline.feeds:
                     steps = [step_status(pipeline, feed, name) for name in _steps(pipeline, feed)]
                     answers |= {step.outlook.answer for step in steps}
@@ -59,9 +60,9 @@ def next_(context: typer.Context) -> int:
     """
     with open_pipeline(context) as pipeline:
         outlooks = [outlook(pipeline, feed, name) for feed in pipeline.feeds for name in _steps(pipeline, feed)]
-        as_typed = typed(context, pipeline)
+        as_typed = typed(context, pipeline.name)
     if as_json(context):
-        print_json({"next": [_outlook_document(step, as_typed) for step in outlooks]})
+        print_json({"next": [document(step, as_typed) for step in outlooks]})
     else:
         for step in outlooks:
             print_outlook(step, as_typed)
@@ -72,16 +73,9 @@ def next_(context: typer.Context) -> int:
 
 
 def _status_document(status: StepStatus, as_typed: Typed) -> dict[str, Any]:
-    commands = {kind: as_typed(command) for kind, command in status.commands.items()}
-    return {**_fields(status), "outlook": _outlook_document(status.outlook, as_typed), "commands": commands}
-
-
-def _outlook_document(outlook: Outlook, as_typed: Typed) -> dict[str, Any]:
-    return {**_fields(outlook), "command": as_typed(outlook.command)}
-
-
-def _fields(value: StepStatus | Outlook) -> dict[str, Any]:
-    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    fields = {field.name: getattr(status, field.name) for field in dataclasses.fields(status) if field.name != "remedies"}
+    commands = {kind: as_typed(remedy) for kind, remedy in status.remedies.items()}
+    return {**fields, "outlook": document(status.outlook, as_typed), "commands": commands}
 
 
 def print_status(status: StepStatus, as_typed: Typed, same_reason: bool = False) -> None:
@@ -96,7 +90,7 @@ def print_status(status: StepStatus, as_typed: Typed, same_reason: bool = False)
     lines["items"] = ", ".join(f"{word} {count:,}" for word, count in status.counts.items()) or "none wait"
     for kind in ("failed", "late", "quarantined"):
         if names := getattr(status, kind):
-            lines[kind] = f"{some(names)}: {as_typed(status.commands[kind])}"
+            lines[kind] = f"{some(names)}: {as_typed(status.remedies[kind])}"
     lease = status.lease
     lines["lease"] = f"held by {lease['holder']} until {moment(lease['until'])}, token {lease['token']}" if lease else "free"
     print_lines(lines)
@@ -116,4 +110,4 @@ def print_outlook(outlook: Outlook, as_typed: Typed) -> None:
     if outlook.since:
         age = duration((datetime.now(UTC) - outlook.since).total_seconds())
         lines["since"] = f"{moment(outlook.since)} ({age})"
-    print_lines({**lines, "command": as_typed(outlook.command)})
+    print_lines({**lines, "command": as_typed(outlook.remedy) if outlook.remedy else ""})

@@ -9,7 +9,10 @@ import typer
 from manifest_platform.cli.app import Command, Exit, app, as_json
 from manifest_platform.cli.context import configuration
 from manifest_platform.cli.output import print_json, say, warn
+from manifest_platform.cli.remedies import Typed, typed
+from manifest_platform.manifest.store import Difference
 from manifest_platform.manifest.stores import Setup, check_store, create_store
+from manifest_platform.remedies import Remedy
 
 store = typer.Typer(help="Makes the manifest's store, or checks how it is set up.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(store, name="store")
@@ -28,13 +31,21 @@ def check(context: typer.Context) -> int:
 
 
 def _told(context: typer.Context, setup: Setup) -> int:
+    as_typed = typed(context)
+    differences = [_told_how(one, as_typed) for one in setup.differences]
     if as_json(context):
-        print_json(dataclasses.asdict(setup))
+        print_json({**dataclasses.asdict(setup), "differences": differences})
     else:
         say(f"{setup.name}: {'made' if setup.made else 'is there'}, {_judgement(setup)}")
-        for difference in setup.differences:
+        for difference in differences:
             warn(f"  {difference}")
     return Exit.FAILED if setup.differences else Exit.DONE
+
+
+def _told_how(difference: Difference, as_typed: Typed) -> Difference:
+    """The difference with a command for what mends it."""
+    mend = difference.mend
+    return dataclasses.replace(difference, mend=as_typed(mend)) if isinstance(mend, Remedy) else difference
 
 
 def _judgement(setup: Setup) -> str:

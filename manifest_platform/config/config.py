@@ -33,9 +33,7 @@ class ManifestConfig(Settings):
     overflow: StorageLocation | None = Field(
         None, description="where rows keep data that is too large for the store, a path or s3://; without it they are refused"
     )
-    archive: StorageLocation | None = Field(
-        None, description="where `manifest-platform archive` moves old records, a path or s3://"
-    )
+    archive: StorageLocation | None = Field(None, description="where old records are archived, a path or s3://")
     schemas: list[LocalFolder] = Field(
         [], description="folders of JSON Schemas of payloads that others write, as vendor/name/jsonschema/1-0-0"
     )

@@ -10,11 +10,11 @@ import typer
 
 from manifest_platform import config
 from manifest_platform.cli import Exit
+from manifest_platform.cli.remedies import command_of
 from manifest_platform.demo.events import SCHEMAS, write_run
 from manifest_platform.demo.stage import DemoFailed, say, type_
 from manifest_platform.manifest import Blocked
 from manifest_platform.pipeline import LOAD, Pipeline
-from manifest_platform.pipeline.remedies import remedy_command
 from manifest_platform.sources.snowplow.settings import FEED
 
 CONFIGURATION, FOLDER = config.DEFAULT_FILE, ".demo"
@@ -120,4 +120,4 @@ def _printed_command() -> str:
         verdict = pipeline.manifest.next(FEED, LOAD)
     if not isinstance(verdict, Blocked):
         raise DemoFailed(f"the load was to be blocked by {run_name(BROKEN)}, and is not: {verdict}")
-    return remedy_command(verdict)
+    return command_of(verdict.remedy)

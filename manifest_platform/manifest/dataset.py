@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from manifest_platform.manifest.item import Item, ItemKey
 from manifest_platform.manifest.records import Application, Record, State, format_time, parse_time
+from manifest_platform.remedies import Action, Remedy
 
 
 class Mode(StrEnum):
@@ -276,27 +277,14 @@ class Ready:
     state: StepState
 
 
-class Remedy(StrEnum):
-    """What a person can do so that a feed goes on: with the item that stops it, or with what the feed lacks."""
-
-    RESOLVE = "free the item for another attempt"
-    UNSKIP = "lift the item's skips"
-    CAPTURE = "fetch from the source what is missing"
-    CAPTURE_SNAPSHOT = "fetch a new snapshot from the source"
-    BEGIN_FULL_LOAD = "load the latest snapshot in full"
-    DRAIN = "let the steps do their work"
-    READ_RECORDS = "read the item's records"
-    EXPLAIN = "ask why the item stands as it does"
-
-
-_REMEDIES = {
-    Standing.FAILED: Remedy.RESOLVE,
-    Standing.CUT_OFF: Remedy.UNSKIP,
-    Standing.GAP: Remedy.CAPTURE,
-    Standing.NEEDS_FULL: Remedy.BEGIN_FULL_LOAD,
-    Standing.INVALID: Remedy.READ_RECORDS,
-    Standing.WAITING: Remedy.DRAIN,
-    Standing.READY: Remedy.DRAIN,
+_ACTIONS = {
+    Standing.FAILED: Action.RESOLVE,
+    Standing.CUT_OFF: Action.UNSKIP,
+    Standing.GAP: Action.CAPTURE,
+    Standing.NEEDS_FULL: Action.BEGIN_FULL_LOAD,
+    Standing.INVALID: Action.READ_RECORDS,
+    Standing.WAITING: Action.DRAIN,
+    Standing.READY: Action.DRAIN,
 }
 """What helps where an item stands so and stops its feed; where nothing is named, a person has to look first."""
 
@@ -408,4 +396,5 @@ def supposing_done(feed: FeedState, item: Item) -> FeedState:
 def blocked(item: Item, judged: Judgement) -> Blocked:
     """The verdict on an item that stops its feed."""
     record = judged.record or item.records[-1]
-    return Blocked(item, judged.standing, judged.reason, record.timestamp, _REMEDIES.get(judged.standing, Remedy.EXPLAIN))
+    remedy = Remedy(_ACTIONS.get(judged.standing, Action.EXPLAIN), item=item.key.name)
+    return Blocked(item, judged.standing, judged.reason, record.timestamp, remedy)

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from manifest_platform.remedies import Action, Remedy
+
 if TYPE_CHECKING:
     from manifest_platform.manifest.dataset import LeaseState
     from manifest_platform.manifest.records import Application
 
 
 class Refused(Exception):
-    """The manifest does not allow what was asked, as things stand; the message says why and what to do. Nothing was written."""
+    """What was asked is not allowed as things stand; the message says why. Nothing was written.
+
+    `remedy`: what a person can do, where that is known; it is told behind the message.
+    """
+
+    def __init__(self, message: str = "", remedy: Remedy | None = None):
+        super().__init__(message)
+        self.remedy = remedy
 
 
 class UnknownItem(Refused):
@@ -32,5 +41,6 @@ class LeaseBusy(Refused):
         self.lease = lease
         super().__init__(
             f"{application.key} on feed {feed} is held by {lease.holder} until {lease.expires_at:%Y-%m-%d %H:%M:%S %Z}, and"
-            " longer while it lives: wait, and see manifest-platform status"
+            " longer while it lives: wait",
+            Remedy(Action.SHOW_STATUS),
         )

@@ -62,6 +62,7 @@ from manifest_platform.manifest.store import (
     optimistically,
     transact_once,
 )
+from manifest_platform.remedies import Action, Remedy
 
 PAGE = 500
 FIRST_PAGE = 40
@@ -636,8 +637,8 @@ class Manifest:
             return _record(writes[0])
 
         changed = Refused(
-            f"{key.name}: its records changed {TRIES} times while ending the claim; try again, after"
-            " `manifest-platform doctor --repair` where its waiting rows are amiss"
+            f"{key.name}: its records changed {TRIES} times while ending the claim, or its waiting rows are amiss; try again",
+            Remedy(Action.REPAIR),
         )
         return optimistically(end, changed)
 
@@ -729,7 +730,7 @@ class Manifest:
             self._write(writes)
             return _record(writes[0])
 
-        changed = Refused(f"{key.name}: it changed {TRIES} times, or a row beside it is wrong: see manifest-platform doctor")
+        changed = Refused(f"{key.name}: it changed {TRIES} times, or a row beside it is wrong", Remedy(Action.EXAMINE))
         return optimistically(operate, changed)
 
     # Writing

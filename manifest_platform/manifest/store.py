@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from manifest_platform.faults import Permanent, Transient
+from manifest_platform.remedies import Remedy
 
 MAX_WRITES = 100
 """Writes in one transaction, at most: DynamoDB's limit for TransactWriteItems, held by every driver."""
@@ -72,7 +73,11 @@ Write = Put | Delete | Check
 
 
 class StoreError(Exception):
-    """The store did not do what was asked."""
+    """The store did not do what was asked. `remedy`: what a person can do, where that is known and said nowhere else."""
+
+    def __init__(self, message: str = "", remedy: Remedy | None = None):
+        super().__init__(message)
+        self.remedy = remedy
 
 
 class ConditionFailed(StoreError):
@@ -167,12 +172,12 @@ class Store(Protocol):
 
 @dataclass(frozen=True)
 class Difference:
-    """A setting of a store that is not as it should be, and the command or setting that mends it."""
+    """A setting of a store that is not as it should be, and what mends it: a setting, a command of its own, a remedy."""
 
     setting: str
     expected: str
     found: str
-    mend: str
+    mend: str | Remedy
 
     def __str__(self) -> str:
         return f"{self.setting}: {self.found}, and should be {self.expected}; to mend it: {self.mend}"

@@ -42,6 +42,7 @@ from manifest_platform.manifest.records import (
     coupling_problem,
 )
 from manifest_platform.manifest.store import ABSENT, Check, Delete, Put, Write
+from manifest_platform.remedies import Action, Remedy
 
 
 def put_commit(number: int, record: Record, key: ItemKey) -> Put:
@@ -289,7 +290,7 @@ def _require_ready(item: Item, step: Step, state: StepState) -> None:
     if step.order == "strict" and state.mode is not Mode.INCREMENTAL:
         raise Refused(f"{name} cannot be claimed: {application} is in mode {state.mode}")
     if step.order == "strict" and _is_behind(item.key, state) and not _is_late(item, step, state):
-        raise Refused(f"{name} lies behind the watermark of {application}: ask what is next: manifest-platform next")
+        raise Refused(f"{name} lies behind the watermark of {application}: ask what is next", Remedy(Action.SHOW_NEXT))
     if step.order == "full" and (state.mode, state.full) != (Mode.FULL_LOAD, item.key.position):
         raise Refused(f"{name} cannot be claimed by {application}: no full load was begun for it")
 

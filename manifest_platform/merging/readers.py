@@ -42,7 +42,7 @@ class NotPublished(LookupError):
 
 
 class FilesUnknown(Permanent):
-    """The manifest does not have the files that it says a partition consists of: see `merge explain`."""
+    """The manifest does not have the files that it says a partition consists of."""
 
 
 class QueryFailed(Exception):

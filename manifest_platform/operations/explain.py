@@ -12,8 +12,9 @@ from itertools import groupby
 
 from manifest_platform.manifest import Blocked, Item, ItemKey, LeaseState, Manifest, Ready, Record, Standing, Step
 from manifest_platform.manifest.dataset import PASSED, Judgement, judge, position_name
-from manifest_platform.operations.standing import helping_command, work_command
+from manifest_platform.operations.standing import helping, working
 from manifest_platform.quantities import moment, size_of
+from manifest_platform.remedies import Action, Remedy
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,11 @@ class Explanation:
     views: tuple[StepView, ...]
 
 
-def explanation(manifest: Manifest, key: ItemKey, typed: Callable[[str], str], now: datetime) -> Explanation:
-    """What would happen next with an item. `typed`: a command as it must be typed where it is read. Raises UnknownItem."""
+def explanation(manifest: Manifest, key: ItemKey, told: Callable[[Remedy], str], now: datetime) -> Explanation:
+    """What would happen next with an item. `told`: how a remedy is told where it is read. Raises UnknownItem."""
     item = manifest.item(key)
     views = tuple(_views(manifest, item))
-    words = _Words(manifest, item, typed, now)
+    words = _Words(manifest, item, told, now)
     return Explanation(" ".join(words.sentences(views)), views)
 
 
@@ -80,10 +81,10 @@ def _in_turn(manifest: Manifest, item: Item, step: Step, judged: Judgement) -> t
 class _Words:
     """The sentences on one item."""
 
-    def __init__(self, manifest: Manifest, item: Item, typed: Callable[[str], str], now: datetime):
+    def __init__(self, manifest: Manifest, item: Item, told: Callable[[Remedy], str], now: datetime):
         self.manifest, self.item, self.now = manifest, item, now
         self.name = item.key.name
-        self._typed = typed
+        self._told = told
 
     def sentences(self, views: tuple[StepView, ...]) -> Iterator[str]:
         """How the item came to be known, then a sentence or two on every step; steps that one record stops share theirs."""
@@ -108,7 +109,7 @@ class _Words:
         return f"{self.name} was registered in feed {self.item.key.feed} at {registered}{what}."
 
     def _invalid(self, judged: Judgement) -> str:
-        look = self._run(f"history {self.name}")
+        look = self._do(Action.READ_RECORDS)
         return (
             f"No step touches it, for {judged.reason}. The log was changed by something else than this program:"
             f" {look} shows it, and a backup or a dump has what it was."
@@ -124,12 +125,12 @@ class _Words:
     def _skipped(self, record: Record, views: list[StepView]) -> str:
         passes = "passes" if len(views) == 1 else "pass"
         said = f"{record.author} said so at {moment(record.timestamp)} ({record.data.get('reason') or 'no reason given'})"
-        lift = self._run(f"unskip {self.name}")
+        lift = self._do(Action.UNSKIP)
         return f"{_and([view.name for view in views])} {passes} over it, for {said}; {lift} lets it in."
 
     def _failed(self, record: Record) -> str:
         kind, message = record.data.get("kind", "failed"), str(record.data.get("message", "no message")).rstrip(".")
-        again, over = self._run(f"resolve {self.name}"), self._run(f"skip {self.name} --reason TEXT")
+        again, over = self._do(Action.RESOLVE), self._do(Action.SKIP)
         return (
             f"{record.application.key} failed on it at {moment(record.timestamp)} ({kind}): {message}. It waits for a person:"
             f" {again} has it tried again once the cause is mended, {over} passes over it for good."
@@ -165,24 +166,24 @@ class _Words:
             case Standing.WAITING:
                 return f"{who} waits, for {judged.reason}."
             case Standing.CUT_OFF:
-                lift = self._run(f"unskip {self.name}")
-                over = self._run(f"skip {self.name} --reason TEXT")
+                lift = self._do(Action.UNSKIP)
+                over = self._do(Action.SKIP)
                 skipping = judged.reason.partition(",")[0]
                 return f"{who} never gets it, for {skipping}: {lift} lets it in for all, {over} passes over it for all."
             case Standing.GAP:
-                capture, full = self._run("capture"), self._run("full begin latest")
+                capture, full = self._do(Action.CAPTURE), self._do(Action.BEGIN_FULL_LOAD)
                 return (
                     f"{who} stops before it ({judged.reason}): what lies between has not landed. {capture} asks for it; where"
                     f" others land the windows, they must. If it never comes, only a full load closes the gap: {full}."
                 )
             case Standing.OVERLAP:
-                over, full = self._run(f"skip {self.name} --reason TEXT"), self._run("full begin latest")
+                over, full = self._do(Action.SKIP), self._do(Action.BEGIN_FULL_LOAD)
                 return (
                     f"{who} stops before it ({judged.reason}): part of what it says is loaded already. See at the source which"
                     f" of the two windows is right; then {over} passes over it, or {full} begins anew with a snapshot."
                 )
             case Standing.NEEDS_FULL:
-                full = self._run("full begin latest")
+                full = self._do(Action.BEGIN_FULL_LOAD)
                 return f"{who} waits, for {judged.reason}: {full} begins with the newest."
             case Standing.MODE:
                 return f"{who} is held: {judged.reason}. It goes on once that is loaded or cancelled."
@@ -199,7 +200,7 @@ class _Words:
         watermark = self.manifest.state(view.step.application).feed(self.item.key.feed).watermark
         past = position_name(self.item.key.feed, watermark)
         if view.step.late == "append":
-            helps = f"{self._run(f'unskip {self.name}')} lets it in, marked late."
+            helps = f"{self._do(Action.UNSKIP)} lets it in, marked late."
         else:
             helps = "its place in the order is gone, so it can only come in with a full load."
         return f"{view.name} has set it aside, for it arrived behind the watermark, which is on {past}: {helps}"
@@ -208,7 +209,7 @@ class _Words:
         if view.step.order == "full" and self.manifest.state(view.step.application).full != self.item.key.position:
             return f"{view.name} takes it once a full load is begun for it."
         if any(view.name in step.upstream for step in self.manifest.steps(self.item.key.feed) if step.order == "full"):
-            return f"{view.name} takes it when a full load begins with it: {self._run(f'full begin {self.name}')}."
+            return f"{view.name} takes it when a full load begins with it: {self._do(Action.LOAD_SNAPSHOT)}."
         if view.first:
             return f"{view.name} may take it once it is next."
         lease = self.manifest.lease(view.step.application, self.item.key.feed)
@@ -233,15 +234,16 @@ class _Words:
         if isinstance(first, Ready):
             come = f"that {'come' if several else 'comes'} first: {self._drain(view.name)} takes them in order."
             return f"Before it {view.name} takes {name}, {others} {come}"
-        helps = self._typed(helping_command(view.step, first))
+        helps = self._told(helping(view.step, first))
         return f"Before it comes {name}, {others} that {view.name} must do first, and it cannot: {first.reason}: {helps}."
 
     def _drain(self, application: str) -> str:
-        """The command that has a step do its work."""
-        return f"`{self._typed(work_command(application))}`"
+        """What has a step do its work."""
+        return f"`{self._told(working(application))}`"
 
-    def _run(self, command: str) -> str:
-        return f"`{self._typed(f'manifest-platform {command}')}`"
+    def _do(self, action: Action) -> str:
+        """What can be done, with the item where it needs one."""
+        return f"`{self._told(Remedy(action, item=self.name))}`"
 
 
 def _holder(lease: LeaseState) -> str:

@@ -1,11 +1,11 @@
-"""How merging stands, in the operators' words: what `merge status` and `merge explain` say, as values.
+"""How merging stands, in the operators' words, as values: at a glance, and a partition in a paragraph.
 
 Belongs here: what the inventory of merging means to a person. Nothing is decided and nothing printed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
@@ -16,6 +16,7 @@ from manifest_platform.merging.state import LIVE, NEW, FinishedJob, MergedTable,
 from manifest_platform.merging.transitions import over_at
 from manifest_platform.pipeline.merge import Merging, plan_of
 from manifest_platform.quantities import duration, moment, size_of
+from manifest_platform.remedies import Action, Remedy
 
 LOOKED_AT = 1_000
 """Finished jobs that the status looks at, at most."""
@@ -23,13 +24,10 @@ BUSY_JOBS = 5
 """Jobs of one partition within a day from which on it looks as if it were always in work."""
 DAY = timedelta(days=1)
 
-Typed = Callable[[str], str]
-"""An operator's command as it must be typed here."""
-
 
 @dataclass(frozen=True)
 class PartitionStanding:
-    """A partition that is not at rest: what it waits for, and the command that helps, where one does.
+    """A partition that is not at rest: what it waits for, and what helps, where anything does.
 
     `state`: open, closed or switched. `current`: the version that readers see, `desired`: the one that is merged. `waiting`:
     what is not merged, the oldest of it registered at `oldest`. `due`: when its merge may begin.
@@ -45,7 +43,7 @@ class PartitionStanding:
     waits_for: str
     due: datetime | None
     set_aside: bool
-    command: str
+    remedy: Remedy | None
 
 
 @dataclass(frozen=True)
@@ -97,12 +95,12 @@ class MergeStatus:
     requests: int
 
 
-def merge_status(merging: Merging, typed: Typed) -> MergeStatus:
+def merge_status(merging: Merging) -> MergeStatus:
     """How merging stands: some queries, and for each partition that is not at rest one or two reads; for others none."""
     inventory, now = merging.inventory, merging.clock()
     store = inventory.store
     before = store.requests
-    words = _Words(merging, typed, now)
+    words = _Words(merging, now)
     found: dict[str, list[PartitionStanding]] = {}
     tables = {table.key: table for table in inventory.tables()}
     for partition in inventory.open_partitions():
@@ -145,13 +143,13 @@ def closes_at(merging: Merging, partition: Partition, table: MergedTable) -> dat
 class _Words:
     """What partitions wait for. What is asked once is asked for all of them."""
 
-    def __init__(self, merging: Merging, typed: Typed, now: datetime):
-        self._merging, self._inventory, self._typed, self.now = merging, merging.inventory, typed, now
+    def __init__(self, merging: Merging, now: datetime):
+        self._merging, self._inventory, self.now = merging, merging.inventory, now
         self._running: dict[str, RunningJob] | None = None
         self._leases: dict[str, LeaseState | None] = {}
 
     def standing(self, partition: Partition, table: MergedTable) -> PartitionStanding:
-        waits_for, command = self.waits_for(partition, table)
+        waits_for, remedy = self.waits_for(partition, table)
         return PartitionStanding(
             partition.table,
             partition.date,
@@ -163,44 +161,45 @@ class _Words:
             waits_for,
             partition.job.schedule_time if partition.job else None,
             partition.set_aside is not None,
-            self._typed(command) if command else "",
+            remedy,
         )
 
-    def waits_for(self, partition: Partition, table: MergedTable) -> tuple[str, str]:
-        """What a partition waits for, and the command that helps, as it is without options; none where time alone does."""
+    def waits_for(self, partition: Partition, table: MergedTable) -> tuple[str, Remedy | None]:
+        """What a partition waits for, and what helps; nothing where time alone does."""
         if partition.at_rest:
-            return "nothing is left to do until another object comes", ""
-        where, run = f"{partition.table} {partition.date}", "manifest-platform merge run"
+            return "nothing is left to do until another object comes", None
+        run = Remedy(Action.MERGE)
         if partition.set_aside:
             aside = partition.set_aside
             tries = "1 attempt" if aside.attempts == 1 else f"{aside.attempts} attempts"
             text = f"set aside at {moment(aside.at)} after {tries}: {aside.error}"
-            return text, f"manifest-platform merge retry {where}"
+            return text, Remedy(Action.RETRY_MERGE, table=partition.table, day=partition.date)
         if partition.running:
-            return self._running_words(partition.running), ""
+            return self._running_words(partition.running), None
         if not table.enabled:
-            return "its table is not enabled: it is neither closed nor published", ""
+            return "its table is not enabled: it is neither closed nor published", None
         if partition.job:
             due, tried = partition.job.schedule_time, partition.job.attempts
             again = f", attempt {tried + 1}" if tried else ""
             if due <= self.now:
                 return f"its merge is due since {moment(due)}{again}", run
-            return f"its merge is due at {moment(due)}{again}", ""
+            return f"its merge is due at {moment(due)}{again}", None
         if not partition.closed:
             return self._open_words(partition, table)
         if partition.waiting.objects:
-            return "no merge is scheduled for what waits", f"{run} --table {partition.table} --date {partition.date}"
+            remedy = Remedy(Action.MERGE_PARTITION, table=partition.table, day=partition.date)
+            return "no merge is scheduled for what waits", remedy
         if not partition.switched:
             return "all is merged; the next run switches and publishes it", run
-        return "merged and switched; the next run publishes it", "manifest-platform merge publish"
+        return "merged and switched; the next run publishes it", Remedy(Action.PUBLISH)
 
-    def _open_words(self, partition: Partition, table: MergedTable) -> tuple[str, str]:
+    def _open_words(self, partition: Partition, table: MergedTable) -> tuple[str, Remedy | None]:
         closes = closes_at(self._merging, partition, table)
         if closes is None:
-            return "its day is the calendar's last: it is never closed, and readers get its small objects", ""
+            return "its day is the calendar's last: it is never closed, and readers get its small objects", None
         if closes <= self.now:
-            return f"its day is over since {moment(closes)}; the next run closes it", "manifest-platform merge run"
-        return f"its day is not over; it may be closed from {moment(closes)} on", ""
+            return f"its day is over since {moment(closes)}; the next run closes it", Remedy(Action.MERGE)
+        return f"its day is not over; it may be closed from {moment(closes)} on", None
 
     def _running_words(self, id_: str) -> str:
         if self._running is None:
@@ -229,19 +228,19 @@ def oldest_waiting(inventory: Inventory, partition: Partition) -> datetime | Non
 
 @dataclass(frozen=True)
 class MergeExplanation:
-    """A paragraph on a partition, what it was made of, and the command that helps; none where time alone does."""
+    """A paragraph on a partition, what it was made of, and what helps; nothing where time alone does."""
 
     text: str
     partition: Partition
     plan: Plan
-    command: str
+    remedy: Remedy | None
 
 
-def explain_partition(merging: Merging, partition: Partition, table: MergedTable, typed: Typed) -> MergeExplanation:
+def explain_partition(merging: Merging, partition: Partition, table: MergedTable) -> MergeExplanation:
     """What a partition consists of, what a merge would do now, and what it waits for until readers see all of it."""
-    words = _Words(merging, typed, merging.clock())
+    words = _Words(merging, merging.clock())
     plan = plan_of(merging, partition, table)
-    waits_for, command = words.waits_for(partition, table)
+    waits_for, remedy = words.waits_for(partition, table)
     sentences = [
         _holds(partition),
         _openness(merging, partition, table, words.now),
@@ -249,9 +248,8 @@ def explain_partition(merging: Merging, partition: Partition, table: MergedTable
         _seen(merging, partition),
         f"{waits_for[0].upper()}{waits_for[1:].rstrip('.')}.",
         _not_registered(merging),
-        f"Next: {typed(command)}" if command else "",
     ]
-    return MergeExplanation(" ".join(filter(None, sentences)), partition, plan, typed(command) if command else "")
+    return MergeExplanation(" ".join(filter(None, sentences)), partition, plan, remedy)
 
 
 def _not_registered(merging: Merging) -> str:

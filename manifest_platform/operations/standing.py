@@ -1,7 +1,6 @@
 """How a step stands, in the operators' words: what a step may do next, and its counts, as values.
 
-Belongs here: what the manifest's verdicts and counts mean to a person. Nothing is decided here and nothing printed; commands
-are as the manifest names them, without the options that they need at a terminal.
+Belongs here: what the manifest's verdicts and counts mean to a person. Nothing is decided here and nothing printed.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 from manifest_platform.manifest import Application, Blocked, Idle, LeaseState, Ready, Standing, Step, Survey, Verdict
 from manifest_platform.manifest.dataset import judge, position_name
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
-from manifest_platform.pipeline.remedies import remedy_command
+from manifest_platform.remedies import Action, Remedy
 
 WORDS = {
     Standing.READY: "READY",
@@ -47,7 +46,7 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a step may do next: with which item; where it may do nothing, why, since when, and the command that helps."""
+    """What a step may do next: with which item; where it may do nothing, why, since when, and what helps."""
 
     dataset: str
     feed: str
@@ -56,7 +55,7 @@ class Outlook:
     item: str | None = None
     reason: str = ""
     since: datetime | None = None
-    command: str = ""
+    remedy: Remedy | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class StepStatus:
     """How a step stands on a feed. `watermark`: of a feed of snapshots, the boundary.
 
     `lag_seconds`: since the oldest waiting item was discovered; None without one. `counts` by the operators' words; `failed`,
-    `late` and `quarantined` are the names of such items, `commands` what says of the first of each kind why it is one and what
+    `late` and `quarantined` are the names of such items, `remedies` what says of the first of each kind why it is one and what
     can be done.
     """
 
@@ -77,22 +76,22 @@ class StepStatus:
     failed: list[str]
     late: list[str]
     quarantined: list[str]
-    commands: dict[str, str]
+    remedies: dict[str, Remedy]
     lease: dict[str, Any] | None
 
 
-def work_command(application: str) -> str:
-    """The command that has a step do its work."""
+def working(application: str) -> Remedy:
+    """What has a step do its work."""
     own = application not in (SHRED, LOAD)
-    return f"manifest-platform run --application {application} -- COMMAND" if own else "manifest-platform drain"
+    return Remedy(Action.RUN_PROGRAM, step=application) if own else Remedy(Action.DRAIN)
 
 
-def helping_command(step: Step, verdict: Blocked) -> str:
-    """The command that helps where a step is blocked: where it waits, what has the step before it do its work."""
+def helping(step: Step, verdict: Blocked) -> Remedy:
+    """What helps where a step is blocked: where it waits, what has the step before it do its work."""
     if verdict.standing is Standing.WAITING:
         waits_for = (name for name in step.upstream if not verdict.item.processed_by(Application.parse(name)))
-        return work_command(next(waits_for, LOAD))
-    return remedy_command(verdict)
+        return working(next(waits_for, LOAD))
+    return verdict.remedy
 
 
 def outlook(pipeline: Pipeline, feed: str, application: str, verdict: Verdict | None = None) -> Outlook:
@@ -101,16 +100,16 @@ def outlook(pipeline: Pipeline, feed: str, application: str, verdict: Verdict | 
     where = (pipeline.name, feed, application)
     if isinstance(verdict, Idle):
         return Outlook(*where, Answer.IDLE)
-    command = work_command(application)
+    work = working(application)
     name = verdict.item.key.name
     if isinstance(verdict, Ready) and application == SHRED and feed in pipeline.source.on_demand:
-        begin = f"manifest-platform full begin {name}"
-        return Outlook(*where, Answer.IDLE, name, f"{name} is shredded when a full load begins with it", command=begin)
+        begin = Remedy(Action.LOAD_SNAPSHOT, item=name)
+        return Outlook(*where, Answer.IDLE, name, f"{name} is shredded when a full load begins with it", remedy=begin)
     if isinstance(verdict, Ready):
         late = verdict.item.is_late_for(Application(application), verdict.state.feed(feed).serving_epoch)
-        return Outlook(*where, Answer.READY, name, "late, to be appended" if late else "", command=command)
+        return Outlook(*where, Answer.READY, name, "late, to be appended" if late else "", remedy=work)
     assert isinstance(verdict, Blocked)  # Abandoned is told to the lease's holder alone
-    helps = helping_command(pipeline.manifest.step(feed, application), verdict)
+    helps = helping(pipeline.manifest.step(feed, application), verdict)
     if verdict.standing is Standing.WAITING:
         return Outlook(*where, Answer.WAITING, name, verdict.reason, verdict.since, helps)
     if verdict.standing is Standing.PROCESSING:
@@ -118,7 +117,7 @@ def outlook(pipeline: Pipeline, feed: str, application: str, verdict: Verdict | 
         lease = pipeline.manifest.lease(worker.application, feed) if worker else None
         if lease and lease.is_live(pipeline.clock()):
             return Outlook(*where, Answer.PROCESSING, name, verdict.reason, verdict.since)
-        settles = work_command(worker.application.key) if worker else command
+        settles = working(worker.application.key) if worker else work
         return Outlook(*where, Answer.READY, name, "its worker is gone; the next drain settles it", verdict.since, settles)
     return Outlook(*where, Answer.BLOCKED, name, verdict.reason, verdict.since, helps)
 
@@ -148,7 +147,7 @@ def step_status(pipeline: Pipeline, feed: str, application: str) -> StepStatus:
         lag_seconds=(now - survey.oldest_waiting).total_seconds() if survey.oldest_waiting else None,
         counts={word: count for word, count in counts.items() if count},
         **named,
-        commands={kind: f"manifest-platform explain {names[0]}" for kind, names in named.items() if names},
+        remedies={kind: Remedy(Action.EXPLAIN, item=names[0]) for kind, names in named.items() if names},
         lease=_lease(survey.lease, now),
     )
 

@@ -14,6 +14,7 @@ from pydantic import Field
 from manifest_platform.manifest import Landed, Refused, StoreError, UnknownItem
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.keys import Names
+from manifest_platform.orchestration.remedies import told
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.sources.capture import Awaited, Captured, CapturePlan, CaptureReport, CaptureSchedule, Diverged
@@ -151,7 +152,7 @@ def _landed(pipeline: Pipeline, name: str) -> Landed | None:
     except UnknownItem:
         return None
     except Refused as refused:
-        raise dg.Failure(str(refused), allow_retries=False) from refused
+        raise dg.Failure(told(refused, pipeline), allow_retries=False) from refused
 
 
 def _captured(
@@ -179,7 +180,7 @@ def _captured(
             else:
                 context.log.error(f"{event.name}: {event.reason}")
     except (Refused, StoreError, LandingError) as error:
-        raise dg.Failure(str(error), allow_retries=False) from error
+        raise dg.Failure(told(error, pipeline), allow_retries=False) from error
     assert report is not None  # it is the last event
     return report
 

@@ -9,6 +9,7 @@ from manifest_platform.config import Config
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.feed_checks import feed_evaluation
 from manifest_platform.orchestration.keys import DATASET_TAG, Names
+from manifest_platform.orchestration.remedies import command_of
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.pipeline import Budget, DrainReport, ItemFailed, Loaded, Shredded, ShredStarted, Stop
 from manifest_platform.pipeline.drain import drain
@@ -70,10 +71,11 @@ def _drain_job(platform: Config, dataset: str, drained: Drain) -> dg.JobDefiniti
                 yield feed_evaluation(pipeline, feed)
         for end in report.ends:
             context.log.info(f"{end.feed} stopped: {end.stop} {end.reason}")
+        shown = metadata.drain_metadata(report, command_of(report.remedy, pipeline) if report.remedy else "")
         if abnormal := [end for end in report.ends if end.stop in ABNORMAL]:
             reasons = "\n".join(f"{end.stop}: {end.reason}" for end in abnormal)
-            raise dg.Failure(reasons, metadata=metadata.drain_metadata(report))
-        yield dg.Output(None, metadata=metadata.drain_metadata(report))
+            raise dg.Failure(reasons, metadata=shown)
+        yield dg.Output(None, metadata=shown)
 
     @dg.job(
         name=job_name,

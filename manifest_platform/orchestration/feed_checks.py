@@ -15,9 +15,9 @@ from manifest_platform.manifest.dataset import PASSED, judge
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.full import NO_FULL_LOAD, build_full_check, no_full_load
 from manifest_platform.orchestration.keys import Names
+from manifest_platform.orchestration.remedies import command_of
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
-from manifest_platform.pipeline.remedies import remedy_command
 from manifest_platform.sources.source import CheckResult, Source, SourceCheck
 from manifest_platform.warehouse.apply import open_warehouse
 
@@ -64,7 +64,7 @@ def _not_blocked(pipeline: Pipeline, feed: str) -> dg.AssetCheckResult:
     verdict = survey.verdict
     if not isinstance(verdict, Blocked) or verdict.standing in (Standing.WAITING, Standing.PROCESSING, Standing.MODE):
         return dg.AssetCheckResult(passed=True, metadata=shown, description="The feed is not blocked.")
-    name, command = verdict.item.key.name, pipeline.command(remedy_command(verdict))
+    name, command = verdict.item.key.name, command_of(verdict.remedy, pipeline)
     return dg.AssetCheckResult(
         passed=False,
         severity=dg.AssetCheckSeverity.ERROR,

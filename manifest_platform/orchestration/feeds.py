@@ -14,10 +14,12 @@ from manifest_platform.manifest import ItemKey, Refused, StoreError
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.capture import NO_VALUE, build_captured, landed_kinds
 from manifest_platform.orchestration.keys import Names
+from manifest_platform.orchestration.remedies import command_of, told
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.pipeline import Event, ItemFailed, Loaded, Pipeline, Shredded
 from manifest_platform.pipeline.chosen import load_chosen, shred_chosen
 from manifest_platform.pipeline.shredding import recent_tables
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.errors import LandingError
 from manifest_platform.sources.source import Source
 from manifest_platform.spark import SparkUnavailable
@@ -126,7 +128,7 @@ def _chosen(context: dg.AssetExecutionContext, pipeline: Pipeline, feed: str) ->
             raise Refused(f"{strangers[0]} is not of feed {feed}")
         return keys
     except Refused as refused:
-        raise dg.Failure(str(refused), allow_retries=False) from refused
+        raise dg.Failure(told(refused, pipeline), allow_retries=False) from refused
 
 
 def _report(context: dg.AssetExecutionContext, pipeline: Pipeline, work: Iterator[Event]) -> Iterator:
@@ -151,9 +153,8 @@ def _report(context: dg.AssetExecutionContext, pipeline: Pipeline, work: Iterato
             context.log.info(f"{len(done)} of {len(context.partition_keys)} partitions done, {len(failed)} failed")
     except (Refused, StoreError, WarehouseError, LandingError, SparkUnavailable) as error:
         yield from done.values()
-        raise dg.Failure(
-            str(error), metadata={"reason": str(error), "error": type(error).__name__}, allow_retries=False
-        ) from error
+        reason = told(error, pipeline)
+        raise dg.Failure(reason, metadata={"reason": reason, "error": type(error).__name__}, allow_retries=False) from error
     if failed:
         yield from done.values()
         raise _failure_of(pipeline, failed)
@@ -167,7 +168,7 @@ def _report(context: dg.AssetExecutionContext, pipeline: Pipeline, work: Iterato
 def _failure_of(pipeline: Pipeline, failed: list[ItemFailed]) -> dg.Failure:
     """The failure of a run in which items failed: every item with its reason and the command that helps."""
     lines = [f"{one.key.name}: {one.application} failed: {one.failure.message}" for one in failed]
-    commands = [pipeline.command(f"manifest-platform resolve {one.key.name}") for one in failed]
+    commands = [command_of(Remedy(Action.RESOLVE, item=one.key.name), pipeline) for one in failed]
     return dg.Failure(
         "\n".join(lines),
         metadata={"items": ", ".join(one.key.name for one in failed), "commands": dg.MetadataValue.md("\n\n".join(commands))},

@@ -9,10 +9,10 @@ from pydantic import Field
 from manifest_platform.manifest import Application, Refused, StoreError
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.keys import DATASET_TAG, Names
+from manifest_platform.orchestration.remedies import command_of, told
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.pipeline import LOAD, Pipeline, Shredded
-from manifest_platform.pipeline.full import LATEST, Begun, begin, cancel, full_feed, remedy, why_needed
-from manifest_platform.pipeline.remedies import command_of
+from manifest_platform.pipeline.full import LATEST, Begun, begin, cancel, remedy, why_needed
 from manifest_platform.sources.source import Source
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import WarehouseError
@@ -48,7 +48,7 @@ def build_full_jobs(dataset: str) -> list[dg.JobDefinition]:
                     elif isinstance(event, Begun):
                         context.log.info(f"begun with {event.key.name}, epoch {event.epoch}; the next drain loads it")
             except (Refused, StoreError, WarehouseError, SparkUnavailable) as error:
-                raise dg.Failure(str(error), allow_retries=False) from error
+                raise dg.Failure(told(error, pipeline), allow_retries=False) from error
             yield _state_event(pipeline)
         yield dg.Output(None)
 
@@ -58,7 +58,7 @@ def build_full_jobs(dataset: str) -> list[dg.JobDefinition]:
             try:
                 cancel(pipeline, config.reason)
             except (Refused, StoreError, WarehouseError) as error:
-                raise dg.Failure(str(error), allow_retries=False) from error
+                raise dg.Failure(told(error, pipeline), allow_retries=False) from error
             yield _state_event(pipeline)
         yield dg.Output(None)
 
@@ -111,7 +111,7 @@ def no_full_load(pipeline: Pipeline, now: datetime) -> dg.AssetCheckResult:
     shown = metadata.state_metadata(pipeline.manifest.state(Application(LOAD)))
     if not why:
         return dg.AssetCheckResult(passed=True, metadata=shown, description="No full load is needed.")
-    command = pipeline.command(command_of(remedy(pipeline), feed=full_feed(pipeline)))
+    command = command_of(remedy(pipeline), pipeline)
     return dg.AssetCheckResult(
         passed=False,
         severity=dg.AssetCheckSeverity.ERROR,

@@ -16,6 +16,7 @@ from manifest_platform import storage
 from manifest_platform.listing import Listing
 from manifest_platform.manifest import OUTPUT, Application, ItemKey, Payload, Refused
 from manifest_platform.orchestration.keys import SHREDDED, WAREHOUSE, FeedAsset, Names
+from manifest_platform.orchestration.remedies import told
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.shredding import listing_of
@@ -50,7 +51,7 @@ class ManifestIOManager(dg.ConfigurableIOManager):
             try:
                 pipeline.manifest.commit_output(key, application, Payload(OUTPUT, {"prefix": prefix, "rows": rows}))
             except Refused as refused:
-                raise dg.Failure(str(refused), allow_retries=False) from refused
+                raise dg.Failure(told(refused, pipeline), allow_retries=False) from refused
         context.add_output_metadata({"dagster/partition_row_count": rows, "dagster/uri": prefix})
 
     def load_input(self, context: dg.InputContext) -> "DataFrame":
@@ -74,7 +75,7 @@ class ManifestIOManager(dg.ConfigurableIOManager):
                     for uri in _committed(pipeline, pipeline.key(name), asset.name, str(table))
                 ]
             except Refused as refused:
-                raise dg.Failure(str(refused), allow_retries=False) from refused
+                raise dg.Failure(told(refused, pipeline), allow_retries=False) from refused
         if not uris:
             raise dg.Failure(
                 f"none of the partitions has rows of table {table!r}; name another by AssetIn(metadata={{'table': …}})",
@@ -92,7 +93,7 @@ class ManifestIOManager(dg.ConfigurableIOManager):
             try:
                 return Merging(pipeline).reader.read(self.spark.spark_session, table, [date.fromisoformat(day) for day in days])
             except (Refused, NotPublished, FilesUnknown) as error:
-                raise dg.Failure(str(error), allow_retries=False) from error
+                raise dg.Failure(told(error, pipeline), allow_retries=False) from error
 
     def _source(self, dataset: str) -> Source:
         return open_source(dataset, self.manifest.configuration().datasets[dataset])

@@ -17,9 +17,11 @@ from manifest_platform.manifest import Refused, StoreError
 from manifest_platform.merging.publish import PublishReport
 from manifest_platform.merging.state import FinishedJob, MergedTable, Outcome, Partition, PartitionName
 from manifest_platform.orchestration.keys import Names
+from manifest_platform.orchestration.remedies import command_of, told
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.pipeline import Pipeline, Stop
 from manifest_platform.pipeline.merge import MergeReport, MergeStarted, Merging, merge, register
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.source import Source
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import WarehouseError
@@ -108,7 +110,7 @@ def build_merged(config: Config, source: Source) -> list[dg.AssetsDefinition]:
             try:
                 report = merging.publish()
             except StoreError as error:
-                raise dg.Failure(str(error), allow_retries=False) from error
+                raise dg.Failure(told(error, merging.pipeline), allow_retries=False) from error
         _require_published(report)
         return dg.MaterializeResult(metadata=published_metadata(report))
 
@@ -158,11 +160,13 @@ def _merge_asked(
             elif isinstance(event, MergeReport):
                 report = event
     except (Refused, StoreError, WarehouseError, SparkUnavailable) as error:
-        raise dg.Failure(str(error), metadata={"error": type(error).__name__}, allow_retries=False) from error
+        raise dg.Failure(
+            told(error, merging.pipeline), metadata={"error": type(error).__name__}, allow_retries=False
+        ) from error
     partitions = {place: inventory.partition(*place) for place in there}
     reasons = [
         f"{found.table} of {found.date} is set aside: {found.set_aside.error}."
-        f" Do: {merging.pipeline.command(f'manifest-platform merge retry {found.table} {found.date}')}"
+        f" Do: {command_of(Remedy(Action.RETRY_MERGE, table=found.table, day=found.date), merging.pipeline)}"
         for found in partitions.values()
         if found and found.set_aside
     ]

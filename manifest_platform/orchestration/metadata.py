@@ -109,14 +109,14 @@ def counts(of: str, columns: Mapping[str, Mapping[str, int]]) -> dg.MetadataValu
     return dg.MetadataValue.table(lines, schema)
 
 
-def drain_metadata(report: DrainReport) -> Mapping[str, dg.MetadataValue | str | int | float]:
-    """The totals of a drain and why it stopped."""
+def drain_metadata(report: DrainReport, command: str) -> Mapping[str, dg.MetadataValue | str | int | float]:
+    """The totals of a drain, why it stopped, and the command that helps."""
     return {
         "stop": str(report.stop),
         **{f"stop_{end.feed}": str(end.stop) for end in report.ends if len(report.ends) > 1},
         "item": report.item or "",
         "reason": report.reason,
-        "command": report.command,
+        "command": command,
         "shredded": report.shredded,
         "loaded": report.loaded,
         "failed": report.failed,

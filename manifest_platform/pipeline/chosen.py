@@ -26,8 +26,8 @@ from manifest_platform.manifest.dataset import blocked, judge
 from manifest_platform.pipeline.events import Event, Loaded, Shredded
 from manifest_platform.pipeline.loading import load, settle
 from manifest_platform.pipeline.pipeline import Pipeline
-from manifest_platform.pipeline.remedies import remedy_command
 from manifest_platform.pipeline.shredding import free_abandoned, listing_of, shred
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.source import LOAD, SHRED
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class OutOfOrder(Refused):
-    """Work was asked for that is not next; the message names the next item, the reason and the command."""
+    """Work was asked for that is not next; the message names the next item and the reason, the remedy what helps it."""
 
 
 def _feed_of(pipeline: Pipeline, keys: Collection[ItemKey]) -> str:
@@ -56,15 +56,14 @@ def check_order(pipeline: Pipeline, keys: Collection[ItemKey]) -> list[ItemKey]:
     for item, judged in pipeline.manifest.backlog(_feed_of(pipeline, keys), LOAD):
         if judged.standing is Standing.LATE:
             if item.key in keys:
-                name, command = item.key.name, pipeline.command(f"manifest-platform explain {item.key.name}")
-                raise OutOfOrder(f"{name} is set aside: {judged.reason}. What can be done: {command}")
+                name = item.key.name
+                raise OutOfOrder(f"{name} is set aside: {judged.reason}", Remedy(Action.EXPLAIN, item=name))
         elif item.key not in keys:
             hole = hole or blocked(item, judged)
         elif hole:
             reason = hole.reason or "it is ready to be"
             raise OutOfOrder(
-                f"{item.key.name} is out of order: {hole.item.key.name} comes first and is not loaded ({reason})."
-                f" Do this first: {pipeline.command(remedy_command(hole))}"
+                f"{item.key.name} is out of order: {hole.item.key.name} comes first and is not loaded ({reason})", hole.remedy
             )
         else:
             ordered.append(item.key)
@@ -94,10 +93,7 @@ def shred_chosen(pipeline: Pipeline, spark: Callable[[], SparkSession], keys: Co
                 done.append(_already_shredded(pipeline, item))
             elif judged.standing is not Standing.SKIPPED:
                 stopped = blocked(item, judged)
-                raise Refused(
-                    f"{key.name} cannot be shredded: {stopped.reason}."
-                    f" Do this first: {pipeline.command(remedy_command(stopped))}"
-                )
+                raise Refused(f"{key.name} cannot be shredded: {stopped.reason}", stopped.remedy)
         yield from done
         size = pipeline.dataset.shred.batch
         for start in range(0, len(ready), size):
@@ -137,8 +133,7 @@ def load_chosen(pipeline: Pipeline, keys: Collection[ItemKey]) -> Iterator[Event
                 epoch=record.epoch or 1,
             )
         elif step.order == "full":
-            command = pipeline.command(f"manifest-platform full begin {key.name}")
-            raise OutOfOrder(f"no full load was begun with {key.name}. Do this first: {command}")
+            raise OutOfOrder(f"no full load was begun with {key.name}", Remedy(Action.LOAD_SNAPSHOT, item=key.name))
     if not ordered:
         return
     with pipeline.lease(feed, LOAD) as lease:
@@ -159,13 +154,12 @@ def load_chosen(pipeline: Pipeline, keys: Collection[ItemKey]) -> Iterator[Event
                 if isinstance(event, Loaded) or event.failure.kind in (FailureKind.PERMANENT, FailureKind.BEHIND):
                     ordered = ordered[1:]
             else:
-                raise OutOfOrder(_not_next(pipeline, ordered[0], verdict))
+                raise _not_next(ordered[0], verdict)
 
 
-def _not_next(pipeline: Pipeline, key: ItemKey, verdict: Ready | Blocked | Idle) -> str:
+def _not_next(key: ItemKey, verdict: Ready | Blocked | Idle) -> OutOfOrder:
     if isinstance(verdict, Ready):
-        return f"{key.name} is not next any more: {verdict.item.key.name} is. Ask again"
+        return OutOfOrder(f"{key.name} is not next any more: {verdict.item.key.name} is. Ask again")
     if isinstance(verdict, Blocked):
-        command = pipeline.command(remedy_command(verdict))
-        return f"{verdict.item.key.name} blocks the feed: {verdict.reason}. Do this first: {command}"
-    return f"{key.name} is done or skipped already"
+        return OutOfOrder(f"{verdict.item.key.name} blocks the feed: {verdict.reason}", verdict.remedy)
+    return OutOfOrder(f"{key.name} is done or skipped already")

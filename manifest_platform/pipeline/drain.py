@@ -35,7 +35,6 @@ from manifest_platform.pipeline.events import (
 )
 from manifest_platform.pipeline.loading import load, settle
 from manifest_platform.pipeline.pipeline import Pipeline
-from manifest_platform.pipeline.remedies import remedy_command
 from manifest_platform.pipeline.shredding import free_abandoned, shred
 from manifest_platform.sources.source import LOAD, SHRED
 from manifest_platform.warehouse.errors import Fenced, WarehouseError
@@ -78,7 +77,7 @@ class _Drain:
         report.ends = tuple(ends.values())
         if first := next((end for end in report.ends if end.stop is not Stop.IDLE), None):
             report.stop, report.feed, report.item = first.stop, first.feed, first.item
-            report.reason, report.command = first.reason, first.command
+            report.reason, report.remedy = first.reason, first.remedy
         report.seconds = time.monotonic() - self._begun
         report.requests = self.pipeline.manifest.store.requests - self._requests
         return report
@@ -113,7 +112,7 @@ class _Drain:
         try:
             return (yield from self._work_on(feed))
         except LeaseBusy as busy:
-            return FeedEnd(feed, Stop.BUSY, reason=str(busy))
+            return FeedEnd(feed, Stop.BUSY, reason=str(busy), remedy=busy.remedy)
         except (Fenced, ClaimLost) as error:
             return FeedEnd(feed, Stop.FENCED, reason=str(error))
         except (WarehouseError, StoreUnavailable, OutcomeUnknown) as error:
@@ -133,7 +132,7 @@ class _Drain:
         if isinstance(verdict, Blocked):
             unshredded = verdict.standing is Standing.WAITING
             stop = (unshredded and out_of_budget) or Stop.BLOCKED
-            return FeedEnd(feed, stop, verdict.item.key.name, verdict.reason, self.pipeline.command(remedy_command(verdict)))
+            return FeedEnd(feed, stop, verdict.item.key.name, verdict.reason, verdict.remedy)
         return FeedEnd(feed, Stop.IDLE)
 
     def _spent(self, items: int) -> Stop | None:

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from manifest_platform.listing import Listing, Table
 from manifest_platform.manifest import Failure, ItemKey, Landed
+from manifest_platform.remedies import Remedy
 
 
 @dataclass(frozen=True)
@@ -112,20 +113,20 @@ class Stop(StrEnum):
 
 @dataclass(frozen=True)
 class FeedEnd:
-    """Why a drain ended on a feed. Where it is blocked: by which item, why, and the command that helps."""
+    """Why a drain ended on a feed. Where it is blocked: by which item, why, and what helps."""
 
     feed: str
     stop: Stop
     item: str | None = None
     reason: str = ""
-    command: str = ""
+    remedy: Remedy | None = None
 
 
 @dataclass
 class DrainReport:
     """What a drain did and why it stopped; times are UTC.
 
-    `ends`: why it ended on each feed. `stop`, `feed`, `item`, `reason` and `command` are those of the first feed that does not
+    `ends`: why it ended on each feed. `stop`, `feed`, `item`, `reason` and `remedy` are those of the first feed that does not
     just have nothing to do.
     """
 
@@ -141,7 +142,7 @@ class DrainReport:
     feed: str = ""
     item: str | None = None
     reason: str = ""
-    command: str = ""
+    remedy: Remedy | None = None
     ends: tuple[FeedEnd, ...] = ()
 
 

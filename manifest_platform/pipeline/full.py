@@ -13,13 +13,14 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from manifest_platform import failpoints
-from manifest_platform.manifest import Abandoned, Application, Blocked, ItemKey, Lease, Record, Refused, Remedy, Standing
+from manifest_platform.manifest import Abandoned, Application, Blocked, ItemKey, Lease, Record, Refused, Standing
 from manifest_platform.manifest.dataset import Mode, judge
 from manifest_platform.manifest.manifest import FIRST_PAGE
 from manifest_platform.pipeline.chosen import shred_chosen
 from manifest_platform.pipeline.events import Event, ItemFailed, Loaded
 from manifest_platform.pipeline.loading import settle
 from manifest_platform.pipeline.pipeline import Pipeline
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.source import LOAD, SHRED
 from manifest_platform.warehouse.errors import Fenced, WarehouseError
 
@@ -88,9 +89,7 @@ def chosen_snapshot(pipeline: Pipeline, item: str) -> ItemKey:
     for found in pipeline.manifest.items(feed, reverse=True):
         if not found.skipped_for(Application(LOAD)):
             return found.key
-    raise Refused(
-        f"dataset {pipeline.name} has no snapshot in hand: capture one first ({pipeline.command('manifest-platform capture')})"
-    )
+    raise Refused(f"dataset {pipeline.name} has no snapshot in hand", Remedy(Action.CAPTURE))
 
 
 def begin(pipeline: Pipeline, spark: Callable[[], SparkSession], item: str, reason: str) -> Iterator[Event | Begun]:
@@ -102,16 +101,16 @@ def begin(pipeline: Pipeline, spark: Callable[[], SparkSession], item: str, reas
     state = pipeline.manifest.state(Application(LOAD))
     if state.mode is Mode.FULL_LOAD and state.full:
         raise Refused(
-            f"a full load with {ItemKey.at(key.feed, state.full).name} is in progress: drain, or cancel it first"
-            f" ({pipeline.command('manifest-platform full cancel')})"
+            f"a full load with {ItemKey.at(key.feed, state.full).name} is in progress: drain, or cancel it",
+            Remedy(Action.CANCEL_FULL_LOAD),
         )
     if not pipeline.manifest.item(key).processed_by(Application(SHRED)):
         for event in shred_chosen(pipeline, spark, [key]):
             yield event
             if isinstance(event, ItemFailed):
                 raise Refused(
-                    f"{key.name} cannot be shredded, so no full load was begun: {event.failure.message}. Mend that, then:"
-                    f" {pipeline.command(f'manifest-platform resolve {key.name}')}"
+                    f"{key.name} cannot be shredded, so no full load was begun: {event.failure.message}. Mend that",
+                    Remedy(Action.RESOLVE, item=key.name),
                 )
     record = pipeline.manifest.begin_full_load(key, LOAD, reason, above=_newest_epoch(pipeline))
     failpoints.reach("full.begun")
@@ -210,8 +209,8 @@ def remedy(pipeline: Pipeline) -> Remedy:
     stop = newest.landed.stop if newest and newest.landed else None
     gaps = [gap for covered in pipeline.manifest.step(feed, LOAD).covers if (gap := _gap(pipeline, covered))]
     if stop is None or any(stop < gap.ends for gap in gaps):
-        return Remedy.CAPTURE_SNAPSHOT
-    return Remedy.BEGIN_FULL_LOAD
+        return Remedy(Action.CAPTURE_SNAPSHOT, feed=feed)
+    return Remedy(Action.BEGIN_FULL_LOAD)
 
 
 @dataclass(frozen=True)

@@ -115,10 +115,6 @@ class Pipeline:
         with contextlib.closing(open_warehouse(self.config.warehouse, self.name, read_only=True, patience=0.1)) as reader:
             return reader.newest_epoch()
 
-    def command(self, text: str) -> str:
-        """An operator's command as it must be typed: it names the dataset where several are configured."""
-        return f"{text} --dataset {self.name}" if len(self.config.datasets) > 1 else text
-
     def key(self, item: str) -> ItemKey:
         """The key of an item named by its name or URI. Raises Refused for a name that is none or is of several, UnknownItem."""
         text = item.rstrip("/")

@@ -56,6 +56,7 @@ from manifest_platform.manifest.payloads import InvalidPayload, InvalidSchema
 from manifest_platform.manifest.store import StoreRejected
 from manifest_platform.manifest.transitions import expire, is_waiting
 from manifest_platform.pipeline.pipeline import Pipeline
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.source import LOAD, SHRED
 
 log = logging.getLogger(__name__)
@@ -239,7 +240,7 @@ def payload_of(text: str) -> Payload:
 def own_feed(pipeline: Pipeline, application: str) -> str:
     """The feed of a step that programs may work for. Raises Refused for a step that is none."""
     if application in (SHRED, LOAD):
-        raise Refused(f"{application} is the platform's own step: `manifest-platform drain` does its work")
+        raise Refused(f"{application} is the platform's own step: a drain does its work, and no program")
     declared = {step.name: step.feed or pipeline.source.main for step in pipeline.dataset.steps}
     if application not in declared:
         raise Refused(
@@ -289,8 +290,9 @@ def _check_waits(manifest: Manifest, item: Item, step: Step) -> None:
     """Raises Refused for an item without its waiting row: a claim of it could be worked on, and then not be ended."""
     if is_waiting(item, step) and manifest.store.get(manifest.dataset, pending_key(step.application, item.key)) is None:
         raise Refused(
-            f"{item.key.name} does not wait for {step.application.key} yet: the step is newer than the item; run"
-            " `manifest-platform doctor --repair` once, so that the items that are there already wait for it"
+            f"{item.key.name} does not wait for {step.application.key} yet: the step is newer than the item, and the items that"
+            " are there already must be made to wait for it once",
+            Remedy(Action.REPAIR),
         )
 
 

@@ -80,7 +80,7 @@ class LoadSettings(Settings):
 
 
 class StepSettings(Settings):
-    """A step of a user's own, done by programs that claim items from a shell (`manifest-platform run`)."""
+    """A step of a user's own, done by programs that claim items from a shell."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$", description="lower case letters, digits, '_' and '-'")
     feed: str | None = Field(None, description="the feed whose items it works on, where the dataset has several")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from manifest_platform.cli import main
+from manifest_platform.cli.remedies import command_of
 from manifest_platform.manifest import Failure, FailureKind, Item, ItemKey, Landed, Manifest, Standing, Store
 from manifest_platform.manifest.keys import record_key
 from manifest_platform.manifest.records import State
@@ -49,7 +50,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def paragraph(of: Manifest, item: ItemKey | int) -> str:
     wanted = key(item) if isinstance(item, int) else item
-    return explanation(of, wanted, lambda text: text, of._clock()).text
+    return explanation(of, wanted, command_of, of._clock()).text
 
 
 def standing(of: Manifest, item: ItemKey | int, application: str) -> Standing:

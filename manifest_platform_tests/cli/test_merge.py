@@ -673,7 +673,7 @@ def test_a_partition_of_the_calendars_last_day_stops_nothing(bare: Inventory, ru
         (["run", "--clock", "2020-01-01T00:00"], 2, "is past"),
         (["run", "--table", "nothing"], 1, "it has log"),
         (["explain", "nothing", DAY], 1, "it has log"),
-        (["explain", given.TABLE, DAY], 1, "manifest-platform merge run registers what was shredded"),
+        (["explain", given.TABLE, DAY], 1, "a run registers what was shredded. Do this first: manifest-platform merge run"),
         (["files", given.TABLE, DAY], 1, "is not published yet"),
         (["gc", "--grace", "soon"], 2, "as 7d"),
         (["drop", given.TABLE, "--json"], 2, "give it --yes"),

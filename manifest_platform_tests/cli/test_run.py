@@ -20,6 +20,7 @@ from manifest_platform.cli import main
 from manifest_platform.manifest import OUTPUT, Application, Failure, FailureKind, Payload, Record, Refused
 from manifest_platform.manifest.payloads import InvalidPayload
 from manifest_platform.pipeline import SHRED, Pipeline, program
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.cli.test_commands import RUNS, Shop
 
@@ -204,14 +205,15 @@ def test_an_item_that_is_older_than_the_step_is_refused_until_the_doctor_made_it
         ["put", "claim", "--application", "report", "--item", RUNS[1]],
     ):
         code, _, err = run(*command)
-        assert (code, "`manifest-platform doctor --repair`" in " ".join(err.split())) == (1, True)
+        assert (code, "Do this first: manifest-platform doctor --repair" in " ".join(err.split())) == (1, True)
     assert not marker.exists()
     assert states(shop, RUNS[1], "report") == []
     with shop.pipeline() as pipeline, pipeline.manifest.acquire(FEED, "report", "other", timedelta(seconds=60)) as lease:
         manifest = pipeline.manifest
         [claim] = manifest.claim(lease, [manifest.item(pipeline.key(RUNS[2]))], manifest.state(lease.application))
-        with pytest.raises(Refused, match="`manifest-platform doctor --repair` where its waiting rows are amiss"):
+        with pytest.raises(Refused, match="or its waiting rows are amiss") as refused:
             manifest.complete(claim, Payload(OUTPUT, {}))
+        assert refused.value.remedy == Remedy(Action.REPAIR)
         manifest.fail(claim, Failure(FailureKind.TRANSIENT, "cannot end"))
     run("doctor", "--repair", "--no-warehouse", "--no-objects")
     assert run("run", "--application", "report", "--item", RUNS[1], "--", "true")[0] == 0

@@ -330,7 +330,7 @@ def test_an_expired_lease_is_told_with_item_cause_and_command(shop: Shop, ask: A
 def test_a_lease_that_is_held_is_told_with_what_to_do(shop: Shop, run: Any) -> None:
     with shop.pipeline() as pipeline, pipeline.lease(FEED, SHRED):
         out = run("drain")[1]
-    assert "and longer while it lives: wait, and see manifest-platform status" in " ".join(out.split())
+    assert "and longer while it lives: wait next: manifest-platform status" in " ".join(out.split())
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,12 @@ from manifest_platform.manifest import (
     Mode,
     Ready,
     Refused,
-    Remedy,
     Standing,
     Step,
     Store,
     UnknownItem,
 )
+from manifest_platform.remedies import Action
 from manifest_platform_tests.manifest.given import (
     DONE,
     FEED,
@@ -89,7 +89,7 @@ def test_a_failed_item_stops_the_feed_and_says_why_and_what_helps(store: Store) 
     fail_next(of)
     stopped = is_blocked(of, 2, Standing.FAILED)
     assert stopped.reason == "load failed: no such column"
-    assert stopped.remedy is Remedy.RESOLVE
+    assert stopped.remedy.action is Action.RESOLVE
     assert stopped.since == of.history(key(2))[-1].timestamp
     assert isinstance(of.next(FEED, "load", holding=True), Blocked)
 
@@ -202,7 +202,7 @@ def test_a_skip_for_the_shredder_alone_leaves_the_loader_waiting_and_says_so(sto
     assert of.next(FEED, "shred") == Idle()
     stopped = is_blocked(of, 1, Standing.CUT_OFF)
     assert "shred is told to skip it" in stopped.reason
-    assert stopped.remedy is Remedy.UNSKIP
+    assert stopped.remedy.action is Action.UNSKIP
     assert stopped.since == of.history(key(1))[-1].timestamp
     of.skip(key(1), "test data", "load")
     assert of.next(FEED, "load") == Idle()

@@ -93,7 +93,7 @@ def test_a_configuration_that_says_nothing_is_refused(landed: DagsterWard, wrong
 
 def test_F12_without_a_snapshot_none_is_begun(dagster: DagsterWard) -> None:
     message = failure(dagster.begin())
-    assert message == f"dataset {NAME} has no snapshot in hand: capture one first (manifest-platform capture)"
+    assert message == f"dataset {NAME} has no snapshot in hand. Do this first: manifest-platform capture"
     with dagster.ward.open() as pipeline:
         assert state(pipeline).epoch == 1
 
@@ -133,7 +133,8 @@ def test_what_is_begun_is_drained_first_then_changes_then_logs(landed: DagsterWa
 def test_F11_no_second_one_is_begun_meanwhile(landed: DagsterWard) -> None:
     assert landed.begin().success
     message = failure(landed.begin())
-    assert f"a full load with {SNAPSHOT.name} is in progress: drain, or cancel it first" in message
+    assert f"a full load with {SNAPSHOT.name} is in progress: drain, or cancel it. Do this first: manifest-platform" in message
+    assert message.endswith("manifest-platform full cancel")
     with landed.ward.open() as pipeline:
         assert state(pipeline).epoch == 2
 

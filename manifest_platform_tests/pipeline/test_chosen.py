@@ -10,6 +10,7 @@ import pytest
 from manifest_platform.manifest import LeaseBusy, Refused
 from manifest_platform.pipeline import LOAD, SHRED, Loaded, Shredded
 from manifest_platform.pipeline.chosen import OutOfOrder, check_order, load_chosen, shred_chosen
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.pipeline.shop import Shop, drained, history, keys, no_spark, run_name, run_names
 
@@ -33,9 +34,10 @@ def test_out_of_order_is_refused_with_what_is_next(shop: Shop) -> None:
         with pytest.raises(OutOfOrder) as refused:
             list(load_chosen(pipeline, keys(pipeline, 1)))
         assert str(refused.value) == (
-            f"{run_name(1)} is out of order: {run_name(0)} comes first and is not loaded (it is ready to be)."
-            " Do this first: manifest-platform drain"
+            f"{run_name(1)} is out of order: {run_name(0)} comes first and is not loaded (it is ready to be)"
         )
+        assert refused.value.remedy is not None
+        assert refused.value.remedy.action is Action.DRAIN
         assert history(pipeline, 1)[-1] == "shred Processed"
     assert not (shop.home / "warehouse.duckdb").exists()
 
@@ -54,11 +56,12 @@ def test_the_reason_and_command_are_those_of_the_item_that_comes_first(tmp_path:
         shop.land(pipeline, 0, corrupt=True)
         shop.land(pipeline, 1)
         drained(pipeline, spark)
-        failed = rf"{run_name(0)} comes first and is not loaded \(shred failed: .* are bad .*resolve {run_name(0)}$"
-        with pytest.raises(OutOfOrder, match=failed):
+        failed = rf"{run_name(0)} comes first and is not loaded \(shred failed: .* are bad .*\)$"
+        with pytest.raises(OutOfOrder, match=failed) as refused:
             list(load_chosen(pipeline, keys(pipeline, 1)))
-        with pytest.raises(OutOfOrder, match=f"{run_name(0)} blocks the feed: shred failed: .*resolve {run_name(0)}$"):
+        with pytest.raises(OutOfOrder, match=f"{run_name(0)} blocks the feed: shred failed: ") as blocked:
             list(load_chosen(pipeline, keys(pipeline, 0, 1)))
+        assert refused.value.remedy == blocked.value.remedy == Remedy(Action.RESOLVE, item=run_name(0))
 
 
 def test_what_is_not_shredded_is_not_loaded(shop: Shop) -> None:
@@ -149,8 +152,9 @@ def test_a_failed_item_is_not_shredded_nor_what_is_chosen_with_it(tmp_path: Path
         shop.land(pipeline, 1, corrupt=True)
         drained(pipeline, spark)
         shop.land(pipeline, 0)
-        with pytest.raises(Refused, match=f"{run_name(1)} cannot be shredded: .*manifest-platform resolve {run_name(1)}$"):
+        with pytest.raises(Refused, match=f"{run_name(1)} cannot be shredded: ") as refused:
             list(shred_chosen(pipeline, no_spark, keys(pipeline, 0, 1)))
+        assert refused.value.remedy == Remedy(Action.RESOLVE, item=run_name(1))
         assert history(pipeline, 0) == ["New"]
         with shop.open() as holder, holder.lease(FEED, SHRED), pytest.raises(LeaseBusy):
             list(shred_chosen(pipeline, no_spark, keys(pipeline, 0)))

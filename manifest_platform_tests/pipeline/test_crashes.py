@@ -15,6 +15,7 @@ from manifest_platform import storage
 from manifest_platform.manifest import Application
 from manifest_platform.pipeline import SHRED, Budget, DrainReport, Pipeline, Stop
 from manifest_platform.pipeline.shredding import listing_of
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform_tests.pipeline.shop import (
     Seen,
     Shop,
@@ -107,7 +108,7 @@ def test_killed_more_often_than_the_policy_allows(tmp_path: Path, spark: Any) ->
         report = drained_after_lease(pipeline)
         assert (report.stop, report.item) == (Stop.BLOCKED, run_names(0)[0])
         assert "lease expired" in report.reason
-        assert report.command == f"manifest-platform resolve {run_names(0)[0]}"
+        assert report.remedy == Remedy(Action.RESOLVE, item=run_names(0)[0])
         pipeline.manifest.resolve(keys(pipeline, 0)[0], "the disk is mended")
         assert drained(pipeline)[1].stop is Stop.IDLE
     assert shop.seen.runs == run_names(0)

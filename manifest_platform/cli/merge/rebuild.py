@@ -6,14 +6,16 @@ import typer
 
 from manifest_platform import spark
 from manifest_platform.cli.app import Command, Exit, as_json, ending_well
-from manifest_platform.cli.context import operator, typed
+from manifest_platform.cli.context import operator
 from manifest_platform.cli.merge.group import DateText, TableName, count_of, date_of, merge, open_merging
 from manifest_platform.cli.merge.publish import print_published, published_part
 from manifest_platform.cli.merge.status import partition_document
 from manifest_platform.cli.output import print_json, say, wrapped
+from manifest_platform.cli.remedies import typed
 from manifest_platform.operations.merge_asked import table_named
 from manifest_platform.pipeline import rebuild as upkeep
 from manifest_platform.quantities import size_of
+from manifest_platform.remedies import Action, Remedy
 
 
 @merge.command(cls=Command)
@@ -46,7 +48,7 @@ def retry(context: typer.Context, table: TableName, day: DateText) -> int:
     """Lets a partition that was set aside be merged again, by the next run."""
     with open_merging(context, author=operator()) as merging:
         partition = merging.inventory.retry(table_named(merging, table).key, date_of(day))
-        command = typed(context, merging.pipeline)("manifest-platform merge run")
+        command = typed(context, merging.pipeline.name)(Remedy(Action.MERGE))
     if as_json(context):
         print_json(partition_document(partition))
     else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from calendar import monthrange
-from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any
@@ -13,15 +12,16 @@ import typer
 
 from manifest_platform import spark
 from manifest_platform.cli.app import Command, Exit, WrongUse, as_json, ending_well
-from manifest_platform.cli.context import Typed, typed
 from manifest_platform.cli.merge.group import count_of, date_of, merge, open_merging
 from manifest_platform.cli.merge.publish import changed, print_published, published_part, published_words
 from manifest_platform.cli.output import print_json, say, warn, wrapped
+from manifest_platform.cli.remedies import Typed, typed
 from manifest_platform.merging.state import FinishedJob
 from manifest_platform.operations.merge_asked import PassedOver, Wanted, merge_wanted
 from manifest_platform.pipeline import Stop
 from manifest_platform.pipeline.merge import MergeBudget, MergeEvent, MergeReport, MergeStarted
 from manifest_platform.quantities import moment, size_of
+from manifest_platform.remedies import Action, Remedy
 
 
 @merge.command(cls=Command)
@@ -47,7 +47,7 @@ def run(
     with open_merging(context, ahead=ahead) as merging, ending_well("the next merge run takes back what was in work"):
         if ahead:
             warn(f"warning: by --clock it is {moment(now + ahead)} for this run, and what it registers, merges and publishes")
-        as_typed, conf = typed(context, merging.pipeline), merging.pipeline.config.spark.conf
+        as_typed, conf = typed(context, merging.pipeline.name), merging.pipeline.config.spark.conf
         budget = MergeBudget(max_partitions, max_seconds)
         with closing(merge_wanted(merging, lambda: spark.session(conf), budget, wanted)) as events:
             for event in events:
@@ -103,7 +103,7 @@ def _dates(day: str | None, month: str | None) -> tuple[date | None, date | None
 
 
 def _passed_over(event: PassedOver, as_typed: Typed) -> str:
-    told = as_typed(f"manifest-platform merge retry {event.table} {event.date}")
+    told = as_typed(Remedy(Action.RETRY_MERGE, table=event.table, day=event.date))
     return f"{event.table} of {event.date} is set aside, and not merged: {event.error}; then {told}"
 
 
@@ -143,7 +143,7 @@ def _report_document(report: MergeReport) -> dict[str, Any]:
     return fields | published_part(report.published)
 
 
-def _print_report(report: MergeReport, typed: Callable[[str], str]) -> None:
+def _print_report(report: MergeReport, as_typed: Typed) -> None:
     """What a run did, and why it stopped."""
     if report.published:
         print_published(report.published)
@@ -159,4 +159,4 @@ def _print_report(report: MergeReport, typed: Callable[[str], str]) -> None:
     if report.reason:
         say(wrapped(report.reason))
     if report.failed:
-        say(f"next: {typed('manifest-platform merge status')}")
+        say(f"next: {as_typed(Remedy(Action.SHOW_MERGING))}")

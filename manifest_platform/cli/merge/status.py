@@ -8,9 +8,9 @@ from typing import Any
 import typer
 
 from manifest_platform.cli.app import Command, Exit, as_json
-from manifest_platform.cli.context import typed
 from manifest_platform.cli.merge.group import DateText, TableName, count_of, date_of, merge, open_merging
 from manifest_platform.cli.output import print_json, print_lines, say, wrapped
+from manifest_platform.cli.remedies import Typed, document, typed
 from manifest_platform.manifest import Refused
 from manifest_platform.merging.state import Partition
 from manifest_platform.operations.merge_asked import table_named
@@ -24,6 +24,7 @@ from manifest_platform.operations.merge_standing import (
     state_of,
 )
 from manifest_platform.quantities import moment, size_of
+from manifest_platform.remedies import Action, Remedy
 
 
 @merge.command(cls=Command)
@@ -33,31 +34,32 @@ def status(context: typer.Context) -> int:
     Partitions that are at rest, merged and published to their last object, are not looked at: see `merge show partitions`.
     """
     with open_merging(context) as merging:
-        found = merge_status(merging, typed(context, merging.pipeline))
+        found = merge_status(merging)
+    as_typed = typed(context, found.dataset)
     if as_json(context):
-        tables = [_table_document(table) for table in found.tables]
+        tables = [_table_document(table, as_typed) for table in found.tables]
         print_json({**{field.name: getattr(found, field.name) for field in dataclasses.fields(found)}, "tables": tables})
     else:
-        _print_status(found)
+        _print_status(found, as_typed)
     aside = any(one.set_aside for table in found.tables for one in table.partitions)
     return Exit.BLOCKED if aside else Exit.DONE
 
 
-def _table_document(table: TableStanding) -> dict[str, Any]:
+def _table_document(table: TableStanding, as_typed: Typed) -> dict[str, Any]:
     counts = {state: table.count(state) for state in ("open", "closed", "switched")}
     backlog = {**dataclasses.asdict(table.backlog), "oldest": table.oldest}
-    partitions = [dataclasses.asdict(one) for one in table.partitions]
+    partitions = [document(one, as_typed) for one in table.partitions]
     return {"table": table.table, "enabled": table.enabled, **counts, "backlog": backlog, "partitions": partitions}
 
 
-def _print_status(found: MergeStatus) -> None:
+def _print_status(found: MergeStatus, as_typed: Typed) -> None:
     behind = found.completed - found.registered
     say(f"dataset {found.dataset}, profile {found.profile}, catalog {found.catalog}, output {found.output}")
     more = f"; the next run registers {behind:,} more" if behind else ""
     print_lines({"registered": f"{count_of(found.registered, 'commit')}{more}"})
     for table in found.tables:
         if table.partitions:
-            _print_table_status(table)
+            _print_table_status(table, as_typed)
     for busy in found.busy:
         say(wrapped(_busy_words(busy), "", "      "))
     resting = sum(1 for table in found.tables if not table.partitions)
@@ -65,7 +67,7 @@ def _print_status(found: MergeStatus) -> None:
     say(f"{of}; asked in {count_of(found.requests, 'request')}")
 
 
-def _print_table_status(table: TableStanding) -> None:
+def _print_table_status(table: TableStanding, as_typed: Typed) -> None:
     counts = [f"{table.count(state):,} {state}" for state in ("open", "closed", "switched") if table.count(state)]
     say(f"{table.table}{'' if table.enabled else ' (not enabled)'}: {', '.join(counts)}")
     backlog = table.backlog
@@ -74,8 +76,8 @@ def _print_table_status(table: TableStanding) -> None:
         print_lines({"backlog": f"{count_of(backlog.objects, 'object')}, {size_of(backlog.bytes)}{since}"})
     for one in table.partitions:
         print_lines({str(one.date): _partition_words(one)})
-        if one.set_aside:
-            print_lines({"next": one.command})
+        if one.set_aside and one.remedy:
+            print_lines({"next": as_typed(one.remedy)})
 
 
 def _partition_words(one: PartitionStanding) -> str:
@@ -103,16 +105,18 @@ def explain(context: typer.Context, table: TableName, day: DateText) -> int:
         partition = merging.inventory.partition(known.key, date_of(day))
         if partition is None:
             raise Refused(
-                f"{known.key} of {day}: no object of it is registered;"
-                f" {typed(context, merging.pipeline)('manifest-platform merge run')} registers what was shredded"
+                f"{known.key} of {day}: no object of it is registered; a run registers what was shredded",
+                Remedy(Action.MERGE),
             )
-        told = explain_partition(merging, partition, known, typed(context, merging.pipeline))
+        told = explain_partition(merging, partition, known)
+    command = typed(context, merging.pipeline.name)(told.remedy) if told.remedy else ""
+    text = f"{told.text} Next: {command}" if command else told.text
     if as_json(context):
         ranges = [{"lower": one.lower, "upper": one.upper, "objects": len(one.objects)} for one in told.plan.ranges]
         plan = {"ranges": ranges, "leftover": told.plan.leftover, "reason": told.plan.reason}
-        print_json({**partition_document(partition), "text": told.text, "plan": plan, "command": told.command})
+        print_json({**partition_document(partition), "text": text, "plan": plan, "command": command})
     else:
-        say(wrapped(told.text))
+        say(wrapped(text))
     return Exit.DONE
 
 

@@ -38,6 +38,7 @@ from manifest_platform.manifest.store import (
     check_writes,
 )
 from manifest_platform.manifest.stores.driver import Driver, Objects
+from manifest_platform.remedies import Action, Remedy
 
 CONNECT_TIMEOUT_S = 3
 READ_TIMEOUT_S = 5
@@ -386,12 +387,13 @@ def failure(address: Address, error: Exception) -> StoreError:
         return StoreUnavailable(f"{address}: {error}")
     advice = _ADVICE.get(code, "")
     said = str(error).removesuffix(".")
-    return StoreRejected(f"{address}: {said}: {advice}" if advice else f"{address}: {said}")
+    remedy = Remedy(Action.CREATE_STORE) if code == "ResourceNotFoundException" else None
+    return StoreRejected(f"{address}: {said}: {advice}" if advice else f"{address}: {said}", remedy)
 
 
 _CREDENTIALS = "give credentials as every AWS tool takes them: AWS_PROFILE, AWS_ACCESS_KEY_ID, or the machine's role"
 _ADVICE = {
-    "ResourceNotFoundException": "make the table with `manifest-platform store create`, or name another in manifest.store",
+    "ResourceNotFoundException": "make the table, or name another in manifest.store",
     "NoRegionError": "say which in manifest.store (?region=eu-west-1) or in AWS_DEFAULT_REGION",
     "NoCredentialsError": _CREDENTIALS,
     "PartialCredentialsError": _CREDENTIALS,

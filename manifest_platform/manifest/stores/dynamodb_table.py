@@ -87,7 +87,7 @@ class _Table:
         types = {one["AttributeName"]: one["AttributeType"] for one in table["AttributeDefinitions"]}
         if keys != _KEYS or any(types[name] != "S" for name in _KEYS):
             found = ", ".join(f"{name} {types[name]} {kind}" for name, kind in keys.items())
-            anew = "name another table in manifest.store and make it with `manifest-platform store create`; keys cannot change"
+            anew = "name another table in manifest.store, and make that; keys cannot change"
             yield Difference("keys", "partition S HASH, sort S RANGE", found, anew)
         billing = table.get("BillingModeSummary", {}).get("BillingMode", "PROVISIONED")
         if billing != "PAY_PER_REQUEST":

@@ -39,6 +39,7 @@ from manifest_platform.manifest.store import (
     Write,
     check_writes,
 )
+from manifest_platform.remedies import Action, Remedy
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects.postgresql import Insert as PostgreSqlInsert
@@ -305,6 +306,11 @@ class _Sqlite:
             return "name another path, or move the file away and restore the manifest from a backup"
         return "make file and directory writable for this user, or name another path"
 
+    def lacks_rights(self, error: DBAPIError) -> bool:
+        """Never: whoever may write the file may make its tables."""
+        del error
+        return False
+
 
 class _PostgreSql:
     _MAKING = 0x6D616E69  # any number: whoever makes the tables holds this lock
@@ -366,11 +372,13 @@ class _PostgreSql:
         connection.execute(self._lock, {"names": keys})
 
     def advice(self, error: DBAPIError) -> str:
-        if "permission denied" in str(error.orig):
-            return (
-                "grant this user CREATE on the schema, or let one who may make the tables with `manifest-platform store create`"
-            )
+        if self.lacks_rights(error):
+            return "grant this user CREATE on the schema, or let a user make the tables who may"
         return "see that host, port, database and user are right, and give the password by PGPASSWORD, PGPASSFILE or ${NAME}"
+
+    def lacks_rights(self, error: DBAPIError) -> bool:
+        """Whether this user may not make the tables, which another may."""
+        return "permission denied" in str(error.orig)
 
 
 _columns = sa.table(
@@ -406,7 +414,7 @@ def _missing(connection: sa.Connection) -> Iterator[Difference]:
     inspector = sa.inspect(connection)
     for table in _metadata.sorted_tables:
         if not inspector.has_table(table.name):
-            yield Difference(f"table {table.name}", "there", "missing", "manifest-platform store create")
+            yield Difference(f"table {table.name}", "there", "missing", Remedy(Action.CREATE_STORE))
             continue
         lacking = {column.name for column in table.columns} - {column["name"] for column in inspector.get_columns(table.name)}
         if lacking:
@@ -416,7 +424,8 @@ def _missing(connection: sa.Connection) -> Iterator[Difference]:
 
 
 def _cannot_be_opened(database: _Sqlite | _PostgreSql, error: DBAPIError) -> StoreUnavailable:
-    return StoreUnavailable(f"manifest store {database.name}: {_said(error)}: {database.advice(error)}")
+    remedy = Remedy(Action.CREATE_STORE) if database.lacks_rights(error) else None
+    return StoreUnavailable(f"manifest store {database.name}: {_said(error)}: {database.advice(error)}", remedy)
 
 
 def _are_there(connection: sa.Connection) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from manifest_platform.manifest.store import Difference, Store
 from manifest_platform.manifest.stores.driver import Driver, Objects
+from manifest_platform.remedies import Action, Remedy
 
 
 class Sqlite(Driver):
@@ -38,7 +39,7 @@ class Sqlite(Driver):
         """The file's path; a file that is not there is not made."""
         path = _path(url)
         if not path.exists():
-            return str(path), [Difference("file", "there", "missing", "manifest-platform store create")]
+            return str(path), [Difference("file", "there", "missing", Remedy(Action.CREATE_STORE))]
         from manifest_platform.manifest.stores.sql import check_database
 
         return check_database(url)

@@ -15,13 +15,14 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from manifest_platform.operations.doctor import log, merged, repair
-from manifest_platform.operations.doctor.findings import Diagnosis, Finding, Kind
+from manifest_platform.operations.doctor.findings import EXAMINE, Diagnosis, Finding, Kind
 from manifest_platform.operations.doctor.log import States, Watcher
 from manifest_platform.operations.doctor.objects import GRACE, ObjectsWatcher, clean
 from manifest_platform.operations.doctor.sink import LedgerWatcher
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.loading import settle
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform.warehouse.errors import WarehouseError
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Doctor:
         except WarehouseError as error:
             diagnosis, states = log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers[:-1]))
             place = pipeline.config.warehouse.place
-            diagnosis.findings.append(Finding(Kind.UNCHECKED, str(error), "manifest-platform doctor", step=LOAD, place=place))
+            diagnosis.findings.append(Finding(Kind.UNCHECKED, str(error), EXAMINE, step=LOAD, place=place))
             return diagnosis, states
 
     def _reader(self) -> closing[Warehouse]:
@@ -145,9 +146,9 @@ def _kept(diagnosis: Diagnosis) -> Finding | None:
     """Why no objects may be removed, and what is to be done first; None where they may."""
     if not diagnosis.items:
         cause = "the manifest has no items: see first that the configuration names the right store, and put its rows back"
-        return Finding(Kind.KEPT, cause, "manifest-platform status", place="--clean")
+        return Finding(Kind.KEPT, cause, Remedy(Action.SHOW_STATUS), place="--clean")
     for one in diagnosis.findings:
         if one.kind in HINDRANCES:
             cause = f"records may be missing that name objects ({one.subject}: {one.kind}). Settle that first"
-            return Finding(Kind.KEPT, cause, one.command, place="--clean")
+            return Finding(Kind.KEPT, cause, one.remedy, place="--clean")
     return None

@@ -1,4 +1,4 @@
-"""What an examination may find: kinds of findings, each with its item, its cause and the command that helps.
+"""What an examination may find: kinds of findings, each with its item, its cause and what helps.
 
 Belongs here: the vocabulary. What looks for findings, and what mends them, lies in the modules beside.
 """
@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from manifest_platform.manifest import ItemKey
+from manifest_platform.remedies import Action, Remedy
 
-REPAIR, CLEAN = "manifest-platform doctor --repair", "manifest-platform doctor --clean"
+REPAIR, CLEAN, EXAMINE = Remedy(Action.REPAIR), Remedy(Action.CLEAN), Remedy(Action.EXAMINE)
 
 
 class Kind(StrEnum):
@@ -37,14 +38,14 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong: on which item, where it is one's; why; and the command that helps.
+    """One thing that is wrong: on which item, where it is one's; why; and what helps.
 
     `step`: the application concerned. `place`: the URI of objects, or the row of the store. `repairable`: by `repair`.
     """
 
     kind: Kind
     cause: str
-    command: str
+    remedy: Remedy
     key: ItemKey | None = None
     step: str = ""
     place: str = ""

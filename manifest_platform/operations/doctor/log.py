@@ -30,9 +30,10 @@ from manifest_platform.manifest.dump import stored_rows
 from manifest_platform.manifest.keys import pending_key, record_key, records_prefix
 from manifest_platform.manifest.payloads import problems
 from manifest_platform.manifest.transitions import is_waiting
-from manifest_platform.operations.doctor.findings import REPAIR, Diagnosis, Finding, Kind
+from manifest_platform.operations.doctor.findings import EXAMINE, REPAIR, Diagnosis, Finding, Kind
 from manifest_platform.operations.doctor.fold import COUNTERS, Fold, Loads, fold_loads, fold_state
 from manifest_platform.operations.migration.importing import IMPORTED
+from manifest_platform.remedies import Action, Remedy
 
 CLOCK_TOLERANCE = timedelta(minutes=1)
 ATTEMPTS = 3
@@ -87,7 +88,7 @@ def examine(
         diagnosis.findings += [*states.lost, *_differences(states)]
     else:
         cause = f"steps went on {ATTEMPTS} times while the log was read, so counters and watermarks could not be compared"
-        diagnosis.findings.append(Finding(Kind.UNCHECKED, cause, "manifest-platform doctor", place=manifest.dataset))
+        diagnosis.findings.append(Finding(Kind.UNCHECKED, cause, EXAMINE, place=manifest.dataset))
     diagnosis.findings = list(dict.fromkeys(diagnosis.findings))  # who looks again at what cannot be read finds the same
     return diagnosis, states
 
@@ -168,10 +169,10 @@ class _Walk:
     def _item(self, item: Item, before: Item | None) -> Iterator[Finding]:
         name = item.key.name
         if wrong := problems(item):
-            yield Finding(Kind.INVALID, "; ".join(wrong), f"manifest-platform history {name}", item.key)
+            yield Finding(Kind.INVALID, "; ".join(wrong), Remedy(Action.READ_RECORDS, item=name), item.key)
         if before and before.key.sort == item.key.sort:
             cause = f"{before.key.id} and {item.key.id} are in one place of the order: one directory may be loaded twice"
-            yield Finding(Kind.TWIN, cause, f"manifest-platform skip {item.key.id} --reason TEXT", item.key)
+            yield Finding(Kind.TWIN, cause, Remedy(Action.SKIP, item=item.key.id), item.key)
         for record in item.records:
             if record.timestamp > self.now + CLOCK_TOLERANCE:
                 worst = self._ahead.get(record.author)
@@ -184,7 +185,7 @@ class _Walk:
         for author, (item, record) in self._ahead.items():
             ahead = (record.timestamp - self.now).total_seconds()
             cause = f"{author} wrote a {record.state} {ahead:,.0f} s ahead of this machine's clock: one of the two is wrong"
-            yield Finding(Kind.CLOCK, cause, "timedatectl status", item.key, record.application.key)
+            yield Finding(Kind.CLOCK, cause, Remedy(Action.CHECK_CLOCK), item.key, record.application.key)
 
     def claims(self, durations: Mapping[str, timedelta]) -> Iterator[Finding]:
         """Claims that nobody works on, and leases that run for longer than any can."""
@@ -221,7 +222,7 @@ class _Walk:
                     f"the lease of {name} on feed {feed}, of {longest.total_seconds():g} s, ends at"
                     f" {lease.expires_at:%Y-%m-%d %H:%M:%S %Z}: the clock of {lease.holder} is ahead of this machine's"
                 )
-                yield Finding(Kind.CLOCK, cause, "timedatectl status", step=name)
+                yield Finding(Kind.CLOCK, cause, Remedy(Action.CHECK_CLOCK), step=name)
 
 
 class _WaitingRows:
@@ -322,17 +323,17 @@ def _unreadable(feed: str, position: str, error: Exception) -> Finding:
         kind = Kind.UNCHECKED
     elif not isinstance(error, (StoreError, Refused)):
         cause = f"{error}. Something else than this program wrote it: put back what a dump or a backup has"
-    command = f"manifest-platform history {key.id if key else position}"
-    return Finding(kind, cause, command, key, place=records_prefix(feed, position))
+    remedy = Remedy(Action.READ_RECORDS, item=key.id if key else position)
+    return Finding(kind, cause, remedy, key, place=records_prefix(feed, position))
 
 
 def _import(feed: str, lease: LeaseState) -> Finding:
     cause = (
         f"an import holds feed {feed} ({lease.holder}). Unless it runs just now, it broke off, and nothing is claimed until the"
-        " same source was imported to the end: with the same options, by import-snowflake if it was that"
+        " same source was imported to the end: by the same command, with the same options"
     )
     source = (lease.run_id or "").removeprefix(IMPORTED).removeprefix("dynamodb://")
-    return Finding(Kind.IMPORT, cause, f"manifest-platform import-snowplow {source}", place=feed)
+    return Finding(Kind.IMPORT, cause, Remedy(Action.IMPORT, source=source), place=feed)
 
 
 def _full_steps(manifest: Manifest, name: str) -> Iterator[tuple[str, Step]]:

@@ -15,12 +15,12 @@ from manifest_platform.merging.catalogs.catalog import CatalogError
 from manifest_platform.merging.errors import MergeError
 from manifest_platform.merging.garbage import Garbage
 from manifest_platform.merging.publish import PublishSettings, differences
-from manifest_platform.operations.doctor.findings import CLEAN, Finding, Kind
+from manifest_platform.operations.doctor.findings import CLEAN, EXAMINE, Finding, Kind
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.pipeline.merge import Merging
+from manifest_platform.remedies import Action, Remedy
 
-VERIFY = "manifest-platform merge publish --verify"
-UNKNOWN = "manifest-platform doctor"
+VERIFY = Remedy(Action.VERIFY_PUBLISHED)
 
 
 def examine(pipeline: Pipeline, now: datetime, grace: timedelta | None) -> Iterator[Finding]:
@@ -32,7 +32,7 @@ def examine(pipeline: Pipeline, now: datetime, grace: timedelta | None) -> Itera
         for one in garbage.find(merging.inventory, merging.output, now, _grace(grace)):
             yield Finding(Kind.SUPERSEDED, _what(one), CLEAN, place=one.location)
     except MergeError as error:
-        yield Finding(Kind.UNCHECKED, str(error), UNKNOWN, place=merging.output)
+        yield Finding(Kind.UNCHECKED, str(error), EXAMINE, place=merging.output)
     try:
         comments = {key: table.comments for key, table in merging.config.tables.items()}
         for one in differences(merging.inventory, merging.catalog(), PublishSettings(merging.output, comments=comments)):

@@ -16,6 +16,7 @@ from manifest_platform.operations.doctor.findings import CLEAN, Finding, Kind
 from manifest_platform.operations.doctor.log import Watcher, look_again
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.pipeline.pipeline import folder_name
+from manifest_platform.remedies import Action, Remedy
 
 GRACE = timedelta(hours=24)
 
@@ -74,7 +75,7 @@ def _orphan(uri: str, key: ItemKey | None, what: str) -> Finding:
         f"the manifest knows no such item: {what}. If this is the right manifest, have it discover the run, or remove the"
         " folder by hand: it is not removed from here"
     )
-    return Finding(Kind.ORPHAN, cause, "manifest-platform discover --all", place=uri)
+    return Finding(Kind.ORPHAN, cause, Remedy(Action.DISCOVER_ALL), place=uri)
 
 
 def _is_known(pipeline: Pipeline, run: str) -> bool:

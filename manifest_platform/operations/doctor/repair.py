@@ -32,7 +32,6 @@ from manifest_platform.operations.doctor.findings import Finding, Kind
 from manifest_platform.operations.doctor.log import States, read_item
 from manifest_platform.pipeline import LOAD, Pipeline
 from manifest_platform.pipeline.loading import loaded_payload, settle
-from manifest_platform.pipeline.remedies import remedy_command
 from manifest_platform.pipeline.shredding import shredded_bytes
 from manifest_platform.warehouse.apply import LedgerEntry, Warehouse
 
@@ -147,7 +146,7 @@ def _stopped(verdict: Ready | Blocked) -> str:
     name = verdict.item.key.name
     if isinstance(verdict, Ready):
         return f"{name} comes next, and is to be loaded: drain, and what comes behind it is recorded as loaded before"
-    return f"{name} comes next, and is in the way: {verdict.reason}. Do this first: {remedy_command(verdict)}"
+    return f"{name} comes next, and is in the way: {verdict.reason}. Do this first: {verdict.remedy}"
 
 
 def _is_late(ready: Ready) -> bool:

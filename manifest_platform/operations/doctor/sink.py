@@ -13,6 +13,7 @@ from manifest_platform.manifest import Application, Item, ItemKey, Manifest, Rec
 from manifest_platform.operations.doctor.findings import REPAIR, Finding, Kind
 from manifest_platform.operations.doctor.log import Watcher, look_again
 from manifest_platform.pipeline import LOAD, SHRED
+from manifest_platform.remedies import Action, Remedy
 
 if TYPE_CHECKING:
     from manifest_platform.warehouse.apply import LedgerEntry, Warehouse
@@ -89,11 +90,11 @@ class LedgerWatcher(Watcher):
         state = self.manifest.state(self._application)
         if self.manifest.step(item.key.feed, LOAD).order == "full" and state.full != item.key.position:
             cause = f"{cause}: the manifest was put back to before this full load, which must be begun again"
-            return Finding(Kind.UNRECORDED, cause, f"manifest-platform full begin {item.key.name}", item.key, LOAD)
+            return Finding(Kind.UNRECORDED, cause, Remedy(Action.LOAD_SNAPSHOT, item=item.key.name), item.key, LOAD)
         if item.processed_by(Application(SHRED)):
             return Finding(Kind.UNRECORDED, cause, REPAIR, item.key, LOAD, repairable=True)
         cause = f"{cause}; it must be shredded again first, and is not loaded again"
-        return Finding(Kind.UNRECORDED, cause, "manifest-platform drain", item.key, LOAD)
+        return Finding(Kind.UNRECORDED, cause, Remedy(Action.DRAIN), item.key, LOAD)
 
     def _unledgered(self, item: Item, record: Record) -> Finding:
         at = f"{record.timestamp:%Y-%m-%d %H:%M:%S %Z}"
@@ -101,4 +102,4 @@ class LedgerWatcher(Watcher):
             f"{LOAD} recorded it as loaded at {at}, and the warehouse's ledger lacks it: the warehouse was put back from a"
             " backup, or is another one. Put the right one back"
         )
-        return Finding(Kind.UNLEDGERED, cause, f"manifest-platform history {item.key.name}", item.key, LOAD)
+        return Finding(Kind.UNLEDGERED, cause, Remedy(Action.READ_RECORDS, item=item.key.name), item.key, LOAD)

@@ -31,6 +31,7 @@ from manifest_platform.manifest.store import ABSENT, Check, Put, RowDamaged, Sto
 from manifest_platform.manifest.stores import dynamodb as driver
 from manifest_platform.manifest.stores.dynamodb import Address, DynamoDbStore
 from manifest_platform.manifest.stores.dynamodb_table import check_table, create_table
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform.storage import ObjectFolder
 from manifest_platform_tests.manifest.given import DONE, FEED, LOAD, SHRED, claim_next, discover, key, lease, manifest
 
@@ -103,15 +104,16 @@ def test_a_url_that_cannot_be_meant_is_refused_with_what_is_allowed(url: str, sa
 # What a person has to mend
 
 
-def rejected(url: str, says: str) -> None:
-    with pytest.raises(StoreRejected, match=says), closing(DynamoDbStore(url)) as store:
+def rejected(url: str, says: str, remedy: Remedy | None = None) -> None:
+    with pytest.raises(StoreRejected, match=says) as error, closing(DynamoDbStore(url)) as store:
         store.get(HERE, "a")
+    assert error.value.remedy == remedy
     with pytest.raises(StoreRejected, match=says), closing(DynamoDbStore(url)) as store:
         transact_once(store, HERE, [Put("a", {"mark": "mine"}, ABSENT)], "mark")
 
 
 def test_a_table_that_is_missing_says_how_it_is_made(dynamodb: DynamoDbLocal) -> None:
-    rejected(dynamodb.store("missing"), r"table missing in eu-west-1 at http.*manifest-platform store create")
+    rejected(dynamodb.store("missing"), "table missing in eu-west-1 at http.*make the table", Remedy(Action.CREATE_STORE))
 
 
 def test_missing_credentials_are_said_so(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -577,10 +579,10 @@ def test_every_setting_that_drifted_is_reported_with_the_command_that_mends_it(i
         "time to live",
     ]
     for difference in found.values():
-        assert difference.mend.startswith("aws dynamodb update-")
-        assert f"--table-name {table} " in difference.mend
-        assert difference.mend.endswith(f"--region {REGION} --endpoint-url {endpoint}")
-    assert "AttributeName=expires_at" in found["time to live"].mend
+        assert str(difference.mend).startswith("aws dynamodb update-")
+        assert f"--table-name {table} " in str(difference.mend)
+        assert str(difference.mend).endswith(f"--region {REGION} --endpoint-url {endpoint}")
+    assert "AttributeName=expires_at" in str(found["time to live"].mend)
 
     # It changes no table that is there, but for the backups, which a crash may have left off.
     assert not create_table(url)
@@ -607,7 +609,7 @@ def test_a_table_of_other_keys_is_reported(dynamodb: DynamoDbLocal) -> None:
     keys, stream = check_table(dynamodb.store(table))
     assert str(keys).startswith("keys: id N HASH, and should be partition S HASH, sort S RANGE")
     assert str(stream).startswith("stream: KEYS_ONLY, and should be NEW_AND_OLD_IMAGES")
-    assert "StreamEnabled=false" in stream.mend and "then" in stream.mend
+    assert "StreamEnabled=false" in str(stream.mend) and "then" in str(stream.mend)
 
 
 def test_a_table_that_never_becomes_active_is_given_up(dynamodb: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -224,7 +224,7 @@ def test_keys_order_bytewise_and_are_found_by_their_index(on_postgres: SqlStore,
 def test_commits_that_a_crash_would_undo_are_reported(on_postgres: SqlStore, postgres: str) -> None:
     careless = postgres.replace("options=", "options=-csynchronous_commit%3Doff%20")
     [difference] = check_database(careless)[1]
-    assert str(difference).startswith("synchronous_commit: off, and should be on") and "ALTER SYSTEM" in difference.mend
+    assert str(difference).startswith("synchronous_commit: off, and should be on") and "ALTER SYSTEM" in str(difference.mend)
 
 
 def test_a_user_who_may_not_make_the_tables_is_told(postgres: str) -> None:

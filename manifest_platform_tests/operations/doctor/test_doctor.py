@@ -28,6 +28,7 @@ from manifest_platform.operations.doctor import Doctor, Kind, repair
 from manifest_platform.pipeline import LOAD, SHRED, Budget, Stop
 from manifest_platform.pipeline.chosen import shred_chosen
 from manifest_platform.pipeline.discovery import discover
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform.warehouse.errors import WarehouseError
@@ -213,7 +214,7 @@ def test_an_item_that_failed_and_was_passed_over_later_waits_for_a_person(shop: 
     done, left = repaired(shop)
     assert done == [
         f"{run_name(0)} comes next, and is in the way: load failed: no such column. Do this first:"
-        f" manifest-platform resolve {run_name(0)}"
+        " free the item for another attempt"
     ]
     assert left == [(Kind.UNRECORDED, name) for name in run_names(1, 2, 3)]
     with shop.open() as pipeline:
@@ -228,12 +229,13 @@ def test_a_backup_from_before_the_runs_were_discovered(shop: Shop, spark: Any) -
     done, left = repaired(shop)
     assert done == [
         f"discovered {RUNS} directories that the manifest did not know",
-        f"{run_name(0)} comes next, and is in the way: shred has not processed it yet. Do this first: manifest-platform drain",
+        f"{run_name(0)} comes next, and is in the way: shred has not processed it yet. Do this first:"
+        " let the steps do their work",
     ]
     assert left == [(Kind.UNRECORDED, name) for name in run_names(*range(RUNS))]
     with shop.open() as pipeline:
         [first, *_] = Doctor(pipeline).examine().findings
-        assert (first.command, first.repairable) == ("manifest-platform drain", False)
+        assert (first.remedy, first.repairable) == (Remedy(Action.DRAIN), False)
         seen = shop.seen
         drained(pipeline, spark)
     assert (shop.seen.rows, shop.seen.ledger) == (seen.rows, seen.ledger)
@@ -282,7 +284,7 @@ def test_a_ledger_that_lacks_what_was_recorded(shop: Shop) -> None:
     assert repaired(shop) == ([], [(Kind.UNLEDGERED, run_name(1))])
     with shop.open() as pipeline:
         [finding] = Doctor(pipeline).examine().findings
-        assert finding.command == f"manifest-platform history {run_name(1)}"
+        assert finding.remedy == Remedy(Action.READ_RECORDS, item=run_name(1))
     (shop.home / "warehouse.duckdb").unlink()
     assert found(shop) == [(Kind.UNLEDGERED, name) for name in run_names(*range(RUNS))]
     assert found(shop, warehouse=False) == []

@@ -34,6 +34,7 @@ from manifest_platform.operations.doctor.findings import Finding, Kind
 from manifest_platform.operations.doctor.log import ATTEMPTS, States, examine
 from manifest_platform.operations.doctor.repair import end_dead_claims, restate, rewrite_waiting_rows
 from manifest_platform.operations.migration.importing import HELD, IMPORTED
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform_tests.manifest import vault
 from manifest_platform_tests.manifest.given import (
     DONE,
@@ -481,7 +482,7 @@ def test_an_item_that_breaks_the_rules(store: Store) -> None:
     assert finding.key == key(1)
     assert "must point at a Processing" in finding.cause
     assert "$.rows: 'many' breaks type" in finding.cause
-    assert finding.command == "manifest-platform history run=001"
+    assert finding.remedy == Remedy(Action.READ_RECORDS, item="run=001")
 
 
 def test_a_row_that_cannot_be_read_hides_nothing_and_leaves_the_sums_alone(store: Store) -> None:
@@ -496,7 +497,7 @@ def test_a_row_that_cannot_be_read_hides_nothing_and_leaves_the_sums_alone(store
     findings, states = examined(shop)
     assert [finding.kind for finding in findings] == [Kind.UNREADABLE, Kind.WAITING_ROW]
     assert (findings[0].key, findings[0].place) == (key(1), records_prefix(FEED, key(1).position))
-    assert findings[0].command == f"manifest-platform history {key(1).id}"
+    assert findings[0].remedy == Remedy(Action.READ_RECORDS, item=key(1).id)
     assert list(restate(shop, states)) == []
 
 
@@ -552,7 +553,7 @@ def test_what_the_store_says_of_archived_records_is_the_cause(store: Store, erro
 
     [finding] = found(Manifest(store, "shop", shop.feeds, "test", clock=shop._clock, read_archived=read_archived))
     assert (finding.kind, finding.cause, finding.key) == (kind, str(error), key(1))
-    assert finding.command == f"manifest-platform history {key(1).id}"
+    assert finding.remedy == Remedy(Action.READ_RECORDS, item=key(1).id)
 
 
 def test_an_import_that_broke_off(store: Store) -> None:
@@ -562,7 +563,7 @@ def test_an_import_that_broke_off(store: Store) -> None:
     importing = Manifest(store, "shop", shop.feeds, "operator", run_id=f"{IMPORTED}dynamodb://runs", clock=clock)
     held = [importing.acquire(FEED, name, "operator, importing", HELD) for name in ("shred", "load")]
     [finding] = found(shop)
-    assert (finding.kind, finding.command) == (Kind.IMPORT, "manifest-platform import-snowplow runs")
+    assert (finding.kind, finding.remedy) == (Kind.IMPORT, Remedy(Action.IMPORT, source="runs"))
     for one in held:
         one.release()
     assert found(shop) == []

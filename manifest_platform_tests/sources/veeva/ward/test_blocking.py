@@ -11,6 +11,7 @@ from manifest_platform.cli import Exit
 from manifest_platform.manifest import Application, Blocked, Idle, Standing
 from manifest_platform.pipeline import LOAD, Loaded, Pipeline, Stop
 from manifest_platform.pipeline.full import full_status, why_needed
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.veeva.source import KEPT
 from manifest_platform_tests.sources.veeva.ward.ward import (
     AUDIT,
@@ -62,7 +63,7 @@ def test_B2_a_failed_window_stops_all_behind_it(ward: Ward, pipeline: Pipeline) 
     before = ward.seen
     _, report = drained(pipeline)
     assert (report.stop, report.item, report.loaded, report.failed) == (Stop.BLOCKED, *names("0030"), 0, 0)
-    assert report.command == f"manifest-platform resolve {incr('0030').name}"
+    assert report.remedy == Remedy(Action.RESOLVE, item=incr("0030").name)
     assert ward.seen == before
     assert watermark(pipeline) == "0015"
     wanted = {"0015": "done", "0030": "failed", "0045": "ready", "0100": "ready"}
@@ -177,7 +178,7 @@ def test_B11_windows_of_a_vault_that_no_snapshot_was_loaded_of_wait_for_one(ward
     land(pipeline, *incrs("0015", "0030"))
     _, report = drained(pipeline)
     assert (report.stop, report.item, report.loaded) == (Stop.BLOCKED, *names("0015"), 0)
-    assert report.command == "manifest-platform full begin latest"
+    assert report.remedy and report.remedy.action is Action.BEGIN_FULL_LOAD
     assert set(standings(pipeline).values()) == {Standing.NEEDS_FULL}
     assert "no snapshot was loaded yet" in full_status(pipeline, at("0045")).needed
     assert (ward.seen, "warehouse" in vars(pipeline)) == (NOTHING, False)

@@ -23,6 +23,7 @@ from manifest_platform.manifest.store import Write
 from manifest_platform.pipeline import LOAD, Pipeline, Stop
 from manifest_platform.pipeline.full import cancel, full_status
 from manifest_platform.pipeline.loading import load
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform.warehouse.apply import Warehouse
 from manifest_platform.warehouse.errors import Fenced
 from manifest_platform_tests.sources.veeva.ward.ward import (
@@ -115,7 +116,7 @@ def test_F3_F4_one_that_fails_holds_all_until_it_is_reset(ward: Ward, ready: Pip
     for failed in (1, 0):
         _, report = drained(ready)
         assert (report.loaded, report.failed, report.stop, report.feed) == (0, failed, Stop.BLOCKED, FULL)
-        assert report.command == f"manifest-platform resolve {SECOND.name}"
+        assert report.remedy == Remedy(Action.RESOLVE, item=SECOND.name)
     assert (state(ready).mode, watermark(ready)) == (Mode.FULL_LOAD, "0045")
     assert (ward.seen.tables, ward.seen.ledger) == (before.tables, before.ledger)
     mend(taken)

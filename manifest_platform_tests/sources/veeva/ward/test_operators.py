@@ -7,6 +7,7 @@ import shutil
 from manifest_platform.operations.doctor import Doctor
 from manifest_platform.operations.standing import step_status
 from manifest_platform.pipeline import LOAD, Pipeline
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform_tests.sources.veeva.ward.ward import (
     FULL,
     INCR,
@@ -23,13 +24,13 @@ from manifest_platform_tests.sources.veeva.ward.ward import (
 )
 
 
-def told(ward: Ward) -> list[tuple[str, str, str]]:
-    """Kind, subject and command of what the doctor finds."""
+def told(ward: Ward) -> list[tuple[str, str, Remedy]]:
+    """Kind, subject and remedy of what the doctor finds."""
     with ward.open() as pipeline:
-        return [(one.kind, one.subject, one.command) for one in Doctor(pipeline, objects=False).examine().findings]
+        return [(one.kind, one.subject, one.remedy) for one in Doctor(pipeline, objects=False).examine().findings]
 
 
-def repaired(ward: Ward) -> list[tuple[str, str, str]]:
+def repaired(ward: Ward) -> list[tuple[str, str, Remedy]]:
     """What is left once the doctor has mended what it can."""
     with ward.open() as pipeline:
         Doctor(pipeline, objects=False).repair()
@@ -66,7 +67,7 @@ def test_a_snapshot_that_a_manifest_put_back_knows_nothing_of_is_to_be_begun_aga
         file.unlink()
     shutil.copy(backup, database)
     name = "full/date=2026-01-02T0030"
-    wanted = [("loaded but not recorded", name, f"manifest-platform full begin {name}")]
+    wanted = [("loaded but not recorded", name, Remedy(Action.LOAD_SNAPSHOT, item=name))]
     assert told(ward) == wanted
     assert repaired(ward) == wanted, "no repair of the log brings back what was not begun"
     with ward.open() as pipeline:
@@ -81,5 +82,5 @@ def test_a_snapshot_that_was_begun_and_committed_is_recorded_by_repair(ward: War
         begun(pipeline, "0030")
         with crashing("full.committed"):
             drained(pipeline)
-    assert ("loaded but not recorded", "manifest-platform doctor --repair") in [(one[0], one[2]) for one in told(ward)]
+    assert ("loaded but not recorded", Remedy(Action.REPAIR)) in [(one[0], one[2]) for one in told(ward)]
     assert repaired(ward) == []

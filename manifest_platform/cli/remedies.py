@@ -1,0 +1,82 @@
+"""What a person can do, as the command that is typed: with the dataset where there are several, and the configuration given.
+
+Belongs here: the one place of the terminal that puts remedies into commands.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from manifest_platform.cli.app import given
+from manifest_platform.cli.context import chosen_dataset, configuration
+from manifest_platform.remedies import Action, Remedy
+
+_COMMANDS = {
+    Action.RESOLVE: "resolve {0.item}",
+    Action.SKIP: "skip {0.item} --reason TEXT",
+    Action.UNSKIP: "unskip {0.item}",
+    Action.READ_RECORDS: "history {0.item}",
+    Action.EXPLAIN: "explain {0.item}",
+    Action.DISCOVER: "discover",
+    Action.DISCOVER_ALL: "discover --all",
+    Action.CAPTURE: "capture",
+    Action.CAPTURE_SNAPSHOT: "capture --feed {0.feed}",
+    Action.BEGIN_FULL_LOAD: "full begin latest",
+    Action.LOAD_SNAPSHOT: "full begin {0.item}",
+    Action.CANCEL_FULL_LOAD: "full cancel",
+    Action.DRAIN: "drain",
+    Action.RUN_PROGRAM: "run --application {0.step} -- COMMAND",
+    Action.SHOW_STATUS: "status",
+    Action.SHOW_NEXT: "next",
+    Action.EXAMINE: "doctor",
+    Action.REPAIR: "doctor --repair",
+    Action.CLEAN: "doctor --clean",
+    Action.CREATE_STORE: "store create",
+    Action.IMPORT: "import-snowplow {0.source}",
+    Action.MERGE: "merge run",
+    Action.MERGE_PARTITION: "merge run --table {0.table} --date {0.day}",
+    Action.RETRY_MERGE: "merge retry {0.table} {0.day}",
+    Action.SHOW_MERGING: "merge status",
+    Action.PUBLISH: "merge publish",
+    Action.VERIFY_PUBLISHED: "merge publish --verify",
+}
+_OF_OTHERS = {Action.CHECK_CLOCK: "timedatectl status"}
+"""Commands of other programs: they know nothing of our options."""
+
+Typed = Callable[[Remedy], str]
+"""Makes of a remedy the command that must be typed here."""
+
+
+def command_of(remedy: Remedy, options: str = "") -> str:
+    """The command that a remedy is. `options`: what it must be given here, each behind a blank."""
+    if remedy.action in _OF_OTHERS:
+        return _OF_OTHERS[remedy.action]
+    own, separator, program = _COMMANDS[remedy.action].format(remedy).partition(" -- ")
+    return f"manifest-platform {own}{options}{separator}{program}"
+
+
+def typed(context: click.Context, dataset: str | None = None) -> Typed:
+    """Makes of a remedy what must be typed where this command was run; `dataset`: else the one that it was given."""
+    name, file = dataset or chosen_dataset(context), given(context, "config")
+    options = f" --dataset {name}" if name and len(configuration(context).datasets) > 1 else ""
+    if file:
+        options += f" --config {shlex.quote(file)}"
+    return lambda remedy: command_of(remedy, options)
+
+
+def with_remedy(message: str, remedy: Remedy, as_typed: Typed) -> str:
+    """What went wrong, and behind it what helps."""
+    lead = "See" if remedy.action.only_looks else "Do this first:"
+    return f"{message.rstrip('.')}. {lead} {as_typed(remedy)}"
+
+
+def document(value: Any, as_typed: Typed) -> dict[str, Any]:
+    """The fields of a value for JSON: its remedy is the `command`, empty where nothing is to be done."""
+    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    remedy = fields.pop("remedy")
+    return {**fields, "command": as_typed(remedy) if remedy else ""}

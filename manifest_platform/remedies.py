@@ -1,0 +1,79 @@
+"""Remedies: what a person can do about what is in the way, as values.
+
+Belongs here: the vocabulary. How a remedy is typed or clicked is said where people are told of it: by `cli` and by
+`orchestration`, each in a module `remedies` of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from enum import StrEnum
+
+
+class Action(StrEnum):
+    """What a person can do. Behind each: which names of a Remedy it needs."""
+
+    RESOLVE = "free the item for another attempt"  # item
+    SKIP = "pass over the item"  # item
+    UNSKIP = "lift the item's skips"  # item
+    READ_RECORDS = "read the item's records"  # item
+    EXPLAIN = "ask why the item stands as it does"  # item
+    DISCOVER = "look for what has landed"
+    DISCOVER_ALL = "look at every directory for what has landed"
+    CAPTURE = "fetch from the source what is missing"
+    CAPTURE_SNAPSHOT = "fetch a new snapshot from the source"  # feed
+    BEGIN_FULL_LOAD = "load the latest snapshot in full"
+    LOAD_SNAPSHOT = "load the snapshot in full"  # item
+    CANCEL_FULL_LOAD = "give up the full load"
+    DRAIN = "let the steps do their work"
+    RUN_PROGRAM = "let a program do the step's work"  # step
+    SHOW_STATUS = "look at how the feeds stand"
+    SHOW_NEXT = "look at what is next"
+    EXAMINE = "have the dataset examined"
+    REPAIR = "have mended what is safe to mend"
+    CLEAN = "have removed what nothing names"
+    CREATE_STORE = "make the tables of the manifest's store"
+    IMPORT = "import the other manifest to the end"  # source
+    CHECK_CLOCK = "see whether this machine's clock is right"
+    MERGE = "merge what is due"
+    MERGE_PARTITION = "merge the partition"  # table, day
+    RETRY_MERGE = "let the partition be merged again"  # table, day
+    SHOW_MERGING = "look at how merging stands"
+    PUBLISH = "show readers what is merged"
+    VERIFY_PUBLISHED = "have the catalog say what the manifest says"
+
+    @property
+    def only_looks(self) -> bool:
+        """Whether it changes nothing: a person looks, and decides then."""
+        return self in _LOOKS
+
+
+_LOOKS = {
+    Action.READ_RECORDS,
+    Action.EXPLAIN,
+    Action.SHOW_STATUS,
+    Action.SHOW_NEXT,
+    Action.EXAMINE,
+    Action.CHECK_CLOCK,
+    Action.SHOW_MERGING,
+}
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What a person can do, and with what: an item by its name or URI, a feed, a step, a merged table's partition.
+
+    `source`: the other manifest that an import reads.
+    """
+
+    action: Action
+    item: str = ""
+    feed: str = ""
+    step: str = ""
+    table: str = ""
+    day: date | None = None
+    source: str = ""
+
+    def __str__(self) -> str:
+        return str(self.action)

@@ -1,0 +1,53 @@
+"""What a person can do, as Dagster's page tells it."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from manifest_platform.cli import remedies as at_a_terminal
+from manifest_platform.manifest import Refused
+from manifest_platform.orchestration.remedies import command_of, told
+from manifest_platform.remedies import Action, Remedy
+from manifest_platform_tests.pipeline.shop import Shop
+
+ONLY_AT_A_TERMINAL = {
+    Action.SKIP,
+    Action.DISCOVER,
+    Action.DISCOVER_ALL,
+    Action.RUN_PROGRAM,
+    Action.CLEAN,
+    Action.IMPORT,
+    Action.CHECK_CLOCK,
+    Action.MERGE,
+    Action.MERGE_PARTITION,
+    Action.SHOW_MERGING,
+    Action.PUBLISH,
+    Action.VERIFY_PUBLISHED,
+}
+"""What no run and no check tells."""
+
+
+@pytest.mark.parametrize("action", Action)
+def test_it_is_the_command_that_a_terminal_tells(tmp_path: Path, action: Action) -> None:
+    remedy = Remedy(action, "run=1", "full", "count", "events", date(2024, 5, 14), "runs")
+    with Shop(tmp_path).open() as pipeline:
+        expected = str(action) if action in ONLY_AT_A_TERMINAL else at_a_terminal.command_of(remedy)
+        assert command_of(remedy, pipeline) == expected
+
+
+def test_the_dataset_is_named_where_there_are_several(tmp_path: Path) -> None:
+    with Shop(tmp_path).open() as pipeline:
+        pipeline.config.datasets["beta"] = pipeline.dataset
+        assert command_of(Remedy(Action.DRAIN), pipeline) == f"manifest-platform drain --dataset {pipeline.name}"
+
+
+def test_what_helps_is_told_behind_what_is_wrong(tmp_path: Path) -> None:
+    with Shop(tmp_path).open() as pipeline:
+        assert told(Refused("It waits"), pipeline) == "It waits"
+        assert told(ValueError("It is wrong"), pipeline) == "It is wrong"
+        do, look = Refused("It waits", Remedy(Action.DRAIN)), Refused("It is held.", Remedy(Action.SHOW_STATUS))
+        assert told(do, pipeline) == "It waits. Do this first: manifest-platform drain"
+        assert told(look, pipeline) == "It is held. See manifest-platform status"
