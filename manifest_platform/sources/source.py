@@ -104,7 +104,8 @@ class Source(ABC):
     them; `main`: the feed that others follow; `on_demand`: feeds whose directories are shredded when somebody asks for it, not
     as they land. `appends`: whether its tables only append, so that what they hold is the sum of what was loaded.
     `main_table`: the table that is there before anything was shredded, None where no table is. `retention`: how long the origin
-    keeps directories, None where it is not known.
+    keeps directories, None where it is not known. `root`: the landing root, as a URI; `completeness`: when a directory that has
+    landed counts as complete.
     """
 
     model: ClassVar[type[DatasetSettings]]
@@ -115,25 +116,19 @@ class Source(ABC):
     appends: ClassVar[bool]
     main_table: ClassVar[str | None] = None
     retention: ClassVar[timedelta | None] = None
+    root: str
+    completeness: Marker | Settle
 
     def __init__(self, dataset: str, settings: DatasetSettings):
+        landing = settings.landing
         self.dataset, self.settings = dataset, settings
-
-    @property
-    def root(self) -> str:
-        """The landing root, as a URI."""
-        return storage.as_uri(self.settings.landing.root)
+        self.root = storage.as_uri(landing.root)
+        self.completeness = Marker(landing.marker) if landing.complete == "marker" else Settle(landing.settle_seconds)
 
     @property
     def keeps(self) -> tuple[str, ...]:
         """Patterns of tables that a snapshot leaves as they are where it lacks them."""
         return ()
-
-    @property
-    def completeness(self) -> Marker | Settle:
-        """When a directory that has landed counts as complete."""
-        landing = self.settings.landing
-        return Marker(landing.marker) if landing.complete == "marker" else Settle(landing.settle_seconds)
 
     @property
     def drains(self) -> tuple[Drain, ...]:
