@@ -22,7 +22,7 @@ ALLOWED = {
     "cli/commands.py": "names of commands",
     "cli/migrate.py": "the manifests of others, which are moved here",
     "operations/migration/": "the manifests of others, which are moved here",
-    "operations/doctor/log.py": "the command that ends a move that broke off",
+    "operations/doctor/log.py": "the lease of a move that broke off names the table that is moved",
     "manifest/item.py": "the layout `vault=<id>/FEED/NAME`, which short names of items follow; those in use stay as they are",
     "cli/remedies.py": "names of commands",
     "manifest/payloads.py": "names of schemas, which rows that are there keep",
