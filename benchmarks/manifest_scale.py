@@ -116,8 +116,8 @@ def main() -> None:
 def next_on_dynamodb(home: Path, items: int, repeats: int) -> Seconds:
     """The same on DynamoDB Local."""
     from manifest_platform.demo.dynamodb import dynamodb_local
-    from manifest_platform.manifest.stores.dynamodb import DynamoDbStore
-    from manifest_platform.manifest.stores.dynamodb_table import create_table
+    from manifest_platform.manifest.stores.dynamodb.store import DynamoDbStore
+    from manifest_platform.manifest.stores.dynamodb.table import create_table
 
     with dynamodb_local(home / "log") as server:
         os.environ.update(server.environment)

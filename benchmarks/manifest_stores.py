@@ -44,8 +44,8 @@ from manifest_platform.manifest import (
     Store,
 )
 from manifest_platform.manifest.store import ABSENT, Put
-from manifest_platform.manifest.stores.dynamodb import DynamoDbStore
-from manifest_platform.manifest.stores.dynamodb_table import create_table
+from manifest_platform.manifest.stores.dynamodb.store import DynamoDbStore
+from manifest_platform.manifest.stores.dynamodb.table import create_table
 from manifest_platform.manifest.stores.sql import SqlStore
 
 LEASES, COMMITS, APPENDS, ITEMS, SYNCS = 100, 300, 30, 40, 50

@@ -190,7 +190,7 @@ def main() -> None:
 def on_dynamodb(home: Path, sizes: dict[str, int], repeats: int) -> None:
     """The same on DynamoDB Local."""
     from manifest_platform.demo.dynamodb import dynamodb_local
-    from manifest_platform.manifest.stores.dynamodb_table import create_table
+    from manifest_platform.manifest.stores.dynamodb.table import create_table
 
     with dynamodb_local(home / "log") as server:
         os.environ.update(server.environment)

@@ -43,8 +43,8 @@ from manifest_platform.manifest import (
     Step,
     Store,
 )
-from manifest_platform.manifest.stores.dynamodb import DynamoDbStore
-from manifest_platform.manifest.stores.dynamodb_table import create_table
+from manifest_platform.manifest.stores.dynamodb.store import DynamoDbStore
+from manifest_platform.manifest.stores.dynamodb.table import create_table
 from manifest_platform.manifest.stores.sql import SqlStore
 
 FEED, LOAD = "feed", Application("load")

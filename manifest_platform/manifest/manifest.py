@@ -284,8 +284,9 @@ class Manifest:
                     return found
                 self._write(transitions.sweep(found.item, step, state, DISCOVERY, self._stamp()))
 
-        moved = Refused(f"{application} on feed {feed}: the watermark moved {TRIES} times while looking; try again")
-        return optimistically(look, moved)
+        return optimistically(
+            look, lambda: Refused(f"{application} on feed {feed}: the watermark moved {TRIES} times while looking; try again")
+        )
 
     def _begun(self, state: StepState, feed: str) -> Item | None:
         """The snapshot that a full load was begun for."""
@@ -472,8 +473,9 @@ class Manifest:
                 self._remember(found.key, found.checksum)
             return {found.key: Discovered(found, _lateness(found.key, steps, states)) for found in left}
 
-        moved = Refused(f"feed {feed}: its watermark or items changed {TRIES} times during discovery; try again")
-        return optimistically(register, moved)
+        return optimistically(
+            register, lambda: Refused(f"feed {feed}: its watermark or items changed {TRIES} times during discovery; try again")
+        )
 
     # Working
 
@@ -494,8 +496,9 @@ class Manifest:
             after = transitions.acquire(application, place, before, holder, self._stamp(), duration)
             return write_lease(self.store, self.dataset, application, place, after)
 
-        lost = Refused(f"{application.key} on {place}: lost the race for the lease {TRIES} times; try again")
-        held = optimistically(take, lost)
+        held = optimistically(
+            take, lambda: Refused(f"{application.key} on {place}: lost the race for the lease {TRIES} times; try again")
+        )
         lease = Lease(self.store, self.dataset, application, place, held, duration, self._clock)
         self._leases[application.key, place] = lease
         return lease
@@ -636,11 +639,14 @@ class Manifest:
                 self._last_commit = commit_number(writes[-1].sort)
             return _record(writes[0])
 
-        changed = Refused(
-            f"{key.name}: its records changed {TRIES} times while ending the claim, or its waiting rows are amiss; try again",
-            Remedy(Action.REPAIR),
+        return optimistically(
+            end,
+            lambda: Refused(
+                f"{key.name}: its records changed {TRIES} times while ending the claim, or its waiting rows are amiss;"
+                " try again",
+                Remedy(Action.REPAIR),
+            ),
         )
-        return optimistically(end, changed)
 
     # Outputs of applications outside the declared steps
 
@@ -721,8 +727,9 @@ class Manifest:
             lease.transact(writes)
             return _record(writes[0])
 
-        changed = Refused(f"the state of {step.application.key} changed {TRIES} times while cancelling; try again")
-        return optimistically(cancel, changed)
+        return optimistically(
+            cancel, lambda: Refused(f"the state of {step.application.key} changed {TRIES} times while cancelling; try again")
+        )
 
     def _operate(self, key: ItemKey, writes_of: Callable[[Item], list[Write]]) -> Record:
         def operate() -> Record:
@@ -730,8 +737,10 @@ class Manifest:
             self._write(writes)
             return _record(writes[0])
 
-        changed = Refused(f"{key.name}: it changed {TRIES} times, or a row beside it is wrong", Remedy(Action.EXAMINE))
-        return optimistically(operate, changed)
+        return optimistically(
+            operate,
+            lambda: Refused(f"{key.name}: it changed {TRIES} times, or a row beside it is wrong", Remedy(Action.EXAMINE)),
+        )
 
     # Writing
 

@@ -213,13 +213,15 @@ def transact_once(store: Store, partition: str, writes: Sequence[Write], mark: s
 
 def optimistically(
     attempt: Callable[[], Result],
-    given_up: Exception,
+    given_up: Callable[[], Exception],
     *,
     tries: int = TRIES,
     again_on: tuple[type[Exception], ...] = (ConditionFailed, Changed),
     longest_pause_s: float = 0.0,
 ) -> Result:
-    """Calls `attempt` until others leave alone what it reads; returns what it returns. Raises `given_up` after `tries` calls.
+    """Calls `attempt` until others leave alone what it reads; returns what it returns.
+
+    Raises what `given_up` gives after `tries` calls.
 
     An attempt reads, decides, and writes on condition that what it read is still so. It is a function without parameters that
     does all of it, so that nothing it read before outlives a try.
@@ -236,4 +238,4 @@ def optimistically(
             return attempt()
         except again_on as error:
             last = error
-    raise given_up from last
+    raise given_up() from last

@@ -184,8 +184,11 @@ class Inventory:
                 raise Changed
             return after, found
 
-        changed = Refused(f"{table} of {day}: its merged objects changed {TRIES} times while they were read; try again")
-        return optimistically(read, changed, tries=TRIES)
+        return optimistically(
+            read,
+            lambda: Refused(f"{table} of {day}: its merged objects changed {TRIES} times while they were read; try again"),
+            tries=TRIES,
+        )
 
     def tail(self, partition: Partition) -> Range | None:
         """The last merged object of a partition's chain; None if it has none."""
@@ -673,9 +676,14 @@ class Inventory:
 
     def _retrying(self, what: str, attempt: Callable[[], Result]) -> Result:
         """Does it anew while others write the same rows, and after an unclear answer: what it reads then tells."""
-        given_up = Refused(f"{what}: others changed it {TRIES} times meanwhile, or a row beside it is wrong; try again")
         lost = (ConditionFailed, OutcomeUnknown)
-        return optimistically(attempt, given_up, tries=TRIES, again_on=lost, longest_pause_s=LONGEST_PAUSE_S)
+        return optimistically(
+            attempt,
+            lambda: Refused(f"{what}: others changed it {TRIES} times meanwhile, or a row beside it is wrong; try again"),
+            tries=TRIES,
+            again_on=lost,
+            longest_pause_s=LONGEST_PAUSE_S,
+        )
 
 
 def _marked(writes: Sequence[Write], mark: str) -> list[Write]:

@@ -67,8 +67,13 @@ class Reader:
                 raise Changed(f"files of version {partition.current} are not there")
             return found
 
-        lacking = FilesUnknown(f"{table} of {day}: the manifest lacks files that readers are to see; compare it with a backup")
-        return optimistically(look, lacking, tries=_LOOKS)
+        return optimistically(
+            look,
+            lambda: FilesUnknown(
+                f"{table} of {day}: the manifest lacks files that readers are to see; compare it with a backup"
+            ),
+            tries=_LOOKS,
+        )
 
     def versions(self, table: str, dates: Collection[date] | None = None) -> list[Version]:
         """The files of a table's partitions by date: of all that are published, or of these. Raises NotPublished for a hole."""

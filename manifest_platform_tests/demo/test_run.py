@@ -11,7 +11,7 @@ import pytest
 from manifest_platform.demo import run, shop, stage
 from manifest_platform.demo.dynamodb import DynamoDbLocal, dynamodb_local
 from manifest_platform.manifest import StoreUnavailable
-from manifest_platform.manifest.stores.dynamodb_table import create_table
+from manifest_platform.manifest.stores.dynamodb.table import create_table
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.sources.snowplow.settings import FEED
 

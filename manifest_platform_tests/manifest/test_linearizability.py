@@ -22,8 +22,8 @@ from sqlalchemy import Connection
 
 from manifest_platform.manifest import ConditionFailed, OutcomeUnknown, Store, StoreUnavailable
 from manifest_platform.manifest.store import ABSENT, Check, Put, Row, Write
-from manifest_platform.manifest.stores.dynamodb import DynamoDbStore
-from manifest_platform.manifest.stores.dynamodb_table import create_table
+from manifest_platform.manifest.stores.dynamodb.store import DynamoDbStore
+from manifest_platform.manifest.stores.dynamodb.table import create_table
 from manifest_platform.manifest.stores.sql import SqlStore
 from manifest_platform_tests.effort import cases
 from manifest_platform_tests.manifest.given import LossyStore

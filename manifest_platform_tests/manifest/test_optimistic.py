@@ -20,29 +20,29 @@ class Attempt:
 
 
 def test_an_attempt_that_lost_is_made_anew() -> None:
-    assert optimistically(Attempt(LOST, Changed()), Refused("given up")) == 3
+    assert optimistically(Attempt(LOST, Changed()), lambda: Refused("given up")) == 3
 
 
 def test_it_gives_up_with_the_last_loss_as_the_cause() -> None:
     attempt, given_up = Attempt(*[LOST] * 4), Refused("changed 3 times")
     with pytest.raises(Refused) as told:
-        optimistically(attempt, given_up, tries=3)
+        optimistically(attempt, lambda: given_up, tries=3)
     assert (told.value, told.value.__cause__, attempt.calls) == (given_up, LOST, 3)
 
 
 def test_other_errors_go_through_unless_they_are_named() -> None:
     with pytest.raises(OutcomeUnknown):
-        optimistically(Attempt(OutcomeUnknown("?")), Refused("given up"))
-    assert optimistically(Attempt(OutcomeUnknown("?")), Refused("given up"), again_on=(OutcomeUnknown,)) == 2
+        optimistically(Attempt(OutcomeUnknown("?")), lambda: Refused("given up"))
+    assert optimistically(Attempt(OutcomeUnknown("?")), lambda: Refused("given up"), again_on=(OutcomeUnknown,)) == 2
     with pytest.raises(ConditionFailed):
-        optimistically(Attempt(LOST), Refused("given up"), again_on=(OutcomeUnknown,))
+        optimistically(Attempt(LOST), lambda: Refused("given up"), again_on=(OutcomeUnknown,))
 
 
 def test_pauses_double_up_to_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("random.uniform", lambda _low, high: high)
     slept: list[float] = []
     monkeypatch.setattr("time.sleep", slept.append)
-    optimistically(Attempt(*[LOST] * 4), Refused("given up"), longest_pause_s=0.01)
+    optimistically(Attempt(*[LOST] * 4), lambda: Refused("given up"), longest_pause_s=0.01)
     assert slept == [0.004, 0.008, 0.01, 0.01]
-    optimistically(Attempt(LOST), Refused("given up"))
+    optimistically(Attempt(LOST), lambda: Refused("given up"))
     assert len(slept) == 4

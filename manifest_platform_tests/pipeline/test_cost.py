@@ -12,7 +12,7 @@ import pytest
 
 from manifest_platform.demo.dynamodb import DynamoDbLocal
 from manifest_platform.manifest.store import Put, Write
-from manifest_platform.manifest.stores.dynamodb_table import create_table
+from manifest_platform.manifest.stores.dynamodb.table import create_table
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform_tests.pipeline.shop import Shop, drained
 

@@ -27,7 +27,7 @@ def _postgresql(request: pytest.FixtureRequest) -> str:
 
 
 def _dynamodb(request: pytest.FixtureRequest) -> str:
-    from manifest_platform.manifest.stores.dynamodb_table import create_table
+    from manifest_platform.manifest.stores.dynamodb.table import create_table
 
     url = request.getfixturevalue("dynamodb").store(f"test-{uuid.uuid4().hex[:12]}")
     create_table(url)

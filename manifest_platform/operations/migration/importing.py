@@ -121,9 +121,14 @@ def import_items(
         raise
     lease = held[-1]
     _append_all(manifest, lease, growths)
-    meanwhile = Refused(f"feed {feed}: discovery registered items {TRIES} times meanwhile; run the import again")
-    optimistically(lambda: _raise_watermarks(manifest, lease, items), meanwhile)
-    optimistically(lambda: _recount(manifest, lease, stamp, report.late), meanwhile)
+    optimistically(
+        lambda: _raise_watermarks(manifest, lease, items),
+        lambda: Refused(f"feed {feed}: discovery registered items {TRIES} times meanwhile; run the import again"),
+    )
+    optimistically(
+        lambda: _recount(manifest, lease, stamp, report.late),
+        lambda: Refused(f"feed {feed}: discovery registered items {TRIES} times meanwhile; run the import again"),
+    )
     leases.close()
     return report
 
@@ -316,7 +321,7 @@ def _append_behind(manifest: Manifest, lease: Lease, growth: Growth) -> None:
         for portion in _portions(numbered, _size):
             lease.transact([put_record(key, record) for record in portion])
 
-    optimistically(append, Refused(f"{key.name}: its records changed {TRIES} times; run the import again"))
+    optimistically(append, lambda: Refused(f"{key.name}: its records changed {TRIES} times; run the import again"))
 
 
 def _known(manifest: Manifest, key: ItemKey) -> Item:

@@ -13,6 +13,11 @@ FEED = "enriched"
 EVENTS_TABLE = "events"
 
 
+def time_column(table: str) -> str:
+    """The column with the collector's time, by which a table's rows are put under dates."""
+    return "collector_tstamp" if table == EVENTS_TABLE else "root_tstamp"
+
+
 class SnowplowShredSettings(ShredSettings):
     """Where shredded Parquet goes, and by which schemas entities are typed."""
 

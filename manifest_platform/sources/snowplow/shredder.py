@@ -38,7 +38,7 @@ from manifest_platform.shred.rows import BAD, BadRow, arrow_schema, bad_table
 from manifest_platform.sources.snowplow.atomic import EVENTS, Lines, cut, event_columns
 from manifest_platform.sources.snowplow.entities import entity_tables
 from manifest_platform.sources.snowplow.iglu import Resolver
-from manifest_platform.sources.snowplow.settings import EVENTS_TABLE
+from manifest_platform.sources.snowplow.settings import EVENTS_TABLE, time_column
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -104,11 +104,6 @@ def _shred_piece(piece: Piece, resolver: Resolver) -> Iterator[tuple[int, Shredd
             bad = shredded.bad.set_column(1, shredded.bad.schema.field(1), numbers)
             shredded = replace(shredded, bad=bad)
         yield len(data), shredded
-
-
-def time_column(table: str) -> str:
-    """The column with the collector's time, by which a table's rows are put under dates."""
-    return "collector_tstamp" if table == EVENTS_TABLE else "root_tstamp"
 
 
 def _by_date(name: str, table: pa.Table) -> Iterator[Dated]:

@@ -26,7 +26,7 @@ from manifest_platform.sources.directories import (
     find,
     read,
 )
-from manifest_platform.sources.snowplow.settings import EVENTS_TABLE, FEED, SnowplowSettings
+from manifest_platform.sources.snowplow.settings import EVENTS_TABLE, FEED, SnowplowSettings, time_column
 from manifest_platform.sources.source import LOAD, SHRED, Known, Named, Source, Words, rewritten
 
 if TYPE_CHECKING:
@@ -147,8 +147,6 @@ class SnowplowEnriched(Source):
 
     def time_column(self, table: str) -> str:
         """The collector's time, of the event itself or of the one that an entity belongs to."""
-        from manifest_platform.sources.snowplow.shredder import time_column
-
         return time_column(table)
 
     def landed(self, feed: str, seen: LandedDirectory) -> Landed:

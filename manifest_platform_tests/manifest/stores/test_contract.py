@@ -6,7 +6,7 @@ import pytest
 
 from manifest_platform.manifest import ConditionFailed, OutcomeUnknown, Store, StoreUnavailable
 from manifest_platform.manifest.store import ABSENT, Put, StoreRejected, Write, transact_once
-from manifest_platform.manifest.stores.dynamodb import DynamoDbStore
+from manifest_platform.manifest.stores.dynamodb.store import DynamoDbStore
 from manifest_platform.manifest.stores.sql import SqlStore
 from manifest_platform.testing.store import HERE, SharedStoreContract, sorts
 from manifest_platform_tests.manifest.given import LossyStore

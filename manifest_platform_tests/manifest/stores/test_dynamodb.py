@@ -28,9 +28,11 @@ from moto.server import ThreadedMotoServer
 from manifest_platform.demo.dynamodb import REGION, DynamoDbLocal
 from manifest_platform.manifest import ConditionFailed, OutcomeUnknown, StoreUnavailable
 from manifest_platform.manifest.store import ABSENT, Check, Put, RowDamaged, StoreRejected, Units, Write, transact_once
-from manifest_platform.manifest.stores import dynamodb as driver
-from manifest_platform.manifest.stores.dynamodb import Address, DynamoDbStore
-from manifest_platform.manifest.stores.dynamodb_table import check_table, create_table
+from manifest_platform.manifest.stores.dynamodb import client
+from manifest_platform.manifest.stores.dynamodb import store as driver
+from manifest_platform.manifest.stores.dynamodb.client import Address
+from manifest_platform.manifest.stores.dynamodb.store import DynamoDbStore
+from manifest_platform.manifest.stores.dynamodb.table import check_table, create_table
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.storage import ObjectFolder
 from manifest_platform_tests.manifest.given import DONE, FEED, LOAD, SHRED, claim_next, discover, key, lease, manifest
@@ -119,14 +121,14 @@ def test_a_table_that_is_missing_says_how_it_is_made(dynamodb: DynamoDbLocal) ->
 def test_missing_credentials_are_said_so(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    monkeypatch.setattr(driver, "_session", driver._session.__wrapped__)  # not one of other credentials
+    monkeypatch.setattr(client, "_session", client._session.__wrapped__)  # not one of other credentials
     rejected(url, "Unable to locate credentials: give credentials as every AWS tool")
 
 
 def test_a_missing_region_and_an_unknown_profile_are_said_so(dynamodb: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch) -> None:
     rejected("dynamodb://table", "You must specify a region: say which in manifest.store")
     monkeypatch.setenv("AWS_PROFILE", "nobody")
-    monkeypatch.setattr(driver, "_session", driver._session.__wrapped__)  # not one of other credentials
+    monkeypatch.setattr(client, "_session", client._session.__wrapped__)  # not one of other credentials
     rejected(dynamodb.store("table"), "profile .*nobody.* could not be found: give credentials")
 
 
@@ -140,7 +142,7 @@ def test_a_region_and_credentials_come_from_a_profile(
     (tmp_path / "config").write_text(profile)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_PROFILE", "mine")
-    monkeypatch.setattr(driver, "_session", driver._session.__wrapped__)  # not one of other credentials
+    monkeypatch.setattr(client, "_session", client._session.__wrapped__)  # not one of other credentials
     with closing(DynamoDbStore(f"dynamodb://{Address.parse(url).table}")) as store:
         assert store.query(HERE, "") == []
 
@@ -263,7 +265,7 @@ def test_a_fault_that_stays_says_whether_the_row_may_be_written(
     with pytest.raises(kind) as error:
         store.transact(HERE, writes, "token")
     assert type(error.value) is kind
-    assert len(attempts) == driver.ATTEMPTS
+    assert len(attempts) == client.ATTEMPTS
     assert sum(no_pause) <= 7  # seconds
     assert (other.get(HERE, "a") is not None) == written
     with pytest.raises(StoreUnavailable):
@@ -360,7 +362,7 @@ def test_threads_that_write_the_same_rows_all_get_through(store: DynamoDbStore) 
 def test_a_server_that_never_answers_is_given_up(
     dynamodb: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
-    monkeypatch.setattr(driver, "READ_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(client, "READ_TIMEOUT_S", 0.1)
     call: Callable[[DynamoDbStore], object] = {
         "get": lambda store: store.get(HERE, "a"),
         "query": lambda store: store.query(HERE, ""),
@@ -531,7 +533,9 @@ def test_an_item_costs_few_requests_and_units_from_discovered_to_applied(store: 
 
 
 def test_boto3_is_loaded_when_a_store_is_opened_and_not_before() -> None:
-    code = "import sys, manifest_platform.manifest.stores.dynamodb, manifest_platform.config; print('boto3' in sys.modules)"
+    code = (
+        "import sys, manifest_platform.manifest.stores.dynamodb.store, manifest_platform.config; print('boto3' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
@@ -559,8 +563,9 @@ def imitation(dynamodb: DynamoDbLocal) -> Iterator[Any]:
 def test_every_setting_that_drifted_is_reported_with_the_command_that_mends_it(imitation: Any) -> None:
     table, endpoint = f"test-{uuid.uuid4().hex[:12]}", imitation.meta.endpoint_url
     url = f"dynamodb://{table}?region={REGION}&endpoint={endpoint}"
-    with pytest.raises(StoreRejected, match="store create"):
+    with pytest.raises(StoreRejected, match="make the table") as rejected:
         check_table(url)
+    assert rejected.value.remedy == Remedy(Action.CREATE_STORE)
     keys = {"partition": "HASH", "sort": "RANGE"}
     imitation.create_table(
         TableName=table,
@@ -613,7 +618,7 @@ def test_a_table_of_other_keys_is_reported(dynamodb: DynamoDbLocal) -> None:
 
 
 def test_a_table_that_never_becomes_active_is_given_up(dynamodb: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manifest_platform.manifest.stores.dynamodb_table.WAIT_S", 0)
-    monkeypatch.setattr("manifest_platform.manifest.stores.dynamodb_table._Table.create", lambda _table: True)
+    monkeypatch.setattr("manifest_platform.manifest.stores.dynamodb.table.WAIT_S", 0)
+    monkeypatch.setattr("manifest_platform.manifest.stores.dynamodb.table._Table.create", lambda _table: True)
     with pytest.raises(StoreUnavailable, match="not active after 0 s; repeat the command"):
         create_table(dynamodb.store("never"))

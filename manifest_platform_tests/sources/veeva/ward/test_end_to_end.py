@@ -13,7 +13,7 @@ import pytest
 from manifest_platform import storage
 from manifest_platform.demo.dynamodb import DynamoDbLocal
 from manifest_platform.fake_vault import FakeVault, Fault, Simulation, VaultSettings, schema_changes
-from manifest_platform.manifest.stores.dynamodb_table import create_table
+from manifest_platform.manifest.stores.dynamodb.table import create_table
 from manifest_platform.operations.doctor import Doctor
 from manifest_platform.pipeline import Stop
 from manifest_platform_tests.servers.s3 import S3Server

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from manifest_platform.manifest.store import Difference, StoreUnavailable
-from manifest_platform.manifest.stores.dynamodb import Address, failure, open_client
+from manifest_platform.manifest.stores.dynamodb.client import Address, failure, open_client
 
 WAIT_S = 120
 """How long a table may take until it is active, and until its backups can be set."""

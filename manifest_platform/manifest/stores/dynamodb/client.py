@@ -1,0 +1,135 @@
+"""A client of DynamoDB: the table that a URL names, timeouts and retries, and what an error of a call means."""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from manifest_platform.manifest.store import StoreError, StoreRejected, StoreUnavailable
+from manifest_platform.remedies import Action, Remedy
+
+CONNECT_TIMEOUT_S = 3
+READ_TIMEOUT_S = 5
+ATTEMPTS = 4
+"""How often botocore sends a request, at most. Its standard mode waits between with full jitter, some seconds in all; its
+adaptive mode would also slow down calls that need not wait, heartbeats among them."""
+CONNECTIONS = 32
+
+_TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")
+_REGION = re.compile(r"[a-z0-9-]+")
+_ALLOWED = "dynamodb://TABLE?region=eu-west-1, and &endpoint=http://localhost:8000 for a server other than AWS's"
+_PASSING_CODES = (
+    "ProvisionedThroughputExceededException",
+    "RequestLimitExceeded",
+    "ThrottlingException",
+    "TransactionInProgressException",
+)
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a table is, as `manifest.store` says it. A region that is not given is the environment's or the profile's."""
+
+    table: str
+    region: str | None = None
+    endpoint: str | None = None
+
+    @classmethod
+    def parse(cls, url: str) -> Address:
+        """The address of a `dynamodb://` URL. Raises ValueError, with what is allowed."""
+        parts = urlsplit(url)
+        if parts.scheme != "dynamodb" or not _TABLE.fullmatch(parts.netloc) or parts.path or parts.fragment:
+            raise ValueError(f"allowed: {_ALLOWED}")
+        given = parse_qsl(parts.query, keep_blank_values=True)
+        options = dict(given)
+        unknown = sorted(options.keys() - {"region", "endpoint"})
+        if unknown or len(options) < len(given):
+            raise ValueError(f"unknown or repeated {', '.join(unknown) or 'parameter'}; allowed: {_ALLOWED}")
+        if "region" in options and not _REGION.fullmatch(options["region"]):
+            raise ValueError(f"region must be a region's name; allowed: {_ALLOWED}")
+        if "endpoint" in options and not _is_endpoint(options["endpoint"]):
+            raise ValueError(f"endpoint must be http(s)://host:port and nothing more; allowed: {_ALLOWED}")
+        return cls(parts.netloc, options.get("region"), options.get("endpoint"))
+
+    def __str__(self) -> str:
+        region = f" in {self.region}" if self.region else ""
+        endpoint = f" at {self.endpoint}" if self.endpoint else ""
+        return f"DynamoDB table {self.table}{region}{endpoint}"
+
+
+def _is_endpoint(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        beyond = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not beyond
+    except ValueError:  # a port that is no number
+        return False
+
+
+def failure(address: Address, error: Exception) -> StoreError:
+    """What an error of botocore means for a call of which nothing was carried out: passing, or for a person to mend."""
+    from botocore.exceptions import ClientError, HTTPClientError
+    from botocore.exceptions import ConnectionError as NoConnection
+    from botocore.parsers import ResponseParserError
+
+    if isinstance(error, ClientError):
+        code, status = error.response["Error"]["Code"], error.response["ResponseMetadata"]["HTTPStatusCode"]
+        passing = status >= 500 or code in _PASSING_CODES
+    else:
+        code, passing = type(error).__name__, isinstance(error, HTTPClientError | NoConnection | ResponseParserError)
+    if passing:
+        return StoreUnavailable(f"{address}: {error}")
+    advice = _ADVICE.get(code, "")
+    said = str(error).removesuffix(".")
+    remedy = Remedy(Action.CREATE_STORE) if code == "ResourceNotFoundException" else None
+    return StoreRejected(f"{address}: {said}: {advice}" if advice else f"{address}: {said}", remedy)
+
+
+_CREDENTIALS = "give credentials as every AWS tool takes them: AWS_PROFILE, AWS_ACCESS_KEY_ID, or the machine's role"
+_ADVICE = {
+    "ResourceNotFoundException": "make the table, or name another in manifest.store",
+    "NoRegionError": "say which in manifest.store (?region=eu-west-1) or in AWS_DEFAULT_REGION",
+    "NoCredentialsError": _CREDENTIALS,
+    "PartialCredentialsError": _CREDENTIALS,
+    "ProfileNotFound": _CREDENTIALS,
+    "UnrecognizedClientException": _CREDENTIALS,
+    "ExpiredTokenException": _CREDENTIALS,
+    "AccessDeniedException": "allow this role dynamodb:GetItem, Query, PutItem, DeleteItem and ConditionCheckItem on the table",
+    "IdempotentParameterMismatchException": "a token was used for other writes before: give each transaction its own",
+}
+
+
+def open_client(address: Address) -> Any:
+    """A client of DynamoDB with bounded timeouts and retries. Raises StoreRejected without a region or with a wrong profile."""
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError
+
+    config = Config(
+        connect_timeout=CONNECT_TIMEOUT_S,
+        read_timeout=READ_TIMEOUT_S,
+        retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+        max_pool_connections=CONNECTIONS,
+        # Both take a third of a request's time on this side: what is sent is built here alone, and the server checks it again.
+        user_agent="manifest-platform",
+        parameter_validation=False,
+    )
+    try:
+        with _one_at_a_time:
+            return _session().client("dynamodb", region_name=address.region, endpoint_url=address.endpoint, config=config)
+    except BotoCoreError as error:
+        raise failure(address, error) from error
+
+
+_one_at_a_time = threading.Lock()  # clients may be shared between threads, sessions not
+
+
+@functools.cache
+def _session() -> Any:
+    """boto3's session, one a process: to read its models takes it thirty times as long as to make a client."""
+    import boto3
+
+    return boto3.Session()
