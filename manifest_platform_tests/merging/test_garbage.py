@@ -15,11 +15,11 @@ import pytest
 from manifest_platform import storage
 from manifest_platform.manifest import LeaseBusy, LeaseLost, Store
 from manifest_platform.merging import names
-from manifest_platform.merging.catalogs.catalog import Served
 from manifest_platform.merging.catalogs.embedded import EmbeddedCatalog
 from manifest_platform.merging.garbage import GRACE, find, remove, unnamed, upkeep
 from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.readers import Reader
+from manifest_platform.merging.served import Served
 from manifest_platform.merging.state import FinishedJob, MergedTable, RunningJob
 from manifest_platform.merging.stored import stored_files
 from manifest_platform_tests.merging import given

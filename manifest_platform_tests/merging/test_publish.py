@@ -20,7 +20,6 @@ from manifest_platform.merging.catalogs.catalog import (
     CatalogTable,
     CatalogUnavailable,
     Entry,
-    Served,
     catalog_table,
 )
 from manifest_platform.merging.catalogs.embedded import EmbeddedCatalog
@@ -37,6 +36,7 @@ from manifest_platform.merging.publish import (
 )
 from manifest_platform.merging.readers import Reader
 from manifest_platform.merging.registration import CommittedObjects
+from manifest_platform.merging.served import Served
 from manifest_platform.merging.state import ServedFile, Version
 from manifest_platform_tests.merging import given
 from manifest_platform_tests.merging.catalogs.given import (

@@ -303,8 +303,10 @@ def test_F11_a_second_one_is_refused_while_one_is_in_progress(ward: Ward, ready:
 def test_F12_without_a_snapshot_in_hand_it_is_refused(ward: Ward, pipeline: Pipeline) -> None:
     land(pipeline, *incrs("0015", "0030"))
     before = state(pipeline)
-    with pytest.raises(Refused, match="no snapshot in hand: capture one first"):
+    with pytest.raises(Refused, match="no snapshot in hand") as refused:
         begun(pipeline, "latest")
+    assert refused.value.remedy
+    assert refused.value.remedy.action is Action.CAPTURE_SNAPSHOT
     with pytest.raises(UnknownItem):
         begun(pipeline, "0000")
     with pytest.raises(Refused, match="is no snapshot"):
