@@ -306,7 +306,7 @@ def test_F12_without_a_snapshot_in_hand_it_is_refused(ward: Ward, pipeline: Pipe
     with pytest.raises(Refused, match="no snapshot in hand") as refused:
         begun(pipeline, "latest")
     assert refused.value.remedy
-    assert refused.value.remedy.action is Action.CAPTURE_SNAPSHOT
+    assert refused.value.remedy.action is Action.CAPTURE
     with pytest.raises(UnknownItem):
         begun(pipeline, "0000")
     with pytest.raises(Refused, match="is no snapshot"):
