@@ -27,10 +27,20 @@ def _postgresql(request: pytest.FixtureRequest) -> str:
 
 
 def _dynamodb(request: pytest.FixtureRequest) -> str:
+    from manifest_platform.manifest.stores.dynamodb.client import Address, open_client
     from manifest_platform.manifest.stores.dynamodb.table import create_table
 
     url = request.getfixturevalue("dynamodb").store(f"test-{uuid.uuid4().hex[:12]}")
     create_table(url)
+    address = Address.parse(url)
+    client = open_client(address)
+
+    def remove() -> None:
+        """With a thousand tables DynamoDB Local takes more than the five seconds that a client waits."""
+        client.update_table(TableName=address.table, DeletionProtectionEnabled=False)
+        client.delete_table(TableName=address.table)
+
+    request.addfinalizer(remove)
     return url
 
 
