@@ -6,7 +6,6 @@ them with `app`, and is named in `commands`.
 
 from __future__ import annotations
 
-import atexit
 import gc
 import signal
 import sys
@@ -207,7 +206,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _collect_less_garbage() -> None:
     """Keeps Python from looking for garbage among what imports make, which stays: a quarter of the time of `status`."""
     gc.set_threshold(100_000)
-    atexit.register(gc.freeze)  # else all is searched once more at the exit
 
 
 def fail(message: str, error: BaseException, code: Exit, as_json: bool, **told: Any) -> int:
