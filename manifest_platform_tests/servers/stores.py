@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -37,8 +38,9 @@ def _dynamodb(request: pytest.FixtureRequest) -> str:
 
     def remove() -> None:
         """With a thousand tables DynamoDB Local takes more than the five seconds that a client waits."""
-        client.update_table(TableName=address.table, DeletionProtectionEnabled=False)
-        client.delete_table(TableName=address.table)
+        with suppress(client.exceptions.ResourceNotFoundException):  # a test may have removed it
+            client.update_table(TableName=address.table, DeletionProtectionEnabled=False)
+            client.delete_table(TableName=address.table)
 
     request.addfinalizer(remove)
     return url
