@@ -227,8 +227,8 @@ def optimistically(
     does all of it, so that nothing it read before outlives a try.
 
     `again_on`: the errors by which an attempt says that it lost; an attempt whose reading also settles a lost answer adds
-    OutcomeUnknown. Any other error goes through. `longest_pause_s`: before each further try a random pause that doubles, up
-    to so many seconds; 0 for none.
+    OutcomeUnknown. Any other error goes through. `longest_pause_s`: the longest random pause before a further try, in
+    seconds; pauses double up to it, and with 0 there is none.
     """
     last: Exception | None = None
     for done in range(tries):

@@ -57,9 +57,9 @@ class TableSettings:
 
     A table that is renamed keeps its old name as the physical one, and with it its rows: see `key`.
 
-    `interval`: seconds from a partition's first unmerged object to its merge. `target_bytes`: the size that merged objects
-    are to have. `zone`: the IANA time zone in which a partition's day ends. `time_column`: what rows are sorted by; None for a
-    table without. One that is not `enabled` takes no new objects and is not closed.
+    `interval`: seconds from a partition's first unmerged object to its merge. `target_bytes`: the size of a merged object.
+    `zone`: the IANA time zone in which a partition's day ends. `time_column`: the column that rows are sorted by; None where a
+    table has none. A table that is not `enabled` takes no new objects and is not closed.
     """
 
     name: str

@@ -70,7 +70,7 @@ def to_microseconds(key: int, kind: pa.DataType | None) -> int:
 
 
 def iso(key: int, kind: pa.DataType | None) -> str | None:
-    """A key as ISO 8601; None for the key of none."""
+    """The time of a sort key as ISO 8601, UTC; None for the keys of rows that have no time."""
     if kind is None or key in (LAST, FIRST):
         return None
     moment = _EPOCH + timedelta(microseconds=to_microseconds(key, kind))

@@ -36,8 +36,8 @@ def run(
 ) -> int:
     """Registers what was shredded, merges what is due, closes, switches and publishes.
 
-    With --table, --date or --month, those are merged now and to their last object, be their days over or not, and nothing
-    else. Exit 0 something was done, 1 failed or busy, 4 nothing to do. With --json: one line an event, then the summary.
+    With --table, --date or --month, only those partitions are merged: now, to their last object, even if their days are not over.
+    Exit 0 something was done, 1 failed or busy, 4 nothing to do. With --json: one line an event, then the summary.
     """
     now = datetime.now(UTC)
     ahead = _ahead(clock, now)

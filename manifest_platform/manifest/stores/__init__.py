@@ -58,7 +58,7 @@ def checked_url(url: str, local_path: Callable[[str], str]) -> str:
 
 
 def file_identity(url: str) -> int:
-    """Tells a store's file from another that replaces it: a restored backup, the next demo's. 0 for none."""
+    """The identity of a store's file, which a restored backup or the next demo changes; 0 for a store that is no file."""
     return _driver(url).file_identity(url)
 
 

@@ -135,7 +135,7 @@ def test_a_set_of_types_is_taken_as_well_and_no_types_too() -> None:
 
 
 def test_unknown_attributes_are_ignored() -> None:
-    assert len(read_snowflake([snowflake_row(1, "NEW", but={"Colour": {"S": "red"}})], PLACE, LOAD).items) == 1
+    assert len(read_snowflake([snowflake_row(1, "NEW", but={"Color": {"S": "red"}})], PLACE, LOAD).items) == 1
 
 
 @pytest.mark.parametrize(

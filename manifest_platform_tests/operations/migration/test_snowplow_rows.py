@@ -109,7 +109,7 @@ def test_an_item_with_a_wrong_row_is_left_out_and_others_are_not() -> None:
 
 
 def test_unknown_attributes_are_ignored() -> None:
-    assert len(histories([row(1, "0", "NEW", but={"Colour": {"S": "red"}})]).items) == 1
+    assert len(histories([row(1, "0", "NEW", but={"Color": {"S": "red"}})]).items) == 1
 
 
 # Order
