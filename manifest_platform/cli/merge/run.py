@@ -36,7 +36,7 @@ def run(
 ) -> int:
     """Registers what was shredded, merges what is due, closes, switches and publishes.
 
-    With --table, --date or --month, only those partitions are merged: now, to their last object, even if their days are not over.
+    With --table, --date or --month, only those partitions are merged: now and whole, even before a day is over.
     Exit 0 something was done, 1 failed or busy, 4 nothing to do. With --json: one line an event, then the summary.
     """
     now = datetime.now(UTC)
