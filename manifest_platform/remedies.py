@@ -30,9 +30,9 @@ class Action(StrEnum):
     RUN_PROGRAM = "let a program do the step's work"  # step
     SHOW_STATUS = "look at how the feeds stand"
     SHOW_NEXT = "look at what is next"
-    EXAMINE = "have the dataset examined"
-    REPAIR = "have mended what is safe to mend"
-    CLEAN = "have removed what nothing names"
+    EXAMINE = "examine the dataset"
+    REPAIR = "mend what is safe to mend"
+    CLEAN = "remove what nothing names"
     CREATE_STORE = "make the tables of the manifest's store"
     IMPORT = "import the other manifest to the end"  # source
     CHECK_CLOCK = "see whether this machine's clock is right"
@@ -41,7 +41,7 @@ class Action(StrEnum):
     RETRY_MERGE = "let the partition be merged again"  # table, day
     SHOW_MERGING = "look at how merging stands"
     PUBLISH = "show readers what is merged"
-    VERIFY_PUBLISHED = "have the catalog say what the manifest says"
+    VERIFY_PUBLISHED = "make the catalog agree with the manifest"
 
     @property
     def only_looks(self) -> bool:
