@@ -193,11 +193,16 @@ class Item:
 
     def processed_by(self, application: Application, serving_epoch: int = 0) -> Record | None:
         """The newest Processed record of an application, of an epoch not below `serving_epoch`; None if it is not done."""
+        done = (one for one in self.done_by(application) if one.epoch is None or one.epoch >= serving_epoch)
+        return next(done, None)
+
+    def done_by(self, application: Application) -> Iterator[Record]:
+        """The Processed records of an application that count, newest first: none from before a New record that reopened it."""
         for record in reversed(self.records):
-            in_epoch = record.epoch is None or record.epoch >= serving_epoch
-            if record.state is State.PROCESSED and in_epoch and application.is_done_by(record.application):
-                return record
-        return None
+            if any(application.is_done_by(Application.parse(key)) for key in record.data.get("reopens", ())):
+                return
+            if record.state is State.PROCESSED and application.is_done_by(record.application):
+                yield record
 
     def skipped_for(self, application: Application) -> Record | None:
         """The Skipped record that stops an application; a later New record lifts it, unless it only marks the item late."""

@@ -569,6 +569,10 @@ class Manifest:
         """Ends a claim on an item that the sink is past: it is late from now on, by the step's policy. Raises ClaimLost."""
         return self._end(held, lambda item, state, stamp: transitions.defer(item, held, state, reason, stamp))
 
+    def put_back(self, held: Claim, reason: str) -> Record:
+        """Ends a claim without a failure, for what is not the item's fault. Raises ClaimLost."""
+        return self._end(held, lambda item, _state, stamp: transitions.put_back(item, held, reason, stamp))
+
     def adopt(self, lease: Lease, abandoned: Abandoned, epoch: int, payload: Payload) -> Record:
         """Completes what a dead worker had committed, in the ledger's epoch, while this worker holds the lease."""
         held = self._inherit(lease, abandoned)
@@ -691,6 +695,14 @@ class Manifest:
         steps = self.steps(key.feed)
         return self._operate(
             key, lambda item: transitions.unskip(item, reason, steps, self._states(key.feed), DISCOVERY, self._stamp())
+        )
+
+    def reopen(self, key: ItemKey, applications: Sequence[str], reason: str) -> Record:
+        """Has applications, by their keys, do an item again. Raises Refused while somebody works on it."""
+        steps = self.steps(key.feed)
+        return self._operate(
+            key,
+            lambda item: transitions.reopen(item, applications, reason, steps, self._states(key.feed), OPERATOR, self._stamp()),
         )
 
     # Full loads

@@ -169,8 +169,5 @@ def _watermark(manifest: Manifest, feed: str, application: Application) -> str:
 def _is_done(item: Item, application: Application, serving: Mapping[str, int]) -> bool:
     """Whether an item was done by an application, in an epoch that serves."""
     return any(
-        record.state is State.PROCESSED
-        and application.is_done_by(record.application)
-        and (record.epoch is None or record.epoch >= serving.get(record.application.key, 0))
-        for record in item.records
+        record.epoch is None or record.epoch >= serving.get(record.application.key, 0) for record in item.done_by(application)
     )

@@ -23,10 +23,10 @@ OUTPUT = "iglu:com.manifest_platform/output/jsonschema/1-0-0"
 """Processed: {listing?, rows, bytes, …}: what the application made of the item."""
 FAILURE = "iglu:com.manifest_platform/failure/jsonschema/1-0-0"
 """Failed: {kind: permanent | transient | lease_expired, message, exception?, traceback?}."""
-REASON = "iglu:com.manifest_platform/reason/jsonschema/1-0-0"
-"""Resolved, Skipped, New after the first: {reason, automatic?, late?, set_aside?, keeps_skips?, full_load?}.
+REASON = "iglu:com.manifest_platform/reason/jsonschema/1-0-1"
+"""Resolved, Skipped, New after the first: {reason, automatic?, late?, set_aside?, keeps_skips?, full_load?, reopens?}.
 
-`full_load`: `begun` or `cancelled`, on a snapshot.
+`full_load`: `begun` or `cancelled`, on a snapshot. `reopens`: the keys of the applications that are to do the item again.
 """
 
 

@@ -429,7 +429,52 @@ def fail(item: Item, held: Claim, failure: Failure, stamp: Stamp) -> list[Write]
     return writes
 
 
+def put_back(item: Item, held: Claim, reason: str, stamp: Stamp) -> list[Write]:
+    """Ends a claim without a failure: what kept the worker from its work is not the item's fault.
+
+    An outage of a registry, a cluster or the warehouse, charged to items, would use up the attempts of a whole backlog. Only
+    for an own claim whose work certainly left nothing behind. Raises ClaimLost if the claim was ended by somebody else.
+    """
+    processing = held.processing
+    _require_open(item, processing)
+    freed = append(
+        item,
+        State.RESOLVED,
+        held.step.application,
+        stamp,
+        previous=processing.record_id,
+        epoch=processing.epoch,
+        payload=Payload(REASON, {"reason": reason, "automatic": True}),
+    )
+    return [put_record(item.key, freed.records[-1])]
+
+
 # Operators
+
+
+def reopen(
+    item: Item,
+    applications: Sequence[str],
+    reason: str,
+    steps: Sequence[Step],
+    states: Mapping[str, StepState],
+    application: Application,
+    stamp: Stamp,
+) -> list[Write]:
+    """Has applications, by their keys, do an item again: a New record. What they did before stays in the log and counts no more.
+
+    Counters and waiting rows follow; watermarks stay. Raises Refused while somebody works on the item.
+    """
+    blocker = item.blocker(serving_epochs(item.key.feed, steps, states))
+    if blocker and blocker.state is State.PROCESSING:
+        raise Refused(f"{item.key.name} is being processed by {blocker.application.key}: it cannot be done again now")
+    data = {"reason": reason, "reopens": list(applications), "keeps_skips": True}
+    reopened = append(item, State.NEW, application, stamp, payload=Payload(REASON, data))
+    return [
+        put_record(item.key, reopened.records[-1]),
+        *_pending_changes(item, reopened, steps),
+        *_recounts(item, reopened, steps, states),
+    ]
 
 
 def resolve(item: Item, reason: str, steps: Sequence[Step], states: Mapping[str, StepState], stamp: Stamp) -> list[Write]:

@@ -23,6 +23,7 @@ from manifest_platform.manifest import (
     Store,
     UnknownItem,
 )
+from manifest_platform.manifest.dataset import judge
 from manifest_platform.remedies import Action
 from manifest_platform_tests.manifest.given import (
     DONE,
@@ -867,3 +868,60 @@ def test_a_step_may_wait_for_one_instance_of_another(store: Store) -> None:
     with lease(of, instance) as held:
         of.complete(claim_next(of, held), DONE)
     assert isinstance(of.next(FEED, "report"), Ready)
+
+
+# Work that is put back, and work that is to be done again
+
+
+def test_a_claim_that_is_put_back_is_no_failure_and_uses_up_no_attempt(store: Store) -> None:
+    of = manifest(store, max_attempts=1)
+    land(of, 1)
+    for _ in range(3):
+        with lease(of) as held:
+            of.put_back(claim_next(of, held), "the warehouse is another one")
+    assert history(of, 1)[-2:] == ["load Processing", "load Resolved"]
+    assert load_next(of) == 1
+    assert_kept(of)
+
+
+def test_a_claim_that_was_ended_is_not_put_back(store: Store) -> None:
+    of = manifest(store)
+    land(of, 1)
+    with lease(of) as held:
+        claim = claim_next(of, held)
+        of.complete(claim, DONE)
+        with pytest.raises(ClaimLost):
+            of.put_back(claim, "too late")
+
+
+def test_an_item_that_is_reopened_is_shredded_again_and_what_was_loaded_stays_loaded(store: Store) -> None:
+    of = manifest(store)
+    land(of, 1, 2)
+    assert load_next(of) == 1
+    of.reopen(key(1), ["shred"], "its output is gone")
+    assert not of.item(key(1)).processed_by(SHRED)
+    assert of.item(key(1)).processed_by(LOAD)
+    assert list(of.pending(FEED, "shred")) == [key(1)]
+    assert_kept(of)
+    shred(of, 1)
+    assert of.item(key(1)).processed_by(SHRED)
+    assert load_next(of) == 2
+    assert_kept(of)
+
+
+def test_an_item_that_is_reopened_for_load_counts_as_applied_no_more(store: Store) -> None:
+    of = manifest(store)
+    land(of, 1, 2)
+    assert [load_next(of), load_next(of)] == [1, 2]
+    of.reopen(key(2), ["load"], "the warehouse lacks it")
+    assert of.state(LOAD).feed(FEED).applied == 1
+    assert judge(of.item(key(2)), of.step(FEED, "load"), of.state(LOAD).feed(FEED)).standing is Standing.READY
+
+
+def test_an_item_that_is_worked_on_is_not_reopened(store: Store) -> None:
+    of = manifest(store)
+    land(of, 1)
+    with lease(of) as held:
+        claim_next(of, held)
+        with pytest.raises(Refused, match="is being processed by load"):
+            of.reopen(key(1), ["shred"], "its output is gone")
