@@ -22,6 +22,8 @@ PUBLICATION = {
     "unpublished": "the window failed to publish: the listing has its name and an error with the time of the next try",
     "late": "the window is not in the listing yet",
     "emptied": "the listing says that the window has no records and no parts",
+    "hollow": "the window has no records, and an archive of its manifest and metadata alone",
+    "malformed": "the listing tells a part of the window as a number",
     "lost": "the window is gone for ever, as by retention",
 }
 """Faults of what the listing says of a window."""

@@ -65,16 +65,17 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Published:
-    """An archive as it can be had: its parts, or none where it has no records."""
+    """An archive as it can be had: its parts, or none where it has no records, unless it is there nevertheless (`always`)."""
 
     window: Window
     archive: Archive
     part_bytes: int
+    always: bool = False
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
         """The slices of the packed archive."""
-        return split(self.archive.packed(), self.part_bytes) if self.archive.record_count else ()
+        return split(self.archive.packed(), self.part_bytes) if self.archive.record_count or self.always else ()
 
 
 class Publisher:
@@ -109,6 +110,9 @@ class Publisher:
             message = "The file could not be published. It will be tried again."
             return {"name": name, "error": {"next_retry": minutes(retry), "message": message}}
         published = self.published(window, faults)
+        details: list[Any] = [self._part_entry(name, part) for part in published.parts]
+        if _of(faults, window, ["malformed"]):
+            details = [17]
         return {
             "name": name,
             "filename": f"{name}.tar.gz",
@@ -118,20 +122,21 @@ class Publisher:
             "record_count": published.archive.record_count,
             "size": sum(len(part.content) for part in published.parts),
             "fileparts": len(published.parts),
-            "filepart_details": [self._part_entry(name, part) for part in published.parts],
+            "filepart_details": details,
         }
 
     def published(self, window: Window, faults: Sequence[Fault]) -> Published:
         """The archive of a window with the faults that stand."""
-        spoiling = tuple(_of(faults, window, [*CONTENT, "emptied"]))
+        spoiling = tuple(_of(faults, window, [*CONTENT, "emptied", "hollow"]))
         with self._lock:
             key = (window, spoiling, self.part_bytes)
             if key not in self._made:
-                self._made[key] = Published(window, self._archive(window, spoiling), self.part_bytes)
+                hollow = any(fault.kind == "hollow" for fault in spoiling)
+                self._made[key] = Published(window, self._archive(window, spoiling), self.part_bytes, hollow)
             return self._made[key]
 
     def _archive(self, window: Window, spoiling: Sequence[Fault]) -> Archive:
-        if any(fault.kind == "emptied" for fault in spoiling):
+        if any(fault.kind in ("emptied", "hollow") for fault in spoiling):
             return Archive((), {})
         archive = archive_of(self.simulation, window)
         for fault in spoiling:

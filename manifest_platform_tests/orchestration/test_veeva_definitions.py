@@ -63,8 +63,8 @@ def test_the_example_has_its_jobs_schedules_and_sensors(example: Path) -> None:
     assert sorted(_jobs(defs)) == ["vault_capture", "vault_drain", "vault_full_begin", "vault_full_cancel"]
     schedules = {one.name: one for one in defs.schedules or () if isinstance(one, dg.ScheduleDefinition)}
     assert {name: one.cron_schedule for name, one in schedules.items()} == {
-        "vault_capture_often": "*/15 * * * *",
-        "vault_capture_daily": "15 2 * * *",
+        "vault_capture_often": "5,20,35,50 * * * *",
+        "vault_capture_daily": "20 2 * * *",
     }
     assert {one.execution_timezone for one in schedules.values()} == {"UTC"}
     sensors = {sensor.name for sensor in defs.sensors or ()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,25 +24,22 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exp
 from manifest_platform.sources.veeva.errors import (
     DownloadBroken,
     LoginRefused,
+    NothingPublished,
     VaultRefused,
     VaultUnavailable,
     VaultUnreachable,
     WrongVault,
 )
-from manifest_platform.sources.veeva.files import Awaiting, DirectDataFile, Feed, FileListing, Part, UnusableEntry
+from manifest_platform.sources.veeva.file_list import EXTRACT_TYPES, read_list
+from manifest_platform.sources.veeva.files import Feed, FileListing, Part
 from manifest_platform.sources.veeva.layout import VAULT_BEGAN
 
 log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
-EXTRACT_TYPES: Mapping[Feed, str] = {
-    "incr": "incremental_directdata",
-    "log": "log_directdata",
-    "full": "full_directdata",
-}
-
 _ENDED = "INVALID_SESSION_ID"
+_NOTHING_YET = "OPERATION_NOT_ALLOWED"
 _TRANSIENT = {"API_LIMIT_EXCEEDED", "UNEXPECTED_ERROR", "CONFIGURATION_MODE_ENABLED"}
 _LOCKING = {
     "INSUFFICIENT_ACCESS",
@@ -201,8 +198,17 @@ class Vault:
         bounds = {"start_time": start or (VAULT_BEGAN if feed == "full" else None), "stop_time": stop}
         query = {name: f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" for name, time in bounds.items() if time}
         query["extract_type"] = EXTRACT_TYPES[feed]
-        answer = self._within_session(lambda: self._json("GET", f"{self._base}/services/directdata/files", params=query))
-        return _listing(feed, answer.get("data") or [])
+        url = f"{self._base}/services/directdata/files"
+        try:
+            answer = self._within_session(lambda: self._json("GET", url, params=query))
+        except VaultRefused as error:
+            if error.type == _NOTHING_YET:
+                raise NothingPublished(f"{error}. Until the first snapshot is generated, Vault lists no file") from error
+            raise
+        entries = answer.get("data") or []
+        if not isinstance(entries, list):
+            raise VaultRefused(f"{url}: data is of type {type(entries).__name__}, and no list", "NO_LIST")
+        return read_list(feed, entries)
 
     def download(self, part: Part) -> Generator[bytes]:
         """The bytes of a part, as they come. Raises DownloadBroken where they end early: ask for all of it again."""
@@ -377,7 +383,7 @@ def _is_answer(response: httpx.Response, first: bytes) -> bool:
 def _parsed(body: bytes) -> dict[str, Any]:
     try:
         answer = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return answer if isinstance(answer, dict) else {}
 
@@ -389,91 +395,4 @@ def _failure(answer: Mapping[str, Any]) -> tuple[str | None, str]:
     kind = first.get("type") or answer.get("errorType")
     if kind is None and answer.get("responseStatus") in ("FAILURE", "EXCEPTION"):
         kind = answer["responseStatus"]
-    return kind, str(first.get("message") or answer.get("responseMessage") or "no reason given")
-
-
-# The list
-
-
-class _Unusable(ValueError):
-    """What an entry of the list lacks."""
-
-
-def _listing(feed: Feed, entries: Sequence[Any]) -> FileListing:
-    files: list[DirectDataFile] = []
-    awaiting: list[Awaiting] = []
-    unusable: list[UnusableEntry] = []
-    for entry in entries:
-        if not isinstance(entry, dict):
-            unusable.append(UnusableEntry("without a name", feed, f"it is {entry!r}, and no object"))
-            continue
-        name = str(entry.get("name") or entry.get("filename") or "without a name")
-        error = entry.get("error")
-        if error and not entry.get("filepart_details"):
-            told = error if isinstance(error, dict) else {"message": str(error)}
-            awaiting.append(Awaiting(name, feed, _time_or_none(told.get("next_retry")), str(told.get("message") or "")))
-            continue
-        try:
-            files.append(_file(feed, name, entry))
-        except _Unusable as problem:
-            unusable.append(UnusableEntry(name, feed, str(problem)))
-    files.sort(key=lambda file: (file.stop, file.name))
-    return FileListing(tuple(files), tuple(awaiting), tuple(unusable))
-
-
-def _file(feed: Feed, name: str, entry: Mapping[str, Any]) -> DirectDataFile:
-    if entry.get("extract_type") not in (None, EXTRACT_TYPES[feed]):
-        raise _Unusable(f"it is of extract_type {entry['extract_type']}, and {EXTRACT_TYPES[feed]} was asked for")
-    start, stop = (_minute(entry, column) for column in ("start_time", "stop_time"))
-    if start >= stop:
-        raise _Unusable(f"it stops at {entry['stop_time']}, and starts at {entry['start_time']}")
-    count = None if entry.get("record_count") is None else _whole(entry, "record_count")
-    parts = tuple(sorted(map(_part, entry.get("filepart_details") or ()), key=lambda part: part.number))
-    if [part.number for part in parts] != list(range(1, len(parts) + 1)):
-        raise _Unusable(f"its parts are numbered {[part.number for part in parts]}")
-    if entry.get("fileparts") is not None and _whole(entry, "fileparts") != len(parts):
-        raise _Unusable(f"it has {entry['fileparts']} parts (fileparts), and {len(parts)} are described (filepart_details)")
-    if not parts:
-        _check_empty(entry, count)
-    return DirectDataFile(name, feed, start, stop, count, parts)
-
-
-def _check_empty(entry: Mapping[str, Any], count: int | None) -> None:
-    """Lets nothing pass for a window in which nothing happened but what says so: it would be passed over for ever."""
-    if count is None:
-        raise _Unusable("it has no parts (filepart_details), and does not say that it has no records (record_count)")
-    if count:
-        raise _Unusable(f"it has {count} records (record_count), and no parts (filepart_details)")
-    if entry.get("size") is not None and _whole(entry, "size"):
-        raise _Unusable(f"it has {entry['size']} bytes (size), and no parts (filepart_details)")
-
-
-def _part(entry: Mapping[str, Any]) -> Part:
-    if not entry.get("name"):
-        raise _Unusable("one of its parts has no name")
-    md5 = entry.get("md5checksum")
-    return Part(str(entry["name"]), _whole(entry, "filepart"), _whole(entry, "size"), str(md5).lower() if md5 else None)
-
-
-def _whole(entry: Mapping[str, Any], column: str) -> int:
-    value = entry.get(column)
-    try:
-        return int(str(value))
-    except ValueError:
-        raise _Unusable(f"it has {column} {value!r}, and a whole number is needed") from None
-
-
-def _minute(entry: Mapping[str, Any], column: str) -> datetime:
-    time = _time_or_none(entry.get(column))
-    if time is None or time.second or time.microsecond:
-        raise _Unusable(f"it has {column} {entry.get(column)!r}, and a time is needed, in whole minutes with a zone")
-    return time
-
-
-def _time_or_none(text: Any) -> datetime | None:
-    """A time of Vault's, to the minute or to the second; None for what is none."""
-    try:
-        time = datetime.fromisoformat(str(text))
-    except ValueError:
-        return None
-    return time.astimezone(UTC) if time.tzinfo else None
+    return None if kind is None else str(kind), str(first.get("message") or answer.get("responseMessage") or "no reason given")

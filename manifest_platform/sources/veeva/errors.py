@@ -20,6 +20,10 @@ class VaultUnreachable(VaultUnavailable):
     """No other call would fare better now: no connection, no session for the time being, or a long wait asked for."""
 
 
+class NothingPublished(VaultUnavailable):
+    """Vault generates the first files still: Direct Data was switched on a short while ago. It takes up to a day."""
+
+
 class DownloadBroken(VaultUnavailable):
     """A download ended early: what has arrived is worthless."""
 

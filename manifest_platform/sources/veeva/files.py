@@ -28,7 +28,7 @@ class Part:
 
 @dataclass(frozen=True)
 class DirectDataFile:
-    """A window that Vault has published: `start` and `stop` in UTC, to the minute; `parts` in order, none for an empty window.
+    """A window that Vault has published: `start` and `stop` in UTC, to the minute; `parts` in order, perhaps none.
 
     `record_count`: over all extracts, None where Vault does not say.
     """
@@ -44,6 +44,11 @@ class DirectDataFile:
     def size(self) -> int:
         """The bytes of the archive."""
         return sum(part.size for part in self.parts)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing happened in the window; then nothing of it is worth a download, though an archive may be there."""
+        return not self.parts or self.record_count == 0
 
     @property
     def fingerprint(self) -> str:

@@ -210,7 +210,7 @@ class _Run:
         """Downloads, verifies, writes and registers a window. An empty one has nothing to be written."""
         began = time.monotonic()
         landed = _landed(file, key)
-        if file.parts:
+        if not file.is_empty:
             content = f"{key.id}/{ATTEMPT}{uuid.uuid4().hex}"
             try:
                 files = self._write(file, content)

@@ -49,6 +49,18 @@ class VaultSettings(Settings):
     oauth: OAuthSettings | None = Field(None, description="a session by a token, instead of a user")
     api: str = Field("v25.2", pattern=r"^v[0-9]{2}\.[0-9]$", description="the version of Vault's API")
     feeds: tuple[Feed, ...] = Field((LOG, INCR, FULL), min_length=1, description="the feeds that are captured")
+    minutes_after: int = Field(
+        5,
+        ge=0,
+        le=14,
+        description="minutes after each quarter hour at which schedules capture: the Vault publishes at the quarter, and not to"
+        " the second",
+    )
+    client_id: str = Field(
+        "manifest-platform",
+        pattern=r"^[A-Za-z0-9._-]{1,100}$",
+        description="the name under which the Vault's API usage log has our calls",
+    )
     read_seconds: float = Field(60, ge=1, le=3600, description="seconds that the server may be silent")
 
     @model_validator(mode="after")

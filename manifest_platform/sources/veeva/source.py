@@ -197,9 +197,12 @@ class VeevaDirectData(Source):
         vault = self.settings.vault
         if vault.url is None:
             return None
+        quarters = ",".join(str(quarter + vault.minutes_after) for quarter in (0, 15, 30, 45))
         schedules = [
-            CaptureSchedule("often", "*/15 * * * *", tuple(feed for feed in vault.feeds if feed != FULL)),
-            CaptureSchedule("daily", "15 2 * * *", tuple(feed for feed in vault.feeds if feed == FULL)),
+            CaptureSchedule("often", f"{quarters} * * * *", tuple(feed for feed in vault.feeds if feed != FULL)),
+            CaptureSchedule(
+                "daily", f"{15 + vault.minutes_after} 2 * * *", tuple(feed for feed in vault.feeds if feed == FULL)
+            ),
         ]
         secret = vault.oauth.token_variable if vault.oauth else vault.password_variable
         return CapturePlan(vault.feeds, "the vault", secret, tuple(schedules))
@@ -251,7 +254,9 @@ class VeevaDirectData(Source):
             credentials = OAuth(vault.oauth.profile, vault.oauth.client, token, vault.oauth.url)
         else:
             credentials = Password(vault.user or "", _secret(vault.password_variable, "password"))
-        return Vault(VaultLogin(vault.url, vault.id, credentials, vault.api), Patience(read=vault.read_seconds))
+        return Vault(
+            VaultLogin(vault.url, vault.id, credentials, vault.api, vault.client_id), Patience(read=vault.read_seconds)
+        )
 
 
 def _feed(name: str) -> Feed:

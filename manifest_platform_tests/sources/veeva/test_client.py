@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from manifest_platform.fake_vault import FakeVault, Fault
+from manifest_platform.fake_vault import FakeVault, Fault, Simulation
 from manifest_platform.sources.veeva.client import OAuth, Password, Patience, Vault, VaultLogin
 from manifest_platform.sources.veeva.errors import (
     DownloadBroken,
     LoginRefused,
+    NothingPublished,
     VaultRefused,
     VaultUnavailable,
     VaultUnreachable,
@@ -491,7 +492,10 @@ def test_a_login_without_a_session_is_refused(odd: Vault, scripted: Scripted) ->
         ((200, {}, b"[1, 2]"), "HTTP 200"),
         ((200, {}, b"\xff"), "HTTP 200"),
         (says(status=400, responseStatus="FAILURE", errors=[{"type": "PARAMETER_REQUIRED"}]), "PARAMETER_REQUIRED"),
-        (says(responseStatus="FAILURE", errorType="OPERATION_NOT_ALLOWED"), "OPERATION_NOT_ALLOWED"),
+        (says(responseStatus="FAILURE", errorType="INVALID_DATA"), "INVALID_DATA"),
+        (says(responseStatus="FAILURE", errors=[{"type": {"of": 1}}]), "{'of': 1}"),
+        (says(responseStatus="SUCCESS", data={"a": 1}), "NO_LIST"),
+        (says(responseStatus="SUCCESS", data=17), "NO_LIST"),
         (says(responseStatus="FAILURE"), "FAILURE"),
         (says(responseStatus="FAILURE", errors=[]), "FAILURE"),
         (says(responseStatus="EXCEPTION", errors=[{"type": "USER_LOCKED_OUT"}]), "USER_LOCKED_OUT"),
@@ -502,6 +506,17 @@ def test_what_is_permanent_is_asked_once(odd: Vault, scripted: Scripted, answer:
     with pytest.raises(VaultRefused) as refused:
         odd.files("incr")
     assert refused.value.type == kind
+
+
+def test_a_vault_that_generates_its_first_files_still_is_asked_again_another_time(connect: Connect, waits: Waits) -> None:
+    simulation = Simulation(rows=2, changes=(1, 2))
+    with FakeVault(simulation, simulation.begin + timedelta(minutes=30)) as fake:
+        client = connect(fake)
+        with pytest.raises(NothingPublished, match="OPERATION_NOT_ALLOWED: the first Direct Data file of this vault is being"):
+            client.files("incr")
+        assert (fake.count("list"), waits.all) == (1, [])  # it takes a day, not a minute
+        fake.now += timedelta(hours=1)
+        assert client.files("incr").files
 
 
 def test_an_exception_at_vaults_side_may_pass(odd: Vault, scripted: Scripted, waits: Waits) -> None:

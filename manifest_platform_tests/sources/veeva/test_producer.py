@@ -338,10 +338,11 @@ def test_P6_md5s_that_vault_begins_to_tell_are_no_other_content(run: Producer) -
     assert run("incr").diverged == incr("0030")
 
 
-def test_P7_an_empty_window_is_registered_without_a_download_and_passed_in_order(run: Producer) -> None:
+@pytest.mark.parametrize("kind", ["emptied", "hollow"])
+def test_P7_an_empty_window_is_registered_without_a_download_and_passed_in_order(run: Producer, kind: str) -> None:
     of = load_full(run)
     run.fake.requests.clear()
-    run.fake.inject(Fault("emptied", window=ref("0030")))
+    run.fake.inject(Fault(kind, window=ref("0030")))
     report = run("incr", names=incr("0015", "0030", "0045"))
     assert (report.captured, report.empty) == (incr("0015", "0030", "0045"), incr("0030"))
     assert not [request for request in run.fake.requests if "-0030-" in request.path]
@@ -356,6 +357,28 @@ def test_P7_an_empty_window_is_registered_without_a_download_and_passed_in_order
             assert claimed.item.key.name == name
             of.complete(claimed, DONE)
     assert state(of).feed(INCR).watermark.startswith("2026-01-01T00:45Z")
+
+
+def test_a_malformed_entry_of_the_list_costs_only_itself(run: Producer) -> None:
+    run.fake.inject(Fault("malformed", window=ref("0030")))
+    report = run()
+    assert report.captured == ("log/date=2026-01-01", *incr("0015", *STOPS[2:]), "full/date=2026-01-01")
+    [failed] = report.failed
+    assert (failed.name, failed.permanent) == ("146478-20260101-0030-N", True)
+    assert failed.reason == "Vault's list says of it: one of its parts is 17, and no object"
+    run.fake.heal()
+    assert run("incr").captured == incr("0030")
+
+
+def test_a_vault_that_generates_its_first_snapshot_still_fails_nothing_for_good(run: Producer) -> None:
+    after, run.fake.now = run.fake.now, run.fake.simulation.begin + timedelta(minutes=30)
+    report = run()
+    assert report.unavailable is not None
+    assert "Until the first snapshot is generated, Vault lists no file" in report.unavailable
+    assert ({failed.permanent for failed in report.failed}, report.captured) == ({False}, ())
+    run.fake.now = after
+    report = run()
+    assert (report.unavailable, len(report.captured)) == (None, 9)
 
 
 def test_P8_a_failed_window_keeps_nothing_from_being_captured(run: Producer) -> None:
