@@ -1,31 +1,65 @@
 """Loading: a shredded item goes into the warehouse, and what a dead worker left on its way there is settled.
 
 Claim, apply, complete: the manifest is told before and after, and the warehouse's fence and ledger say what happened between.
+
+Which request comes next is said by programs, `loading` and `settling`: generators that yield requests and get the answers.
+`load` and `settle` run them against manifest and warehouse; the model checker runs the same programs, with anything between
+two requests that may happen there. A generator cannot be copied, and the checker goes on from each place in many ways: so a
+program rests on nothing but its arguments and its answers, and the checker begins it anew with the answers given so far.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import logging
 import time
 import traceback
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from manifest_platform import failpoints
 from manifest_platform.listing import Listing, Table
-from manifest_platform.manifest import OUTPUT, Abandoned, Claim, Failure, FailureKind, Item, Lease, Payload, Ready
+from manifest_platform.manifest import OUTPUT, Abandoned, Claim, Failure, FailureKind, Item, Lease, Payload, Ready, Step
 from manifest_platform.manifest.dataset import BEYOND_IDS
 from manifest_platform.pipeline.events import ItemFailed, Loaded
 from manifest_platform.pipeline.pipeline import Pipeline
+from manifest_platform.pipeline.requests import (
+    Abandon,
+    Adopt,
+    Answer,
+    Apply,
+    AskLedger,
+    ClaimNext,
+    Complete,
+    Defer,
+    Fail,
+    Program,
+    RaiseFence,
+    RaiseToken,
+    ReadState,
+    Request,
+    ask,
+    run,
+)
 from manifest_platform.pipeline.shredding import OutputGone, listing_of, shredded_bytes
 from manifest_platform.sources.source import LOAD
 from manifest_platform.warehouse.apply import AlreadyApplied, Full, LedgerEntry, Load
 from manifest_platform.warehouse.errors import Behind, CannotLoad, Fenced, Unclear
 
-log = logging.getLogger(__name__)
 
-Result = TypeVar("Result")
+@dataclass(frozen=True)
+class Declared:
+    """What a dataset declares, as far as loading goes by it: the steps of each feed, and tables that no snapshot empties."""
+
+    feeds: Mapping[str, tuple[Step, ...]]
+    keeps: tuple[str, ...] = ()
+
+    @classmethod
+    def by(cls, pipeline: Pipeline) -> Declared:
+        """What the dataset of a pipeline declares."""
+        return cls(pipeline.manifest.feeds, pipeline.source.keeps)
+
+    def step(self, feed: str) -> Step:
+        """The step that loads a feed."""
+        return next(step for step in self.feeds[feed] if step.application.key == LOAD)
 
 
 def load(pipeline: Pipeline, lease: Lease, ready: Ready) -> Loaded | ItemFailed:
@@ -35,66 +69,80 @@ def load(pipeline: Pipeline, lease: Lease, ready: Ready) -> Loaded | ItemFailed:
     holder of the lease settles what was claimed), ClaimLost.
     """
     started, requests = time.monotonic(), pipeline.manifest.store.requests
+    listing: Listing | OutputGone
     try:
         listing = listing_of(ready.item)
     except OutputGone as error:
         listing = error
-    [claim] = pipeline.manifest.claim(lease, [ready.item], ready.state)
-    failpoints.reach("load.claimed")
-    if isinstance(listing, OutputGone):
-        return pipeline.fail(claim, Failure.of(listing))
-    key = ready.item.key
-    try:
-        order = _order(pipeline, lease, ready, claim, listing)
-        with lease.cancelling(pipeline.warehouse.interrupt):
-            applied = _above_fence(
-                lease, order.epoch, lambda token: pipeline.warehouse.apply(dataclasses.replace(order, token=token))
-            )
-    except Unclear:
-        settled = settle(pipeline, lease, Abandoned(claim.item, claim.processing))
-        return settled or ItemFailed(key, LOAD, Failure(FailureKind.LEASE_EXPIRED, "COMMIT failed; the ledger lacks the item"))
-    except Behind as error:
-        pipeline.manifest.defer(claim, str(error))
-        return ItemFailed(key, LOAD, Failure(FailureKind.BEHIND, str(error), type(error).__name__))
-    except CannotLoad as error:
-        return pipeline.fail(claim, Failure.of(error, traceback.format_exc()))
-    pipeline.manifest.complete(claim, loaded_payload(applied.entry, listing.bytes))
-    failpoints.reach("load.completed")
+    done = run(loading(Declared.by(pipeline), ready, listing), pipeline, lease)
+    if isinstance(done, ItemFailed):
+        return done
     seconds, used = time.monotonic() - started, pipeline.manifest.store.requests - requests
-    already = isinstance(applied, AlreadyApplied)
-    return _loaded(ready.item, applied.entry, listing.bytes, seconds, used, already, listing.tables)
+    return dataclasses.replace(done, seconds=seconds, requests=used)
 
 
 def settle(pipeline: Pipeline, lease: Lease, abandoned: Abandoned) -> Loaded | None:
-    """Ends what a dead worker had begun to load: completes what the ledger has, fails what it lacks.
+    """Ends what a dead worker had begun to load: completes what the ledger has, fails what it lacks. Raises Unavailable."""
+    return run(settling(Declared.by(pipeline), abandoned), pipeline, lease)
 
-    The fence is raised to this lease's token first, so that the answer is final. Raises Unavailable.
+
+def loading(declared: Declared, ready: Ready, listing: Listing | OutputGone) -> Program[Loaded | ItemFailed]:
+    """The program of a load: claim, apply, complete. `listing`: of the item; or that it is gone, which fails the item."""
+    claim = yield from ask(ClaimNext(ready))
+    if isinstance(listing, OutputGone):
+        return (yield from _failed(claim, Failure.of(listing)))
+    order = _order(declared, ready, claim, listing)
+    try:
+        applied = yield from _above_fence(Apply(order), order.epoch)
+    except Unclear:
+        settled = yield from settling(declared, Abandoned(claim.item, claim.processing))
+        unknown = Failure(FailureKind.LEASE_EXPIRED, "COMMIT failed; the ledger lacks the item")
+        return settled or ItemFailed(ready.item.key, LOAD, unknown)
+    except Behind as error:
+        yield from ask(Defer(claim, str(error)))
+        return ItemFailed(ready.item.key, LOAD, Failure(FailureKind.BEHIND, str(error), type(error).__name__))
+    except CannotLoad as error:
+        return (yield from _failed(claim, Failure.of(error, traceback.format_exc())))
+    yield from ask(Complete(claim, loaded_payload(applied.entry, listing.bytes)))
+    already = isinstance(applied, AlreadyApplied)
+    return _loaded(ready.item, applied.entry, listing.bytes, already, listing.tables)
+
+
+def settling(declared: Declared, abandoned: Abandoned) -> Program[Loaded | None]:
+    """The program that ends what a dead worker had begun to load, or what got no answer to its COMMIT.
+
+    The fence is raised to the lease's token first, so that the ledger's answer is final.
     """
-    state, step = pipeline.manifest.state(lease.application), pipeline.manifest.step(lease.feed, lease.application.key)
-    _above_fence(lease, state.epoch, lambda token: pipeline.warehouse.raise_fence(lease.feed, token, state.epoch))
     key = abandoned.item.key
-    entry = pipeline.warehouse.ledger_entry(key.feed, key.id, state.seen_by(step, key.feed).serving_epoch)
+    state = yield from ask(ReadState())
+    yield from _above_fence(RaiseFence(state.epoch), state.epoch)
+    serving_epoch = state.seen_by(declared.step(key.feed), key.feed).serving_epoch
+    entry = yield from ask(AskLedger(key.id, serving_epoch))
     if entry is None:
-        pipeline.manifest.abandon(lease, abandoned)
-        log.warning("%s was left unfinished and is not in the ledger", key.name)
+        yield from ask(Abandon(abandoned))
         return None
     bytes_loaded = shredded_bytes(abandoned.item)
-    pipeline.manifest.adopt(lease, abandoned, entry.epoch, loaded_payload(entry, bytes_loaded))
-    return _loaded(abandoned.item, entry, bytes_loaded, 0.0, 0, already=True)
+    yield from ask(Adopt(abandoned, entry.epoch, loaded_payload(entry, bytes_loaded)))
+    return _loaded(abandoned.item, entry, bytes_loaded, already=True)
 
 
-def _above_fence(lease: Lease, epoch: int, act: Callable[[int], Result]) -> Result:
-    """Acts under the lease's token, or above the fence's: one with a newer token has outlived the manifest's backup."""
+def _above_fence(request: Request[Answer], epoch: int) -> Program[Answer]:
+    """Asks under the lease's token, or above the fence's: one with a newer token has outlived the manifest's backup."""
     try:
-        return act(lease.token)
+        return (yield from ask(request))
     except Fenced as fenced:
         if fenced.epoch > epoch:
             raise
-        lease.raise_token(fenced.token)
-        return act(lease.token)
+        yield from ask(RaiseToken(fenced.token))
+    return (yield from ask(request))
 
 
-def _order(pipeline: Pipeline, lease: Lease, ready: Ready, claim: Claim, listing: Listing) -> Load:
+def _failed(claim: Claim, failure: Failure) -> Program[ItemFailed]:
+    yield from ask(Fail(claim, failure))
+    return ItemFailed(claim.item.key, claim.step.application.key, failure)
+
+
+def _order(declared: Declared, ready: Ready, claim: Claim, listing: Listing) -> Load:
     """What the warehouse is to apply for a claimed item."""
     state, key, landed = ready.state, ready.item.key, ready.item.landed
     serving_epoch = state.seen_by(claim.step, key.feed).serving_epoch
@@ -104,28 +152,28 @@ def _order(pipeline: Pipeline, lease: Lease, ready: Ready, claim: Claim, listing
         position=key.position,
         epoch=state.epoch,
         serving_epoch=serving_epoch,
-        token=lease.token,
+        token=claim.processing.token or 0,
         record_id=claim.processing.record_id,
         checksum=landed.checksum if landed else "",
         listing=listing,
-        late=ready.item.is_late_for(lease.application, serving_epoch),
-        full=_full(pipeline, claim),
-        snapshots=_snapshots_of(pipeline, key.feed),
+        late=ready.item.is_late_for(claim.step.application, serving_epoch),
+        full=_full(declared, claim),
+        snapshots=_snapshots_of(declared, key.feed),
     )
 
 
-def _snapshots_of(pipeline: Pipeline, feed: str) -> str | None:
+def _snapshots_of(declared: Declared, feed: str) -> str | None:
     """The feed whose snapshots contain a feed's items, if there is such a feed."""
-    return next((other for other in pipeline.feeds if feed in pipeline.manifest.step(other, LOAD).covers), None)
+    return next((other for other in declared.feeds if feed in declared.step(other).covers), None)
 
 
-def _full(pipeline: Pipeline, claim: Claim) -> Full | None:
+def _full(declared: Declared, claim: Claim) -> Full | None:
     """What a snapshot is to the warehouse; None for a directory that is none."""
     landed = claim.item.landed
     if claim.step.order != "full" or landed is None or landed.stop is None:
         return None  # a snapshot without a stop time is refused before it can be claimed
     boundary = f"{landed.stop}#{BEYOND_IDS}"
-    return Full(boundary, covers=claim.step.covers, feeds=pipeline.feeds, keeps=pipeline.source.keeps)
+    return Full(boundary, covers=claim.step.covers, feeds=tuple(declared.feeds), keeps=declared.keeps)
 
 
 def loaded_payload(entry: LedgerEntry, bytes_loaded: int) -> Payload:
@@ -134,14 +182,7 @@ def loaded_payload(entry: LedgerEntry, bytes_loaded: int) -> Payload:
     return Payload(OUTPUT, {"rows": entry.rows, "bytes": bytes_loaded, "late": entry.late, "applied_at": applied_at})
 
 
-def _loaded(
-    item: Item,
-    entry: LedgerEntry,
-    bytes_loaded: int,
-    seconds: float,
-    requests: int,
-    already: bool,
-    tables: tuple[Table, ...] = (),
-) -> Loaded:
+def _loaded(item: Item, entry: LedgerEntry, bytes_loaded: int, already: bool, tables: tuple[Table, ...] = ()) -> Loaded:
+    """That an item is loaded, without what it took."""
     lag = max(0.0, (entry.applied_at - item.records[0].timestamp).total_seconds())
-    return Loaded(item.key, entry.rows, bytes_loaded, seconds, lag, requests, entry.late, already, tables, entry.epoch)
+    return Loaded(item.key, entry.rows, bytes_loaded, 0.0, lag, 0, entry.late, already, tables, entry.epoch)
