@@ -461,7 +461,7 @@ def reopen(
     application: Application,
     stamp: Stamp,
 ) -> list[Write]:
-    """Has applications, by their keys, do an item again: a New record. What they did before stays in the log and counts no more.
+    """Has applications, by key, do an item again: a New record. What they did before stays in the log and counts no more.
 
     Counters and waiting rows follow; watermarks stay. Raises Refused while somebody works on the item.
     """
