@@ -77,3 +77,12 @@ class Remedy:
 
     def __str__(self) -> str:
         return str(self.action)
+
+
+def after_failure(action: str | None, item: str) -> Remedy:
+    """What helps with an item that failed: the action of this name, or to resolve it where the failure names none.
+
+    Another release may know actions that this one lacks: then a person has to look first.
+    """
+    known = Action.RESOLVE if action is None else Action.__members__.get(action, Action.EXPLAIN)
+    return Remedy(known, item=item)

@@ -12,6 +12,7 @@ from manifest_platform.faults import Transient
 from manifest_platform.manifest.dataset import Step, StepState
 from manifest_platform.manifest.item import Item
 from manifest_platform.manifest.records import FAILURE, FailureKind, Payload, Record
+from manifest_platform.remedies import Remedy, after_failure
 
 MESSAGE_LIMIT = 2048
 TRACEBACK_LIMIT = 8192
@@ -30,18 +31,27 @@ class Claim:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why an attempt failed."""
+    """Why an attempt failed. `remedy`: the action that helps, by name; None: to resolve the item once the cause is mended."""
 
     kind: FailureKind
     message: str
     exception: str | None = None
     traceback: str | None = None
+    remedy: str | None = None
 
     @classmethod
     def of(cls, error: Exception, traceback: str | None = None) -> Failure:
-        """Why an attempt failed that an error ended: a transient fault is tried again, any other waits for a person."""
+        """Why an attempt failed that an error ended: a transient fault is tried again, any other waits for a person.
+
+        An error that knows what helps has it as its `remedy`; an item is all that this may need.
+        """
         kind = FailureKind.TRANSIENT if isinstance(error, Transient) else FailureKind.PERMANENT
-        return cls(kind, str(error), type(error).__name__, traceback)
+        remedy: Remedy | None = getattr(error, "remedy", None)
+        return cls(kind, str(error), type(error).__name__, traceback, remedy.action.name if remedy else None)
+
+    def remedy_for(self, item: str) -> Remedy:
+        """What a person can do about an item that failed so."""
+        return after_failure(self.remedy, item)
 
     def payload(self) -> Payload:
         """The payload of the Failed record; long texts are cut, the traceback at its beginning."""

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from manifest_platform.manifest.item import Item, ItemKey
 from manifest_platform.manifest.records import Application, Record, State, format_time, parse_time
-from manifest_platform.remedies import Action, Remedy
+from manifest_platform.remedies import Action, Remedy, after_failure
 
 
 class Mode(StrEnum):
@@ -396,5 +396,10 @@ def supposing_done(feed: FeedState, item: Item) -> FeedState:
 def blocked(item: Item, judged: Judgement) -> Blocked:
     """The verdict on an item that stops its feed."""
     record = judged.record or item.records[-1]
-    remedy = Remedy(_ACTIONS.get(judged.standing, Action.EXPLAIN), item=item.key.name)
-    return Blocked(item, judged.standing, judged.reason, record.timestamp, remedy)
+    return Blocked(item, judged.standing, judged.reason, record.timestamp, _remedy(item.key.name, judged))
+
+
+def _remedy(item: str, judged: Judgement) -> Remedy:
+    if judged.standing is Standing.FAILED and judged.record:
+        return after_failure(judged.record.data.get("remedy"), item)
+    return Remedy(_ACTIONS.get(judged.standing, Action.EXPLAIN), item=item)

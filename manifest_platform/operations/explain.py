@@ -14,7 +14,7 @@ from manifest_platform.manifest import Blocked, Item, ItemKey, LeaseState, Manif
 from manifest_platform.manifest.dataset import PASSED, Judgement, judge, position_name
 from manifest_platform.operations.standing import helping, working
 from manifest_platform.quantities import moment, size_of
-from manifest_platform.remedies import Action, Remedy
+from manifest_platform.remedies import Action, Remedy, after_failure
 
 
 @dataclass(frozen=True)
@@ -130,10 +130,13 @@ class _Words:
 
     def _failed(self, record: Record) -> str:
         kind, message = record.data.get("kind", "failed"), str(record.data.get("message", "no message")).rstrip(".")
-        again, over = self._do(Action.RESOLVE), self._do(Action.SKIP)
+        over, helps = self._do(Action.SKIP), after_failure(record.data.get("remedy"), self.name)
+        command = f"`{self._told(helps)}`"
+        if helps.action is Action.RESOLVE:
+            command = f"{command} has it tried again once the cause is mended"
         return (
             f"{record.application.key} failed on it at {moment(record.timestamp)} ({kind}): {message}. It waits for a person:"
-            f" {again} has it tried again once the cause is mended, {over} passes over it for good."
+            f" {command}, {over} passes over it for good."
         )
 
     def _processing(self, record: Record) -> str:

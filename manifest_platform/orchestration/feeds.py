@@ -19,7 +19,6 @@ from manifest_platform.orchestration.resources import ManifestResource, SparkRes
 from manifest_platform.pipeline import Event, ItemFailed, Loaded, Pipeline, Shredded
 from manifest_platform.pipeline.chosen import load_chosen, shred_chosen
 from manifest_platform.pipeline.shredding import recent_tables
-from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.errors import LandingError
 from manifest_platform.sources.source import Source
 from manifest_platform.spark import SparkUnavailable
@@ -168,7 +167,7 @@ def _report(context: dg.AssetExecutionContext, pipeline: Pipeline, work: Iterato
 def _failure_of(pipeline: Pipeline, failed: list[ItemFailed]) -> dg.Failure:
     """The failure of a run in which items failed: every item with its reason and the command that helps."""
     lines = [f"{one.key.name}: {one.application} failed: {one.failure.message}" for one in failed]
-    commands = [command_of(Remedy(Action.RESOLVE, item=one.key.name), pipeline) for one in failed]
+    commands = [command_of(one.failure.remedy_for(one.key.name), pipeline) for one in failed]
     return dg.Failure(
         "\n".join(lines),
         metadata={"items": ", ".join(one.key.name for one in failed), "commands": dg.MetadataValue.md("\n\n".join(commands))},

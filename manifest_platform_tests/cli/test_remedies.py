@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 
 import click
@@ -9,8 +10,9 @@ import pytest
 
 from manifest_platform.cli.app import load
 from manifest_platform.cli.remedies import command_of, with_remedy
-from manifest_platform.manifest import Item, ItemKey, Standing
+from manifest_platform.manifest import Failure, Item, ItemKey, Payload, Refused, Standing, State, payloads
 from manifest_platform.manifest.dataset import Judgement, blocked
+from manifest_platform.manifest.records import FAILURE
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform_tests.manifest.test_item import NEW
 
@@ -67,3 +69,22 @@ def test_another_program_knows_none_of_our_options() -> None:
 def test_what_helps_is_told_behind_what_is_wrong() -> None:
     assert with_remedy("It waits", Remedy(Action.DRAIN), command_of) == "It waits. Do this first: manifest-platform drain"
     assert with_remedy("It is held.", Remedy(Action.SHOW_STATUS), command_of) == "It is held. See manifest-platform status"
+
+
+@pytest.mark.parametrize(
+    ("remedy", "command"),
+    [({}, "resolve run=1"), ({"remedy": "BEGIN_FULL_LOAD"}, "full begin latest"), ({"remedy": "OF_ANOTHER"}, "explain run=1")],
+)
+def test_what_failed_says_what_helps(remedy: dict[str, str], command: str) -> None:
+    """A full load helps where a type changed: advice to resolve it failed again for ever. A newer release knows more."""
+    failed = replace(NEW, state=State.FAILED, payload=Payload(FAILURE, {"kind": "permanent", "message": "no", **remedy}))
+    assert command_of(blocked(ITEM, Judgement(Standing.FAILED, "no", failed)).remedy) == f"manifest-platform {command}"
+
+
+def test_an_error_that_knows_what_helps_says_so_in_its_failure() -> None:
+    error = Refused("its types changed", Remedy(Action.BEGIN_FULL_LOAD))
+    failure = Failure.of(error)
+    payloads.check(replace(NEW, state=State.FAILED, payload=failure.payload()))
+    assert failure.payload().data["remedy"] == "BEGIN_FULL_LOAD"
+    assert failure.remedy_for("run=1").action is Action.BEGIN_FULL_LOAD
+    assert "remedy" not in Failure.of(ValueError("no")).payload().data
