@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -142,6 +142,10 @@ class StepState:
         return cls(Mode(data["mode"]), data["epoch"], data["boundary"], data.get("full"), feeds, version)
 
 
+GIVEN_BACK = datetime(1970, 1, 1, tzinfo=UTC)
+"""When a lease runs out that was given back: a time that is over by every clock, and that every release reads."""
+
+
 @dataclass(frozen=True)
 class LeaseState:
     """The stored lease of (application, feed): who may work, until when (UTC), under which token, on which item.
@@ -157,6 +161,11 @@ class LeaseState:
     current: str | None
     nonce: str
     version: int = 0
+
+    @property
+    def given_back(self) -> bool:
+        """Whether it did not run out but was ended, by its holder or by somebody who knows that the holder is dead."""
+        return self.expires_at == GIVEN_BACK
 
     def is_live(self, now: datetime) -> bool:
         """Whether the holder still may work, by the clock. Clocks decide when a takeover is tried, not whether it is safe."""

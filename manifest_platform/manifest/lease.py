@@ -152,7 +152,7 @@ class Lease:
                 return
             try:
                 self._read_back()
-                self._write(expire(self._state, self._clock()), [])
+                self._write(expire(self._state), [])
                 self.given_back = self._state
             except StoreError as error:
                 log.warning("lease of %s not given back, it runs out by itself: %s", self.application.key, error)

@@ -510,7 +510,7 @@ class Manifest:
             application, place = lease_of(row.sort)
             lease = LeaseState.from_dict(row.data, row.version)
             if lease.run_id == run_id and lease.is_live(self._clock()):
-                after = transitions.expire(lease, self._clock())
+                after = transitions.expire(lease)
                 try:
                     write_lease(self.store, self.dataset, application, place, after)
                 except ConditionFailed:

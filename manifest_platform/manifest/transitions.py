@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -17,6 +17,7 @@ from manifest_platform.manifest import payloads
 from manifest_platform.manifest.claims import Claim, Failure
 from manifest_platform.manifest.dataset import (
     BEYOND_IDS,
+    GIVEN_BACK,
     PASSED,
     LeaseState,
     Mode,
@@ -641,6 +642,9 @@ def _note_full_load(
     return [put_record(snapshot.key, noted.records[-1]), put_state(step.application, state)]
 
 
-def expire(lease: LeaseState, now: datetime) -> LeaseState:
-    """The lease, ended: given back, or known to be a dead worker's. Token and current item stay."""
-    return dataclasses.replace(lease, expires_at=now, nonce=str(uuid4()))
+def expire(lease: LeaseState) -> LeaseState:
+    """The lease, ended: given back, or known to be a dead worker's. Token and current item stay.
+
+    No time of this machine is written: where its clock is ahead, everybody else would wait for as long.
+    """
+    return dataclasses.replace(lease, expires_at=GIVEN_BACK, nonce=str(uuid4()))

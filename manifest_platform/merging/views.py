@@ -72,7 +72,8 @@ def prism_merge_jobs(inventory: Inventory, lease: timedelta) -> Iterator[dict[st
         if job.slot not in leases:
             leases[job.slot] = inventory.lease(job.slot)
         held = leases[job.slot]
-        heartbeat = held.expires_at - lease if held and held.token == job.token else None
+        works = held and held.token == job.token and not held.given_back
+        heartbeat = held.expires_at - lease if held and works else None
         yield _job(job, job.id, job.schedule_time, job.id, heartbeat)
 
 

@@ -148,6 +148,7 @@ class _Words:
                 f" {moment(lease.expires_at)}, and extends it for as long as it lives."
             )
         ended = f"its lease ended at {moment(lease.expires_at)}" if lease else "it holds no lease"
+        ended = "its lease was given back" if lease and lease.given_back else ended
         if lease and lease.is_live(self.now):
             ended = f"the lease is {lease.holder}'s now"
         return (

@@ -356,10 +356,9 @@ def _held(pipeline: Pipeline, key: ItemKey, application: str, record_id: str) ->
 def _give_back(pipeline: Pipeline, held: Claim) -> None:
     """Ends the lease that a claim was got under, if it is that one still; otherwise it runs out: the claim has ended well."""
     manifest, application, feed = pipeline.manifest, held.step.application, held.item.key.feed
-    now = pipeline.clock()
     try:
         lease = manifest.lease(application, feed)
-        if lease and lease.token == held.processing.token and lease.is_live(now):
-            write_lease(manifest.store, manifest.dataset, application, feed, expire(lease, now))
+        if lease and lease.token == held.processing.token and not lease.given_back:
+            write_lease(manifest.store, manifest.dataset, application, feed, expire(lease))
     except StoreError as error:
         log.warning("lease of %s not given back, it runs out by itself: %s", application.key, error)

@@ -577,6 +577,22 @@ def test_a_lease_that_was_given_back_is_taken_again_without_a_look_at_it(store: 
     assert store.requests - before == 2
 
 
+def test_a_lease_that_a_fast_clock_gives_back_is_free_at_once(world: World) -> None:
+    """Its end was the local time once, so that everybody else waited for as long as the clock was ahead."""
+    world.clock.turn(timedelta(days=2))
+    lease(world.of).release()
+    assert lease(world.rival).token == 2
+
+
+def test_a_lease_that_a_fast_clock_ends_for_a_dead_run_is_free_at_once(world: World) -> None:
+    kill(lease(world.of))
+    world.rival_clock.turn(-timedelta(minutes=30))
+    state = world.of.lease(LOAD, FEED)
+    assert state and state.run_id
+    assert world.of.end_leases(state.run_id) == 1
+    assert lease(world.rival).token == 2
+
+
 def test_a_lease_that_another_had_meanwhile_is_looked_at(store: Store) -> None:
     of, other = manifest(store), manifest(store, author="other")
     lease(of).release()

@@ -206,6 +206,7 @@ class _Walk:
             if record.record_id not in {one.record_id for one in item.open_records()}:
                 continue  # it was ended meanwhile
             ended = f"its lease ended at {lease.expires_at:%Y-%m-%d %H:%M:%S %Z}" if lease else "it holds no lease"
+            ended = "its lease was given back" if lease and lease.given_back else ended
             cause = f"{name} ({record.author}) began at {record.timestamp:%Y-%m-%d %H:%M:%S %Z} and is gone: {ended}"
             declared = any(step.application.key == name for step in self.manifest.steps(key.feed))
             if not declared:

@@ -146,7 +146,7 @@ def _take(manifest: Manifest, feed: str, step: Step, stamp: Stamp) -> Lease:
     """The lease of a step, also from an import of the same source that broke off. Raises LeaseBusy."""
     before = manifest.lease(step.application, feed)
     if before and before.run_id == stamp.run_id:
-        before = expire(before, _now())
+        before = expire(before)
     holder = f"{stamp.author}, {stamp.run_id}: run the import again to complete it"
     after = acquire(step.application, feed, before, holder, _next(stamp), HELD)
     try:
