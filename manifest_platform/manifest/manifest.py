@@ -183,8 +183,7 @@ class Manifest:
 
     def state(self, application: Application) -> StepState:
         """The stored state of a step: mode, epoch, watermarks."""
-        row = self.store.get(self.dataset, state_key(application))
-        return StepState.from_dict(row.data, row.version) if row else StepState()
+        return _state(self.store.get(self.dataset, state_key(application)))
 
     def lease(self, application: Application, feed: str) -> LeaseState | None:
         """The stored lease of a step on a feed."""
@@ -757,8 +756,10 @@ class Manifest:
     # Writing
 
     def _states(self, feed: str) -> dict[str, StepState]:
-        """The states of a feed's ordered steps."""
-        return {step.application.key: self.state(step.application) for step in self.steps(feed) if step.ordered}
+        """The states of a feed's ordered steps, each as it is by itself: one request."""
+        ordered = {step.application.key: state_key(step.application) for step in self.steps(feed) if step.ordered}
+        rows = self.store.get_many(self.dataset, ordered.values())
+        return {name: _state(rows.get(sort)) for name, sort in ordered.items()}
 
     def _stamp(self) -> Stamp:
         return Stamp(self.author, self.run_id, self._clock())
@@ -772,6 +773,10 @@ def _landed_checksum(row: Row) -> str | None:
     """The checksum in a record that registered a directory; None for any other, and so for items of other manifests."""
     payload = row.data["payload"]
     return payload["data"]["checksum"] if payload and payload["schema"] == LANDED else None
+
+
+def _state(row: Row | None) -> StepState:
+    return StepState.from_dict(row.data, row.version) if row else StepState()
 
 
 def _position(row: Row, prefix: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -141,6 +141,13 @@ class Store(Protocol):
 
     def get(self, partition: str, sort: str) -> Row | None:
         """The row of a key, strongly consistent."""
+        ...
+
+    def get_many(self, partition: str, sorts: Iterable[str]) -> dict[str, Row]:
+        """The rows of keys, by sort key; a key that no row has is left out.
+
+        Each row is strongly consistent by itself; they are not read at one moment. As few calls as the store allows.
+        """
         ...
 
     def query(

@@ -102,6 +102,27 @@ class StoreContract:
         assert store.get("elsewhere", "a") is None
         assert store.query("elsewhere", "") == []
 
+    def test_many_rows_are_read_by_their_keys_and_those_that_are_not_there_left_out(self, store: Store) -> None:
+        put(store, "a", "b", "c")
+        put(store, "d", partition="elsewhere")
+        store.transact(HERE, [Put("b", {"of": "b again"}, 1)], "again")
+        assert store.get_many(HERE, iter(["c", "b", "d", "b"])) == {sort: store.get(HERE, sort) for sort in ("b", "c")}
+        assert store.get_many("elsewhere", ["a", "b"]) == {}
+
+    def test_of_no_keys_no_rows_are_asked_for(self, store: Store) -> None:
+        before = store.requests
+        assert store.get_many(HERE, []) == {}
+        assert store.requests == before
+
+    def test_more_rows_than_one_call_takes_are_read_in_a_few(self, store: Store) -> None:
+        wanted = [f"{number:04d}" for number in range(1_050)]
+        for start in range(0, 950, 95):
+            store.transact(HERE, [Put(sort, {"of": sort}, ABSENT) for sort in wanted[start : start + 95]], f"from {start}")
+        before = store.requests
+        found = store.get_many(HERE, reversed(wanted))
+        assert 1 <= store.requests - before <= 11
+        assert sorted(row.data["of"] for row in found.values()) == wanted[:950] == sorted(found)
+
     def test_a_version_grows_by_one_with_every_put_and_starts_anew_after_a_delete(self, store: Store) -> None:
         for version in range(3):
             store.transact(HERE, [Put("a", {"at": version}, version)], f"put {version}")
@@ -264,13 +285,15 @@ class StoreContract:
                 assert [row.data for row in store.query(HERE, "a")] == [{"at": version}]
                 row = store.get(HERE, "a")
                 assert row and row.data == {"at": version}
+                assert store.get_many(HERE, ["a"]) == {"a": row}
 
     def test_requests_are_counted(self, store: Store) -> None:
         before = store.requests
         put(store, "a")
         store.get(HERE, "a")
         store.query(HERE, "")
-        assert store.requests - before == 3
+        store.get_many(HERE, ["a", "b"])
+        assert store.requests - before == 4
 
     def test_what_is_written_is_there_for_the_next_who_opens(self, store: Store, reopen: Callable[[], Store]) -> None:
         put(store, "a")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -241,6 +241,9 @@ class LossyStore:
             self.deaf = False
             raise StoreUnavailable("no connection")
         return self.store.get(partition, sort)
+
+    def get_many(self, partition: str, sorts: Iterable[str]) -> dict[str, Row]:
+        return self.store.get_many(partition, sorts)
 
     def query(
         self,

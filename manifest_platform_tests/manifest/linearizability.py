@@ -328,6 +328,8 @@ class Recorder:
             what = random.random()
             if what < 0.2:
                 yield from self._query(group, thread, known)
+            elif what < 0.25:
+                yield from self._get_many(group, thread, known)
             elif what < 0.45:
                 yield from self._get(group, thread, random.randrange(len(ROWS)), known)
             elif what < 0.5 and last is not None and self.repeats:
@@ -344,6 +346,16 @@ class Recorder:
         answer = Seen(found.version, found.data["value"]) if found else None
         known[row] = _version(answer)
         return [Call(thread, begin, end, Get(row, answer))]
+
+    def _get_many(self, group: int, thread: int, known: list[int]) -> list[Call]:
+        """All rows, each by itself: the contract does not say that they are read at one moment."""
+        begin = time.monotonic_ns()
+        found = self.store.get_many(PARTITION, [_sort(group, row) for row in range(len(ROWS))])
+        end = time.monotonic_ns()
+        rows = [found.get(_sort(group, row)) for row in range(len(ROWS))]
+        answer = [Seen(row.version, row.data["value"]) if row else None for row in rows]
+        known[:] = map(_version, answer)
+        return [Call(thread, begin, end, Get(row, seen)) for row, seen in enumerate(answer)]
 
     def _query(self, group: int, thread: int, known: list[int]) -> list[Call]:
         begin = time.monotonic_ns()

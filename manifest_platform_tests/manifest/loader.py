@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -217,6 +217,9 @@ class Apart:
 
     def get(self, partition: str, sort: str) -> Row | None:
         return self.store.get(self.partition, sort)
+
+    def get_many(self, partition: str, sorts: Iterable[str]) -> dict[str, Row]:
+        return self.store.get_many(self.partition, sorts)
 
     def query(self, partition: str, prefix: str, **bounds: Any) -> list[Row]:
         return self.store.query(self.partition, prefix, **bounds)

@@ -36,7 +36,7 @@ class Counting:
 
     def __init__(self, store: Store):
         self.store = store
-        self.get, self.query, self.close = store.get, store.query, store.close
+        self.get, self.get_many, self.query, self.close = store.get, store.get_many, store.query, store.close
         self.requests, self.units, self.transactions = 0, None, 0
         self.write_units = 0
 

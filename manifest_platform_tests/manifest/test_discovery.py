@@ -45,6 +45,10 @@ class CountingStore(LossyStore):
         self.reads += 1
         return super().get(*args, **kwargs)
 
+    def get_many(self, *args, **kwargs):
+        self.reads += 1
+        return super().get_many(*args, **kwargs)
+
     def query(self, *args, **kwargs):
         self.reads += 1
         return super().query(*args, **kwargs)

@@ -7,7 +7,7 @@ shredding among the events, and a walk that breaks something is cut down to the 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -149,6 +149,11 @@ class StoreMachine(RuleBasedStateMachine):
     def get(self, by: int, sort: str) -> None:
         assert self.stores[by].get(self.partition, sort) == self._row(sort)
 
+    @rule(by=by, asked=st.lists(sorts, max_size=5))
+    def get_many(self, by: int, asked: list[str]) -> None:
+        wanted = {sort: self._row(sort) for sort in asked if sort in self.rows}
+        assert self.stores[by].get_many(self.partition, asked) == wanted
+
     def _row(self, sort: str) -> Row | None:
         return Row(self.partition, sort, *self.rows[sort]) if sort in self.rows else None
 
@@ -195,6 +200,10 @@ class Interrupted(Apart):
         if self._is_due():
             self.event()
         return super().get(partition, sort)
+
+    def get_many(self, partition: str, sorts: Iterable[str]) -> dict[str, Row]:
+        """Reads them one by one: they are not read at one moment."""
+        return {sort: row for sort in sorts if (row := self.get(partition, sort))}
 
     def query(self, partition: str, prefix: str, **bounds: Any) -> list[Row]:
         before = super().query(partition, prefix, **bounds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from manifest_platform.manifest.store import (
@@ -48,6 +48,13 @@ class MemoryStore:
         self.requests += 1
         with self._memory.lock:
             return self._row(partition, sort)
+
+    def get_many(self, partition: str, sorts: Iterable[str]) -> dict[str, Row]:
+        """The rows of keys, by sort key."""
+        wanted = list(sorts)
+        self.requests += bool(wanted)
+        with self._memory.lock:
+            return {sort: row for sort in wanted if (row := self._row(partition, sort))}
 
     def query(
         self, partition: str, prefix: str, *, after: str | None = None, limit: int | None = None, reverse: bool = False

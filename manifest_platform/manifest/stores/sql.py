@@ -15,7 +15,7 @@ import logging
 import re
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,8 @@ CONNECTIONS = 16
 TOKEN_LIFETIME_S = 7_200
 """Ten minutes are promised; more, so that a client whose clock is an hour off does not forget others' tokens too early."""
 FORGET_EVERY_S = 60
+KEYS_IN_A_STATEMENT = 500
+"""How many keys one statement asks for: an older SQLite takes 999 values."""
 _BEYOND = "\x7f"  # sorts behind all that keys are made of
 _LOWEST = " "  # the first of all that keys are made of: a key and this is the least that lies beyond the key
 _ALL = 2**63 - 1
@@ -85,6 +87,9 @@ _done = sa.Table(
 _here = (_rows.c.partition == sa.bindparam("in_partition"), _rows.c.sort == sa.bindparam("at_sort"))
 _expected = (*_here, _rows.c.version == sa.bindparam("expected"))
 _get = sa.select(_rows).where(*_here)
+_get_many = sa.select(_rows).where(
+    _rows.c.partition == sa.bindparam("in_partition"), _rows.c.sort.in_(sa.bindparam("at_sorts", expanding=True))
+)
 _get_version = sa.select(_rows.c.version).where(*_here)
 _delete = sa.delete(_rows).where(*_expected)
 _update = sa.update(_rows).where(*_expected).values(version=sa.bindparam("new_version"), data=sa.bindparam("new_data"))
@@ -124,6 +129,14 @@ class SqlStore:
         """The row of a key, strongly consistent."""
         found = self._read(_get, {"in_partition": partition, "at_sort": sort})
         return found[0] if found else None
+
+    def get_many(self, partition: str, sorts: Iterable[str]) -> dict[str, Row]:
+        """The rows of keys, by sort key; a key that no row has is left out."""
+        wanted, rows = list(dict.fromkeys(sorts)), []
+        for start in range(0, len(wanted), KEYS_IN_A_STATEMENT):
+            some = wanted[start : start + KEYS_IN_A_STATEMENT]
+            rows += self._read(_get_many, {"in_partition": partition, "at_sorts": some})
+        return {row.sort: row for row in rows}
 
     def query(
         self,

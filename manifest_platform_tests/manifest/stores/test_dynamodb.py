@@ -358,13 +358,14 @@ def test_threads_that_write_the_same_rows_all_get_through(store: DynamoDbStore) 
     assert counter and counter.version == 40 == len(store.query(HERE, "")) - 1
 
 
-@pytest.mark.parametrize("operation", ["get", "query", "transact"])
+@pytest.mark.parametrize("operation", ["get", "get_many", "query", "transact"])
 def test_a_server_that_never_answers_is_given_up(
     dynamodb: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
     monkeypatch.setattr(client, "READ_TIMEOUT_S", 0.1)
     call: Callable[[DynamoDbStore], object] = {
         "get": lambda store: store.get(HERE, "a"),
+        "get_many": lambda store: store.get_many(HERE, ["a"]),
         "query": lambda store: store.query(HERE, ""),
         "transact": lambda store: store.transact(HERE, PAIR, "token"),
     }[operation]
@@ -380,7 +381,9 @@ def test_every_read_is_strongly_consistent(store: DynamoDbStore) -> None:
     store._client.meta.events.register("before-parameter-build.dynamodb", lambda params, **_event: asked.append(params))
     store.get(HERE, "a")
     store.query(HERE, "")
-    assert [params["ConsistentRead"] for params in asked] == [True, True]
+    store.get_many(HERE, ["a", "b"])
+    asked[2:] = [keys for params in asked[2:] for keys in params["RequestItems"].values()]
+    assert [params["ConsistentRead"] for params in asked] == [True, True, True]
 
 
 # Large rows
@@ -401,6 +404,31 @@ def test_a_query_goes_on_beyond_a_megabyte(store: DynamoDbStore) -> None:
     assert store.query(HERE, "P#", reverse=True) == whole[::-1]
 
 
+def test_what_one_answer_does_not_hold_is_asked_for_again(store: DynamoDbStore) -> None:
+    """An answer holds 16 MB: what is beyond comes back unprocessed."""
+    wanted = [f"P#{number:02d}" for number in range(60)]
+    for start in range(0, 60, 10):
+        store.transact(HERE, [Put(sort, {"of": BIG}, ABSENT) for sort in wanted[start : start + 10]], str(start))
+    before, units = store.requests, store.units
+    found = store.get_many(HERE, wanted)
+    assert sorted(found) == wanted and {row.data["of"] for row in found.values()} == {BIG}
+    assert store.requests - before == 2
+    assert (store.units - units).read >= 60 * 70 and (store.units - units).write == 0
+
+
+def test_keys_that_are_never_answered_are_given_up(store: DynamoDbStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while a table is throttled: DynamoDB then answers, and with nothing."""
+    monkeypatch.setattr(driver, "FIRST_PAUSE_S", 0.0)
+
+    def nothing(parsed: dict, **_event: object) -> None:
+        keys = [{"partition": {"S": HERE}, "sort": {"S": "a"}}]
+        parsed.update(Responses={}, UnprocessedKeys={store._address.table: {"Keys": keys}})
+
+    store._client.meta.events.register("after-call.dynamodb.BatchGetItem", nothing)
+    with pytest.raises(StoreUnavailable, match="10 tries answered none of 1 keys"):
+        store.get_many(HERE, ["a"])
+
+
 def outside(url: str) -> list[dict]:
     """What the table's rows say of data that lies elsewhere."""
     address = Address.parse(url)
@@ -417,6 +445,7 @@ def test_data_that_is_too_large_for_a_row_lies_elsewhere_and_comes_back(url: str
             store.transact(HERE, [Put("a", data, ABSENT, lasting)], "token")
         row = store.get(HERE, "a")
         assert row and row.data == data
+        assert store.get_many(HERE, ["a"]) == {"a": row}
         assert store.query(HERE, "") == [row]
         [pointer] = outside(url)
         [file] = (tmp_path / "overflow").iterdir()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
@@ -334,6 +334,9 @@ class Meddling:
         row = self.store.get(partition, sort)
         self._meddle("after get", sort)
         return row
+
+    def get_many(self, partition: str, sorts: Iterable[str]) -> dict[str, Row]:
+        return {sort: row for sort in sorts if (row := self.get(partition, sort))}
 
     def query(self, partition: str, prefix: str, **options) -> list[Row]:
         rows = self.store.query(partition, prefix, **options)

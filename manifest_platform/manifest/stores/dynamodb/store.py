@@ -13,7 +13,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from manifest_platform.manifest.store import (
@@ -38,6 +38,8 @@ from manifest_platform.manifest.stores.dynamodb.client import Address, failure, 
 
 CONFLICTS = 10
 """How often a transaction that met another in its rows is tried, at most; botocore does not repeat those."""
+KEYS_A_CALL = 100
+"""Keys in one BatchGetItem, at most."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0
 
 ROW_LIMIT = 300 * 1024
@@ -105,6 +107,24 @@ class DynamoDbStore:
         answer = self._read("get_item", Key=_key(partition, sort))
         return self._row(answer["Item"]) if "Item" in answer else None
 
+    def get_many(self, partition: str, sorts: Iterable[str]) -> dict[str, Row]:
+        """The rows of keys, by sort key; a key that no row has is left out."""
+        table, rows, unanswered = self._address.table, [], 0
+        left = [_key(partition, sort) for sort in dict.fromkeys(sorts)]
+        while left:
+            asked, left = left[:KEYS_A_CALL], left[KEYS_A_CALL:]
+            answer = self._call("batch_get_item", RequestItems={table: {"Keys": asked, "ConsistentRead": True}})
+            found = answer["Responses"].get(table, [])
+            rows += [self._row(item) for item in found]
+            unprocessed = answer["UnprocessedKeys"].get(table, {}).get("Keys", [])  # beyond 16 MB, or throttled
+            left = unprocessed + left
+            unanswered = unanswered + 1 if len(unprocessed) == len(asked) else 0
+            if unanswered == CONFLICTS:
+                raise StoreUnavailable(f"{self._address}: {CONFLICTS} tries answered none of {len(asked)} keys; try again")
+            if unanswered:
+                _pause(unanswered)
+        return {row.sort: row for row in rows}
+
     def query(
         self,
         partition: str,
@@ -147,7 +167,7 @@ class DynamoDbStore:
         self._call_state.unclear = False
         for attempt in range(CONFLICTS):
             if attempt:
-                time.sleep(random.uniform(0, min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**attempt)))  # noqa: S311
+                _pause(attempt)
             if self._try(partition, writes, data, token):
                 return
         kind = OutcomeUnknown if self._call_state.unclear else StoreUnavailable
@@ -293,7 +313,7 @@ class DynamoDbStore:
 
     def _charge(self, operation: str, charged: dict) -> None:
         units, read = charged.get("CapacityUnits", 0.0), charged.get("ReadCapacityUnits", 0.0)
-        spent = Units(read=units) if operation in ("get_item", "query") else Units(read, units - read)
+        spent = Units(read=units) if operation in ("get_item", "batch_get_item", "query") else Units(read, units - read)
         with self._lock:
             self.units += spent
 
@@ -311,6 +331,10 @@ class DynamoDbStore:
         if operation in ("put_item", "transact_write_items") and self._call_state.unclear:
             return OutcomeUnknown(f"{self._address}: {error}")
         return failure(self._address, error)
+
+
+def _pause(attempt: int) -> None:
+    time.sleep(random.uniform(0, min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**attempt)))  # noqa: S311
 
 
 def _key(partition: str, sort: str) -> dict:
