@@ -65,11 +65,17 @@ LIMITS = Limits()
 
 
 def unpack(
-    parts: Sequence[Part], download: Download, folder: str, limits: Limits = LIMITS, needed: Collection[str] = ()
+    parts: Sequence[Part],
+    download: Download,
+    folder: str,
+    limits: Limits = LIMITS,
+    needed: Collection[str] = (),
+    keep_unnamed: bool = False,
 ) -> tuple[UnpackedFile, ...]:
     """Unpacks an archive into a folder (a URI) and checks it against its own manifest; the files, by path.
 
-    `needed`: files that must be there though no manifest names them. Raises BadArchive for whatever is wrong with it; what
+    `needed`: files that must be there though no manifest names them. `keep_unnamed`: keeps other files that the manifest does
+    not name, where else they are refused. Raises BadArchive for whatever is wrong with it; what
     `download` raises; LandingUnavailable where a part cannot wait on disk; OSError where the folder cannot be written. The
     folder holds a part of the files then.
     """
@@ -87,13 +93,16 @@ def unpack(
             files[path], content = _write(tar, member, path, folder, beside)
             manifest = content if path == MANIFEST else manifest
         stream.drain()
-    check(manifest, files, needed)
+    check(manifest, files, needed, keep_unnamed)
     return tuple(files[path] for path in sorted(files))
 
 
-def check(manifest: bytes | None, files: Mapping[str, UnpackedFile], needed: Collection[str] = ()) -> None:
+def check(
+    manifest: bytes | None, files: Mapping[str, UnpackedFile], needed: Collection[str] = (), keep_unnamed: bool = False
+) -> None:
     """Holds the files of an archive against its manifest: each is named, each that is named or needed is there, whole.
 
+    `keep_unnamed`: lets pass what is not named.
     Raises BadArchive naming the file, what the manifest says and what was found.
     """
     if manifest is None:
@@ -108,8 +117,11 @@ def check(manifest: bytes | None, files: Mapping[str, UnpackedFile], needed: Col
         if files[path].records != records:
             raise BadArchive(f"{path} has {files[path].records} records, and {MANIFEST} says {records}")
     extra = sorted(path for path in files if path not in named and path not in UNNAMED)
-    if extra:
-        raise BadArchive(f"{extra[0]} is there, and {MANIFEST} does not name it ({len(extra)} such)")
+    if extra and not keep_unnamed:
+        raise BadArchive(
+            f"{extra[0]} is there, and {MANIFEST} does not name it ({len(extra)} such). Capture again. If it stays, say"
+            " archive.unnamed: keep in the configuration, and no table is made of such files"
+        )
 
 
 def _read_manifest(manifest: bytes) -> dict[str, int]:

@@ -167,17 +167,23 @@ class Contents:
 
 
 def read_contents(
-    feed: Feed, paths: Collection[str], read: Read, corrections: Mapping[str, str], partial: tuple[str, ...]
+    feed: Feed,
+    paths: Collection[str],
+    read: Read,
+    corrections: Mapping[str, str],
+    partial: tuple[str, ...],
+    keep_unnamed: bool = False,
 ) -> Contents:
     """What an archive holds, from its files' relative paths and a way to read them.
 
-    Raises Unusable where the manifest is missing or unreadable, names a file that is not there or not a file that is, or
-    has what its feed cannot have; and where there is no metadata.
+    `keep_unnamed`: files that the manifest does not name are passed over. Raises Unusable where the manifest is missing or
+    unreadable, names a file that is not there, does not name one that is, or has what its feed cannot have; and where there is
+    no metadata.
     """
     if MANIFEST not in paths:
         raise Unusable(f"there is no {MANIFEST} among {len(paths)} files; land the window whole, under its own folder")
     named = list(_manifest(read([MANIFEST])[MANIFEST]))
-    _check_files(named, paths)
+    _check_files(named, paths, keep_unnamed)
     extracts = [extract for extract in named if _is_table(extract, feed)]
     _check_names(extracts)
     whole = (METADATA_FULL, _METADATA) if feed == "full" else (METADATA_FULL,)  # elsewhere the other has the changes alone
@@ -233,7 +239,7 @@ def _check_table(component: str, table: str, what: str) -> None:
         )
 
 
-def _check_files(named: Sequence[Extract], paths: Collection[str]) -> None:
+def _check_files(named: Sequence[Extract], paths: Collection[str], keep_unnamed: bool) -> None:
     told = [extract.file for extract in named if extract.file]
     files = set(told)
     twice = sorted(file for file in files if told.count(file) > 1)
@@ -243,8 +249,11 @@ def _check_files(named: Sequence[Extract], paths: Collection[str]) -> None:
     if lacking:
         raise Unusable(f"{MANIFEST} names {_some(lacking)}, which is not there; land the window whole, or ask for it again")
     unnamed = sorted(set(paths) - files - {MANIFEST, METADATA_FULL})
-    if unnamed:
-        raise Unusable(f"{_some(unnamed)} is there, but {MANIFEST} does not name it; ask for the window again")
+    if unnamed and not keep_unnamed:
+        raise Unusable(
+            f"{_some(unnamed)} is there, but {MANIFEST} does not name it; ask for the window again, or say in the configuration"
+            " archive.unnamed: keep, and no table is made of such files"
+        )
 
 
 def _is_table(extract: Extract, feed: Feed) -> bool:

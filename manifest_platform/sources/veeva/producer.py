@@ -75,19 +75,20 @@ def capture(
     names: Collection[str] | None = None,
     limits: Limits = LIMITS,
     insist: bool = True,
+    keep_unnamed: bool = False,
 ) -> Iterator[CaptureEvent]:
     """Captures what Vault has of some feeds and the manifest does not know; what happened, and at last a CaptureReport.
 
     Each window is registered by itself, the oldest of a feed first, so that a run that ends early keeps what it has done. Of
     snapshots only the newest is captured. `names`: these windows alone, as `full/date=2026-01-01`, and of snapshots older ones
     too. `now`: the time, UTC. `insist`: tries a login too that Vault refused within the last day; not for schedules, for every
-    try brings the user nearer to being locked out.
+    try brings the user nearer to being locked out. `keep_unnamed`: files that an archive's manifest does not name are kept.
 
     A window or a list that Vault fails to give holds no other up. Where several windows in a row fail so their feed ends early,
     and where Vault or the landing place cannot be reached the run; the report says why. Raises LoginRefused for a session that
     cannot be had, ValueError for a name that is no window's, and what the manifest raises.
     """
-    run = _Run(vault, manifest, root, vault_id, None if names is None else _window_names(names), limits)
+    run = _Run(vault, manifest, root, vault_id, None if names is None else _window_names(names), limits, keep_unnamed)
     unavailable: str | None = None
     refused = manifest.looks(LOGIN)
     if not insist:
@@ -118,6 +119,7 @@ class _Run:
     vault_id: str
     names: frozenset[str] | None
     limits: Limits
+    keep_unnamed: bool
     events: list[CaptureEvent] = field(default_factory=list)
     oldest: dict[Feed, str] = field(default_factory=dict)
     known: int = 0
@@ -243,7 +245,7 @@ class _Run:
         """Writes a window's files, and when all are verified the sidecar. What is written of one that fails is removed."""
         try:
             needed = () if file.feed == "full" else (METADATA,)
-            files = unpack(file.parts, self.vault.download, content, self.limits, needed)
+            files = unpack(file.parts, self.vault.download, content, self.limits, needed, self.keep_unnamed)
             source = Announced(file.name, minute(file.start), minute(file.stop), file.record_count, file.parts)
             storage.ObjectFolder(content).put(SIDECAR, Sidecar(source, files).to_bytes())
         except OSError as error:

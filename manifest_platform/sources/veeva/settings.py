@@ -70,6 +70,16 @@ class VaultSettings(Settings):
         return self
 
 
+class ArchiveSettings(Settings):
+    """What an archive of Vault's may hold."""
+
+    unnamed: Literal["refuse", "keep"] = Field(
+        "refuse",
+        description="files that an archive's manifest.csv does not name: `refuse` the window, or `keep` them where it lands;"
+        " they become no table",
+    )
+
+
 class VeevaShredSettings(ShredSettings):
     """Where shredded Parquet goes, and what Vault's metadata gets wrong."""
 
@@ -96,6 +106,7 @@ class VeevaSettings(DatasetSettings):
 
     source: Literal["veeva"] = Field("veeva", description="a Veeva vault's Direct Data")
     vault: VaultSettings = Field(description="the vault")
+    archive: ArchiveSettings = Field(ArchiveSettings(), description="what an archive of Vault's may hold")
     shred: VeevaShredSettings = Field(description="where shredded Parquet goes, and what Vault's metadata gets wrong")
     load: VeevaLoadSettings = Field(VeevaLoadSettings(), description="how the vault is loaded")
 

@@ -78,11 +78,13 @@ class VeevaOptions(Options):
     """What is different about a vault, besides how to cut the work and how many bad rows a window may have.
 
     `types`: by `table.column`, the type in Vault's words, where that of the metadata is wrong. `partial_in_full`: patterns of
-    the workflows' tables that a snapshot holds only in part: their rows are merged, and none goes.
+    the workflows' tables that a snapshot holds only in part: their rows are merged, and none goes. `keep_unnamed`: files that
+    the manifest does not name become no table; else they fail their window.
     """
 
     types: Mapping[str, str] = field(default_factory=dict, hash=False)
     partial_in_full: tuple[str, ...] = ("*legacy*__sys",)
+    keep_unnamed: bool = False
 
 
 def shred(spark: SparkSession, windows: Sequence[Window], options: VeevaOptions | None = None) -> list[Listing | ShredFailure]:
@@ -161,6 +163,7 @@ def _contents(window: Window, options: VeevaOptions, batch: str) -> Contents:
         lambda paths: dict(zip(paths, _read_all(window, paths), strict=True)),
         options.types,
         options.partial_in_full,
+        options.keep_unnamed,
     )
 
 

@@ -166,6 +166,7 @@ class VeevaDirectData(Source):
             max_bad_share=settings.bad_rows.max_share,
             types=dict(settings.types),
             partial_in_full=settings.partial_in_full,
+            keep_unnamed=self.settings.archive.unnamed == "keep",
         )
         return shred(session, [one for one in directories if isinstance(one, Window)], options)
 
@@ -235,7 +236,11 @@ class VeevaDirectData(Source):
         wanted = [feed for feed in configured if feeds is None or feed in feeds]
         with closing(self.vault()) as vault:
             try:
-                yield from producer.capture(vault, manifest, self.root, self.vault_id, wanted, now, names, insist=insist)
+                keep = self.settings.archive.unnamed == "keep"
+                root, vault_id = self.root, self.vault_id
+                yield from producer.capture(
+                    vault, manifest, root, vault_id, wanted, now, names, insist=insist, keep_unnamed=keep
+                )
             except ValueError as error:
                 raise Refused(str(error)) from error
 

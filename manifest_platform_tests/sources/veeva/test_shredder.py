@@ -392,6 +392,13 @@ def test_what_is_damaged_fails_alone_and_says_what_and_where(spark: SparkSession
         assert not storage.local_path(f"{window.output}/listing.json").exists()
 
 
+def test_files_that_the_manifest_does_not_name_become_no_table_where_they_are_to_be_kept(spark: SparkSession, landed: Landed):
+    tree = {**TREE, LEFT: b"id\n1\n"}
+    listing = one(shred(spark, [landed(tree, expected=hashes(tree))], VeevaOptions(keep_unnamed=True)))
+    assert (listing.good, listing.lines) == (1, 1)
+    assert {table.name for table in listing.tables} == {table.name for table in one(shred(spark, [landed(TREE)])).tables}
+
+
 def test_the_faults_of_a_vault_are_told(spark: SparkSession, landed: Landed):
     simulation = Simulation(seed=3, begin=BEGIN, rows=20, changes=(40, 60))
     archive = archive_of(simulation, Told("incr", BEGIN, simulation.stop(0)))

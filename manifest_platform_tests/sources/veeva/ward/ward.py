@@ -205,13 +205,14 @@ class Ward:
         self.vault_id = str(vault.settings.vault_id) if vault else VAULT_ID
         login = {"url": vault.url, "user": vault.settings.user, "password_variable": PASSWORD} if vault else {}
         strict = {"bad_rows": {"max_count": 0, "max_share": 0.0}}
-        own = {part: settings.pop(part, {}) for part in ("vault", "landing", "shred", "load")}
+        own = {part: settings.pop(part, {}) for part in ("vault", "landing", "archive", "shred", "load")}
         datasets = {
             name: {
                 "source": "veeva",
                 "vault": {"id": self.vault_id, **login, **own["vault"]},
                 "landing": {"root": str(home / "landing" / folder), **own["landing"]},
                 "shred": {"output": str(home / "shredded" / folder), **strict, **own["shred"]},
+                "archive": own["archive"],
                 "load": own["load"],
             }
             for name, folder in zip(names, names if len(names) > 1 else [""], strict=True)
