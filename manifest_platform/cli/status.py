@@ -73,7 +73,9 @@ def next_(context: typer.Context) -> int:
 
 
 def _status_document(status: StepStatus, as_typed: Typed) -> dict[str, Any]:
-    fields = {field.name: getattr(status, field.name) for field in dataclasses.fields(status) if field.name != "remedies"}
+    shown = [field.name for field in dataclasses.fields(status) if field.name not in ("remedies", "bad_rows")]
+    fields = {name: getattr(status, name) for name in shown}
+    fields["bad_rows"] = dataclasses.asdict(status.bad_rows) if status.bad_rows else None
     commands = {kind: as_typed(remedy) for kind, remedy in status.remedies.items()}
     return {**fields, "outlook": document(status.outlook, as_typed), "commands": commands}
 
@@ -91,6 +93,12 @@ def print_status(status: StepStatus, as_typed: Typed, same_reason: bool = False)
     for kind in ("failed", "late", "quarantined"):
         if names := getattr(status, kind):
             lines[kind] = f"{some(names)}: {as_typed(status.remedies[kind])}"
+    if (bad := status.bad_rows) and bad.bad:
+        worst = bad.found[0]
+        lines["bad rows"] = (
+            f"{bad.bad:,} of {bad.lines:,} lines of the newest {bad.items:,} items; most in {worst.name}: {worst.bad:,} of"
+            f" {worst.lines:,} ({worst.share:.1%})"
+        )
     lease = status.lease
     lines["lease"] = f"held by {lease['holder']} until {moment(lease['until'])}, token {lease['token']}" if lease else "free"
     print_lines(lines)

@@ -198,7 +198,7 @@ class _Words:
         late = ", late" if self._is_late(view.step) else ""
         if view.step.ordered:
             return f"{view.name} applied it in epoch {record.epoch} at {moment(record.timestamp)}{late}: it is done."
-        return f"{view.name} processed it at {moment(record.timestamp)}."
+        return f"{view.name} processed it at {moment(record.timestamp)}{_bad(record)}."
 
     def _set_aside(self, view: StepView) -> str:
         watermark = self.manifest.state(view.step.application).feed(self.item.key.feed).watermark
@@ -248,6 +248,12 @@ class _Words:
     def _do(self, action: Action) -> str:
         """What can be done, with the item where it needs one."""
         return f"`{self._told(Remedy(action, item=self.name))}`"
+
+
+def _bad(record: Record) -> str:
+    """How many of an item's lines were bad, where any were."""
+    bad, lines = record.data.get("bad"), record.data.get("lines")
+    return f", and set {bad:,} of its {lines:,} lines ({bad / lines:.1%}) aside as bad" if bad and lines else ""
 
 
 def _holder(lease: LeaseState) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from manifest_platform.manifest import Application, Blocked, Idle, LeaseState, Ready, Standing, Step, Survey, Verdict
 from manifest_platform.manifest.dataset import judge, position_name
+from manifest_platform.operations.bad_rows import BadRows, bad_rows
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.remedies import Action, Remedy
 
@@ -64,7 +65,7 @@ class StepStatus:
 
     `lag_seconds`: since the oldest waiting item was discovered; None without one. `counts` by the operators' words; `failed`,
     `late` and `quarantined` are the names of such items, `remedies` what says of the first of each kind why it is one and what
-    can be done.
+    can be done. `bad_rows`: of shred alone, those of the newest items.
     """
 
     outlook: Outlook
@@ -78,6 +79,7 @@ class StepStatus:
     quarantined: list[str]
     remedies: dict[str, Remedy]
     lease: dict[str, Any] | None
+    bad_rows: BadRows | None = None
 
 
 def working(application: str) -> Remedy:
@@ -149,6 +151,7 @@ def step_status(pipeline: Pipeline, feed: str, application: str) -> StepStatus:
         **named,
         remedies={kind: Remedy(Action.EXPLAIN, item=names[0]) for kind, names in named.items() if names},
         lease=_lease(survey.lease, now),
+        bad_rows=bad_rows(pipeline, feed) if application == SHRED else None,
     )
 
 

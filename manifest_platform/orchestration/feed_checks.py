@@ -12,6 +12,7 @@ import dagster as dg
 
 from manifest_platform.manifest import Application, Blocked, Record, Standing, Survey
 from manifest_platform.manifest.dataset import PASSED, judge
+from manifest_platform.operations.bad_rows import bad_rows
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.full import NO_FULL_LOAD, build_full_check, no_full_load
 from manifest_platform.orchestration.keys import Names
@@ -144,6 +145,21 @@ def _feed_checks(source: Source, feed: str) -> list[dg.AssetChecksDefinition]:
                     wrong.append(item.key.name)
         return dg.AssetCheckResult(passed=not wrong, metadata={"runs": items, "lines": lines, "wrong": ", ".join(wrong)})
 
+    most = settings.shred.bad_rows.max_share
+
+    @dg.asset_check(asset=shredded, description=f"None of the newest directories has more than {most:.1%} bad rows.")
+    def few_bad_rows(manifest: ManifestResource) -> dg.AssetCheckResult:
+        with manifest.pipeline(dataset) as pipeline:
+            found = bad_rows(pipeline, feed)
+        above = found.above(most)
+        named = "".join(f"; {item.name}: {item.bad:,} of {item.lines:,}" for item in above[:5])
+        return dg.AssetCheckResult(
+            passed=not above,
+            severity=dg.AssetCheckSeverity.WARN,
+            description=f"Bad are {found.bad:,} of {found.lines:,} lines of the newest {found.items:,}{named}.",
+            metadata={"runs": found.items, "lines": found.lines, "bad": found.bad, "above": len(above)},
+        )
+
     @dg.asset_check(asset=warehouse, description="Everything up to the watermark is loaded, skipped, or known to be late.")
     def nothing_behind_watermark(manifest: ManifestResource) -> dg.AssetCheckResult:
         behind, late = [], []
@@ -157,7 +173,7 @@ def _feed_checks(source: Source, feed: str) -> list[dg.AssetChecksDefinition]:
                     (late if item.is_late_for(step.application) else behind).append(item.key.name)
         return dg.AssetCheckResult(passed=not behind, metadata={"behind": ", ".join(behind), "late": ", ".join(late)})
 
-    return [feed_not_blocked, lag, rows_accounted_for, nothing_behind_watermark]
+    return [feed_not_blocked, lag, rows_accounted_for, few_bad_rows, nothing_behind_watermark]
 
 
 def _rows_in_warehouse(source: Source, feed: str) -> dg.AssetChecksDefinition:

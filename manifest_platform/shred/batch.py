@@ -57,14 +57,20 @@ class Unreachable(RuntimeError, Transient):
 class Options:
     """How to cut the work, and how many bad lines a directory may have.
 
-    A directory fails when it has more than `max_bad_count` bad lines and they are more than the share `max_bad_share`
-    of its lines: a few bad lines in a small directory pass, and so does a small share of a large one. `split_size` is
-    the bytes of a task.
+    A directory fails when none of its lines is good; and when the bad ones are more than the share `max_bad_share` of its
+    lines, and more than `max_bad_count` or than half of them. So a few bad lines in a small directory pass, and so does a
+    small share of a large one, but never a directory that is mostly bad. `split_size` is the bytes of a task.
     """
 
     split_size: int = 32 << 20
     max_bad_share: float = 0.05
     max_bad_count: int = 10
+
+    def allows(self, bad: int, lines: int) -> bool:
+        """Whether a directory of so many lines may have so many bad ones."""
+        if not bad:
+            return True
+        return bad < lines and (bad <= self.max_bad_share * lines or bad <= min(self.max_bad_count, lines / 2))
 
 
 @dataclass(frozen=True)
@@ -430,7 +436,7 @@ def _conclude(directory: Directory, results: list[dict[str, Any]], options: Opti
         total = _sum(results)
     except SchemaError as error:
         return ShredFailure(directory.item, directory.attempt, str(error))
-    if total.bad > options.max_bad_count and total.bad > options.max_bad_share * total.lines:
+    if not options.allows(total.bad, total.lines):
         return _too_many_bad(directory, total, options)
     listing = Listing(
         directory.item,
@@ -467,12 +473,11 @@ def _sum(results: list[dict[str, Any]]) -> Written:
 
 def _too_many_bad(directory: Directory, total: Written, options: Options) -> ShredFailure:
     bad_objects = [found.uri for found in total.objects if found.table == BAD_TABLE]
-    share = total.bad / total.lines
+    more = f" and {len(bad_objects) - 1} more" if len(bad_objects) > 1 else ""
     return ShredFailure(
         directory.item,
         directory.attempt,
-        f"{total.bad} of {total.lines} lines of {directory.item} are bad ({share:.1%}); allowed are {options.max_bad_count} "
-        f"lines or {options.max_bad_share:.1%}; for example {total.example}. All reasons are in {bad_objects[0]}"
-        f"{f' and {len(bad_objects) - 1} more' if len(bad_objects) > 1 else ''}; "
-        "mend the cause and retry, or raise the threshold",
+        f"{total.bad} of {total.lines} lines of {directory.item} are bad ({total.bad / total.lines:.1%}); allowed are"
+        f" {options.max_bad_share:.1%}, or {options.max_bad_count} lines if at least as many are good; for example"
+        f" {total.example}. All reasons are in {bad_objects[0]}{more}; mend the cause and retry, or raise the threshold",
     )

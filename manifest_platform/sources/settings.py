@@ -51,9 +51,11 @@ class LandingSettings(Settings):
 
 
 class BadRowsSettings(Settings):
-    """How many bad rows a directory may have: it fails when it exceeds both the count and the share."""
+    """How many bad rows a directory may have: it fails when it exceeds both the share and the count, or has no good row."""
 
-    max_count: int = Field(100, ge=0, description="bad rows that a directory may have whatever their share")
+    max_count: int = Field(
+        100, ge=0, description="bad rows that a directory may have whatever their share, if at least as many rows are good"
+    )
     max_share: float = Field(0.05, ge=0, le=1, description="share of bad rows that a directory may have whatever their count")
 
 

@@ -54,7 +54,7 @@ class Shop:
     def pipeline(self) -> Pipeline:
         return Pipeline(config.load(self.file), "acme")
 
-    def work(self, application: str, name: str, failure: str | None = None) -> None:
+    def work(self, application: str, name: str, failure: str | None = None, **counts: int) -> None:
         """Does a step's work on the item that is next, as far as the manifest can tell."""
         with self.pipeline() as pipeline, pipeline.lease(FEED, application) as lease:
             verdict = pipeline.manifest.next(FEED, application, holding=True)
@@ -64,7 +64,7 @@ class Shop:
             if failure:
                 pipeline.manifest.fail(claim, Failure(FailureKind.PERMANENT, failure))
             else:
-                pipeline.manifest.complete(claim, Payload(OUTPUT, {"rows": {"events": 1}, "bytes": 2_500_000}))
+                pipeline.manifest.complete(claim, Payload(OUTPUT, {"rows": {"events": 1}, "bytes": 2_500_000, **counts}))
 
     def load_all(self, *names: str) -> None:
         for application in (SHRED, LOAD):
@@ -245,6 +245,20 @@ def test_status_shows_what_an_operator_must_know(shop, run):
     assert re.search(r"lag         \d+ s; the oldest was discovered at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", load)
     assert re.search(r"since       \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC \(\d+ s\)", load)
     assert all(len(line) <= 100 for line in out.splitlines()[1:])
+
+
+def test_status_tells_of_bad_rows(shop, ask, run):
+    shop.land(*RUNS)
+    run("discover")
+    shop.work(SHRED, RUNS[0], lines=100, good=100, bad=0)
+    assert "bad rows" not in run("status")[1]
+    shop.work(SHRED, RUNS[1], lines=50, good=46, bad=4)
+    shop.work(SHRED, RUNS[2], lines=1000, good=990, bad=10)
+    shown = " ".join(run("status")[1].split())
+    assert f"bad rows 14 of 1,150 lines of the newest 3 items; most in {RUNS[1]}: 4 of 50 (8.0%) lease" in shown
+    shred, load = ask("status")[1]["steps"]
+    assert (shred["bad_rows"]["bad"], load["bad_rows"]) == (14, None)
+    assert [one["name"] for one in shred["bad_rows"]["found"]] == [RUNS[1], RUNS[2]]
 
 
 def test_status_says_who_holds_the_lease_until_when(shop, ask, run):

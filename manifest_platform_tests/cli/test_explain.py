@@ -11,7 +11,7 @@ import pytest
 
 from manifest_platform.cli import main
 from manifest_platform.cli.remedies import command_of
-from manifest_platform.manifest import Failure, FailureKind, Item, ItemKey, Landed, Manifest, Standing, Store
+from manifest_platform.manifest import OUTPUT, Failure, FailureKind, Item, ItemKey, Landed, Manifest, Payload, Standing, Store
 from manifest_platform.manifest.keys import record_key
 from manifest_platform.manifest.records import State
 from manifest_platform.manifest.store import Put
@@ -103,6 +103,17 @@ def test_done(store: Store) -> None:
     assert standing(shop, 1, "load") is Standing.DONE
     assert paragraph(shop, 1) == (
         f"run=001 {REGISTERED} {SHREDDED} load applied it in epoch 1 at 2026-01-01 00:00:00 UTC: it is done."
+    )
+
+
+def test_done_with_bad_rows(store: Store) -> None:
+    shop = manifest(store)
+    discover(shop, 1)
+    with lease(shop, SHRED) as held:
+        [claim] = shop.claim(held, [shop.item(key(1))])
+        shop.complete(claim, Payload(OUTPUT, {"listing": "s3://x", "lines": 1200, "good": 1197, "bad": 3, "bytes": 1}))
+    assert "shred processed it at 2026-01-01 00:00:00 UTC, and set 3 of its 1,200 lines (0.2%) aside as bad." in paragraph(
+        shop, 1
     )
 
 

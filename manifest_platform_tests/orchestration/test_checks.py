@@ -15,9 +15,9 @@ from manifest_platform.pipeline.loading import load
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, break_listing, next_ready, tamper
-from manifest_platform_tests.pipeline.shop import NAME, Shop, run_name
+from manifest_platform_tests.pipeline.shop import EVENTS, NAME, Shop, run_name
 
-CHECKS = {"feed_not_blocked", "lag", "rows_accounted_for", "rows_in_warehouse", "nothing_behind_watermark"}
+CHECKS = {"feed_not_blocked", "lag", "rows_accounted_for", "few_bad_rows", "rows_in_warehouse", "nothing_behind_watermark"}
 
 
 @pytest.fixture
@@ -41,6 +41,10 @@ def _lose_rows(shop: Shop) -> None:
 
 def _miscount(shop: Shop) -> None:
     tamper(shop, 1, "shred", lambda data: data.update(good=data["good"] - 1))
+
+
+def _let_bad_rows_pass(shop: Shop) -> None:
+    tamper(shop, 1, "shred", lambda data: data.update(good=data["lines"] - 15, bad=15))
 
 
 def _register_behind_the_watermark(shop: Shop) -> None:
@@ -88,6 +92,7 @@ def test_a_table_of_the_users_own_is_none_of_our_business(loaded: DagsterShop) -
         (_fail_the_next, "feed_not_blocked"),
         (_let_the_oldest_wait, "lag"),
         (_miscount, "rows_accounted_for"),
+        (_let_bad_rows_pass, "few_bad_rows"),
         (_lose_rows, "rows_in_warehouse"),
         (_register_behind_the_watermark, "nothing_behind_watermark"),
     ],
@@ -111,6 +116,18 @@ def test_failed_checks_say_what_is_wrong(loaded: DagsterShop) -> None:
     assert shown["rows_accounted_for"]["wrong"].value == run_name(1)
     assert shown["rows_in_warehouse"]["wrong"].value == "events"
     assert shown["nothing_behind_watermark"]["behind"].value == "run=2024-05-14-12-05-00"
+
+
+def test_bad_rows_are_told_with_the_runs_that_have_them(loaded: DagsterShop) -> None:
+    _let_bad_rows_pass(loaded.shop)
+    check = loaded.checks()["few_bad_rows"]
+    assert {name: check.metadata[name].value for name in ("runs", "lines", "bad", "above")} == {
+        "runs": 5,
+        "lines": 5 * EVENTS,
+        "bad": 15,
+        "above": 1,
+    }
+    assert f"; {run_name(1)}: 15 of {EVENTS}." in (check.description or "")
 
 
 def test_a_late_run_is_no_hole(fresh: DagsterShop) -> None:

@@ -95,7 +95,7 @@ def _register_behind_the_watermark(dagster: DagsterWard) -> None:
 
 def test_all_pass_on_a_good_state(loaded: DagsterWard) -> None:
     evaluations = loaded.run_checks()
-    assert len(evaluations) == 18
+    assert len(evaluations) == 21
     assert {check for check, one in evaluations.items() if not one.passed} == set()
     assert evaluations["incr/warehouse", "counts_agree"].metadata["windows"].value == 3
     assert evaluations["full/warehouse", "counts_agree"].metadata["windows"].value == 1
@@ -109,7 +109,7 @@ def test_all_pass_on_a_good_state(loaded: DagsterWard) -> None:
         (_fail_the_next, {("incr/warehouse", "feed_not_blocked")}),
         (_let_one_wait, {("log/warehouse", "lag")}),
         (_miscount, {("incr/shredded", "rows_accounted_for"), ("incr/warehouse", "counts_agree")}),
-        (_load_too_little, {("incr/warehouse", "counts_agree")}),
+        (_load_too_little, {("incr/warehouse", "counts_agree"), ("incr/shredded", "few_bad_rows")}),
         (_lose_a_window, GAP),
         (_lose_a_day, {("log/windows", "no_window_missing")}),
         (_count_otherwise(INCR), {("incr/warehouse", "counts_agree")}),

@@ -144,6 +144,7 @@ def test_too_many_bad_lines_fail_the_directory(spark: SparkSession, registries: 
     assert (bad.item, bad.attempt, bad.transient) == (directory.item, "a1", False)
     assert "4 of 6 lines" in bad.message
     assert "66.7%" in bad.message
+    assert "allowed are 50.0%, or 3 lines if at least as many are good" in bad.message
     assert "; for example line 2 of a: not_tsv: the line has no tab. All reasons are in file:" in bad.message
     [bad_object] = storage.local_path(f"{directory.output}/bad").rglob("*.parquet")
     assert storage.as_uri(bad_object) in bad.message
@@ -166,13 +167,25 @@ def test_the_example_of_a_bad_line_names_field_or_schema(
     assert example in bad.message
 
 
-@pytest.mark.parametrize(("share", "count"), [(0.5, 4), (0.67, 3)])
+@pytest.mark.parametrize(("share", "count", "bad"), [(0.5, 0, 3), (0, 3, 3), (0.67, 0, 4), (0, 100, 3)])
 def test_few_or_a_small_share_of_bad_lines_pass(
-    spark: SparkSession, registries: list[str], landed: Callable[..., Directory], share: float, count: int
+    spark: SparkSession, registries: list[str], landed: Callable[..., Directory], share: float, count: int, bad: int
 ):
-    directory = landed("run", a=[event(1), b"w", event(2), b"x", b"z", b"y"])
+    directory = landed("run", a=[*(b"bad" for _ in range(bad)), *(event(number) for number in range(6 - bad))])
     listing = one(shred(spark, [directory], registries, Options(max_bad_share=share, max_bad_count=count)))
-    assert listing.bad == 4
+    assert (listing.bad, listing.lines) == (bad, 6)
+
+
+@pytest.mark.parametrize(("lines", "bad"), [(1, 1), (100, 100), (6, 4), (199, 100)])
+def test_a_directory_that_is_mostly_bad_fails_however_small(lines: int, bad: int):
+    """A run of up to a hundred lines was wholly bad and counted as applied."""
+    assert not Options(max_bad_share=0.05, max_bad_count=100).allows(bad, lines)
+    assert not Options(max_bad_share=1, max_bad_count=100).allows(lines, lines), "no line is good"
+
+
+@pytest.mark.parametrize(("lines", "bad"), [(0, 0), (2, 1), (200, 100), (10_000, 500)])
+def test_a_directory_that_is_partly_bad_passes(lines: int, bad: int):
+    assert Options(max_bad_share=0.05, max_bad_count=100).allows(bad, lines)
 
 
 def test_a_directory_that_cannot_be_read_fails_alone(

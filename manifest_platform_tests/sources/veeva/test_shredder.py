@@ -319,7 +319,7 @@ def test_bad_rows_are_set_aside_up_to_a_threshold(spark: SparkSession, landed: L
         PRODUCT: b"id,price__c\nV1,1\n,2\nV3,three\nV4\nV5,5\n\xff,6\n",
     }
     window = landed(tree)
-    listing = one(shred(spark, [window], VeevaOptions(max_bad_count=4)))
+    listing = one(shred(spark, [window], VeevaOptions(max_bad_share=0.7)))
     assert (listing.lines, listing.good, listing.bad) == (6, 2, 4)
     assert [row["id"] for row in rows(listing, "product__v")] == ["V1", "V5"]
     assert [(row["line"], row["raw"]) for row in rows(listing, "bad")] == [
@@ -331,7 +331,7 @@ def test_bad_rows_are_set_aside_up_to_a_threshold(spark: SparkSession, landed: L
     assert {row["file"] for row in rows(listing, "bad")} == {f"{window.place}/{PRODUCT}"}
     assert (table_of(listing, "bad").mode, table_of(listing, "bad").key) == ("merge", ("file", "line"))
     assert listing.uris("bad") == [f"{window.output}/bad/date={DATE}/00000-000.parquet"]
-    message = refused(shred(spark, [landed(tree)], VeevaOptions(max_bad_count=3)))
+    message = refused(shred(spark, [landed(tree)], VeevaOptions(max_bad_count=4)))
     assert "4 of 6 lines" in message
     assert "for example line 3 of product__v.csv: field id: must not be empty" in message
 
