@@ -81,7 +81,8 @@ class FeedState:
     `watermark`: position of the newest item such that it and all before it are done. `swept`: up to where the stretch that
     the watermark jumped was looked at again. Counters: `applied`, `skipped`, `quarantined`, and `late` (late items that
     wait to be appended). `stop`: where the watermark item's window stops, for the gap rule. Work of an epoch before
-    `serving_epoch` counts no more; `boundary`: position up to which a full load's snapshot contains the feed.
+    `serving_epoch` counts no more; `boundary`: position up to which a full load's snapshot contains the feed. `believed`: the
+    id of the attempt, its Processing record, that the sink applied last as far as the manifest knows; empty before the first.
     """
 
     watermark: str = ""
@@ -89,6 +90,7 @@ class FeedState:
     stop: str | None = None
     serving_epoch: int = 1
     boundary: str = ""
+    believed: str = ""
     applied: int = 0
     skipped: int = 0
     quarantined: int = 0

@@ -556,9 +556,12 @@ class Manifest:
         lease.transact(writes, claimed[0].key.position if step.ordered else None)
         return [Claim(item, item.records[-1], step, state, self.dataset) for item in claimed]
 
-    def complete(self, held: Claim, payload: Payload) -> Record:
-        """Ends a claim well: record, watermark and waiting rows in one transaction. Raises ClaimLost."""
-        return self._end(held, lambda item, state, stamp: self._completion(item, held, state, payload, stamp))
+    def complete(self, held: Claim, payload: Payload, believed: str | None = None) -> Record:
+        """Ends a claim well: record, watermark and waiting rows in one transaction. Raises ClaimLost.
+
+        `believed`: the record by which the sink's ledger names what it applied, for steps with a sink.
+        """
+        return self._end(held, lambda item, state, stamp: self._completion(item, held, state, payload, stamp, None, believed))
 
     def fail(self, held: Claim, failure: Failure) -> Record:
         """Ends a claim badly. A passing fault is resolved by the step's policy in the same transaction. Raises ClaimLost."""
@@ -572,19 +575,38 @@ class Manifest:
         """Ends a claim without a failure, for what is not the item's fault. Raises ClaimLost."""
         return self._end(held, lambda item, _state, stamp: transitions.put_back(item, held, reason, stamp))
 
-    def adopt(self, lease: Lease, abandoned: Abandoned, epoch: int, payload: Payload) -> Record:
+    def adopt(self, lease: Lease, abandoned: Abandoned, epoch: int, payload: Payload, believed: str | None = None) -> Record:
         """Completes what a dead worker had committed, in the ledger's epoch, while this worker holds the lease."""
         held = self._inherit(lease, abandoned)
-        ended = self._end(held, lambda item, state, stamp: self._completion(item, held, state, payload, stamp, epoch), lease)
+        ended = self._end(
+            held,
+            lambda item, state, stamp: self._completion(item, held, state, payload, stamp, epoch, believed),
+            lease,
+        )
         lease.settled = True
         return ended
 
-    def abandon(self, lease: Lease, abandoned: Abandoned) -> Record:
-        """Fails what a dead worker had not committed, as `lease_expired`; retried by the step's policy."""
+    def believe(self, lease: Lease, record: str, instead_of: str) -> None:
+        """Believes, under the lease, that the sink applied a record last. Raises LeaseLost, Refused if another is by now."""
+        step = self.step(lease.feed, lease.application.key)
+
+        def attempt() -> None:
+            state = self.state(step.application)
+            if state.feed(lease.feed).believed != instead_of:
+                raise Refused(f"{step.application.key} on feed {lease.feed} believes another record by now: ask what is next")
+            lease.transact(transitions.believe(step, lease.feed, state, record))
+
+        optimistically(
+            attempt,
+            lambda: Refused(f"the state of {step.application.key} changed {TRIES} times while it was written; try again"),
+        )
+
+    def abandon(self, lease: Lease, abandoned: Abandoned, failure: Failure | None = None) -> Record:
+        """Fails what a dead worker had not committed, as `lease_expired`, retried by the step's policy; or as given."""
         held = self._inherit(lease, abandoned)
         dead = abandoned.processing
         message = f"lease expired: {dead.author} (run {dead.run_id}, token {dead.token}) did not finish"
-        failure = Failure(FailureKind.LEASE_EXPIRED, message)
+        failure = failure or Failure(FailureKind.LEASE_EXPIRED, message)
         ended = self._end(held, lambda item, _state, stamp: transitions.fail(item, held, failure, stamp), lease)
         lease.settled = True
         return ended
@@ -603,9 +625,9 @@ class Manifest:
             raise Refused(f"that is of dataset {dataset}, and this manifest is of {self.dataset}: use the one it came from")
 
     def _completion(
-        self, item: Item, held: Claim, state: StepState, payload: Payload, stamp: Stamp, epoch: int | None = None
+        self, item: Item, held: Claim, state: StepState, payload: Payload, stamp: Stamp, epoch: int | None, believed: str | None
     ) -> list[Write]:
-        writes = transitions.complete(item, held, state, payload, self.feeds[item.key.feed], stamp, epoch)
+        writes = transitions.complete(item, held, state, payload, self.feeds[item.key.feed], stamp, epoch, believed)
         if held.step.numbered:
             if self._last_commit is None:
                 self._last_commit = self.last_commit()

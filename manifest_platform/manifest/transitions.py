@@ -311,12 +311,14 @@ def complete(
     steps: Sequence[Step],
     stamp: Stamp,
     epoch: int | None = None,
+    believed: str | None = None,
 ) -> list[Write]:
     """Ends a claim well: the record, and with it all that follows from it, in one transaction.
 
     An ordered step's watermark moves to the item (not for a late one). `epoch` is the ledger's where a takeover adopts
     what another worker committed: what counts then is that the ledger's entry still serves, whatever FULL load was begun and
-    cancelled since the claim. Raises ClaimLost if the claim was ended, or the epoch or mode changed under it.
+    cancelled since the claim. `believed`, for steps with a sink: the record by which the sink's ledger names what it applied;
+    STATE believes it in the same transaction. Raises ClaimLost if the claim was ended, or the epoch or mode changed under it.
     """
     step, processing = held.step, held.processing
     _require_open(item, processing)
@@ -342,12 +344,15 @@ def complete(
     )
     writes: list[Write] = [put_record(key, done.records[-1]), *_pending_changes(item, done, steps)]
     if step.ordered:
-        writes.append(put_state(application, _after(done, held, _recount(item, done, step, state))))
+        writes.append(put_state(application, _after(done, held, _recount(item, done, step, state), believed)))
     return writes
 
 
-def _after(done: Item, held: Claim, state: StepState) -> StepState:
+def _after(done: Item, held: Claim, state: StepState, believed: str | None) -> StepState:
     """The state once an item is done: a late one moves no watermark, a snapshot moves those of all that it covers."""
+    if believed is not None:
+        for feed in (done.key.feed, *held.step.covers):
+            state = state.with_feed(feed, believed=believed)
     if held.step.order == "full":
         return _end_full_load(done, held.step, state)
     if _is_behind(done.key, state) or _is_late(done, held.step, state):
@@ -384,6 +389,11 @@ def _advance(item: Item, state: StepState, claimed_under: StepState) -> StepStat
         swept=claimed_under.feed(name).watermark,
         stop=item.landed.stop if item.landed else None,
     )
+
+
+def believe(step: Step, feed: str, state: StepState, record: str) -> list[Write]:
+    """Has a step believe that the sink applied a record last: a manifest that was set back learns it from the sink's fence."""
+    return [put_state(step.application, state.with_feed(feed, believed=record))]
 
 
 def output(item: Item, application: Application, payload: Payload, steps: Sequence[Step], stamp: Stamp) -> list[Write]:

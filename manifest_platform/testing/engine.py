@@ -42,6 +42,7 @@ from manifest_platform.testing.loads import (
     PRODUCT,
     SCHEMA,
     SITE,
+    content,
     day,
     events,
     fences,
@@ -68,7 +69,10 @@ from manifest_platform.warehouse.errors import (
     Fenced,
     IncompatibleChange,
     LoadFailed,
+    ManifestBehind,
+    OtherContent,
     Unavailable,
+    Unbelieved,
     Unclear,
     WarehouseError,
 )
@@ -532,6 +536,66 @@ class EngineContract:
             after.raise_fence(FEED, token=2, epoch=1)
             assert isinstance(after.apply(load(events(tmp_path, "a"), token=2)), AlreadyApplied)
             assert after.row_counts() == {"events": 3}
+
+    def test_the_fence_names_the_record_that_was_applied_last(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
+        """A load that rests on another record than the fence's changes nothing: the manifest was set back, or the warehouse."""
+        assert isinstance(shop.apply(load(events(tmp_path, "1"), believed="")), Applied)
+        assert isinstance(shop.apply(load(events(tmp_path, "2"), believed="record-1")), Applied)
+        assert shop.fence_records() == {FEED: "record-2"}
+        before = content(engine), fences(engine)
+        with pytest.raises(ManifestBehind) as behind:
+            shop.apply(load(events(tmp_path, "3"), believed="record-1"))
+        assert behind.value.record == "record-2"
+        with pytest.raises(Unbelieved) as unbelieved:
+            shop.apply(load(events(tmp_path, "3"), believed="record-of-another"))
+        assert unbelieved.value.record == "record-2"
+        assert (content(engine), fences(engine)) == before
+        assert isinstance(shop.apply(load(events(tmp_path, "3"), believed="record-2")), Applied)
+
+    def test_where_the_believed_record_is_lacking_the_ledger_counts_for_nothing(
+        self, shop: Warehouse, engine: Engine, tmp_path: Path
+    ) -> None:
+        shop.apply(load(events(tmp_path, "1"), believed=""))
+        with pytest.raises(Unbelieved):
+            shop.apply(load(events(tmp_path, "1"), believed="record-2"))
+        with pytest.raises(Unbelieved):
+            shop.ledger_entry(FEED, "1", 1, believed="record-2")
+        assert shop.ledger_entry(FEED, "1", 1, believed="record-1")
+
+    def test_a_warehouse_without_a_fence_is_left_as_it_is_where_a_record_is_believed(
+        self, shop: Warehouse, engine: Engine, tmp_path: Path
+    ) -> None:
+        """A mistyped place: with the first table made there, it would look like the right one."""
+        for ask in (
+            lambda: shop.apply(load(events(tmp_path, "2"), believed="record-1")),
+            lambda: shop.raise_fence(FEED, 1, 1, believed="record-1"),
+            lambda: shop.ledger_entry(FEED, "1", 1, believed="record-1"),
+        ):
+            with pytest.raises(Unbelieved):
+                ask()
+        assert engine.columns("manifest_platform") == engine.columns(SCHEMA) == {}
+
+    def test_a_fence_of_the_release_before_is_named_by_the_next_load(
+        self, shop: Warehouse, engine: Engine, tmp_path: Path
+    ) -> None:
+        shop.apply(load(events(tmp_path, "1"), believed=""))
+        fence, former = engine.qualified("manifest_platform", "fence"), engine.quote("former")
+        engine.execute(f"ALTER TABLE {fence} RENAME TO {former}")
+        columns = '"dataset", "feed", "epoch", "token", "applied"'
+        engine.execute(f"CREATE TABLE {fence} AS SELECT {columns} FROM {engine.qualified('manifest_platform', 'former')}")
+        shop.close()
+        assert shop.fence_records() == {FEED: ""}
+        assert isinstance(shop.apply(load(events(tmp_path, "2"), believed="")), Applied | AlreadyApplied)
+        assert shop.fence_records() == {FEED: "record-2"}
+
+    def test_an_item_that_was_applied_with_other_content_is_refused(
+        self, shop: Warehouse, engine: Engine, tmp_path: Path
+    ) -> None:
+        shop.apply(load(events(tmp_path, "1")))
+        before = content(engine)
+        with pytest.raises(OtherContent, match="was rewritten since"):
+            shop.apply(load(events(tmp_path, "1"), checksum="of-another-content"))
+        assert content(engine) == before
 
     def test_workers_at_once_make_one_fence_and_apply_an_item_once(self, settings: EngineSettings, tmp_path: Path) -> None:
         wanted, together = load(events(tmp_path, "a")), threading.Barrier(3)

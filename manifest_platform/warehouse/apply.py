@@ -36,15 +36,21 @@ from manifest_platform.warehouse.errors import (
     CountMismatch,
     EmptySnapshot,
     EpochInUse,
+    Fenced,
     IncompatibleChange,
     KeyMissing,
     LoadFailed,
+    ManifestBehind,
+    OtherContent,
     SnapshotAhead,
     Unavailable,
+    Unbelieved,
     Unclear,
     UnsupportedMode,
+    WarehouseError,
 )
 from manifest_platform.warehouse.load import Full, Load
+from manifest_platform.warehouse.rules import Entry, Held, Refusal, Why, knows, lift, passing, refusals
 from manifest_platform.warehouse.snapshot import Shadows
 from manifest_platform.warehouse.tables import LOAD_TIME, TABLES_WITH_LOAD_TIME, Staged, Tables, check_counts, is_passing
 
@@ -103,19 +109,47 @@ class Warehouse:
             self._patiently(lambda: self._create_control_tables(feed))
             self._prepared.add(feed)
 
-    def raise_fence(self, feed: str, token: int, epoch: int) -> None:
+    def raise_fence(self, feed: str, token: int, epoch: int, believed: str | None = None) -> None:
         """Lets no older token or epoch commit from now on; what the ledger says afterwards is final for them.
 
         Raises Fenced where the fence holds a newer token or epoch; Unavailable where an older worker's transaction
-        stays open for longer than we wait. May be repeated.
+        stays open for longer than we wait; Unbelieved, with nothing made, where there is no fence and a record is `believed`.
+        May be repeated.
         """
+        self._require_fence(feed, believed)
         self.prepare(feed)
         self._patiently(lambda: self._raise_fence(feed, token, epoch))
 
-    def ledger_entry(self, feed: str, item: str, since_epoch: int) -> LedgerEntry | None:
-        """The newest entry of an item of this epoch or a later one; None where the item was not applied."""
+    def ledger_entry(self, feed: str, item: str, since_epoch: int, believed: str | None = None) -> LedgerEntry | None:
+        """The newest entry of an item of this epoch or a later one; None where the item was not applied.
+
+        Raises Unbelieved where the ledger lacks the record that is `believed`: then what it says counts for nothing.
+        """
+        self._require_fence(feed, believed)
         self.prepare(feed)
+        if not knows(believed, self._ledger):
+            raise Unbelieved(feed, self._fence.where(feed), believed or "", self._fence.row(feed).record)
         return self._ledger.entry(feed, item, since_epoch)
+
+    def fence_records(self) -> dict[str, str]:
+        """The record that the fence names for each feed that it has, empty for none. Writes nothing, not even a file."""
+        return self._fence.records() if self._engine.exists() else {}
+
+    def entry_of(self, record: str) -> LedgerEntry | None:
+        """The ledger's entry of the attempt with this record id; None where it was not applied. Writes nothing."""
+        return self._ledger.of_record(record) if self._engine.exists() else None
+
+    def fence_row(self, feed: str) -> Held:
+        """What the fence holds of a feed. Raises LoadFailed where it has no row."""
+        return self._fence.row(feed)
+
+    def _require_fence(self, feed: str, believed: str | None) -> None:
+        """Raises Unbelieved, before anything is made, where a warehouse without a fence is to hold what is believed.
+
+        A mistyped path, or a warehouse that was deleted: with the first table made there, it would look like the right one.
+        """
+        if believed and feed not in self._prepared and feed not in self.fence_records():
+            raise Unbelieved(feed, self._fence.where(feed), believed, "")
 
     def ledger(self, feed: str, since_epoch: int, after: str = "") -> Iterator[LedgerEntry]:
         """The newest entry of each of a feed's items beyond a position, by position; only what still serves.
@@ -128,8 +162,9 @@ class Warehouse:
         """Applies a load wholly or not at all, in the feed's order, once for all epochs from `serving_epoch` on.
 
         Raises Fenced (a newer worker or epoch has taken over), Behind (late), a CannotLoad (CountMismatch, DuplicateKey,
-        KeyMissing, IncompatibleChange, UnsupportedMode, EpochInUse, EmptySnapshot, SnapshotAhead, LoadFailed), Unavailable, or
-        Unclear (COMMIT got no answer).
+        KeyMissing, IncompatibleChange, UnsupportedMode, EpochInUse, EmptySnapshot, SnapshotAhead, OtherContent, LoadFailed),
+        Unbelieved (the warehouse was set back, or is another one), ManifestBehind (believe what the fence names, and apply
+        again), Unavailable, or Unclear (COMMIT got no answer).
         """
         _refuse_unsupported(load)
         if self._authority.get(load.feed) != (load.epoch, load.token):
@@ -137,6 +172,7 @@ class Warehouse:
             self._authority[load.feed] = load.epoch, load.token
         if load.full:
             return self._apply_full(load, load.full)
+        self._require_fence(load.feed, load.believed)
         self.prepare(load.feed)
         return self._patiently(lambda: self._apply_with_known_columns(load))
 
@@ -164,6 +200,7 @@ class Warehouse:
 
     def close(self) -> None:
         """Closes the connection; the next call opens another."""
+        self._prepared.clear()
         self._forget()
         self._engine.close()
 
@@ -182,7 +219,10 @@ class Warehouse:
         try:
             return self._attempt(load)
         except CannotLoad as error:
-            # A load that was applied, or has no say any more, is not held up by what it brings.
+            # A load that was applied, or has no say any more, is not held up by what it brings. And the control tables may be
+            # gone since they were made: somebody replaced the warehouse under us.
+            self._prepared.clear()
+            self._require_fence(load.feed, load.believed)
             if found := self._why_not(load):
                 return found
             self._forget()
@@ -234,8 +274,6 @@ class Warehouse:
     # A snapshot.
 
     def _apply_full(self, load: Load, full: Full) -> Applied | AlreadyApplied:
-        for feed in {load.feed, *full.feeds}:
-            self.prepare(feed)
         return self._why_not(load) or self._patiently(lambda: self._attempt_full(load, full))
 
     def _attempt_full(self, load: Load, full: Full) -> Applied | AlreadyApplied:
@@ -289,7 +327,8 @@ class Warehouse:
     def _may_go_on(self, transaction: Transaction, load: Load) -> bool:
         """Moves the fences, as the transaction's first writes, and asks the ledger."""
         if load.full is None:
-            may = self._fence.let_pass(transaction, load) and not self._ledger.has(transaction, load)
+            passed = self._fence.move(transaction, load.feed, passing(load))
+            may = passed and not self._ledger.has(transaction, load)
             return may and not (load.snapshots and self._ledger.beyond(load.snapshots, load.serving_epoch, transaction))
         passed = self._fence.let_snapshot_pass(transaction, load, load.full)
         return passed and not self._ledger.in_epoch(load, load.full, transaction)  # itself included
@@ -318,48 +357,52 @@ class Warehouse:
 
     def _raise_fence(self, feed: str, token: int, epoch: int) -> None:
         with opened(self._engine) as transaction:
-            if self._fence.lift(transaction, feed, token, epoch):
+            if self._fence.move(transaction, feed, lift(token, epoch)):
                 _commit_or_conflict(transaction, f"raising the fence of {self._fence.where(feed)}")
                 return
-        self._fence.refuse_older(feed, token, epoch)
+        held = self._fence.row(feed)
+        if not lift(token, epoch).may(held):
+            raise Fenced(self._fence.where(feed), (token, epoch), held.token, held.epoch)
         raise Conflict(f"the fence of {self._fence.where(feed)} was moved at the same time")
 
     def _why_not(self, load: Load) -> AlreadyApplied | None:
-        """Why a load may not pass: Fenced, Behind, EpochInUse or SnapshotAhead is raised; None where it may."""
-        applied = self._fence.refuse_older(load.feed, load.token, load.epoch)
-        if load.snapshots:
-            self._refuse_older_content(load, load.snapshots)
-        if entry := self.ledger_entry(load.feed, load.item, load.serving_epoch):
-            return AlreadyApplied(entry)
-        if load.full:
-            self._fence.refuse_older_snapshot(load, load.full)
-            self._refuse_used_epoch(load, load.full)
-        elif not load.late and load.position <= applied:  # str compares by code point: the bytewise order of UTF-8
-            raise Behind(load.item, load.position, applied)
-        return None
+        """Why a load may not pass, by `rules.refusals`: raised as what the caller must do; None where it may."""
+        for feed in (load.feed, *(load.full.feeds if load.full else ())):
+            self.prepare(feed)
+        refusal = next(refusals(load, self._fence.row, self._ledger), None)
+        if refusal is None:
+            return None
+        if refusal.why is Why.KNOWN and isinstance(refusal.entry, LedgerEntry):
+            return AlreadyApplied(refusal.entry)
+        raise self._refused(load, refusal)
 
-    def _refuse_older_content(self, load: Load, snapshots: str) -> None:
-        """Raises SnapshotAhead where the tables hold a snapshot that the load's authority knows nothing of.
-
-        Whatever the ledger says of the load itself: what was applied before that snapshot may be in the tables no more.
-        """
-        if ahead := self._ledger.beyond(snapshots, load.serving_epoch):
-            raise SnapshotAhead(
-                f"{load.item} goes by epoch {load.serving_epoch}, and the warehouse holds the snapshot {ahead[0]} of epoch "
-                f"{ahead[1]}: the manifest was put back to before that full load; nothing was changed. Begin a full load again"
-            )
-
-    def _refuse_used_epoch(self, load: Load, full: Full) -> None:
-        """Raises EpochInUse where a snapshot's epoch is not a new one.
-
-        What the ledger has of an epoch counts as done in it. A snapshot in the same epoch would take that back unnoticed.
-        """
-        if used := self._ledger.in_epoch(load, full):
-            raise EpochInUse(
-                f"{load.item} is to begin epoch {load.epoch}, and the warehouse has loaded {used[0]} in epoch {used[1]}: "
-                "this full load was cancelled, or the manifest was put back to before another one; nothing was changed. "
-                "Cancel the full load if it still waits, and begin it again"
-            )
+    def _refused(self, load: Load, refusal: Refusal) -> WarehouseError:
+        where, held, (other, epoch) = self._fence.where(refusal.feed), refusal.held, refusal.other or ("", 0)
+        match refusal.why:
+            case Why.FENCED:
+                token = load.token if refusal.feed == load.feed else held.token
+                return Fenced(where, (token, load.epoch), held.token, held.epoch)
+            case Why.UNBELIEVED:
+                return Unbelieved(load.feed, where, load.believed or "", held.record)
+            case Why.MANIFEST_BEHIND:
+                return ManifestBehind(where, held.record)
+            case Why.BEHIND:
+                return Behind(load.item, load.position, held.applied)
+            case Why.SNAPSHOT_AHEAD:
+                # Whatever the ledger says of the load itself: what was applied before may be in the tables no more.
+                return SnapshotAhead(
+                    f"{load.item} goes by epoch {load.serving_epoch}, and the warehouse holds the snapshot {other} of epoch "
+                    f"{epoch}: the manifest was put back to before that full load; nothing was changed. Begin a full load again"
+                )
+            case Why.EPOCH_IN_USE:
+                # What the ledger has of an epoch counts as done in it. A snapshot would take that back unnoticed.
+                return EpochInUse(
+                    f"{load.item} is to begin epoch {load.epoch}, and the warehouse has loaded {other} in epoch {epoch}: "
+                    "this full load was cancelled, or the manifest was put back to before another one; nothing was changed. "
+                    "Cancel the full load if it still waits, and begin it again"
+                )
+            case _:
+                return other_content(load.item, load.checksum, refusal.entry)
 
     def _patiently(self, attempt: Callable[[], _T]) -> _T:
         """Repeats what lost against a concurrent transaction, from its start, for as long as the engine is patient."""
@@ -390,6 +433,15 @@ def open_warehouse(
     `read_only`, `patience`: as `EngineSettings.open`.
     """
     return Warehouse(settings.open(read_only=read_only, patience=patience), dataset)
+
+
+def other_content(item: str, checksum: str, entry: Entry | None) -> OtherContent:
+    """What to raise where the ledger has an item with another checksum than what has landed."""
+    applied = f" at {entry.applied_at:%Y-%m-%d %H:%M:%S %Z}" if isinstance(entry, LedgerEntry) else ""
+    return OtherContent(
+        f"{item} was applied{applied} with checksum {entry.checksum if entry else ''}, and what landed has {checksum}: it "
+        "was rewritten since; nothing was changed. Land again what was loaded, or skip the item to keep what the warehouse has"
+    )
 
 
 def _commit_or_conflict(transaction: Transaction, what: str) -> None:

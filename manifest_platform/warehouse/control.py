@@ -15,11 +15,21 @@ from typing import Any, NamedTuple
 
 from manifest_platform.listing import BAD_TABLE, Listing, Retired
 from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine, Transaction
-from manifest_platform.warehouse.errors import Conflict, ConstraintViolated, Fenced, LoadFailed
+from manifest_platform.warehouse.errors import Conflict, ConstraintViolated, LoadFailed
 from manifest_platform.warehouse.load import Full, Load
+from manifest_platform.warehouse.rules import Held, Move, covered, lift, lift_other, other_feeds, snapshot_passing
 from manifest_platform.warehouse.tables import naive
 
-_FENCE = {"dataset": "string", "feed": "string", "epoch": "bigint", "token": "bigint", "applied": "string"}
+_FENCE = {
+    "dataset": "string",
+    "feed": "string",
+    "epoch": "bigint",
+    "token": "bigint",
+    "applied": "string",
+    "record": "string",
+}
+_RECORD = """coalesce("record", '')"""
+"""A fence that a release before the chain has made names no record until the next load."""
 _LEDGER_PAGE = 1000
 
 _LEDGER = {
@@ -40,14 +50,6 @@ _TABLES = {"dataset": "string", "table": "string", "feed": "string", "mode": "st
 _RETIRED = {"dataset": "string", "table": "string", "column": "string", "item": "string", "retired_at": "timestamp"}
 
 
-class Held(NamedTuple):
-    """What the fence holds of a feed."""
-
-    token: int
-    epoch: int
-    applied: str
-
-
 class Fence:
     """The fence's rows of one dataset. Whoever moves one does so in a transaction; of two at once, one conflicts."""
 
@@ -58,11 +60,14 @@ class Fence:
         """Creates the table and the feed's row, where absent. Raises Conflict where another one does so at the same time."""
         # The key keeps two first loads from making two rows where it is enforced; nothing else rests on it.
         self._engine.execute(_creation(self._engine, self._table, _FENCE, ', PRIMARY KEY ("dataset", "feed")'))
+        if "record" not in self._engine.columns(CONTROL_SCHEMA)["fence"]:  # made by a release before the chain
+            self._engine.execute(f'ALTER TABLE {self._table} ADD COLUMN "record" {self._engine.sql_type("string")}')
         if self.held(feed):
             return
         try:
             self._engine.write(
-                f'INSERT INTO {self._table} ("dataset", "feed", "epoch", "token", "applied") VALUES (?, ?, 0, 0, \'\')',  # noqa: S608
+                f'INSERT INTO {self._table} ("dataset", "feed", "epoch", "token", "applied", "record") '  # noqa: S608
+                "VALUES (?, ?, 0, 0, '', '')",
                 (self._dataset, feed),
             )
         except ConstraintViolated as error:
@@ -71,10 +76,26 @@ class Fence:
     def held(self, feed: str) -> Held | None:
         """What a feed's row holds now."""
         found = self._engine.execute(
-            f'SELECT "token", "epoch", "applied" FROM {self._table} WHERE "dataset" = ? AND "feed" = ?',  # noqa: S608
+            f'SELECT "token", "epoch", "applied", {_RECORD} FROM {self._table} WHERE "dataset" = ? AND "feed" = ?',  # noqa: S608
             (self._dataset, feed),
         )
         return Held(*found[0]) if found else None
+
+    def row(self, feed: str) -> Held:
+        """What a feed's row holds now. Raises LoadFailed where the row is lost."""
+        held = self.held(feed)
+        if not held:
+            raise LoadFailed(f"{self._table} has lost the row of {self.where(feed)}: restore it, with the newest of the ledger")
+        return held
+
+    def records(self) -> dict[str, str]:
+        """The record that each feed's row names; none where nothing was ever loaded. Writes nothing."""
+        columns = self._engine.columns(CONTROL_SCHEMA).get("fence")
+        if columns is None:
+            return {}
+        record = _RECORD if "record" in columns else "''"
+        found = self._engine.execute(f'SELECT "feed", {record} FROM {self._table} WHERE "dataset" = ?', (self._dataset,))  # noqa: S608
+        return dict(found)
 
     def newest_epoch(self) -> int:
         """The newest epoch of any feed; 0 where there is no fence yet."""
@@ -83,75 +104,43 @@ class Fence:
         found = self._engine.execute(f'SELECT max("epoch") FROM {self._table} WHERE "dataset" = ?', (self._dataset,))  # noqa: S608
         return found[0][0] or 0
 
-    def refuse_older(self, feed: str, token: int, epoch: int) -> str:
-        """The newest applied position; raises Fenced where the fence holds a newer token or epoch than these."""
-        held = self.held(feed)
-        if not held:
-            raise LoadFailed(f"{self._table} has lost the row of {self.where(feed)}: restore it, with the newest of the ledger")
-        if held.token > token or held.epoch > epoch:
-            raise Fenced(self.where(feed), (token, epoch), held.token, held.epoch)
-        return held.applied
+    def move(self, transaction: Transaction, feed: str, move: Move) -> bool:
+        """Moves a feed's row; False where a condition does not hold.
 
-    def refuse_older_snapshot(self, load: Load, full: Full) -> None:
-        """Raises Fenced where any feed of the dataset has a newer epoch than a snapshot. Their tokens are their own."""
-        for feed in _others(load, full):
-            held = self.held(feed)
-            if held and held.epoch > load.epoch:
-                raise Fenced(self.where(feed), (held.token, load.epoch), held.token, held.epoch)
-
-    def lift(self, transaction: Transaction, feed: str, token: int, epoch: int) -> bool:
-        """Raises a feed's fence, and what it has applied stays; False where the fence holds something newer."""
+        Positions compare bytewise: an engine whose text has a collation must give the column the binary one.
+        """
+        sets = [
+            f'"{one.column}" = CASE WHEN "{one.column}" < ? THEN ? ELSE "{one.column}" END'
+            if one.at_least
+            else f'"{one.column}" = ?'
+            for one in move.changes
+        ]
+        new = [value for one in move.changes for value in [one.value] * (1 + one.at_least)]
+        conditions = [
+            f"{_RECORD if one.column == 'record' else _quoted(one.column)} {one.relation} ?" for one in move.conditions
+        ]
         statement = (
-            f'UPDATE {self._table} SET "epoch" = ?, "token" = ? '  # noqa: S608
-            'WHERE "dataset" = ? AND "feed" = ? AND "epoch" <= ? AND "token" <= ?'
+            f"UPDATE {self._table} SET {', '.join(sets)} "  # noqa: S608
+            f'WHERE "dataset" = ? AND "feed" = ? AND {" AND ".join(conditions)}'
         )
-        return transaction.write(statement, (epoch, token, self._dataset, feed, epoch, token)) > 0
+        least = [one.value for one in move.conditions]
+        return transaction.write(statement, [*new, self._dataset, feed, *least]) > 0
 
     def lift_all(self, transaction: Transaction, load: Load, full: Full) -> bool:
         """Raises the snapshot's own fence, and all others to its epoch; False where one of them holds something newer."""
-        return self.lift(transaction, load.feed, load.token, load.epoch) and self._lift_others(transaction, load, full)
-
-    def let_pass(self, transaction: Transaction, load: Load) -> bool:
-        """Moves the fence to a load; False where the load does not exceed it.
-
-        A late load leaves `applied` as it is. Positions compare bytewise: an engine whose text has a collation must
-        give the column the binary one.
-        """
-        sets, conditions = '"epoch" = ?, "token" = ?', '"epoch" <= ? AND "token" <= ?'
-        new: list[Any] = [load.epoch, load.token]
-        least: list[Any] = [load.epoch, load.token]
-        if not load.late:
-            sets, conditions = f'{sets}, "applied" = ?', f'{conditions} AND "applied" < ?'
-            new.append(load.position)
-            least.append(load.position)
-        statement = f'UPDATE {self._table} SET {sets} WHERE "dataset" = ? AND "feed" = ? AND {conditions}'  # noqa: S608
-        return transaction.write(statement, [*new, self._dataset, load.feed, *least]) > 0
+        others = all(self.move(transaction, feed, lift_other(load)) for feed in other_feeds(load, full))
+        return others and self.move(transaction, load.feed, lift(load.token, load.epoch))
 
     def let_snapshot_pass(self, transaction: Transaction, load: Load, full: Full) -> bool:
         """Moves all fences to a snapshot's epoch, and what the covered feeds have applied to its boundary.
 
-        False where one of them holds something newer. Snapshots follow each other by epoch: an older one may be loaded anew.
+        False where one of them holds something newer.
         """
-        statement = (
-            f'UPDATE {self._table} SET "epoch" = ?, "token" = ?, '  # noqa: S608
-            '"applied" = CASE WHEN "applied" < ? THEN ? ELSE "applied" END '
-            'WHERE "dataset" = ? AND "feed" = ? AND "epoch" <= ? AND "token" <= ?'
+        others = all(
+            self.move(transaction, feed, covered(load, full) if feed in full.covers else lift_other(load))
+            for feed in other_feeds(load, full)
         )
-        new = [load.epoch, load.token, load.position, load.position]
-        own = transaction.write(statement, [*new, self._dataset, load.feed, load.epoch, load.token]) > 0
-        return own and self._lift_others(transaction, load, full, full.boundary)
-
-    def _lift_others(self, transaction: Transaction, load: Load, full: Full, boundary: str | None = None) -> bool:
-        for feed in _others(load, full):
-            sets: str = '"epoch" = ?'
-            new: list[Any] = [load.epoch]
-            if boundary is not None and feed in full.covers:
-                sets = f'{sets}, "applied" = ?'
-                new.append(boundary)
-            statement = f'UPDATE {self._table} SET {sets} WHERE "dataset" = ? AND "feed" = ? AND "epoch" <= ?'  # noqa: S608
-            if not transaction.write(statement, [*new, self._dataset, feed, load.epoch]):
-                return False
-        return True
+        return others and self.move(transaction, load.feed, snapshot_passing(load))
 
     def where(self, feed: str) -> str:
         """A feed and its dataset, in words."""
@@ -160,11 +149,6 @@ class Fence:
     @property
     def _table(self) -> str:
         return self._engine.qualified(CONTROL_SCHEMA, "fence")
-
-
-def _others(load: Load, full: Full) -> list[str]:
-    """All feeds of the dataset but the snapshot's own."""
-    return [feed for feed in full.feeds if feed != load.feed]
 
 
 @dataclass(frozen=True)
@@ -228,6 +212,24 @@ class Ledger:
                 (self._dataset, load.feed, load.item, load.serving_epoch),
             )
         )
+
+    def has_record(self, record: str) -> bool:
+        """Whether the attempt with this record id was applied, to whichever feed."""
+        found = self._engine.execute(
+            f'SELECT 1 FROM {self._table} WHERE "dataset" = ? AND "record_id" = ? LIMIT 1',  # noqa: S608
+            (self._dataset, record),
+        )
+        return bool(found)
+
+    def of_record(self, record: str) -> LedgerEntry | None:
+        """The entry of the attempt with this record id. Writes nothing."""
+        if "ledger" not in self._engine.columns(CONTROL_SCHEMA):
+            return None
+        found = self._engine.execute(
+            f'SELECT {_LEDGER_NAMES} FROM {self._table} WHERE "dataset" = ? AND "record_id" = ? LIMIT 1',  # noqa: S608
+            (self._dataset, record),
+        )
+        return _entry(found[0]) if found else None
 
     def in_epoch(self, load: Load, full: Full, transaction: Transaction | None = None) -> tuple[str, int] | None:
         """An item, with its epoch, that was loaded in a snapshot's epoch or later, by its own feed or one that it covers."""
@@ -401,3 +403,7 @@ def _creation(engine: Engine, table: str, columns: dict[str, str], key: str = ""
     """The statement that makes a control table, where absent; of a key only the text in it is used."""
     definitions = ", ".join(f"{engine.quote(name)} {engine.sql_type(type_)}" for name, type_ in columns.items())
     return f"CREATE TABLE IF NOT EXISTS {table} ({definitions}{key})"
+
+
+def _quoted(column: str) -> str:
+    return f'"{column}"'

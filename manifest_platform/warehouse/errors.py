@@ -3,6 +3,8 @@
 Fenced, Behind      the protocol's own answers: stop working; the item is late
 CannotLoad          trying again cannot help: the item fails and waits for a person
 Unavailable         nothing was loaded, and a later try may succeed
+Unbelieved          the warehouse was set back, or is another one: nothing is loaded until a person decides
+ManifestBehind      the manifest was set back: it is to believe what the fence names, and to try again
 Unclear             it is not known whether it was loaded: raise the fence, then ask the ledger
 """
 
@@ -40,6 +42,29 @@ class Behind(WarehouseError):
         )
 
 
+class Unbelieved(WarehouseError, Permanent):
+    """The ledger lacks the record that the manifest believes was applied last: nothing was changed.
+
+    The warehouse was set back, or is another one. That is the fault of no item. `record`: what the fence names, empty where
+    nothing was ever applied.
+    """
+
+    def __init__(self, feed: str, where: str, believed: str, record: str) -> None:
+        self.feed, self.believed, self.record = feed, believed, record
+        super().__init__(
+            f"the ledger of {where} lacks the record {believed}, which the manifest believes was applied last: the warehouse "
+            "was set back, or is another one; nothing was changed"
+        )
+
+
+class ManifestBehind(WarehouseError):
+    """The fence names a later record than the manifest believes, and the ledger has both: the manifest was set back."""
+
+    def __init__(self, where: str, record: str) -> None:
+        self.record = record
+        super().__init__(f"the fence of {where} names the record {record}: the manifest was set back, and is to believe it")
+
+
 class CannotLoad(WarehouseError, Permanent):
     """Trying again cannot help; nothing was loaded."""
 
@@ -54,6 +79,10 @@ class DuplicateKey(CannotLoad):
 
 class KeyMissing(CannotLoad):
     """A row, or a whole table, has no key to find it by."""
+
+
+class OtherContent(CannotLoad):
+    """The ledger has the item with another checksum: what was loaded is not what has landed."""
 
 
 class SnapshotAhead(CannotLoad):

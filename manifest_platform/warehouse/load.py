@@ -34,8 +34,9 @@ class Load:
     `position` is the item's place in its feed: texts whose bytewise order is the logical order. `epoch` and `token`
     are those that the item was claimed under; ledger entries of an epoch before `serving_epoch` no longer count.
     `late` marks an item behind the feed's newest one that is to be appended all the same. With `full` it is a snapshot: its
-    epoch must be a new one, and its place in its feed does not matter. `snapshots`: the feed whose snapshots contain this one's
-    items, if any: a load does not go onto one that its `serving_epoch` knows nothing of.
+    epoch must be a new one, and its place in its feed does not matter. `believed`: the record id that the manifest believes
+    was applied to the feed last, empty before the first; None where no manifest keeps that chain. `snapshots`: the feed whose
+    snapshots contain this one's items, if any: a load does not go onto one that its `serving_epoch` knows nothing of.
     """
 
     item: str
@@ -48,5 +49,6 @@ class Load:
     checksum: str
     listing: Listing
     late: bool = False
+    believed: str | None = None
     full: Full | None = None
     snapshots: str | None = None

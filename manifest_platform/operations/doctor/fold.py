@@ -115,6 +115,7 @@ class Fold:
             stop=self.stop,
             serving_epoch=self.serving,
             boundary=self.boundary,
+            believed=stored.believed,
             **counters,
         )
 

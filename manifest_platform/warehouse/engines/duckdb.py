@@ -146,6 +146,10 @@ class DuckDB(Engine):
         self.connection()
         return ".".join(self.quote(part) for part in (self._catalog, schema, table) if part is not None)
 
+    def exists(self) -> bool:
+        """Whether the file is there; to connect would make it."""
+        return self.path.exists()
+
     def sql_type(self, logical: str) -> str:
         """The type's DuckDB name."""
         return _SQL_TYPES.get(re.sub(r"^string\(\d+\)$", "string", logical)) or logical.upper()

@@ -138,6 +138,10 @@ class Engine(ABC):
         """The statement that gives a table another name in its schema; both come quoted. It must not commit."""
         return f"ALTER TABLE {table} RENAME TO {name}"
 
+    def exists(self) -> bool:
+        """Whether there is a database to ask, so that a question does not make one."""
+        return True
+
     @abstractmethod
     def stage(self, table: Table, uris: list[str]) -> Staging:
         """Makes the rows of exactly these Parquet objects readable, more than once, by statements of this connection."""
