@@ -5,6 +5,8 @@ Belongs here: keys alone. Which rows there are, and when, is said by `transition
 
 from __future__ import annotations
 
+from urllib.parse import quote, unquote
+
 from manifest_platform.manifest.item import ItemKey
 from manifest_platform.manifest.records import Application
 
@@ -28,8 +30,23 @@ def lease_of(sort: str) -> tuple[Application, str]:
     return Application.parse(application), place
 
 
-def looks_key(feed: str) -> str:
-    """Sort key of what discovery noted of directories that are not complete yet."""
+def look_prefix(feed: str) -> str:
+    """What the sort keys of a feed's notes on directories start with."""
+    return f"LOOK#{feed}#"
+
+
+def look_key(feed: str, name: str) -> str:
+    """Sort key of the note on a directory that is not complete yet, whatever characters its name has."""
+    return f"{look_prefix(feed)}{quote(name, safe='/=:@+,~')}"
+
+
+def looked_at(sort: str, feed: str) -> str:
+    """The name of the directory in a key that `look_key` made."""
+    return unquote(sort.removeprefix(look_prefix(feed)))
+
+
+def old_looks_key(feed: str) -> str:
+    """Sort key of the one row that held all of a feed's notes, until a store's largest row was too small for them."""
     return f"LOOKS#{feed}"
 
 

@@ -43,7 +43,10 @@ from manifest_platform.manifest.keys import (
     commit_number,
     lease_key,
     lease_of,
-    looks_key,
+    look_key,
+    look_prefix,
+    looked_at,
+    old_looks_key,
     pending_prefix,
     records_prefix,
     state_key,
@@ -55,6 +58,7 @@ from manifest_platform.manifest.store import (
     MAX_WRITES,
     TRIES,
     ConditionFailed,
+    Delete,
     Put,
     Row,
     Store,
@@ -130,6 +134,7 @@ class Manifest:
         self._clock = clock
         self._confirmed: dict[ItemKey, str | None] = {}
         self._uris: dict[tuple[str, str], str] = {}
+        self._taken_over: set[str] = set()  # feeds without notes of a release before
         self._leases: dict[tuple[str, str], Lease] = {}
         self._last_commit: int | None = None  # or a number before it, never one beyond
         for feed, steps in self.feeds.items():
@@ -396,20 +401,45 @@ class Manifest:
         self.known(feed, keys)
         return {key.sort: self._uris[feed, key.sort] for key in keys if (feed, key.sort) in self._uris}
 
-    def looks(self, feed: str) -> dict[str, dict[str, str]]:
-        """What discovery noted of directories that are not complete yet, by name."""
-        row = self.store.get(self.dataset, looks_key(feed))
-        return row.data if row else {}
+    def looks(self, feed: str) -> dict[str, Row]:
+        """What discovery noted of directories that are not complete yet: a row a directory, by its name."""
+        self._take_over_looks(feed)
+        return {looked_at(row.sort, feed): row for row in self._pages(look_prefix(feed), None)}
 
-    def keep_looks(self, feed: str, looks: Mapping[str, Mapping[str, str]]) -> None:
-        """Notes what discovery saw of directories that are not complete yet. Another process's newer note stays."""
-        row = self.store.get(self.dataset, looks_key(feed))
-        version = row.version if row else ABSENT
-        try:
-            write = Put(looks_key(feed), {name: dict(look) for name, look in looks.items()}, version, lasting=True)
-            self.store.transact(self.dataset, [write], str(uuid4()))
-        except ConditionFailed:
+    def keep_looks(self, feed: str, before: Mapping[str, Row], looks: Mapping[str, Mapping[str, str]]) -> None:
+        """Notes what discovery saw of directories, in place of what `looks` read before. A directory without a note is forgotten.
+
+        Only what changed is written. Another process's newer note stays.
+        """
+        writes: list[Write] = [
+            Put(look_key(feed, name), dict(look), before[name].version if name in before else ABSENT)
+            for name, look in looks.items()
+            if name not in before or before[name].data != look
+        ]
+        writes += [Delete(row.sort, row.version) for name, row in before.items() if name not in looks]
+        self._write_notes(writes)
+
+    def _write_notes(self, writes: Sequence[Write]) -> None:
+        """Makes writes that do not rest on each other; those whose row changed meanwhile are left out."""
+        for start in range(0, len(writes), MAX_WRITES):
+            left = list(writes[start : start + MAX_WRITES])
+            while left:
+                try:
+                    self.store.transact(self.dataset, left, str(uuid4()))
+                    break
+                except ConditionFailed as error:
+                    changed = {write.sort for write in error.failed}
+                    left = [write for write in left if write.sort not in changed] if changed else []
+
+    def _take_over_looks(self, feed: str) -> None:
+        """Turns the one row that a release before kept into a row a directory, once; what is noted already stays."""
+        if feed in self._taken_over:
             return
+        old = self.store.get(self.dataset, old_looks_key(feed))
+        if old:
+            self._write_notes([Put(look_key(feed, name), look, ABSENT) for name, look in old.data.items()])
+            self._write_notes([Delete(old.sort, old.version)])
+        self._taken_over.add(feed)
 
     def discover(self, feed: str, landed: Sequence[Landed]) -> list[Discovered]:
         """Registers landed directories of a feed, in any order, as often as one likes.

@@ -39,9 +39,8 @@ def _discover(pipeline: Pipeline, feed: str, everything: bool) -> DiscoveryRepor
     landed = {seen.name: pipeline.source.landed(feed, seen) for seen in present}
     known = pipeline.manifest.known(feed, [one.key for one in landed.values()])
     unknown = [seen for seen in present if landed[seen.name].key.id not in known]
-    looks = {
-        name: Look(look["checksum"], parse_time(look["first_seen"])) for name, look in pipeline.manifest.looks(feed).items()
-    }
+    noted = pipeline.manifest.looks(feed)
+    looks = {name: Look(row.data["checksum"], parse_time(row.data["first_seen"])) for name, row in noted.items()}
     complete_now, next_looks = complete_directories(unknown, pipeline.source.completeness, looks, now)
     found = pipeline.manifest.discover(
         feed, [landed[seen.name] for seen in complete_now] + [one for one in landed.values() if one.key.id in known]
@@ -50,8 +49,7 @@ def _discover(pipeline: Pipeline, feed: str, everything: bool) -> DiscoveryRepor
     done = {seen.name for seen in complete_now if landed[seen.name].key not in moved}
     not_looked_at = {name: look for name, look in looks.items() if _is_before(pipeline, name, start)}
     settling = {name: look for name, look in next_looks.items() if name not in done} | not_looked_at
-    if settling != looks:
-        _keep_looks(pipeline, feed, settling)
+    pipeline.manifest.keep_looks(feed, noted, {name: _note(look) for name, look in settling.items()})
     ended = moved | {landed[name].key for name in done}
     names: dict[str, list[str]] = {}
     for one in found:
@@ -76,9 +74,8 @@ def _registered(pipeline: Pipeline, feed: str, keys: Sequence[ItemKey]) -> set[I
     return {key for key in keys if key.id in known}
 
 
-def _keep_looks(pipeline: Pipeline, feed: str, looks: dict[str, Look]) -> None:
-    stored = {name: {"checksum": look.checksum, "first_seen": format_time(look.first_seen)} for name, look in looks.items()}
-    pipeline.manifest.keep_looks(feed, stored)
+def _note(look: Look) -> dict[str, str]:
+    return {"checksum": look.checksum, "first_seen": format_time(look.first_seen)}
 
 
 def _look_from(pipeline: Pipeline, feed: str, now: datetime) -> datetime | None:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from manifest_platform.manifest import Manifest, Store
-from manifest_platform.manifest.store import MAX_WRITES
+from manifest_platform.manifest.store import ABSENT, MAX_WRITES, Put, StoreRejected
 from manifest_platform_tests.manifest.given import (
     DONE,
     FEED,
@@ -299,12 +299,66 @@ def test_two_datasets_in_one_store_know_nothing_of_each_other(store: Store) -> N
     assert load[-1] == 1 and here.state(LOAD).version == 0
 
 
+def noted(of: Manifest) -> dict[str, str]:
+    return {name: row.data["checksum"] for name, row in of.looks(FEED).items()}
+
+
+def note(of: Manifest, **looks: str) -> None:
+    """Notes these checksums in place of all that is noted."""
+    of.keep_looks(FEED, of.looks(FEED), {name: {"checksum": checksum} for name, checksum in looks.items()})
+
+
 def test_notes_of_incomplete_directories_are_kept_and_a_newer_note_of_another_stays(store: Store) -> None:
     counting = CountingStore(store)
     of, other = manifest(counting), manifest(store)
     assert of.looks(FEED) == {}
-    of.keep_looks(FEED, {"run=1": {"checksum": "a"}})
-    counting.before = lambda: other.keep_looks(FEED, {"run=1": {"checksum": "b"}})
-    of.keep_looks(FEED, {"run=1": {"checksum": "c"}})
-    assert other.looks(FEED) == of.looks(FEED) == {"run=1": {"checksum": "b"}}
+    note(of, first="a", second="a")
+    before = of.looks(FEED)
+    note(other, first="b", second="a")
+    of.keep_looks(FEED, before, {"second": {"checksum": "c"}, "third": {"checksum": "c"}})
+    assert noted(other) == noted(of) == {"first": "b", "second": "c", "third": "c"}
     assert list(of.items(FEED)) == []
+
+
+def test_only_what_changed_of_the_notes_is_written(store: Store) -> None:
+    counting = CountingStore(store)
+    of = manifest(counting)
+    note(of, first="a", second="a")
+    written: list[str] = []
+    counting.before = lambda: written.append("")
+    note(of, first="a", second="a")
+    assert written == []
+    note(of, first="a", second="b")
+    assert {name: row.version for name, row in of.looks(FEED).items()} == {"first": 1, "second": 2}
+    note(of)
+    assert of.looks(FEED) == {}
+
+
+def test_a_note_may_be_of_any_name(store: Store) -> None:
+    of = manifest(store)
+    names = ["run=2024-05-14-12-00-00", "incr/stoptime=202601010015", "a#b", "naïve name", "100%25"]
+    note(of, **dict.fromkeys(names, "a"))
+    assert sorted(of.looks(FEED)) == sorted(names)
+
+
+def test_the_one_row_of_notes_of_the_release_before_is_read_once_and_dropped(store: Store) -> None:
+    of = manifest(store)
+    old = {"run=1": {"checksum": "a"}, "run=2": {"checksum": "b"}}
+    store.transact(of.dataset, [Put(f"LOOKS#{FEED}", old, ABSENT, lasting=True)], "first")
+    assert noted(of) == {"run=1": "a", "run=2": "b"}
+    assert store.get(of.dataset, f"LOOKS#{FEED}") is None
+    before = store.requests
+    assert len(of.looks(FEED)) == 2
+    assert store.requests == before + 1
+
+
+@pytest.mark.stores("dynamodb")
+def test_a_store_with_a_largest_row_holds_notes_of_any_number_of_directories(store: Store) -> None:
+    """All notes were one row once: past some 3,500 it exceeded DynamoDB's 400 KB, and all discovery stopped."""
+    of = manifest(store)
+    look = {"checksum": "0" * 32, "first_seen": "2024-05-14T12:00:00.000000Z"}
+    looks = {f"run=2024-05-14-12-00-{number:05d}": look for number in range(3600)}
+    with pytest.raises(StoreRejected):
+        store.transact(of.dataset, [Put(f"LOOKS#{FEED}", looks, ABSENT)], "as one row")
+    of.keep_looks(FEED, {}, looks)
+    assert {name: row.data for name, row in of.looks(FEED).items()} == looks

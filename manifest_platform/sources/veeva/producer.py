@@ -19,6 +19,7 @@ from pathlib import Path
 from manifest_platform import failpoints, storage
 from manifest_platform.manifest import Discovered, ItemKey, Landed, Manifest
 from manifest_platform.manifest.records import format_time, parse_time
+from manifest_platform.manifest.store import Row
 from manifest_platform.sources.capture import Awaited, Captured, CaptureEvent, CaptureFailed, CaptureReport, Diverged
 from manifest_platform.sources.errors import LandingUnavailable
 from manifest_platform.sources.veeva.archive import LIMITS, METADATA, Limits, unpack
@@ -105,7 +106,7 @@ def capture(
     except LandingUnavailable as error:
         unavailable = str(error)
     if refused and vault.has_session:
-        manifest.keep_looks(LOGIN, {})
+        manifest.keep_looks(LOGIN, refused, {})
     yield run.report(unavailable or run.given_up)
 
 
@@ -196,15 +197,14 @@ class _Run:
     def _keep_awaited(self, feed: Feed, awaiting: Sequence[Awaiting], now: datetime) -> Iterator[Awaited]:
         """Notes the windows of a feed that Vault failed to publish, in place of those that were noted before."""
         before = self.manifest.looks(AWAITED)
-        others = {name: look for name, look in before.items() if look["feed"] != feed}
+        others = {name: row.data for name, row in before.items() if row.data["feed"] != feed}
         noted: dict[str, dict[str, str]] = {}
         for one in awaiting:
-            first_seen = before.get(one.name, {}).get("first_seen") or format_time(now)
+            first_seen = before[one.name].data["first_seen"] if one.name in before else format_time(now)
             next_retry = minute(one.next_retry.replace(second=0, microsecond=0)) if one.next_retry else ""
             noted[one.name] = {"feed": feed, "next_retry": next_retry, "message": one.message, "first_seen": first_seen}
             yield Awaited(feed, one.name, one.next_retry, one.message, parse_time(first_seen))
-        if others | noted != before:
-            self.manifest.keep_looks(AWAITED, others | noted)
+        self.manifest.keep_looks(AWAITED, before, others | noted)
 
     # Windows
 
@@ -309,9 +309,9 @@ def _collect_garbage(item: str, content: str | None) -> None:
 # Logins that were refused
 
 
-def _check_login(vault: Vault, refused: Mapping[str, Mapping[str, str]], now: datetime) -> None:
+def _check_login(vault: Vault, refused: Mapping[str, Row], now: datetime) -> None:
     """Raises LoginRefused where Vault refused the same user and secret a short while ago."""
-    for look in refused.values():
+    for look in (row.data for row in refused.values()):
         until = parse_time(look["time"]) + LOGIN_PAUSE
         if now < until and look["who"] == _who(vault, look["salt"]):
             raise LoginRefused(
@@ -328,7 +328,7 @@ def _keep_refused(vault: Vault, manifest: Manifest, error: LoginRefused, now: da
         return
     salt = uuid.uuid4().hex
     look = {"who": _who(vault, salt), "salt": salt, "time": format_time(now), "type": error.type, "message": str(error)}
-    manifest.keep_looks(LOGIN, {"refused": look})
+    manifest.keep_looks(LOGIN, manifest.looks(LOGIN), {"refused": look})
 
 
 def _who(vault: Vault, salt: str) -> str:

@@ -841,4 +841,4 @@ def test_what_is_awaited_of_an_unknown_time_is_kept_too(run: Producer, monkeypat
     assert [one.next_retry for one in run("incr").awaited] == [None]
     now: datetime = run.fake.now
     assert [one for one in run.events if isinstance(one, Awaited)] == [Awaited("incr", "146478-x", None, "no word", now)]
-    assert run.manifest().looks(AWAITED)["146478-x"]["next_retry"] == ""
+    assert run.manifest().looks(AWAITED)["146478-x"].data["next_retry"] == ""
