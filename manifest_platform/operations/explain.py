@@ -211,7 +211,7 @@ class _Words:
 
     def _ready(self, view: StepView) -> str:
         if view.step.order == "full" and self.manifest.state(view.step.application).full != self.item.key.position:
-            return f"{view.name} takes it once a full load is begun for it."
+            return f"{view.name} takes it once a full load is begun for it: {self._do(Action.LOAD_SNAPSHOT)}."
         if any(view.name in step.upstream for step in self.manifest.steps(self.item.key.feed) if step.order == "full"):
             return f"{view.name} takes it when a full load begins with it: {self._do(Action.LOAD_SNAPSHOT)}."
         if view.first:

@@ -11,6 +11,7 @@ from manifest_platform.manifest import Refused
 from manifest_platform.merging.registration import Registration
 from manifest_platform.merging.state import MergedTable, Partition
 from manifest_platform.pipeline.merge import MergeBudget, MergeEvent, MergeReport, Merging, merge, register
+from manifest_platform.remedies import Action, Remedy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,8 +30,9 @@ def table_named(merging: Merging, name: str) -> MergedTable:
     if named:
         keys = " and ".join(table.key for table in named)
         raise Refused(f"dataset {dataset} has several tables called {name}: name one as shredding does, {keys}")
-    known = ", ".join(table.key for table in tables) or "none: nothing was registered yet"
-    raise Refused(f"dataset {dataset} has no table {name!r}; it has {known}")
+    if not tables:
+        raise Refused(f"dataset {dataset} has no table {name!r}, and no other: a run registers them", Remedy(Action.MERGE))
+    raise Refused(f"dataset {dataset} has no table {name!r}; it has {', '.join(table.key for table in tables)}")
 
 
 @dataclass(frozen=True)

@@ -320,7 +320,8 @@ def test_held_by_a_full_load_and_superseded_by_it(store: Store) -> None:
     vault.land(of, vault.INCR, 1, 2, 3)
     vault.land(of, vault.FULL, 2)
     window, snapshot = vault.key(vault.INCR, 2), vault.key(vault.FULL, 2)
-    assert paragraph(of, snapshot).endswith("load takes it once a full load is begun for it.")
+    command = f"`manifest-platform full begin {snapshot.name}`"
+    assert paragraph(of, snapshot).endswith(f"load takes it once a full load is begun for it: {command}.")
     vault.begin(of, 2)
     for number in (1, 2):
         assert standing(of, vault.key(vault.INCR, number), "load") is Standing.MODE

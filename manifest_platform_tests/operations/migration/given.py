@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID, uuid5
+from uuid import UUID, uuid4, uuid5
 
+import boto3
+
+from manifest_platform.demo.dynamodb import REGION, DynamoDbLocal
 from manifest_platform.manifest import Application, Manifest, Store
 from manifest_platform.manifest.payloads import LOCKED
 from manifest_platform.operations.migration import (
@@ -148,3 +151,18 @@ def import_snowplow(into: Manifest, *rows: list[Row], **options: Any) -> Report:
 
 def import_snowflake(into: Manifest, *rows: Row, **options: Any) -> Report:
     return import_items(into, FEED, read_snowflake(rows, PLACE, LOAD), "dynamodb://runs", **options)
+
+
+def source_table(dynamodb: DynamoDbLocal, rows: list[Row], *keys: str) -> str:
+    """A table with a hash key, and a range key if there is one, of rows; its name."""
+    client = boto3.client("dynamodb", region_name=REGION, endpoint_url=dynamodb.endpoint)
+    name = f"source-{uuid4().hex[:8]}"
+    client.create_table(
+        TableName=name,
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in keys],
+        KeySchema=[{"AttributeName": key, "KeyType": kind} for key, kind in zip(keys, ("HASH", "RANGE"), strict=False)],
+    )
+    for one in rows:
+        client.put_item(TableName=name, Item=one)
+    return name

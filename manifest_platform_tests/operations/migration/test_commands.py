@@ -6,9 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
-import boto3
 import pytest
 
 from manifest_platform import config
@@ -21,7 +19,6 @@ from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.operations.migration.given import (
     ROOT,
     Application,
-    Row,
     added,
     loaded,
     lost_race,
@@ -30,6 +27,7 @@ from manifest_platform_tests.operations.migration.given import (
     shred_failed,
     shredded,
     snowflake_row,
+    source_table,
 )
 
 Tables = Callable[..., str]
@@ -39,21 +37,7 @@ Call = Callable[..., tuple[int, dict[str, Any], str]]
 @pytest.fixture
 def table(dynamodb: DynamoDbLocal) -> Tables:
     """Makes a table with a hash key, and a range key if there is one, of rows; gives its name."""
-    client = boto3.client("dynamodb", region_name=REGION, endpoint_url=dynamodb.endpoint)
-
-    def make(rows: list[Row], *keys: str) -> str:
-        name = f"source-{uuid4().hex[:8]}"
-        client.create_table(
-            TableName=name,
-            BillingMode="PAY_PER_REQUEST",
-            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in keys],
-            KeySchema=[{"AttributeName": key, "KeyType": kind} for key, kind in zip(keys, ("HASH", "RANGE"), strict=False)],
-        )
-        for one in rows:
-            client.put_item(TableName=name, Item=one)
-        return name
-
-    return make
+    return lambda rows, *keys: source_table(dynamodb, rows, *keys)
 
 
 @pytest.fixture

@@ -1,0 +1,71 @@
+"""Walks on a vault: what has not come, snapshots, and what waits for them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from manifest_platform import config
+from manifest_platform.fake_vault import FakeVault
+from manifest_platform.remedies import Action
+from manifest_platform_tests.cli.advice.terminal import Terminal
+from manifest_platform_tests.sources.veeva.ward.ward import Ward, full, incr, land, log
+
+
+@pytest.fixture
+def ward(tmp_path: Path, vault: FakeVault, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ward]:
+    """A vault of which nothing is captured yet, and whose windows may also just land."""
+    ward = Ward(tmp_path, vault=vault)
+    monkeypatch.setenv(config.VARIABLE, str(ward.config_file))
+    for name, value in ward.environment.items():
+        monkeypatch.setenv(name, value)
+    yield ward
+    assert os.environ[config.VARIABLE]
+
+
+@pytest.mark.walks(Action.DRAIN)
+def test_what_is_ready_is_loaded_by_a_drain(ward: Ward, terminal: Terminal) -> None:
+    with ward.open() as pipeline:
+        land(pipeline, log("0000"))
+    terminal.run("next")
+    terminal.follow(Action.DRAIN)
+    assert ward.seen.applied == ["log 0000"]
+
+
+@pytest.mark.walks(Action.CAPTURE)
+def test_without_a_snapshot_one_is_captured(ward: Ward, terminal: Terminal) -> None:
+    terminal.run("full", "begin", "latest", code=1)
+    assert "full/date=2026-01-01" in terminal.follow(Action.CAPTURE)
+    with ward.open() as pipeline:
+        assert next(pipeline.manifest.items("full")).landed
+
+
+@pytest.mark.walks(Action.CAPTURE_SNAPSHOT)
+def test_where_only_a_snapshot_helps_it_is_captured(ward: Ward, terminal: Terminal) -> None:
+    terminal.run("full", "status", code=3)
+    assert "full/date=2026-01-01" in terminal.follow(Action.CAPTURE_SNAPSHOT)
+    assert "full begin latest" in terminal.run("full", "status", code=3)
+
+
+@pytest.mark.walks(Action.BEGIN_FULL_LOAD)
+def test_changes_that_wait_for_a_snapshot_go_on_behind_it(ward: Ward, terminal: Terminal) -> None:
+    with ward.open() as pipeline:
+        land(pipeline, full("0000"), incr("0015"))
+    terminal.run("next", code=3)
+    terminal.follow(Action.BEGIN_FULL_LOAD)
+    terminal.follow(Action.DRAIN)
+    assert ward.seen.applied == ["full 0000", "incr 0015"]
+
+
+@pytest.mark.walks(Action.LOAD_SNAPSHOT, Action.CANCEL_FULL_LOAD)
+def test_a_snapshot_is_begun_and_given_up(ward: Ward, terminal: Terminal) -> None:
+    with ward.open() as pipeline:
+        land(pipeline, full("0000"))
+    terminal.run("explain", full("0000").name)
+    terminal.follow(Action.LOAD_SNAPSHOT)
+    terminal.run("full", "begin", "latest", code=1)
+    terminal.follow(Action.CANCEL_FULL_LOAD)
+    assert "loading" not in terminal.run("full", "status", code=3)
