@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from manifest_platform import failpoints
 from manifest_platform.listing import Listing, Table
+from manifest_platform.warehouse.columns import RenamedColumns, RenamedEntry, spelled_twice
 from manifest_platform.warehouse.control import (
     Fence,
     KnownTable,
@@ -72,9 +73,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Applied:
-    """The load was committed just now."""
+    """The load was committed just now. `told`: what is out of the ordinary about it, in words."""
 
     entry: LedgerEntry
+    told: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ class Warehouse:
         self._tables = Tables(engine, self.schema)
         self._fence, self._ledger = Fence(engine, dataset), Ledger(engine, dataset)
         self._known_tables, self._retired = KnownTables(engine, dataset), RetiredEntries(engine, dataset)
+        self._renamed = RenamedColumns(engine, dataset)
+        self._told: list[str] = []  # of the load that is being applied
         self._prepared: set[str] = set()
         self._authority: dict[str, tuple[int, int]] = {}  # epoch and token of each feed's newest load
 
@@ -167,6 +171,7 @@ class Warehouse:
         again), Unavailable, or Unclear (COMMIT got no answer).
         """
         _refuse_unsupported(load)
+        self._told = []
         if self._authority.get(load.feed) != (load.epoch, load.token):
             self._forget()  # since our last load another worker, or a snapshot, may have made tables that we would miss
             self._authority[load.feed] = load.epoch, load.token
@@ -183,6 +188,10 @@ class Warehouse:
     def retired(self) -> list[RetiredEntry]:
         """The tables and columns that the source has dropped and the warehouse keeps. Writes nothing."""
         return self._retired.read()
+
+    def renamed(self) -> list[RenamedEntry]:
+        """The columns that are stored under another name than the source's. Writes nothing."""
+        return self._renamed.read()
 
     def row_counts(self) -> dict[str, int]:
         """How many rows each data table holds, by name."""
@@ -239,17 +248,21 @@ class Warehouse:
 
     def _make_room(self, load: Load) -> AlreadyApplied | None:
         """Adds the tables and columns that the load needs, unless it was applied. Raises IncompatibleChange, Fenced, Behind."""
-        changes = self._tables.additive_changes(load.listing)
+        room = self._tables.room_for(load)
         unknown = {KnownTable(table.name, load.feed, table.mode) for table in load.listing.tables if table.mode != "delete"}
         unknown -= self._known_tables.read()
-        if not changes and not unknown:
+        renamed = self._renamed.unknown(room.renamed)
+        if not room.changes and not unknown and not renamed:
             return None
         if found := self._why_not(load):  # a worker that was replaced is to change nothing, tables included
             return found
-        for change in changes:
+        for change in room.changes:
             change()
         if unknown:
             self._known_tables.remember(unknown)
+        if renamed:
+            self._renamed.remember(renamed, load.item)
+            self._told += map(str, renamed)
         self._tables.forget()  # somebody may have done the same at the same time, so look again before the next load
         return None
 
@@ -319,7 +332,7 @@ class Warehouse:
                 failpoints.reach(f"{point}.in_transaction")
                 transaction.commit()
                 failpoints.reach(f"{point}.committed")
-                return Applied(entry)
+                return Applied(entry, tuple(self._told))
         if found := self._why_not(load):
             return found
         raise Conflict(f"the fence of {self._fence.where(load.feed)} was moved at the same time")
@@ -423,6 +436,7 @@ class Warehouse:
     def _forget(self) -> None:
         self._tables.forget()
         self._known_tables.forget()
+        self._renamed.forget()
 
 
 def open_warehouse(
@@ -466,6 +480,11 @@ def _refuse_unsupported(load: Load) -> None:
             raise IncompatibleChange(
                 f"{load.item}: table {table.name} brings a column {LOAD_TIME.name}, which the load itself sets; shred it under "
                 "another name"
+            )
+        if twice := spelled_twice([column.name for column in table.columns]):
+            raise IncompatibleChange(
+                f"{load.item}: columns {', '.join(twice)} of table {table.name} differ by case alone, and warehouses match "
+                "names without case; shred it under other names"
             )
         if is_passing(table.name):
             raise IncompatibleChange(

@@ -9,6 +9,7 @@ Unclear             it is not known whether it was loaded: raise the fence, then
 """
 
 from manifest_platform.faults import Permanent, Transient
+from manifest_platform.remedies import Remedy
 
 
 class WarehouseError(Exception):
@@ -66,7 +67,11 @@ class ManifestBehind(WarehouseError):
 
 
 class CannotLoad(WarehouseError, Permanent):
-    """Trying again cannot help; nothing was loaded."""
+    """Trying again cannot help; nothing was loaded. `remedy`: what helps, where it is not to mend the cause and resolve."""
+
+    def __init__(self, message: str = "", remedy: Remedy | None = None) -> None:
+        super().__init__(message)
+        self.remedy = remedy
 
 
 class CountMismatch(CannotLoad):

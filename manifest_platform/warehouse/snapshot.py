@@ -10,6 +10,7 @@ from contextlib import suppress
 from datetime import datetime
 
 from manifest_platform.listing import Listing
+from manifest_platform.warehouse.columns import spelled
 from manifest_platform.warehouse.engines.engine import Engine, Transaction
 from manifest_platform.warehouse.errors import WarehouseError
 from manifest_platform.warehouse.tables import Staged, Tables, check_written, stored_columns
@@ -33,10 +34,11 @@ class Shadows:
         for table in listing.tables:
             if table.mode == "replace":
                 old, new = have.get(table.name, {}), stored_columns(table)
+                stored = spelled(old, new)
                 # What the snapshot says of a column holds: of the old values, which may have had another type, none stays.
-                self._create(table.name, {**old, **new})
+                self._create(table.name, {**old, **{stored[name]: type_ for name, type_ in new.items()}})
                 if one := staged.get(table.name):
-                    statement, parameters = self._tables.insertion(one, self._shadow(table.name), now)
+                    statement, parameters = self._tables.insertion(one, self._shadow(table.name), now, stored)
                     check_written(listing.item, one, self._engine.write(statement, parameters))
         for name in emptied:
             if name in have:

@@ -6,15 +6,17 @@ Belongs here: what concerns single tables and their rows. When they move, and wh
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
-from manifest_platform.column_types import widened
-from manifest_platform.listing import Column, Listing, Table
+from manifest_platform.listing import Column, Table
+from manifest_platform.remedies import Action, Remedy
+from manifest_platform.warehouse.columns import Fit, Misfit, Renamed, fit, matched, spelled
 from manifest_platform.warehouse.engines.engine import Engine, Staging, Transaction
 from manifest_platform.warehouse.errors import CountMismatch, DuplicateKey, IncompatibleChange, KeyMissing
+from manifest_platform.warehouse.load import Load
 
 LOAD_TIME = Column("load_tstamp", "timestamp")
 # Only the event table gets the load's time: all other tables of an event are joined to it, so that once is enough.
@@ -42,6 +44,14 @@ class Staged:
     def selecting(self) -> str:
         """How to select them: once each."""
         return "SELECT" if self.keys == self.rows else "SELECT DISTINCT"
+
+
+@dataclass
+class Room:
+    """What makes room for a load: `changes`, to be called in turn. `renamed`: columns that are stored under another name."""
+
+    changes: list[Callable[[], object]] = field(default_factory=list)
+    renamed: list[Renamed] = field(default_factory=list)
 
 
 def is_passing(table: str) -> bool:
@@ -73,44 +83,60 @@ class Tables:
 
     # Room for a listing, outside of transactions: engines commit at DDL, or refuse it within.
 
-    def additive_changes(self, listing: Listing) -> list[Callable[[], object]]:
-        """What makes room for a listing, to be called in turn; raises IncompatibleChange before anything is changed."""
-        have = self.columns()
-        changes: list[Callable[[], object]] = []
-        for table in listing.tables:
+    def room_for(self, load: Load) -> Room:
+        """What makes room for a load; raises IncompatibleChange before anything is changed."""
+        room = Room()
+        for table in load.listing.tables:
+            wanted, have = stored_columns(table), self.columns().get(table.name)
+            if table.mode == "replace":
+                pairs = spelled(have or {}, wanted).items()
+                room.renamed += [Renamed(table.name, name, stored) for name, stored in pairs if name != stored]
             if table.mode not in ("append", "merge"):
                 continue  # deletes are not kept, and a snapshot brings tables of its own
-            wanted = stored_columns(table)
-            if table.name in have:
-                changes += self._column_changes(table.name, have[table.name], wanted, listing.item)
-            else:
-                changes.append(partial(self._engine.execute, self.creation(table.name, wanted)))
-        return changes
+            if have is None:
+                room.changes.append(partial(self._engine.execute, self.creation(table.name, wanted)))
+                continue
+            # A snapshot replaces no table that it merges, so that no full load would help where its type changes.
+            beside = load.splits_types if table.mode == "append" else load.full is not None
+            try:
+                found = self._fit(table.name, wanted, beside, table.key)
+            except Misfit as error:
+                raise self._incompatible(load, table.name, error) from error
+            room.changes += self._column_changes(table.name, found)
+            room.renamed += [Renamed(table.name, name, stored) for name, stored in found.renamed.items()]
+        return room
+
+    def _fit(self, name: str, wanted: Mapping[str, str], beside: bool = False, key: Sequence[str] = ()) -> Fit:
+        return fit(self.columns().get(name, {}), wanted, self._alike, beside, key)
+
+    def _alike(self, one: str, other: str) -> bool:
+        return self._engine.sql_type(one) == self._engine.sql_type(other)
+
+    def _incompatible(self, load: Load, table: str, misfit: Misfit) -> IncompatibleChange:
+        what = (
+            f"table {self.schema}.{table}, column {misfit.column}: the warehouse has {misfit.have}, {load.item} brings "
+            f"{misfit.want}, and neither holds the other without loss; nothing was changed. "
+        )
+        if load.snapshots:
+            return IncompatibleChange(
+                f"{what}A full load with a snapshot that was taken since replaces the table, and has the new type",
+                Remedy(Action.BEGIN_FULL_LOAD),
+            )
+        return IncompatibleChange(
+            f"{what}Give the column a new name in the source's schema, or convert it in the warehouse by hand, then resolve "
+            "the item"
+        )
 
     def creation(self, name: str, columns: dict[str, str]) -> str:
         """The statement that makes a table. No NOT NULL: a later directory may lack a column that this one has."""
         return f"CREATE TABLE IF NOT EXISTS {self.qualified(name)} ({self.definitions(columns)})"
 
-    def _column_changes(
-        self, table: str, have: dict[str, str], wanted: dict[str, str], item: str
-    ) -> Iterator[Callable[[], object]]:
-        sql_type, qualified = self._engine.sql_type, self.qualified(table)
-        for name, type_ in wanted.items():
-            column = self._engine.quote(name)
-            if name not in have:
-                yield partial(self._engine.execute, f"ALTER TABLE {qualified} ADD COLUMN {column} {sql_type(type_)}")
-                continue
-            if sql_type(type_) == sql_type(have[name]):
-                continue
-            wider = widened(have[name], type_)
-            if wider is None:
-                raise IncompatibleChange(
-                    f"table {self.schema}.{table}, column {name}: the warehouse has {have[name]}, {item} brings {type_}, and "
-                    "neither holds the other without loss; nothing was changed. Give the column a new name in the source's "
-                    "schema, or convert it in the warehouse by hand, then resolve the item"
-                )
-            if sql_type(wider) != sql_type(have[name]):
-                yield partial(self._engine.widen, qualified, column, sql_type(wider))
+    def _column_changes(self, table: str, found: Fit) -> Iterator[Callable[[], object]]:
+        sql_type, quote, qualified = self._engine.sql_type, self._engine.quote, self.qualified(table)
+        for name, type_ in found.added.items():
+            yield partial(self._engine.execute, f"ALTER TABLE {qualified} ADD COLUMN {quote(name)} {sql_type(type_)}")
+        for name, type_ in found.wider.items():
+            yield partial(self._engine.widen, qualified, quote(name), sql_type(type_))
 
     # Staged rows, looked through before anything is changed.
 
@@ -161,8 +187,10 @@ class Tables:
 
     def delete(self, transaction: Transaction, staged: Staged, target: str) -> None:
         """Removes the rows of a table that have the key of a staged one, each key column compared with its own."""
-        quote = self._engine.quote
-        same = " AND ".join(f"{_STAGED}.{quote(name)} = {quote(target)}.{quote(name)}" for name in staged.table.key)
+        quote, have = self._engine.quote, self.columns().get(target, {})
+        same = " AND ".join(
+            f"{_STAGED}.{quote(name)} = {quote(target)}.{quote(matched(have, name) or name)}" for name in staged.table.key
+        )
         transaction.write(
             f"DELETE FROM {self.qualified(target)} WHERE EXISTS "  # noqa: S608
             f"(SELECT 1 FROM {staged.staging.sql} AS {_STAGED} WHERE {same})",
@@ -178,12 +206,23 @@ class Tables:
         """Adds staged rows and returns how many."""
         return transaction.write(*self.insertion(staged, staged.table.name, now))
 
-    def insertion(self, staged: Staged, target: str, now: datetime) -> tuple[str, Sequence[object]]:
-        """The statement, with its values, that adds staged rows to a table by the names of their columns."""
-        names = self.names([column.name for column in staged.table.columns])
-        columns, selected, parameters = names, names, staged.staging.parameters
+    def insertion(
+        self, staged: Staged, target: str, now: datetime, stored: Mapping[str, str] | None = None
+    ) -> tuple[str, Sequence[object]]:
+        """The statement, with its values, that adds staged rows to a table by the names of their columns.
+
+        `stored`: what the table calls them; else as the table of their name calls them.
+        """
+        if stored is None:
+            try:
+                stored = self._fit(staged.table.name, stored_columns(staged.table)).names
+            except Misfit as error:  # somebody changed the table after there was room
+                raise IncompatibleChange(f"table {self.schema}.{staged.table.name}, {error}; nothing was changed") from error
+        names = [column.name for column in staged.table.columns]
+        columns, selected = self.names([stored[name] for name in names]), self.names(names)
+        parameters = staged.staging.parameters
         if staged.table.name in TABLES_WITH_LOAD_TIME:
-            columns = f"{columns}, {self._engine.quote(LOAD_TIME.name)}"
+            columns = f"{columns}, {self._engine.quote(stored[LOAD_TIME.name])}"
             selected = f"{selected}, CAST(? AS {self._engine.sql_type(LOAD_TIME.type)})"
             parameters = (naive(now), *parameters)
         into = f"INSERT INTO {self.qualified(target)} ({columns})"
