@@ -46,7 +46,8 @@ class Table:
 
     Mode: `append` (events, logs); `merge`: rows replace those with their key; `delete`: of the table `target`, the rows with
     these keys go; `replace`: they are all that the table holds from now on (a snapshot). `key`: the names of the columns that
-    identify a row, for `merge`, `delete` and `replace`.
+    identify a row, for `merge`, `delete` and `replace`. `load_time`: whether the load adds to each row when it was loaded, as
+    `load_tstamp`.
     """
 
     name: str
@@ -54,10 +55,13 @@ class Table:
     mode: Literal["append", "merge", "delete", "replace"] = "append"
     key: tuple[str, ...] = ()
     target: str | None = None
+    load_time: bool = False
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Table:
         """The table of its JSON form."""
+        # Listings of release 0.1.0 and before do not say it: there, it was so for Snowplow's events, which are appended.
+        data = {"load_time": (data["name"], data["mode"]) == ("events", "append"), **data}
         columns = tuple(Column(**column) for column in data["columns"])
         fields: dict[str, Any] = {**data, "columns": columns, "key": tuple(data["key"])}
         return cls(**fields)

@@ -22,7 +22,7 @@ from manifest_platform.warehouse.engines.engine import Engine
 SCHEMA = "shop"
 """The dataset that all loads are of, and its schema."""
 FEED = "enriched"
-EVENTS = Table("events", (Column("event_id", "string"), Column("amount", "integer"), Column("at", "timestamp")))
+EVENTS = Table("events", (Column("event_id", "string"), Column("amount", "integer"), Column("at", "timestamp")), load_time=True)
 Rows = list[dict[str, Any]]
 
 INCR, LOG, FULL = "incr", "log", "full"

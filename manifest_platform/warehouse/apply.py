@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from manifest_platform import failpoints
-from manifest_platform.listing import Listing, Table
+from manifest_platform.listing import BAD_TABLE, Listing, Table
 from manifest_platform.warehouse.columns import RenamedColumns, RenamedEntry, spelled_twice
 from manifest_platform.warehouse.control import (
     Fence,
@@ -53,7 +53,7 @@ from manifest_platform.warehouse.errors import (
 from manifest_platform.warehouse.load import Full, Load
 from manifest_platform.warehouse.rules import Entry, Held, Refusal, Why, knows, lift, passing, refusals
 from manifest_platform.warehouse.snapshot import Shadows
-from manifest_platform.warehouse.tables import LOAD_TIME, TABLES_WITH_LOAD_TIME, Staged, Tables, check_counts, is_passing
+from manifest_platform.warehouse.tables import LOAD_TIME, Staged, Tables, check_counts, is_passing
 
 __all__ = [
     "AlreadyApplied",
@@ -251,6 +251,7 @@ class Warehouse:
         room = self._tables.room_for(load)
         unknown = {KnownTable(table.name, load.feed, table.mode) for table in load.listing.tables if table.mode != "delete"}
         unknown -= self._known_tables.read()
+        _refuse_other_rows(load, unknown, self._known_tables.read())
         renamed = self._renamed.unknown(room.renamed)
         if not room.changes and not unknown and not renamed:
             return None
@@ -476,7 +477,7 @@ def _refuse_unsupported(load: Load) -> None:
     for table in load.listing.tables:
         _refuse_mode(load, table)
         _refuse_key(load, table)
-        if table.name in TABLES_WITH_LOAD_TIME and any(column.name == LOAD_TIME.name for column in table.columns):
+        if table.load_time and any(column.name == LOAD_TIME.name for column in table.columns):
             raise IncompatibleChange(
                 f"{load.item}: table {table.name} brings a column {LOAD_TIME.name}, which the load itself sets; shred it under "
                 "another name"
@@ -495,6 +496,21 @@ def _refuse_unsupported(load: Load) -> None:
             f"{load.item}: its listing has objects of tables that it does not describe "
             f"({', '.join(sorted(unknown))}); shred it again"
         )
+
+
+def _refuse_other_rows(load: Load, unknown: Collection[KnownTable], known: Collection[KnownTable]) -> None:
+    """Raises IncompatibleChange where rows by key would go into a table of appended ones, or the other way round.
+
+    So it would be where a log of a vault had the name of one of its objects: a snapshot would replace what was logged.
+    """
+    for table in unknown:
+        for other in known:
+            is_other = (other.mode == "append") != (table.mode == "append")
+            if is_other and other.table == table.table and table.table != BAD_TABLE:
+                raise IncompatibleChange(
+                    f"{load.item}: table {table.table} has rows of mode {other.mode} by feed {other.feed}, and would get some"
+                    f" of mode {table.mode} by feed {table.feed}; shred one of them under another name"
+                )
 
 
 def _refuse_mode(load: Load, table: Table) -> None:

@@ -19,8 +19,6 @@ from manifest_platform.warehouse.errors import CountMismatch, DuplicateKey, Inco
 from manifest_platform.warehouse.load import Load
 
 LOAD_TIME = Column("load_tstamp", "timestamp")
-# Only the event table gets the load's time: all other tables of an event are joined to it, so that once is enough.
-TABLES_WITH_LOAD_TIME = frozenset({"events"})
 
 # A name that no target has, or a DELETE would compare the staged rows with themselves.
 _STAGED = '"__mp_staged"'
@@ -221,7 +219,7 @@ class Tables:
         names = [column.name for column in staged.table.columns]
         columns, selected = self.names([stored[name] for name in names]), self.names(names)
         parameters = staged.staging.parameters
-        if staged.table.name in TABLES_WITH_LOAD_TIME:
+        if staged.table.load_time:
             columns = f"{columns}, {self._engine.quote(stored[LOAD_TIME.name])}"
             selected = f"{selected}, CAST(? AS {self._engine.sql_type(LOAD_TIME.type)})"
             parameters = (naive(now), *parameters)
@@ -245,7 +243,7 @@ class Tables:
 
 def stored_columns(table: Table) -> dict[str, str]:
     """The columns, by name, that a table has in the warehouse."""
-    columns = (*table.columns, LOAD_TIME) if table.name in TABLES_WITH_LOAD_TIME else table.columns
+    columns = (*table.columns, LOAD_TIME) if table.load_time else table.columns
     return {column.name: column.type for column in columns}
 
 

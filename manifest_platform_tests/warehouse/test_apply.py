@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -213,9 +213,32 @@ class TestCounts:
 
 class TestColumns:
     def test_the_column_of_the_load_time_is_the_loads_own(self, shop: Warehouse, tmp_path: Path) -> None:
-        own = Table("events", (Column("load_tstamp", "timestamp"),))
+        own = Table("events", (Column("load_tstamp", "timestamp"),), load_time=True)
         with pytest.raises(IncompatibleChange, match="load_tstamp, which the load itself sets"):
             shop.apply(load(written(tmp_path, "a", [(own, [{}])])))
+
+    def test_a_table_gets_the_load_time_where_its_listing_says_so_whatever_its_name(
+        self, shop: Warehouse, engine: Recording, tmp_path: Path
+    ) -> None:
+        """A vault's object named `events` got a column of Snowplow's, and was refused where it had one of that name."""
+        own = Table("events", (Column("id", "string"), Column("load_tstamp", "string")), "merge", ("id",))
+        for item in ("a", "b"):
+            shop.apply(load(written(tmp_path, item, [(own, [{"id": "1", "load_tstamp": f"its own {item}"}])])))
+        assert all_rows(engine) == [("1", "its own b")]
+        other = Table("happenings", (Column("id", "string"),), load_time=True)
+        result = shop.apply(load(written(tmp_path, "c", [(other, [{"id": "1"}])])))
+        assert all_rows(engine, "happenings") == [("1", result.entry.applied_at.replace(tzinfo=None))]
+
+    @pytest.mark.parametrize(
+        ("name", "mode", "load_time"), [("events", "append", True), ("events", "merge", False), ("x", "append", False)]
+    )
+    def test_a_listing_that_does_not_say_it_is_of_the_time_when_events_alone_had_it(
+        self, name: str, mode: str, load_time: bool
+    ) -> None:
+        data = asdict(Table(name, (Column("id", "string"),), mode, ("id",)))  # ty: ignore[invalid-argument-type]
+        del data["load_time"]
+        assert Table.from_dict(data).load_time is load_time
+        assert Table.from_dict({**data, "load_time": not load_time}).load_time is not load_time
 
     def test_only_a_snapshot_replaces_tables(self, shop: Warehouse, tmp_path: Path) -> None:
         with pytest.raises(UnsupportedMode, match="mode 'replace'; an item can only append, merge, delete"):

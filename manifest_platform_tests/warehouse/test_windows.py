@@ -283,6 +283,19 @@ class TestRefusals:
         wanted = window(tmp_path, "0030", (table, [{"id": "a"}]))
         self.refused(shop, engine, wanted, IncompatibleChange, "called as those that full loads drop")
 
+    def test_a_log_and_an_object_of_one_name_are_not_one_table(
+        self, shop: Warehouse, engine: Recording, tmp_path: Path
+    ) -> None:
+        """A snapshot of the object would replace what was logged, or a log be appended to the object's rows."""
+        shop.apply(day(tmp_path, "0000", "1"))
+        before = all_of(engine)
+        by_key = replace(AUDIT, mode="merge", key=("id",))
+        with pytest.raises(
+            IncompatibleChange, match="has rows of mode append by feed log, and would get some of mode merge by feed incr"
+        ):
+            shop.apply(window(tmp_path, "0100", (by_key, [{"id": "1"}])))
+        assert all_of(engine) == before
+
     def test_a_snapshot_is_no_window(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
         wanted = window(tmp_path, "0030", (replace(PRODUCT, mode="replace"), [{"id": "a"}]))
         self.refused(shop, engine, wanted, UnsupportedMode, "'replace'; an item can only append, merge, delete")

@@ -198,7 +198,8 @@ FIELDS: tuple[Field, ...] = tuple(
 
 POSITION = {field.name: position for position, field in enumerate(FIELDS)}
 
-EVENTS = Table(EVENTS_TABLE, tuple(field.column for field in FIELDS if not field.is_json))
+# All other tables of an event are joined to this one, so that the time of its load is enough here.
+EVENTS = Table(EVENTS_TABLE, tuple(field.column for field in FIELDS if not field.is_json), load_time=True)
 
 
 @dataclass

@@ -13,7 +13,7 @@ import csv
 import io
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
@@ -50,6 +50,8 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "picklist__sys": ("object", "object_field", "picklist_value_name"),
     "metadata": ("extract", "column_name"),
 }
+_OWNERS: Mapping[str, str] = {"picklist__sys": "Picklist.picklist__sys", "metadata": "Metadata.metadata"}
+"""The extracts that alone may have these tables, for they have keys of their own."""
 _DELETES = "_deletes"
 _DELETES_OF = {"document_relationships_deleted__sys": "document_relationships__sys"}
 _TABLE = re.compile(r"[a-z0-9_]+")
@@ -59,8 +61,8 @@ _TABLE = re.compile(r"[a-z0-9_]+")
 class Extract:
     """A line of manifest.csv: rows of one table, or keys of rows that were deleted from it.
 
-    `name` is as the manifest has it, `table` the extract's own name in lower case. `file`: the path in the archive; None for an
-    extract without records.
+    `name` is as the manifest has it, `table` the extract's own name in lower case, or the one configured. `file`: the
+    path in the archive; None for an extract without records.
     """
 
     name: str
@@ -173,28 +175,33 @@ def read_contents(
     corrections: Mapping[str, str],
     partial: tuple[str, ...],
     keep_unnamed: bool = False,
+    tables: Mapping[str, str] | None = None,
 ) -> Contents:
     """What an archive holds, from its files' relative paths and a way to read them.
 
-    `keep_unnamed`: files that the manifest does not name are passed over. Raises Unusable where the manifest is missing or
+    `keep_unnamed`: files that the manifest does not name are passed over. `tables`: the tables of extracts that are not to be
+    called as the extract is, by `Component.name`. Raises Unusable where the manifest is missing or
     unreadable, names a file that is not there, does not name one that is, or has what its feed cannot have; and where there is
     no metadata.
     """
     if MANIFEST not in paths:
         raise Unusable(f"there is no {MANIFEST} among {len(paths)} files; land the window whole, under its own folder")
-    named = list(_manifest(read([MANIFEST])[MANIFEST]))
+    names = Names(tables or {})
+    named = list(_manifest(read([MANIFEST])[MANIFEST], names))
     _check_files(named, paths, keep_unnamed)
     extracts = [extract for extract in named if _is_table(extract, feed)]
-    _check_names(extracts)
+    _check_files_once(extracts)
     whole = (METADATA_FULL, _METADATA) if feed == "full" else (METADATA_FULL,)  # elsewhere the other has the changes alone
     metadata = next((path for path in whole if path in paths), None)
     if metadata is None:
         raise Unusable(f"there is no {' and no '.join(whole)}, so not every column has a type; land the window whole")
     news = {extract.deletes: extract.file for extract in extracts if extract.is_metadata and extract.file and feed == "incr"}
     found = read(sorted({metadata, *news.values()}))
-    columns = _columns(metadata, found[metadata])
-    changed = _news(news[False], found[news[False]], typed=True) if False in news else {}
-    gone = _news(news[True], found[news[True]], typed=False) if True in news else {}
+    known = dict.fromkeys(name for _, (name,) in _rows(metadata, found[metadata], ("extract",)))
+    _check_tables(extracts, known, names)
+    columns = _columns(metadata, found[metadata], names)
+    changed = _news(news[False], found[news[False]], names, typed=True) if False in news else {}
+    gone = _news(news[True], found[news[True]], names, typed=False) if True in news else {}
     retired = _retired(columns, changed, gone)
     for table, types in changed.items():
         columns[table] = {**columns.get(table, {}), **types}
@@ -209,10 +216,10 @@ def read_contents(
     )
 
 
-def _manifest(data: bytes) -> Iterator[Extract]:
+def _manifest(data: bytes, names: Names) -> Iterator[Extract]:
     for line, (name, records, file, kind) in _rows(MANIFEST, data, ("extract", "records", "file"), ("type",)):
         where = f"{MANIFEST}, line {line}"
-        component, table, deletes = _parse(name)
+        component, table, deletes = names.parse(name)
         _check_table(component, table, f"{where}: extract {name!r}")
         if kind not in ("", "updates", "deletes"):
             raise Unusable(f"{where}: type {kind!r} is neither updates nor deletes; the platform must learn what it means")
@@ -223,13 +230,25 @@ def _manifest(data: bytes) -> Iterator[Extract]:
         yield Extract(name, component, table, deletes or kind == "deletes", int(records), file.removeprefix("./") or None)
 
 
+class Names:
+    """The tables of extracts: each called as its extract is, but for those configured, `tables` by `Component.name`."""
+
+    def __init__(self, tables: Mapping[str, str]) -> None:
+        self._tables = {name.lower(): table for name, table in tables.items()}
+
+    def parse(self, name: str) -> tuple[str, str, bool]:
+        """Component and table of an extract's name, and whether the name says that these are deletes."""
+        component, own, deletes = _parse(name)
+        return component, self._tables.get(f"{component}.{own}".lower(), own), deletes
+
+
 def _parse(name: str) -> tuple[str, str, bool]:
-    """Component and table of an extract's name, and whether the name says that these are deletes."""
+    """Component and own name of an extract, in lower case, and whether the name says that these are deletes."""
     component, _, own = name.partition(".")
-    table = own.lower()
-    if table in _DELETES_OF:
-        return component, _DELETES_OF[table], True
-    return component, table.removesuffix(_DELETES), table.endswith(_DELETES)
+    own = own.lower()
+    if own in _DELETES_OF:
+        return component, _DELETES_OF[own], True
+    return component, own.removesuffix(_DELETES), own.endswith(_DELETES)
 
 
 def _check_table(component: str, table: str, what: str) -> None:
@@ -271,33 +290,72 @@ def _is_table(extract: Extract, feed: Feed) -> bool:
     return True
 
 
-def _check_names(extracts: Sequence[Extract]) -> None:
+def _check_files_once(extracts: Sequence[Extract]) -> None:
+    """Raises Unusable where two files hold the rows of one extract."""
     seen: dict[tuple[str, bool], Extract] = {}
     for extract in extracts:
         if extract.file:
-            other = seen.setdefault((extract.table, extract.deletes), extract)
+            other = seen.setdefault((_identity(extract.name), extract.deletes), extract)
             if other is not extract:
                 raise Unusable(
-                    f"{MANIFEST}: {other.name} ({other.file}) and {extract.name} ({extract.file}) "
-                    f"are one table, {extract.table}; ask for the window again, or report it to Veeva"
+                    f"{MANIFEST} names {extract.name} twice, with the files {other.file} and {extract.file}; ask for the window"
+                    " again, or report it to Veeva"
                 )
 
 
-def _columns(path: str, data: bytes) -> dict[str, dict[str, str]]:
+def _identity(name: str) -> str:
+    component, own, _ = _parse(name)
+    return f"{component}.{own}".lower()
+
+
+def _check_tables(extracts: Sequence[Extract], known: Collection[str], names: Names) -> None:
+    """Raises Unusable where a table would hold the rows of two extracts, as of Object.x and Workflow.x.
+
+    An increment may have rows of only one of them, and the next increment rows of the other one. So an extract is also held
+    against the `known` ones, all that the metadata name, if these name it too; logs are not always among them.
+    """
+    told, everywhere = _by_table(known, names), _by_table((extract.name for extract in extracts), names)
+    for extract in extracts:
+        found = everywhere[extract.table]
+        if extract.component == "Log" or _identity(extract.name) in told[extract.table]:
+            found = {**told[extract.table], **found}
+        owner = _OWNERS.get(extract.table, extract.name)
+        found = {_identity(owner): owner, **found}
+        if len(found) > 1:
+            in_order = sorted(
+                found.values(), key=lambda name: (name not in _OWNERS.values(), not name.startswith("Object."), name)
+            )
+            first, other, *_ = in_order
+            raise Unusable(
+                f"{first} and {other} would be one table, {extract.table}, and nobody could tell their rows apart; say in the"
+                " configuration where those of the newer one go, as"
+                f" shred.tables: {{{other}: {other.replace('.', '_').lower()}}}"
+            )
+
+
+def _by_table(extracts: Iterable[str], names: Names) -> defaultdict[str, dict[str, str]]:
+    """The names of extracts, by what they are known by, by their tables."""
+    found: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for name in extracts:
+        found[names.parse(name)[1]].setdefault(_identity(name), name)
+    return found
+
+
+def _columns(path: str, data: bytes, names: Names) -> dict[str, dict[str, str]]:
     """The type of each column of each table, by a file that has them all."""
     columns: dict[str, dict[str, str]] = defaultdict(dict)
     for _, (extract, column, type_) in _rows(path, data, ("extract", "column_name", "type")):
-        _, table, deletes = _parse(extract)
+        _, table, deletes = names.parse(extract)
         if not deletes:
             columns[table][column] = type_
     return dict(columns)
 
 
-def _news(path: str, data: bytes, typed: bool) -> dict[str, dict[str, str]]:
+def _news(path: str, data: bytes, names: Names, typed: bool) -> dict[str, dict[str, str]]:
     """The columns that an increment's metadata file has, but for those of logs; with their types, which deletes lack."""
     columns: dict[str, dict[str, str]] = defaultdict(dict)
     for line, (extract, column, *type_) in _rows(path, data, ("extract", "column_name", *(["type"] if typed else []))):
-        component, table, deletes = _parse(extract)
+        component, table, deletes = names.parse(extract)
         if component not in ("Log", "Metadata") and not deletes:
             _check_table(component, table, f"{path}, line {line}: extract {extract!r}")
             columns[table][column] = "".join(type_)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from manifest_platform.listing import BAD_TABLE
 from manifest_platform.settings import ServerUrl, Settings
 from manifest_platform.sources.settings import DatasetSettings, LoadSettings, ShredSettings
 from manifest_platform.sources.veeva.files import Feed
@@ -86,9 +87,27 @@ class VeevaShredSettings(ShredSettings):
     types: dict[Annotated[str, Field(pattern=r"^[^.\s]+\.[^.\s]+$")], VaultType] = Field(
         {}, description="of `extract.column`, the type that is right where Vault's metadata is not"
     )
+    tables: dict[
+        Annotated[str, Field(pattern=r"^(Object|Document|Workflow|Log)\.[A-Za-z0-9_]+$")],
+        Annotated[str, Field(pattern=r"^[a-z0-9_]+$")],
+    ] = Field(
+        {},
+        description="of `Component.extract`, the table that its rows go to, where its own name is the table of another extract:"
+        " `{Workflow.visit__c: workflow_visit__c}`",
+    )
     partial_in_full: tuple[str, ...] = Field(
         ("*legacy*__sys",), description="patterns of workflows' tables of which a snapshot holds only a part"
     )
+
+    @field_validator("tables")
+    @classmethod
+    def _keeps_rows_apart(cls, tables: dict[str, str]) -> dict[str, str]:
+        """One table an extract, whatever the case of its name."""
+        if len({name.lower() for name in tables}) < len(tables):
+            raise ValueError("an extract is named twice; allowed: each extract once, in whatever case")
+        if len({*tables.values(), BAD_TABLE}) <= len(tables):
+            raise ValueError(f"a table is named twice; allowed: a table of its own for each extract, other than {BAD_TABLE}")
+        return tables
 
 
 class VeevaLoadSettings(LoadSettings):

@@ -79,12 +79,14 @@ class VeevaOptions(Options):
 
     `types`: by `table.column`, the type in Vault's words, where that of the metadata is wrong. `partial_in_full`: patterns of
     the workflows' tables that a snapshot holds only in part: their rows are merged, and none goes. `keep_unnamed`: files that
-    the manifest does not name become no table; else they fail their window.
+    the manifest does not name become no table; else they fail their window. `tables`: by `Component.name`, the table of an
+    extract that is not to be called as the extract is.
     """
 
     types: Mapping[str, str] = field(default_factory=dict, hash=False)
     partial_in_full: tuple[str, ...] = ("*legacy*__sys",)
     keep_unnamed: bool = False
+    tables: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 def shred(spark: SparkSession, windows: Sequence[Window], options: VeevaOptions | None = None) -> list[Listing | ShredFailure]:
@@ -164,6 +166,7 @@ def _contents(window: Window, options: VeevaOptions, batch: str) -> Contents:
         options.types,
         options.partial_in_full,
         options.keep_unnamed,
+        options.tables,
     )
 
 

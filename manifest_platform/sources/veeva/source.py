@@ -167,6 +167,7 @@ class VeevaDirectData(Source):
             types=dict(settings.types),
             partial_in_full=settings.partial_in_full,
             keep_unnamed=self.settings.archive.unnamed == "keep",
+            tables=dict(settings.tables),
         )
         return shred(session, [one for one in directories if isinstance(one, Window)], options)
 

@@ -362,7 +362,24 @@ DAMAGES: dict[str, tuple[dict[str, bytes | None], str]] = {
     "taken name": ({"manifest.csv": manifest(f"Object.bad,P,updates,1,{PRODUCT}")}, "'Object.bad' gives no table"),
     "one table twice": (
         {"manifest.csv": manifest(UPDATES, f"Workflow.Product__v,P,updates,1,{LEFT}"), LEFT: b"id\n1\n"},
-        f"Object.product__v ({PRODUCT}) and Workflow.Product__v ({LEFT}) are one table, product__v",
+        "Object.product__v and Workflow.Product__v would be one table, product__v, and nobody could tell their rows apart; say "
+        "in the configuration where those of the newer one go, as shred.tables: {Workflow.Product__v: workflow_product__v}",
+    ),
+    "one table of two, the other of which has no rows": (
+        {"manifest.csv": manifest(UPDATES, "Workflow.product__v,P,updates,0,")},
+        "Object.product__v and Workflow.product__v would be one table",
+    ),
+    "one table of two, the other of which the metadata have": (
+        {"metadata_full.csv": METADATA + lines("Workflow.product__v,id,String,,")},
+        "Object.product__v and Workflow.product__v would be one table",
+    ),
+    "a table with a key of its own": (
+        {"manifest.csv": manifest("Object.picklist__sys,P,updates,1,Object/p.csv"), PRODUCT: None, "Object/p.csv": b"id\n1\n"},
+        "Picklist.picklist__sys and Object.picklist__sys would be one table, picklist__sys",
+    ),
+    "one extract twice": (
+        {"manifest.csv": manifest(UPDATES, f"object.Product__v,P,updates,1,{LEFT}"), LEFT: b"id\n1\n"},
+        f"manifest.csv names object.Product__v twice, with the files {PRODUCT} and {LEFT}",
     ),
     "one file twice": (
         {"manifest.csv": manifest(UPDATES, f"Object.other__v,O,updates,1,{PRODUCT}")},
@@ -390,6 +407,25 @@ def test_what_is_damaged_fails_alone_and_says_what_and_where(spark: SparkSession
     for name, (_, message), window, result in zip(DAMAGES, DAMAGES.values(), damaged, results[:-1], strict=True):
         assert message in refused([result]), name
         assert not storage.local_path(f"{window.output}/listing.json").exists()
+
+
+def test_Object_x_beside_Workflow_x_is_two_tables_as_the_message_advises(spark: SparkSession, landed: Landed):
+    """Their rows were mixed where only one of them had any in a window, and their types always."""
+    tree = {
+        "manifest.csv": manifest(
+            UPDATES, "Workflow.product__v,P,updates,1,Workflow/p.csv", "Workflow.product__v,P,deletes,1,d.csv"
+        ),
+        "metadata_full.csv": METADATA + lines("Workflow.product__v,id,String,,", "Workflow.product__v,price__c,String,,"),
+        PRODUCT: TREE[PRODUCT],
+        "Workflow/p.csv": lines("id,price__c", "V1,dear"),
+        "d.csv": lines("id", "V2"),
+    }
+    assert "shred.tables: {Workflow.product__v: workflow_product__v}" in refused(shred(spark, [landed(tree)]))
+    options = VeevaOptions(tables={"Workflow.product__v": "workflow_product__v"})
+    listing = one(shred(spark, [landed(tree)], options))
+    assert rows(listing, "product__v") == [{"id": "V1", "price__c": Decimal("1.1000000000")}]
+    assert rows(listing, "workflow_product__v") == [{"id": "V1", "price__c": "dear"}]
+    assert table_of(listing, "workflow_product__v_deletes").target == "workflow_product__v"
 
 
 def test_files_that_the_manifest_does_not_name_become_no_table_where_they_are_to_be_kept(spark: SparkSession, landed: Landed):
