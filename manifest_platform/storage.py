@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 
+_REFUSALS = ("ACCESS_DENIED", "NO_SUCH_BUCKET", "INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH", "EXPIRED_TOKEN")
+"""What pyarrow says where S3 refuses access, in the words of AWS's C++ client."""
+
+
 class UnsupportedLocation(ValueError):
     """A location that is neither a local path nor an s3:// or file:// URI."""
 
@@ -103,6 +107,11 @@ def delete_folder(uri: str) -> None:
     """Removes all that lies under a location. Raises FileNotFoundError where there is nothing, OSError."""
     system, path = filesystem(uri)
     system.delete_dir(path)
+
+
+def is_refusal(error: OSError) -> bool:
+    """Whether storage refused access, for a person to mend: the wrong credentials or rights, or a bucket that there is not."""
+    return isinstance(error, PermissionError) or any(word in str(error) for word in _REFUSALS)
 
 
 class ObjectFolder:

@@ -136,6 +136,8 @@ def _model_at(location: Sequence[Any], data: Any) -> type[Settings]:
         data = data[part]
         if typing.get_origin(annotation) is dict:
             annotation, metadata = _unpacked(typing.get_args(annotation)[1])
+        elif typing.get_origin(annotation) in (list, tuple):
+            annotation, metadata = _unpacked(typing.get_args(annotation)[0])
         else:
             annotation, metadata = model.model_fields[part].annotation, model.model_fields[part].metadata
         plugin = next((one for one in metadata if isinstance(one, PluginSettings)), None)

@@ -1,16 +1,15 @@
 """What every shredder shares: a batch of directories in one Spark job, and the listing or the failure of each.
 
 Spark only distributes: each task reads its own part of a directory, writes its own Parquet files and returns what it wrote.
-A plain file of lines is cut into ranges, and a line belongs to the range in which it starts; a gzip file is read whole.
+A plain file of lines is cut into ranges, and a line belongs to the range in which it starts; a compressed one is read whole.
 A directory that fails leaves the others alone. What the bytes mean is the shredders' own.
 """
 
 from __future__ import annotations
 
-import gzip
+import io
 import os
 import traceback
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ from manifest_platform import failpoints, storage
 from manifest_platform.column_types import widened
 from manifest_platform.faults import Permanent, Transient
 from manifest_platform.listing import BAD_TABLE, LISTING_FILE, Column, Listing, Retired, ShreddedObject, Table
+from manifest_platform.shred.compression import COMPRESSED_NAMES, HEAD, Decompressed, Replayed, compression_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -234,22 +234,18 @@ class Piece:
     start: int
     end: int
 
-    @property
-    def is_gzip(self) -> bool:
-        """Whether the file is compressed, by its name."""
-        return self.uri.endswith(".gz")
-
 
 def plan(files: Sequence[tuple[str, int]], split_size: int) -> list[tuple[Piece, ...]]:
     """The pieces of each task, from (URI, size in bytes): large files cut, small ones together, up to `split_size` bytes.
 
-    The plan depends on its arguments alone. Empty files have no piece.
+    The plan depends on its arguments alone: nothing is read for it. A name that tells of compression spares its file the
+    cuts; where the name does not tell, the first piece turns out to be all, and the others nothing. Empty files have no piece.
     """
     tasks: list[tuple[Piece, ...]] = []
     group: list[Piece] = []
     room = split_size
     for uri, size in files:
-        step = size if uri.endswith(".gz") else split_size
+        step = size if uri.lower().endswith(COMPRESSED_NAMES) else split_size
         for start in range(0, size, max(1, step)):
             piece = Piece(uri, size, start, min(start + step, size))
             if group and piece.end - piece.start > room:
@@ -263,21 +259,24 @@ def plan(files: Sequence[tuple[str, int]], split_size: int) -> list[tuple[Piece,
 def chunks(piece: Piece, chunk: int = CHUNK) -> Iterator[tuple[int, bytes]]:
     """The lines of a piece, about `chunk` bytes at a time, each with its offset in the (decompressed) file.
 
-    Every chunk is of whole lines; the last line of a file may lack its newline. Raises FileChanged, OSError, and for
-    a gzip file EOFError or zlib.error.
+    Every chunk is of whole lines; the last line of a file may lack its newline. Of a compressed file, by its first bytes, the
+    piece that begins it has all lines. Raises FileChanged, Unreadable, OSError.
     """
     with open_landed(piece.uri, piece.size) as file:
-        if piece.is_gzip:
-            with gzip.GzipFile(fileobj=file) as plain:
-                yield from _whole_lines(plain, 0, None, chunk)
+        if piece.start == 0:
+            head = file.read(max(HEAD, min(chunk, piece.end)))
+            compression = compression_of(head, piece.uri)
+            replayed = Replayed(head, file, chunk if compression else 0)
+            text = Decompressed(replayed, compression, piece.uri) if compression else replayed
+            yield from _whole_lines(text, 0, None if compression else piece.end, chunk)
             return
-        start = 0
-        if piece.start:
-            file.seek(piece.start - 1)
-            start = _after_newline(file, piece.start - 1)
-            if start >= piece.end:
-                return
-            file.seek(start)
+        if compression_of(file.read(HEAD), piece.uri):
+            return
+        file.seek(piece.start - 1)
+        start = _after_newline(file, piece.start - 1)
+        if start >= piece.end:
+            return
+        file.seek(start)
         yield from _whole_lines(file, start, piece.end, chunk)
 
 
@@ -302,7 +301,7 @@ def _after_newline(file: BinaryIO, offset: int) -> int:
     return offset
 
 
-def _whole_lines(file: BinaryIO | gzip.GzipFile, start: int, end: int | None, chunk: int) -> Iterator[tuple[int, bytes]]:
+def _whole_lines(file: BinaryIO | io.RawIOBase, start: int, end: int | None, chunk: int) -> Iterator[tuple[int, bytes]]:
     """Chunks of whole lines from `start`, where the file stands, to the end of the line that holds byte `end` - 1."""
     held: list[bytes] = []  # the beginning of a line whose end is not read yet
     held_at = read_to = start
@@ -387,7 +386,7 @@ def _result(task: Task[Part], work: Callable[[Task[Part]], Written]) -> dict[str
         return _failed(str(error), transient=True)
     except Permanent as error:
         return _failed(str(error))
-    except (FileNotFoundError, PermissionError, EOFError, zlib.error) as error:
+    except (FileNotFoundError, PermissionError) as error:
         return _failed(_where(task, error))
     except OSError as error:
         return _failed(_where(task, error), transient=not _is_refusal(error))
@@ -407,7 +406,7 @@ def _where(task: Task, error: Exception) -> str:
 
 
 def _is_refusal(error: OSError) -> bool:
-    return isinstance(error, gzip.BadGzipFile) or any(word in str(error) for word in ("ACCESS_DENIED", "NO_SUCH_BUCKET"))
+    return any(word in str(error) for word in ("ACCESS_DENIED", "NO_SUCH_BUCKET"))
 
 
 def _merged(left: Table, right: Table) -> Table:

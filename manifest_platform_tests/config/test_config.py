@@ -454,3 +454,26 @@ def test_what_is_veevas_is_refused_of_a_shop(write, part, told):
         write(f"datasets:\n  shop:\n    landing: {{root: l}}\n    shred: {{output: s, schemas: [i]}}\n    {part}\n")
     )
     assert told in message
+
+
+@pytest.mark.parametrize(
+    ("registry", "problem"),
+    [
+        ("{url: 'https://other.example/'}", "registries: allowed are http(s):// URLs of `schemas`, each once"),
+        ("{url: schemas}", "registries: allowed are http(s):// URLs of `schemas`, each once"),
+        ("{url: 'https://schemas.example/', apikey: secret}", "unknown key; allowed here: absent, apikey_variable, url"),
+        ("{url: 'https://schemas.example/', absent: [500]}", "absent.0: 500"),
+    ],
+)
+def test_registries_are_those_of_the_schemas(write, registry: str, problem: str) -> None:
+    right = "{url: 'https://schemas.example/', apikey_variable: IGLU_KEY, absent: [403, 404]}"
+    whole = WHOLE.replace('"https://schemas.example/"]}', f'"https://schemas.example/"], registries: [{right}]}}')
+    [own] = shop(load(write(whole))).shred.registries
+    assert (own.apikey_variable, own.absent) == ("IGLU_KEY", (403, 404))
+    assert problem in problems(write(whole.replace(right, registry)))
+
+
+def test_an_unknown_key_of_a_step_is_told(write) -> None:
+    """It ended in a KeyError."""
+    file = write(WHOLE.replace("    shred: {output", "    steps: [{name: audit, command: x}]\n    shred: {output"))
+    assert "datasets.acme.steps.0.command: unknown key; allowed here:" in problems(file)

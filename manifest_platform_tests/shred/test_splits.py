@@ -1,9 +1,17 @@
+import bz2
 import gzip
+import io
+import lzma
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
+from manifest_platform.shred import batch
 from manifest_platform.shred.batch import FileChanged, Piece, chunks, newlines_before, plan
+from manifest_platform.shred.compression import HEAD, Decompressed, Replayed, Unreadable, compression_of
 
 CONTENTS = [b"one\ntwo\n\nfour\n", b"one\ntwo\n\nfour", b"\n\n", b"x", b"a\r\nbb\r\n", b"a long line without an end" * 3]
 
@@ -49,10 +57,124 @@ def test_chunks_are_bounded_by_whole_lines(tmp_path: Path):
     assert sum(sizes) == 1100
 
 
-def test_gzip_is_read_whole_with_all_its_members(tmp_path: Path):
-    path = tmp_path / "f.gz"
-    path.write_bytes(gzip.compress(b"one\ntw") + gzip.compress(b"o\nthree"))
+def zstd(data: bytes) -> bytes:
+    buffer = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(buffer, "zstd") as stream:
+        stream.write(data)
+    return buffer.getvalue().to_pybytes()
+
+
+COMPRESSIONS = {"gzip": gzip.compress, "bz2": bz2.compress, "zstd": zstd}
+
+
+@pytest.mark.parametrize("name", ["f", "f.gz", "f.bz2", "f.zst", "f.tsv"])
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_what_is_compressed_is_read_whole_with_all_its_members_however_named(tmp_path: Path, compression: str, name: str):
+    """Gzip without `.gz` was read as one bad line, and its item loaded."""
+    compress = COMPRESSIONS[compression]
+    path = tmp_path / name
+    path.write_bytes(compress(b"one\ntw") + compress(b"o\nthree"))
     assert list(chunks(piece(path), 6)) == [(0, b"one\n"), (4, b"two\n"), (8, b"three")]
+    half = path.stat().st_size // 2
+    assert list(chunks(piece(path, 0, half), 6)) == list(chunks(piece(path), 6)), "the first piece turns out to be all"
+    assert list(chunks(piece(path, half), 6)) == []
+
+
+@pytest.mark.parametrize("name", ["f.gz", "f.bz2", "f.zst", "f.snappy"])
+def test_text_is_text_however_named(tmp_path: Path, name: str):
+    path = tmp_path / name
+    path.write_bytes(b"one\ntwo")
+    assert list(chunks(piece(path))) == [(0, b"one\ntwo")]
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("damage", ["cut", "overwritten", "followed"])
+def test_damaged_compressed_data_is_no_outage(tmp_path: Path, compression: str, damage: str):
+    whole = COMPRESSIONS[compression](bytes(range(10, 250)) * 10)
+    path, at = tmp_path / "f", 6 if compression == "zstd" else 20  # zstd notices it in its header, and elsewhere by chance
+    path.write_bytes(
+        {"cut": whole[:-6], "overwritten": whole[:at] + b"\xff" * 30 + whole[at + 30 :], "followed": whole + b"garbage"}[damage]
+    )
+    with pytest.raises(Unreadable, match=rf"f is {compression} by its first bytes, and damaged: .*land the directory anew"):
+        list(chunks(piece(path)))
+
+
+def test_storage_that_fails_within_compressed_data_is_an_outage():
+    class Storage(io.BytesIO):
+        def read(self, _size: int | None = -1) -> bytes:
+            raise ConnectionResetError("the store is gone")
+
+    whole = gzip.compress(bytes(range(256)) * 100)
+    text = Decompressed(Replayed(whole[:50], Storage(), 100), "gzip", "f")
+    with pytest.raises(ConnectionResetError, match="the store is gone"):
+        text.read()
+
+
+@pytest.mark.parametrize(
+    ("what", "content"),
+    [
+        ("Parquet", lambda: _parquet()),
+        ("snappy", lambda: b"\xff\x06\x00\x00sNaPpY\x01\x00\x00\x00"),
+        ("snappy, in Hadoop's blocks", lambda: _hadoops_snappy(b"one\ttwo\n" * 50)),
+        ("snappy, in Hadoop's blocks", lambda: _hadoops_snappy(bytes(range(256)) * 1000)),
+        ("LZ4", lambda: pa.compress(b"one\n" * 10, codec="lz4", asbytes=True)),
+        ("zip", lambda: b"PK\x03\x04rest"),
+        ("xz", lambda: lzma.compress(b"one")),
+    ],
+)
+def test_what_is_no_text_and_not_read_says_what_it_is(tmp_path: Path, what: str, content: Callable[[], bytes]):
+    """Snappy and Parquet were read as one bad line each, and the item loaded."""
+    path = tmp_path / "part-0"
+    path.write_bytes(content())
+    with pytest.raises(Unreadable, match=rf"part-0 is {what} by its first bytes, which is not read; allowed are .* zstd"):
+        list(chunks(piece(path)))
+
+
+def _parquet() -> bytes:
+    buffer = io.BytesIO()
+    parquet.write_table(pa.table({"a": [1, 2]}), buffer)
+    return buffer.getvalue()
+
+
+def _hadoops_snappy(data: bytes) -> bytes:
+    chunk = pa.compress(data, codec="snappy", asbytes=True)
+    return len(data).to_bytes(4, "big") + len(chunk).to_bytes(4, "big") + chunk
+
+
+@pytest.mark.parametrize(
+    "text", [b"PAR1shop\tweb\t", b"BZh9\tweb", b"PK\tweb\n", b"shop\tweb\n", b"\x00\x00\x00\x01bad", b"\xff", b""]
+)
+def test_what_only_looks_like_it_is_text(text: bytes):
+    assert compression_of(text, "f") is None
+
+
+def test_what_a_file_is_costs_no_request_where_it_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Every read of an object is a request; only the later pieces of a large file look at its beginning as well."""
+    path = tmp_path / "f"
+    path.write_bytes(b"0123456789\n" * 100)
+    reads: list[int] = []
+
+    class Counted(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            reads.append(size or 0)
+            return super().read(size)
+
+        def size(self) -> int:
+            return len(self.getvalue())
+
+    monkeypatch.setattr(batch, "open_landed", lambda *_: Counted(path.read_bytes()))
+    assert len(list(chunks(piece(path), 1100))) == 1
+    assert reads == [1100]
+    reads.clear()
+    list(chunks(piece(path, 0, 550), 1100))
+    assert reads == [550]
+    reads.clear()
+    list(chunks(piece(path, 550), 1100))
+    assert reads == [HEAD, 65536, 550]
+    reads.clear()
+    path.write_bytes(gzip.compress(b"0123456789\n" * 100_000))
+    assert sum(len(data) for _, data in chunks(piece(path))) == 1_100_000
+    assert reads[0] == path.stat().st_size, "and what is asked for at the end is no request"
 
 
 def test_a_file_of_another_size_is_refused(tmp_path: Path):

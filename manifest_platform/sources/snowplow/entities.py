@@ -27,7 +27,15 @@ from manifest_platform.column_types import arrow_type
 from manifest_platform.shred.batch import SchemaError
 from manifest_platform.shred.rows import LONGEST_QUOTE, Reason, max_length
 from manifest_platform.sources.snowplow.atomic import FIELDS, POSITION, Lines
-from manifest_platform.sources.snowplow.iglu import HIERARCHY, EntityTable, Resolver, SchemaKey, UnknownSchema
+from manifest_platform.sources.snowplow.iglu import (
+    HIERARCHY,
+    EntityTable,
+    RegistryRefused,
+    RegistryUnavailable,
+    Resolver,
+    SchemaKey,
+    UnknownSchema,
+)
 from manifest_platform.sources.snowplow.settings import EVENTS_TABLE
 
 pc: Any = pyarrow.compute  # its functions come into being at run time, unknown to type checkers
@@ -87,7 +95,7 @@ def entity_tables(lines: Lines, events: pa.Table, resolver: Resolver) -> Iterato
     """The typed table of each model that occurs, rows in the order of events and, within one, as the cells have them.
 
     What is wrong with a cell or an entity becomes a reason of its line, and such an entity's row is not to be used.
-    Raises RegistryUnavailable.
+    Raises RegistryUnavailable, RegistryRefused.
     """
     nul = b"\\u0000" in lines.data
     for bucket in _gather(lines, resolver):
@@ -99,6 +107,7 @@ def entity_tables(lines: Lines, events: pa.Table, resolver: Resolver) -> Iterato
 def _gather(lines: Lines, resolver: Resolver) -> list[_Bucket]:
     buckets: dict[str, _Bucket] = {}
     by_schema: dict[str, tuple[_Bucket, str] | Reason] = {}
+    doubts: dict[str, list[tuple[int, str]]] = {}  # schemas that a registry refused, and the entities that name them
     wrappers: dict[str, set[str]] = {"contexts": set(), "self-describing": set()}
     cells = [(cell.name, cell.type, wrappers[cell.type], lines.cells(POSITION[cell.name])) for cell in _CELLS]
     for row in range(len(lines.line)):
@@ -131,16 +140,35 @@ def _gather(lines: Lines, resolver: Resolver) -> list[_Bucket]:
                 except (TypeError, KeyError):
                     lines.add(row, _of_entity(name, entity, "is no entity: an object with schema and data"))
                     continue
-                if found is None:
-                    found = by_schema[schema] = _find(schema, resolver, buckets)
+                if found is None and schema not in doubts:
+                    try:
+                        found = by_schema[schema] = _find(schema, resolver, buckets)
+                    except RegistryRefused:
+                        doubts[schema] = []
                 if isinstance(found, tuple):
                     bucket, version = found
                     bucket.rows.append(row)
                     bucket.versions.append(version)
                     bucket.data.append(data)
+                elif found is None:
+                    doubts[schema].append((row, name))
                 else:
                     lines.add(row, {**found, "field": name})
+    for schema, places in doubts.items():
+        _end_doubt(schema, places, lines, resolver)
     return list(buckets.values())
+
+
+def _end_doubt(schema: str, places: list[tuple[int, str]], lines: Lines, resolver: Resolver) -> None:
+    """Asks again for a schema that a registry refused: where it gave another one meanwhile, it lacks what it refused.
+
+    Raises RegistryRefused if it still refuses.
+    """
+    found = _find(schema, resolver, {})
+    if isinstance(found, tuple):
+        raise RegistryUnavailable(f"a registry refused {schema} and gave it when asked again; retry")
+    for row, name in places:
+        lines.add(row, {**found, "field": name})
 
 
 def _find(schema: Any, resolver: Resolver, buckets: dict[str, _Bucket]) -> tuple[_Bucket, str] | Reason:

@@ -25,6 +25,7 @@ import orjson
 
 from manifest_platform import storage
 from manifest_platform.column_types import widened
+from manifest_platform.faults import Misconfigured
 from manifest_platform.listing import Column, Table
 from manifest_platform.shred.batch import SchemaError, Unreachable
 
@@ -55,6 +56,10 @@ _INT32 = (-(2**31), 2**31 - 1)
 
 class UnknownSchema(LookupError):
     """No registry has the schema; permanent until somebody publishes it."""
+
+
+class RegistryRefused(RuntimeError, Misconfigured):
+    """A registry refuses access; permanent until a person mends the registry or the configuration, and no item's fault."""
 
 
 class RegistryUnavailable(Unreachable):
@@ -129,10 +134,10 @@ class Registry(Protocol):
     """One place that may have schemas."""
 
     def read(self, key: SchemaKey) -> bytes | None:
-        """The text of a schema, None where the registry lacks it. Raises RegistryUnavailable."""
+        """The text of a schema, None where the registry lacks it. Raises RegistryUnavailable, RegistryRefused."""
 
     def versions(self, key: SchemaKey) -> list[SchemaKey]:
-        """The versions of the key's model that the registry has, in any order. Raises RegistryUnavailable."""
+        """The versions of the key's model that the registry has, in any order. Raises as `read`."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +154,7 @@ class FolderRegistry:
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                raise RegistryUnavailable(f"{root}/{key.path} cannot be read: {error}; check the registry") from error
+                raise _storage_error(f"{root}/{key.path} cannot be read", error) from error
         return None
 
     def versions(self, key: SchemaKey) -> list[SchemaKey]:
@@ -162,21 +167,35 @@ class FolderRegistry:
             try:
                 entries = system.get_file_info(FileSelector(path, allow_not_found=True))
             except OSError as error:
-                raise RegistryUnavailable(f"{path} cannot be listed: {error}; check the registry") from error
+                raise _storage_error(f"{path} cannot be listed", error) from error
             found += [version for entry in entries if (version := _sibling(key, entry.base_name))]
         return found
+
+
+def _storage_error(what: str, error: OSError) -> RegistryUnavailable | RegistryRefused:
+    if storage.is_refusal(error):
+        return RegistryRefused(f"{what}: {error}; allow it, or correct the registry in shred.schemas")
+    return RegistryUnavailable(f"{what}: {error}; check the registry")
+
+
+_HAVE_SERVED: set[str] = set()
+"""The HTTP registries that gave this process a schema: what such a one answers 403 for, it lacks."""
 
 
 @dataclass(frozen=True)
 class HttpRegistry:
     """A static site, or an Iglu server (its URL ends in `/api`).
 
-    A 4xx answer means that the schema is not there: static stores answer 403 for what they lack. `url` has no user or
-    password, as it stands in messages; `authorization` is the header that they make.
+    An answer 4xx means that the schema is not there, except for 401, which refuses access, and 403: static stores answer so for
+    what they lack, and servers to strangers. It means that the schema is not there from a registry that has given another one,
+    or where `forbidden_is_absent`. `url` has no user or password, as it stands in messages; `authorization` is the header that
+    they make, `apikey` that of an Iglu server's key.
     """
 
     url: str
     authorization: str | None = field(default=None, repr=False)
+    apikey: str | None = field(default=None, repr=False)
+    forbidden_is_absent: bool = False
 
     def read(self, key: SchemaKey) -> bytes | None:
         """The text of a schema, None where the site answers that it has none."""
@@ -215,15 +234,20 @@ class HttpRegistry:
         request = urllib.request.Request(url)  # noqa: S310, the URL begins with http:// or https://
         if self.authorization:
             request.add_unredirected_header("Authorization", self.authorization)  # another site is not to learn it
+        if self.apikey:
+            request.add_unredirected_header("apikey", self.apikey)
         problem: Exception | None = None
         for attempt in range(HTTP_ATTEMPTS):
             if attempt:
                 time.sleep(HTTP_PAUSE_SECONDS * 2**attempt)
             try:
                 with urllib.request.build_opener().open(request, timeout=HTTP_TIMEOUT_SECONDS) as answer:
-                    return answer.read()
+                    text = answer.read()
+                    _HAVE_SERVED.add(self.url)
+                    return text
             except urllib.error.HTTPError as error:
                 if 400 <= error.code < 500 and error.code not in (408, 429):
+                    self._check_access(url, error.code)
                     return None
                 problem = error
             except (OSError, http.client.HTTPException) as error:
@@ -231,6 +255,17 @@ class HttpRegistry:
         raise RegistryUnavailable(
             f"{url}: {problem} ({HTTP_ATTEMPTS} attempts); check that the registry is up, then retry"
         ) from problem
+
+    def _check_access(self, url: str, status: int) -> None:
+        """Raises RegistryRefused where an answer means that, and not that there is no such schema."""
+        if status == 401:
+            how = "is wrong" if self.apikey or self.authorization else "is missing: name its variable in shred.registries"
+            raise RegistryRefused(f"{url}: the registry answers 401, so the key {how}; then retry")
+        if status == 403 and not self.forbidden_is_absent and self.url not in _HAVE_SERVED:
+            raise RegistryRefused(
+                f"{url}: the registry answers 403 and has given no schema so far, so it refuses access: allow it, or give a key"
+                " in shred.registries; where it answers 403 for what it lacks, write `absent: [403, 404]` there"
+            )
 
 
 def _sibling(key: SchemaKey, version: str) -> SchemaKey | None:
@@ -240,12 +275,22 @@ def _sibling(key: SchemaKey, version: str) -> SchemaKey | None:
     return SchemaKey(key.vendor, key.name, key.format, key.model, int(match["revision"]), int(match["addition"]))
 
 
-def _open(location: str) -> Registry:
-    if location.startswith(("http://", "https://")):
-        userinfo = urllib.parse.unquote(urllib.parse.urlsplit(location).netloc.rpartition("@")[0])
+@dataclass(frozen=True)
+class Place:
+    """Where a registry is: a folder, an s3:// prefix or an http(s):// URL; and what is special about an HTTP one."""
+
+    location: str
+    apikey: str | None = field(default=None, repr=False)
+    forbidden_is_absent: bool = False
+
+    def open(self) -> Registry:
+        """The registry there."""
+        if not self.location.startswith(("http://", "https://")):
+            return FolderRegistry(storage.as_uri(self.location))
+        userinfo = urllib.parse.unquote(urllib.parse.urlsplit(self.location).netloc.rpartition("@")[0])
         authorization = f"Basic {base64.b64encode(userinfo.encode()).decode()}" if userinfo else None
-        return HttpRegistry(_without_userinfo(location).rstrip("/"), authorization)
-    return FolderRegistry(storage.as_uri(location))
+        url = _without_userinfo(self.location).rstrip("/")
+        return HttpRegistry(url, authorization, self.apikey, self.forbidden_is_absent)
 
 
 def _without_userinfo(location: str) -> str:
@@ -259,14 +304,15 @@ def _without_userinfo(location: str) -> str:
 class Resolver:
     """Schemas and entity tables from several registries, the first that has a schema wins.
 
-    What was found, and what was found missing, is kept for the resolver's life; a registry that was unavailable is asked
-    again.
+    What was found, and what was found missing, is kept for the resolver's life; a registry that was unavailable or refused
+    access is asked again.
     """
 
-    def __init__(self, registries: Sequence[str]):
+    def __init__(self, registries: Sequence[str | Place]):
         """`registries`: folders, s3:// prefixes and http(s):// URLs, by priority."""
-        self.registries = tuple(registries)
-        self._registries = [_open(location) for location in self.registries]
+        places = [one if isinstance(one, Place) else Place(one) for one in registries]
+        self.registries = tuple(place.location for place in places)
+        self._registries = [place.open() for place in places]
         self._schemas: dict[SchemaKey, dict[str, Any] | None] = {}
         self._models: dict[str, EntityTable | SchemaError] = {}
         self._owners: dict[str, str] = {}
@@ -275,7 +321,7 @@ class Resolver:
     def schema(self, key: SchemaKey) -> dict[str, Any]:
         """The JSON Schema of a key.
 
-        Raises UnknownSchema, RegistryUnavailable, and SchemaError where what the registry has is no JSON.
+        Raises UnknownSchema, RegistryUnavailable, RegistryRefused, and SchemaError where what the registry has is no JSON.
         """
         if key not in self._schemas:
             self._schemas[key] = self._read(key)
@@ -300,8 +346,7 @@ class Resolver:
     def table(self, key: SchemaKey) -> EntityTable:
         """The table of the key's model, made of all its versions.
 
-        Raises UnknownSchema, RegistryUnavailable, and SchemaError where the versions contradict one another or another
-        model has the same table name.
+        Raises as `schema`, and SchemaError where the versions contradict one another or another model has the same table name.
         """
         versions = self.versions(key)
         if key.family not in self._models:

@@ -37,7 +37,7 @@ from manifest_platform.shred.batch import (
 from manifest_platform.shred.rows import BAD, BadRow, arrow_schema, bad_table
 from manifest_platform.sources.snowplow.atomic import EVENTS, Lines, cut, event_columns
 from manifest_platform.sources.snowplow.entities import entity_tables
-from manifest_platform.sources.snowplow.iglu import Resolver
+from manifest_platform.sources.snowplow.iglu import Place, Resolver
 from manifest_platform.sources.snowplow.settings import EVENTS_TABLE, time_column
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ _Pieces = tuple[Piece, ...]
 
 
 def shred(
-    spark: SparkSession, directories: Sequence[Directory], registries: Sequence[str], options: Options | None = None
+    spark: SparkSession, directories: Sequence[Directory], registries: Sequence[str | Place], options: Options | None = None
 ) -> list[Listing | ShredFailure]:
     """Shreds a batch of directories in one Spark job; the results come in the order of the directories.
 
@@ -75,7 +75,7 @@ def shred(
 
 
 @functools.lru_cache(maxsize=1)
-def _process_resolver(registries: tuple[str, ...], batch: str) -> Resolver:
+def _process_resolver(registries: tuple[str | Place, ...], batch: str) -> Resolver:
     """The resolver that all tasks of a batch share in one worker process; the next batch looks anew."""
     return Resolver(registries)
 
@@ -151,7 +151,7 @@ def shred_lines(data: bytes, resolver: Resolver, file: str = "", first_line: int
     """Shreds whole lines; a line is good, and then in every table, or bad, and then in no other than `bad`.
 
     `first_line` is the number of the first line in its file, for the bad table. Any bytes are accepted. Raises
-    RegistryUnavailable where a schema could not be asked for.
+    RegistryUnavailable and RegistryRefused where a schema could not be asked for.
     """
     with _without_garbage_collection():
         lines = cut(data)

@@ -6,6 +6,7 @@ the same for all sources.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from manifest_platform.listing import Listing
     from manifest_platform.shred.batch import Directory, ShredFailure
+    from manifest_platform.sources.snowplow.iglu import Place
 
 
 # Seconds are two digits and then the end or a suffix; where they are missing, the suffix follows the minutes.
@@ -165,11 +167,30 @@ class SnowplowEnriched(Source):
         return Directory(key.id, files, output, claim.processing.record_id)
 
     def shred(self, session: SparkSession, directories: Sequence[Directory]) -> list[Listing | ShredFailure]:
-        """Events and entities, typed by their schemas."""
+        """Events and entities, typed by their schemas. Raises RegistryRefused where the key of a registry is not set."""
         from manifest_platform.shred.batch import Options
         from manifest_platform.sources.snowplow.shredder import shred
 
         settings = self.settings.shred
         bad = settings.bad_rows
         options = Options(split_size=settings.split_mib << 20, max_bad_count=bad.max_count, max_bad_share=bad.max_share)
-        return shred(session, directories, self.settings.shred.schemas, options)
+        return shred(session, directories, self._registries(), options)
+
+    def _registries(self) -> list[Place]:
+        """The registries, with their keys from the environment."""
+        from manifest_platform.sources.snowplow.iglu import Place, RegistryRefused
+
+        special = {one.url: one for one in self.settings.shred.registries}
+        places: list[Place] = []
+        for location in self.settings.shred.schemas:
+            own = special.get(location)
+            if own is None:
+                places.append(Place(location))
+                continue
+            key = os.environ.get(own.apikey_variable) if own.apikey_variable else None
+            if own.apikey_variable and not key:
+                raise RegistryRefused(
+                    f"the key of registry {own.url} is not set: put it into the variable {own.apikey_variable}"
+                )
+            places.append(Place(location, key, 403 in own.absent))
+        return places

@@ -8,10 +8,28 @@ from typing import Any
 import orjson
 import pytest
 
+from manifest_platform.faults import Misconfigured
 from manifest_platform.shred.batch import SchemaError
 from manifest_platform.sources.snowplow import iglu
-from manifest_platform.sources.snowplow.iglu import RegistryUnavailable, Resolver, SchemaKey, UnknownSchema
-from manifest_platform_tests.sources.snowplow.events import CLICK, CLICK_SCHEMA, PAGE, acme_registry, publish
+from manifest_platform.sources.snowplow.iglu import (
+    Place,
+    RegistryRefused,
+    RegistryUnavailable,
+    Resolver,
+    SchemaKey,
+    UnknownSchema,
+)
+from manifest_platform.sources.snowplow.shredder import shred_lines
+from manifest_platform_tests.sources.snowplow.events import (
+    CLICK,
+    CLICK_SCHEMA,
+    PAGE,
+    acme_registry,
+    contexts,
+    enriched,
+    entity,
+    publish,
+)
 
 KEY = SchemaKey.parse(CLICK)
 
@@ -28,12 +46,14 @@ class Site:
         self.missing = 404
         self.asked: Counter[str] = Counter()
         self.authorizations: list[str | None] = []
+        self.apikeys: list[str | None] = []
         site = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 site.asked[self.path] += 1
                 site.authorizations.append(self.headers["Authorization"])
+                site.apikeys.append(self.headers["apikey"])
                 status, body = site.answers.get(self.path, (site.missing, b"none"))
                 self.send_response(status)
                 if status == 302:
@@ -55,6 +75,7 @@ class Site:
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setattr(iglu, "HTTP_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(iglu, "_HAVE_SERVED", set())
     site = Site()
     thread = threading.Thread(target=site.server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -198,10 +219,10 @@ def test_http_a_version_that_nobody_published_starts_no_search(site: Site):
     assert sum(site.asked.values()) == 1
 
 
-@pytest.mark.parametrize("status", [404, 403])
+@pytest.mark.parametrize("status", [404, 410, 403])
 def test_http_not_found_is_asked_once_and_the_next_registry_then(site: Site, tmp_path: Path, status: int):
     site.missing = status
-    resolver = Resolver([site.url, str(acme_registry(tmp_path))])
+    resolver = Resolver([Place(site.url, forbidden_is_absent=True), str(acme_registry(tmp_path))])
     assert resolver.schema(KEY) == resolver.schema(KEY) == CLICK_SCHEMA
     assert site.asked == {"/schemas/com.acme/link_click/jsonschema/1-0-0": 1}
 
@@ -215,6 +236,62 @@ def test_http_server_errors_are_transient_retried_and_never_kept(site: Site, tmp
     assert site.asked.total() == iglu.HTTP_ATTEMPTS
     site.publish("1-0-0")
     assert resolver.schema(KEY) == CLICK_SCHEMA
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_http_refused_access_is_no_schemas_absence(site: Site, tmp_path: Path, status: int):
+    """A whole backlog went to `bad` as of unknown schemas while a key had expired."""
+    site.missing = status
+    resolver = Resolver([site.url, str(acme_registry(tmp_path))])
+    with pytest.raises(RegistryRefused, match=rf"{site.url}/schemas/.*: the registry answers {status}") as refused:
+        resolver.schema(KEY)
+    assert isinstance(refused.value, Misconfigured)
+    assert "shred.registries" in str(refused.value)
+    site.publish("1-0-0")
+    assert resolver.schema(KEY) == CLICK_SCHEMA, "it is asked again"
+
+
+def test_http_forbidden_is_absent_from_a_registry_that_has_given_another(site: Site):
+    """Static stores answer 403 for what they lack."""
+    site.missing = 403
+    site.publish("1-0-0")
+    resolver = Resolver([site.url])
+    assert resolver.table(KEY).table.name == "com_acme_link_click_1"
+    with pytest.raises(UnknownSchema):
+        resolver.schema(key("3-0-0"))
+    with pytest.raises(UnknownSchema):
+        Resolver([site.url]).schema(key("3-0-0"))
+    site.missing = 401
+    with pytest.raises(RegistryRefused):
+        resolver.schema(key("4-0-0"))
+
+
+def test_http_forbidden_is_clear_once_another_schema_of_the_same_lines_is_given(site: Site):
+    """Whichever of the two is asked for first, the lines become the same."""
+    site.missing = 403
+    site.publish("1-0-0")
+    unknown = enriched(contexts=contexts(entity(str(key("3-0-0")), {})))
+    known = enriched(contexts=contexts(entity(CLICK, {"position": 1})))
+    shredded = shred_lines(b"".join(line + b"\n" for line in (unknown, known)), Resolver([site.url]))
+    assert (shredded.good, shredded.bad.num_rows) == (1, 1)
+    assert "unknown_schema" in shredded.bad["reasons"][0].as_py()
+    alone = f"http://localhost:{site.server.server_port}"  # another registry, by its name
+    with pytest.raises(RegistryRefused):
+        shred_lines(unknown + b"\n", Resolver([alone]))
+
+
+def test_http_apikey_is_sent_and_appears_nowhere(site: Site):
+    place = Place(site.url, "s3cr3t")
+    resolver = Resolver([place])
+    site.publish("1-0-0")
+    site.answers["/moved"] = (200, orjson.dumps(CLICK_SCHEMA))
+    site.answers["/schemas/com.acme/link_click/jsonschema/2-0-0"] = (302, f"{site.url}/moved".encode())
+    assert resolver.schema(KEY) == resolver.schema(key("2-0-0")) == CLICK_SCHEMA
+    assert site.apikeys == ["s3cr3t", "s3cr3t", None], "a redirect does not take it along"
+    site.missing = 401
+    with pytest.raises(RegistryRefused, match="so the key is wrong") as refused:
+        resolver.schema(key("3-0-0"))
+    assert "s3cr3t" not in f"{refused.value} {place} {place!r} {resolver._registries}"
 
 
 def test_http_nobody_listening_is_transient(site: Site):

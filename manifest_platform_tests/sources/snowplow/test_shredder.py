@@ -197,13 +197,17 @@ def test_a_directory_that_cannot_be_read_fails_alone(
     grown = landed("grown", a=[event(1)])
     with storage.local_path(grown.files[0][0]).open("ab") as file:
         file.write(b"more")
-    corrupt = landed("corrupt", a__gz=b"no gzip")
+    corrupt = landed("corrupt", a__gz=gzip.compress(event(1))[:30] + b"no gzip")
     cut = landed("cut", a__gz=gzip.compress(event(1))[:-20])
-    results = shred(spark, [vanished, grown, corrupt, cut, good], registries)
-    assert [failed(result).transient for result in results[:4]] == [False] * 4
-    for result, part in zip(results[:4], ["landed/vanished/b", "registered with", "a.gz", "a.gz"], strict=True):
+    snappy = landed("snappy", a=b"\xff\x06\x00\x00sNaPpY" + event(1))
+    table = landed("table", a=b"PAR1\x15\x04")
+    wrong = [vanished, grown, corrupt, cut, snappy, table]
+    results = shred(spark, [*wrong, good], registries)
+    assert [failed(result).transient for result in results[:-1]] == [False] * len(wrong)
+    parts = ["landed/vanished/b", "registered with", "a.gz is gzip", "a.gz is gzip", "a is snappy", "a is Parquet"]
+    for result, part in zip(results, parts, strict=False):
         assert part in failed(result).message
-    assert one(results[4:]).good == 1
+    assert one(results[-1:]).good == 1
     assert not storage.local_path(f"{grown.output}/listing.json").exists()
 
 
@@ -239,11 +243,11 @@ def test_a_schema_published_meanwhile_is_seen_by_the_next_batch(
     spark: SparkSession, registries: list[str], landed: Callable[..., Directory], tmp_path: Path
 ):
     newer = PAGE.replace("1-0-0", "1-0-1")
-    directory = landed("run", a=[enriched(contexts=contexts(entity(newer, {"id": "1"})))])
+    directory = landed("run", a=[event(1), enriched(contexts=contexts(entity(newer, {"id": "1"})))])
     assert one(shred(spark, [directory], registries)).bad == 1
     schema = tmp_path / "registry/schemas/com.acme/WebPage/jsonschema/1-0-1"
     schema.write_text(json.dumps({"properties": {"id": {"type": "string"}}}))
-    assert one(shred(spark, [directory], registries)).good == 1
+    assert one(shred(spark, [directory], registries)).good == 2
 
 
 def test_the_listing_is_written_last(
