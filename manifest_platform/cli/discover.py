@@ -37,6 +37,11 @@ def discover(
         )
     if report.future:
         warn(f"warning: {some(report.future)} in {root}: dated more than a day ahead, not registered; check the writer's clock")
+    if report.unreadable:
+        warn(
+            f"warning: {len(report.unreadable)} in {root} could not be listed, not registered: {some(report.unreadable)};"
+            f" mend or remove what is named, then run {as_typed(Remedy(Action.DISCOVER))} again"
+        )
     if report.unparseable:
         warn(f"warning: {some(report.unparseable)} in {root}: not {form}, left alone")
     if as_json(context):

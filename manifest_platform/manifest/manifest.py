@@ -407,9 +407,9 @@ class Manifest:
         return {looked_at(row.sort, feed): row for row in self._pages(look_prefix(feed), None)}
 
     def keep_looks(self, feed: str, before: Mapping[str, Row], looks: Mapping[str, Mapping[str, str]]) -> None:
-        """Notes what discovery saw of directories, in place of what `looks` read before. A directory without a note is forgotten.
+        """Notes what discovery saw of directories, in place of what `looks` read before.
 
-        Only what changed is written. Another process's newer note stays.
+        A directory that `looks` lacks is forgotten. Only what changed is written. Another process's newer note stays.
         """
         writes: list[Write] = [
             Put(look_key(feed, name), dict(look), before[name].version if name in before else ABSENT)

@@ -168,6 +168,7 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline) -> dg.SensorR
         ("rewritten after discovery", report.changed),
         ("known under another URI", report.moved),
         ("dated in the future", report.future),
+        ("could not be listed", report.unreadable),
         (f"not {pipeline.source.words.form}", report.unparseable),
     ):
         if names:

@@ -41,7 +41,7 @@ def _discover(pipeline: Pipeline, feed: str, everything: bool) -> DiscoveryRepor
     unknown = [seen for seen in present if landed[seen.name].key.id not in known]
     noted = pipeline.manifest.looks(feed)
     looks = {name: Look(row.data["checksum"], parse_time(row.data["first_seen"])) for name, row in noted.items()}
-    complete_now, next_looks = complete_directories(unknown, pipeline.source.completeness, looks, now)
+    complete_now, next_looks = complete_directories(unknown, pipeline.source.completeness, looks, there.now or now)
     found = pipeline.manifest.discover(
         feed, [landed[seen.name] for seen in complete_now] + [one for one in landed.values() if one.key.id in known]
     )
@@ -62,6 +62,7 @@ def _discover(pipeline: Pipeline, feed: str, everything: bool) -> DiscoveryRepor
         moved=tuple(names.get("moved", ())),
         future=tuple(future),
         unparseable=tuple(there.unparseable),
+        unreadable=tuple(f"{one.name}: {one.reason}" for one in there.unreadable),
         incomplete=tuple(landed[seen.name].key.name for seen in unknown if landed[seen.name].key not in ended),
         known=len(names.get("known", ())) + there.known,
         requests=there.requests,

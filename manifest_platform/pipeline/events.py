@@ -16,7 +16,8 @@ class DiscoveryReport:
     """What one look at the landing root found, by name. `requests`: to the object storage.
 
     `changed`: rewritten after discovery. `moved`: known under another URI. `future`: dated more than a day ahead.
-    None of these is registered. `landed` is all that it looked into and the manifest has: registered now or before.
+    `unreadable`: could not be listed, each with the reason. None of these is registered. `landed` is all that it looked
+    into and the manifest has: registered now or before.
     """
 
     new: tuple[str, ...] = ()
@@ -26,6 +27,7 @@ class DiscoveryReport:
     moved: tuple[str, ...] = ()
     future: tuple[str, ...] = ()
     unparseable: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
     incomplete: tuple[str, ...] = ()
     known: int = 0
     requests: int = 0

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from manifest_platform import storage
@@ -65,7 +68,8 @@ class LandedDirectory:
 
     `uri` has no trailing slash. `files` are the data files, by URI; what begins with `_` or `.` is none. `marker`: the
     marker file was there before the files were listed. `in_progress`: it holds an uncommitted job's `_temporary`.
-    `checksum` stands for the files' relative names, sizes and fingerprints.
+    `checksum` stands for the files' relative names, sizes and fingerprints. `changed`: when the newest file was written, as
+    the storage says; None without files.
     """
 
     name: str
@@ -76,6 +80,7 @@ class LandedDirectory:
     marker: bool
     in_progress: bool
     checksum: str
+    changed: datetime | None = None
 
     @property
     def bytes(self) -> int:
@@ -83,17 +88,29 @@ class LandedDirectory:
         return sum(file.size for file in self.files)
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A directory that could not be listed, by its name, and why: a link to nothing in it, a folder that may not be read."""
+
+    name: str
+    reason: str
+
+
 @dataclass(frozen=True)
 class Found:
     """What a look at a root found: directories, oldest first, and how many `known` ones it did not look into.
 
-    `unparseable`: names under the root that are no directory's of the source. `requests`: to the object storage.
+    `unparseable`: names under the root that are no directory's of the source. `requests`: to the object storage. `now`: when
+    the look began, by the storage's clock; None where it was not asked. `unreadable`: directories that could not be listed;
+    they hold no other up.
     """
 
     directories: list[LandedDirectory]
     unparseable: list[str]
     requests: int
     known: int = 0
+    now: datetime | None = None
+    unreadable: tuple[Unreadable, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,7 +133,7 @@ class Settle:
 
 @dataclass(frozen=True)
 class Look:
-    """An earlier sight of a directory: its checksum, and when that checksum was first seen."""
+    """An earlier sight of a directory: its checksum, and when that checksum was first seen, by the storage's clock."""
 
     checksum: str
     first_seen: datetime
@@ -132,52 +149,100 @@ def find(root_uri: str, layout: Layout, start: str, completeness: Marker | Settl
     later.
     """
     list_root = _list_local if storage.is_local(root_uri) else _list_s3
-    found, unparseable, requests = list_root(root_uri, layout, start, _marker(completeness))
-    runs = [run.directory(root_uri) for run in found]
+    found = list_root(root_uri, layout, start, _marker(completeness))
+    runs = [run.directory(root_uri) for run in found.directories]
     runs.sort(key=lambda run: run.sort)
-    return Found(runs, sorted(unparseable), requests)
+    return Found(runs, sorted(found.unparseable), found.requests, 0, found.now, tuple(found.unreadable))
 
 
 @dataclass(frozen=True)
 class FoundNames:
-    """The names of a root's directories, in order; the names that are none of the source's; the S3 requests it took."""
+    """The names of a root's directories, in order; the names that are none of the source's; the S3 requests it took.
+
+    `upto`: where the next part of the root begins, where only a part was listed; None where nothing is left. `now`: when the
+    listing began, by the storage's clock.
+    """
 
     names: list[DirectoryName]
     unparseable: list[str]
     requests: int
+    upto: str | None = None
+    now: datetime | None = None
 
 
-def list_names(root_uri: str, layout: Layout, start: str) -> FoundNames:
+def list_names(root_uri: str, layout: Layout, start: str, *, beyond: str = "", most: int | None = None) -> FoundNames:
     """The names of the directories of a root that do not sort before `start`: what `find` finds, without a look into any.
 
-    On S3 that is a request for every thousand directories, however many files they have. Raises as `find`.
+    On S3 that is a request for every thousand directories, however many files they have. `most`: so many entries of the root
+    and no more, from behind `beyond`, as the `upto` of the part before says it. Raises as `find`.
     """
-    names, requests = _names_local(root_uri) if storage.is_local(root_uri) else _names_s3(root_uri, start)
+    list_root = _names_local if storage.is_local(root_uri) else _names_s3
+    names, requests, upto, now = list_root(root_uri, start, beyond, most)
     seen = [name for name in names if name >= start and not name.startswith(layout.hidden) and not name.endswith(_GHOST)]
     parsed = {name: layout.parse(name) for name in seen}
     found = sorted((one for one in parsed.values() if one), key=lambda one: one.sort)
-    return FoundNames(found, sorted(name for name, one in parsed.items() if one is None), requests)
+    return FoundNames(found, sorted(name for name, one in parsed.items() if one is None), requests, upto, now)
 
 
-def _names_local(root_uri: str) -> tuple[list[str], int]:
+_Names = tuple[list[str], int, str | None, datetime | None]
+
+
+def folder_key(name: str) -> str:
+    """The key of a folder, by which S3 lists: `run=1-b/` comes before `run=1/`."""
+    return f"{name}/"
+
+
+def _names_local(root_uri: str, _start: str, beyond: str, most: int | None) -> _Names:
     root = str(storage.local_path(root_uri))
+    with _local_root(root), os.scandir(root) as entries:
+        names = [entry.name for entry in entries if _is_directory(entry)]
+    now = local_time(root)
+    if most is None:
+        return names, 0, None, now
+    left = sorted((name for name in names if folder_key(name) > beyond), key=folder_key)
+    return left[:most], 0, folder_key(left[most - 1]) if len(left) > most else None, now
+
+
+def _names_s3(root_uri: str, start: str, beyond: str, most: int | None) -> _Names:
+    bucket, _, prefix = f"{root_uri.removeprefix('s3://')}/".partition("/")
+    # "0" follows "/": all keys of a folder lie before it, and those of every folder that comes later behind it.
+    after = f"{prefix}{f'{beyond[:-1]}0' if beyond.endswith('/') else beyond or start}"
+    page = _PAGE if most is None else min(most, _PAGE)
+    names: list[str] = []
+    requests = 0
+    now: datetime | None = None
+    client = _s3_client(root_uri)
+    for answer, attempts in _answers(client, bucket, prefix, after, root_uri, Delimiter="/", MaxKeys=page):
+        requests += attempts
+        now = now or _answered_at(answer)
+        names += [one["Prefix"][len(prefix) : -1] for one in answer.get("CommonPrefixes", [])]
+        keys = [key["Key"][len(prefix) :] for key in answer.get("Contents", [])]
+        if most is not None and answer.get("IsTruncated") and (names or keys):
+            return names, requests, max([*map(folder_key, names[-1:]), *keys[-1:]]), now
+    return names, requests, None, now
+
+
+@contextmanager
+def _local_root(root: str) -> Generator[None]:
+    """What goes wrong with a root itself, as an error of the landing place."""
     try:
-        with os.scandir(root) as entries:
-            return [entry.name for entry in entries if entry.is_dir()], 0
-    except (PermissionError, NotADirectoryError, FileNotFoundError) as error:
-        raise LandingMisconfigured(f"landing root {root} cannot be listed: {error}; it must be a readable directory") from error
+        yield
+    except FileNotFoundError as error:
+        raise LandingMisconfigured(f"landing root {root} does not exist; create it or correct the feed's root") from error
+    except (PermissionError, NotADirectoryError) as error:
+        raise LandingMisconfigured(
+            f"landing root {root} cannot be listed: {error}; it must be a directory whose content this user may read"
+        ) from error
     except OSError as error:
         raise LandingUnavailable(f"landing root {root} could not be listed: {error}; try again") from error
 
 
-def _names_s3(root_uri: str, start: str) -> tuple[list[str], int]:
-    bucket, _, prefix = f"{root_uri.removeprefix('s3://')}/".partition("/")
-    names: list[str] = []
-    requests = 0
-    for answer, attempts in _answers(_s3_client(root_uri), bucket, prefix, f"{prefix}{start}", root_uri, Delimiter="/"):
-        requests += attempts
-        names += [one["Prefix"][len(prefix) : -1] for one in answer.get("CommonPrefixes", [])]
-    return names, requests
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a directory or a link to one. A link that leads in a circle is none."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def read(uri: str, name: DirectoryName, layout: Layout, completeness: Marker | Settle) -> LandedDirectory:
@@ -189,10 +254,12 @@ def read(uri: str, name: DirectoryName, layout: Layout, completeness: Marker | S
         run.marker = os.path.exists(f"{directory}/{marker}")
         try:
             _read_local(directory, "", marker, layout, run)
-        except FileNotFoundError as error:
-            raise LandingMisconfigured(f"{uri} is gone; put it back, or skip it") from error
         except OSError as error:
-            raise LandingUnavailable(f"{uri} could not be listed: {error}; try again") from error
+            if not os.path.lexists(directory):
+                raise LandingMisconfigured(f"{uri} is gone; put it back, or skip it") from error
+            if isinstance(error, FileNotFoundError | PermissionError):
+                raise LandingMisconfigured(f"{uri} cannot be listed: {_why(error)}; mend it, or skip it") from error
+            raise LandingUnavailable(f"{uri} could not be listed: {_why(error)}; try again") from error
         return run.directory(root)
     client = _s3_client(uri)
     keys, requests = _add_keys(client, uri, marker, layout, run)
@@ -209,7 +276,9 @@ def complete_directories(
     """Which of the directories are complete, and the looks, by name, to pass in the next time.
 
     With a marker: those that have it; no looks are needed. With settling: those that already had this checksum at a
-    look at least so long ago, and no uncommitted job in them. A directory without files is complete like any other.
+    look at least so long ago, whose files were written no later, and no uncommitted job in them. A directory without files is
+    complete like any other. `now` is the storage's time, as `Found` has it; `looks` have the storage's too: a machine whose
+    clock is off registers nothing too early, nor never. A file's time that is still to come, as a copy may have, says nothing.
     """
     if isinstance(completeness, Marker):
         return [run for run in runs if run.marker], {}
@@ -217,9 +286,12 @@ def complete_directories(
     next_looks = {}
     for run in runs:
         look = looks.get(run.name)
-        if look is None or look.checksum != run.checksum:
-            look = Look(run.checksum, now)
-        elif not run.in_progress and (now - look.first_seen).total_seconds() >= completeness.seconds:
+        if look is None or look.checksum != run.checksum or look.first_seen > now:
+            next_looks[run.name] = Look(run.checksum, now)
+            continue
+        if run.changed and look.first_seen < run.changed <= now:
+            look = Look(run.checksum, run.changed)  # written anew, the same content
+        if not run.in_progress and (now - look.first_seen).total_seconds() >= completeness.seconds:
             complete.append(run)
         next_looks[run.name] = look
     return complete, next_looks
@@ -231,13 +303,18 @@ def _marker(completeness: Marker | Settle) -> str:
 
 @dataclass(slots=True)
 class _Reading:
-    """A directory while its listing is read: files as (relative path, size, fingerprint)."""
+    """A directory while its listing is read: files as (relative path, size, fingerprint), and when the newest was written."""
 
     folder: str
     name: DirectoryName
     files: list[tuple[str, int, str]] = field(default_factory=list)
     marker: bool = False
     in_progress: bool = False
+    changed: datetime | None = None
+
+    def add(self, path: str, size: int, fingerprint: str, written: datetime) -> None:
+        self.files.append((path, size, fingerprint))
+        self.changed = max(self.changed or written, written)
 
     def directory(self, root_uri: str) -> LandedDirectory:
         local = storage.is_local(root_uri)
@@ -256,49 +333,72 @@ class _Reading:
             marker=self.marker,
             in_progress=self.in_progress,
             checksum=hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=16).hexdigest(),
+            changed=self.changed,
         )
 
 
-_Listing = tuple[list[_Reading], list[str], int]
+@dataclass(slots=True)
+class _Listing:
+    """What one listing of a root saw, by the storage's clock at its begin."""
+
+    now: datetime
+    directories: list[_Reading] = field(default_factory=list)
+    unparseable: list[str] = field(default_factory=list)
+    unreadable: list[Unreadable] = field(default_factory=list)
+    requests: int = 0
 
 
 def _list_local(root_uri: str, layout: Layout, start: str, marker: str) -> _Listing:
     root = str(storage.local_path(root_uri))
-    found: list[_Reading] = []
-    unparseable: list[str] = []
+    with _local_root(root), os.scandir(root) as scanned:
+        entries = [entry for entry in scanned if entry.name >= start]
+    listing = _Listing(local_time(root))
+    for entry in entries:
+        name = entry.name
+        if name.startswith(layout.hidden) or name.endswith(_GHOST):
+            continue
+        parsed = layout.parse(name)
+        if parsed is None or not _is_directory(entry):
+            listing.unparseable.append(name)
+            continue
+        run = _Reading(name, parsed)
+        try:
+            # Asked first: a marker that appears while the files are read says nothing about those missed.
+            run.marker = os.path.exists(f"{entry.path}/{marker}")
+            _read_local(entry.path, "", marker, layout, run)
+        except OSError as error:
+            if os.path.lexists(entry.path):  # else removed meanwhile
+                listing.unreadable.append(Unreadable(parsed.name, _why(error)))
+            continue
+        listing.directories.append(run)
+    return listing
+
+
+def local_time(root: str) -> datetime:
+    """The time by the clock of the file system that a folder is on, which is another machine's where it is mounted.
+
+    Only a write asks a file system for its time: of a file without a name, mostly, which nobody sees. A folder that may not be
+    written to is taken to be on this machine.
+    """
     try:
-        with os.scandir(root) as entries:
-            for entry in entries:
-                name = entry.name
-                if name < start or name.startswith(layout.hidden) or name.endswith(_GHOST):
-                    continue
-                parsed = layout.parse(name)
-                if parsed is None or not entry.is_dir():
-                    unparseable.append(name)
-                    continue
-                run = _Reading(name, parsed)
-                try:
-                    # Asked first: a marker that appears while the files are read says nothing about those missed.
-                    run.marker = os.path.exists(f"{entry.path}/{marker}")
-                    _read_local(entry.path, "", marker, layout, run)
-                except FileNotFoundError:
-                    if os.path.exists(entry.path):
-                        raise
-                    continue  # removed meanwhile
-                found.append(run)
-    except FileNotFoundError as error:
-        if error.filename == root:
-            raise LandingMisconfigured(f"landing root {root} does not exist; create it or correct the feed's root") from error
-        raise LandingUnavailable(
-            f"{error.filename} vanished while its directory was listed, or is a link to nothing; the next discovery looks again"
-        ) from error
-    except (PermissionError, NotADirectoryError) as error:
-        raise LandingMisconfigured(
-            f"landing root {root} cannot be listed: {error}; it must be a directory whose content this user may read"
-        ) from error
-    except OSError as error:
-        raise LandingUnavailable(f"landing root {root} could not be listed: {error}; try again") from error
-    return found, unparseable, 0
+        with tempfile.TemporaryFile(dir=root, prefix=".manifest-platform-clock-") as file:
+            return _time(os.fstat(file.fileno()).st_mtime)
+    except OSError:
+        return datetime.now(UTC)
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _why(error: OSError) -> str:
+    """What is wrong with a directory's content, for people."""
+    path = str(error.filename or "it")
+    if isinstance(error, FileNotFoundError) and os.path.lexists(path):
+        return f"{path} is a link to nothing"
+    if isinstance(error, FileNotFoundError):
+        return f"{path} vanished while it was listed"
+    return f"{path}: {error.strerror or error}"
 
 
 def _read_local(directory: str, relative: str, marker: str, layout: Layout, run: _Reading) -> None:
@@ -313,7 +413,7 @@ def _read_local(directory: str, relative: str, marker: str, layout: Layout, run:
                 _read_local(entry.path, f"{relative}{name}/", marker, layout, run)
             else:
                 status = entry.stat()
-                run.files.append((relative + name, status.st_size, str(status.st_mtime_ns)))
+                run.add(relative + name, status.st_size, str(status.st_mtime_ns), _time(status.st_mtime))
 
 
 def _list_s3(root_uri: str, layout: Layout, start: str, marker: str) -> _Listing:
@@ -323,10 +423,12 @@ def _list_s3(root_uri: str, layout: Layout, start: str, marker: str) -> _Listing
     first_page: dict[str, int] = {}
     spread: list[str] = []
     requests = 0
+    now: datetime | None = None
     client = _s3_client(root_uri)
-    for page, (keys, attempts) in enumerate(_pages(client, bucket, prefix, f"{prefix}{start}", root_uri)):
+    for page, (answer, attempts) in enumerate(_answers(client, bucket, prefix, f"{prefix}{start}", root_uri)):
         requests += attempts
-        for key in keys:
+        now = now or _answered_at(answer)
+        for key in answer.get("Contents", []):
             name, slash, path = key["Key"][len(prefix) :].partition("/")
             if key["Key"].endswith(("/", _GHOST)) or name.startswith(layout.hidden):
                 continue
@@ -342,7 +444,16 @@ def _list_s3(root_uri: str, layout: Layout, start: str, marker: str) -> _Listing
     for name in spread:
         # Its marker came with a later page than its first files: what was written between the two was missed.
         requests += _add_keys(client, f"{root_uri}/{name}", marker, layout, found[name])[1]
-    return list(found.values()), list(unparseable), requests
+    return _Listing(now or datetime.now(UTC), list(found.values()), list(unparseable), [], requests)
+
+
+def _answered_at(answer: Mapping[str, Any]) -> datetime:
+    """When S3 gave an answer, by its own clock, to the second; by this machine's where the server does not say."""
+    date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
+    try:
+        return parsedate_to_datetime(date).astimezone(UTC) if date else datetime.now(UTC)
+    except ValueError:
+        return datetime.now(UTC)
 
 
 def _add_keys(client: Any, uri: str, marker: str, layout: Layout, run: _Reading) -> tuple[int, int]:
@@ -354,8 +465,9 @@ def _add_keys(client: Any, uri: str, marker: str, layout: Layout, run: _Reading)
     bucket, _, prefix = f"{uri.removeprefix('s3://')}/".partition("/")
     seen = requests = 0
     run.files.clear()
-    for keys, attempts in _pages(client, bucket, prefix, "", uri):
+    for answer, attempts in _answers(client, bucket, prefix, "", uri):
         requests += attempts
+        keys = answer.get("Contents", [])
         seen += len(keys)
         for key in keys:
             if not key["Key"].endswith(("/", _GHOST)):
@@ -368,7 +480,7 @@ def _add_key(run: _Reading, path: str, key: Mapping[str, Any], marker: str, layo
     if path == marker:
         run.marker = True
     elif hidden is None:
-        run.files.append((path, key["Size"], key["ETag"].strip('"')))
+        run.add(path, key["Size"], key["ETag"].strip('"'), key["LastModified"].astimezone(UTC))
     elif hidden == _TEMPORARY:
         run.in_progress = True
 
@@ -387,21 +499,13 @@ def _s3_client(root_uri: str) -> Any:
         ) from error
 
 
-def _pages(
-    client: Any, bucket: str, prefix: str, start_after: str, root_uri: str
-) -> Iterator[tuple[list[dict[str, Any]], int]]:
-    """The pages of a flat listing, each with the HTTP requests it took."""
-    for answer, attempts in _answers(client, bucket, prefix, start_after, root_uri):
-        yield answer.get("Contents", []), attempts
-
-
 def _answers(
     client: Any, bucket: str, prefix: str, start_after: str, root_uri: str, **more: Any
 ) -> Iterator[tuple[dict[str, Any], int]]:
     """The answers to a listing, page by page, each with the HTTP requests it took."""
     from botocore.exceptions import BotoCoreError, ClientError
 
-    arguments = {"Bucket": bucket, "Prefix": prefix, "StartAfter": start_after, "MaxKeys": _PAGE, **more}
+    arguments: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, "StartAfter": start_after, "MaxKeys": _PAGE, **more}
     while True:
         try:
             answer = client.list_objects_v2(**arguments)

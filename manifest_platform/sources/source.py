@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 from manifest_platform import plugins, storage
 from manifest_platform.manifest import Claim, ItemKey, Landed, Manifest, Refused, Step
 from manifest_platform.sources.capture import CaptureEvent, CapturePlan
-from manifest_platform.sources.directories import Found, LandedDirectory, Marker, Settle
+from manifest_platform.sources.directories import DirectoryName, Found, FoundNames, LandedDirectory, Marker, Settle
 from manifest_platform.sources.settings import PLATFORM_STEPS, DatasetSettings
 
 if TYPE_CHECKING:
@@ -174,6 +174,14 @@ class Source(ABC):
     @abstractmethod
     def look(self, feed: str, after: datetime | None, known: Known) -> Found:
         """The directories of a feed that are there, from a logical time on. Raises LandingError."""
+
+    @abstractmethod
+    def names(self, feed: str, beyond: str, most: int) -> FoundNames:
+        """The names of a part of a feed's directories, of whatever time, as `list_names` gives them. Raises LandingError."""
+
+    @abstractmethod
+    def read(self, feed: str, name: DirectoryName) -> LandedDirectory | None:
+        """A directory of the landing root as it is now; None where nothing has landed in it yet. Raises LandingError."""
 
     @abstractmethod
     def landed(self, feed: str, seen: LandedDirectory) -> Landed:

@@ -53,7 +53,7 @@ def busy(store: Store) -> Manifest:
     shop.skip(key(6), 'schön ☃ \u2028 \\ " \n', "load")
     with lease(shop) as held:
         shop.fail(claim_next_after_late(shop, held), Failure(FailureKind.TRANSIENT, "no", traceback="x" * 9000))
-    shop.keep_looks(FEED, {"run=10": {"checksum": "c", "first_seen": "t"}})
+    shop.keep_looks(FEED, {}, {"run=10": {"checksum": "c", "first_seen": "t"}})
     return shop
 
 
@@ -70,7 +70,7 @@ def text(store: Store, dataset: str = "shop", feed: str | None = None) -> list[s
 def test_a_dump_put_into_an_empty_store_dumps_as_the_same_text(source: Store, store: Store) -> None:
     lines = text(busy(source).store)
     assert {json.loads(line)["kind"] for line in lines} == {
-        *("dump", "lease", "looks", "pending", "record", "state", "end"),
+        *("dump", "lease", "look", "pending", "record", "state", "end"),
     }
     assert put_dump(store, "shop", lambda: lines) == Imported(len(lines) - 2, 0)
     assert text(store) == lines

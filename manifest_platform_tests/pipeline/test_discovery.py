@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from manifest_platform.demo.events import write_run
 from manifest_platform.manifest import Refused, UnknownItem
 from manifest_platform.pipeline.discovery import discover
+from manifest_platform.sources import directories
 from manifest_platform.sources.errors import LandingMisconfigured
 from manifest_platform_tests.pipeline.shop import (
     EVENTS,
@@ -29,9 +31,19 @@ def shop(tmp_path: Path) -> Shop:
     return Shop(tmp_path)
 
 
+class Settling(Shop):
+    """A shop whose runs are complete when they have not changed for a minute of the storage's clock."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home, landing={"complete": "settle", "settle_seconds": 60})
+        self.storage_ahead = timedelta()
+
+
 @pytest.fixture
-def settling(tmp_path: Path) -> Shop:
-    return Shop(tmp_path, landing={"complete": "settle", "settle_seconds": 60})
+def settling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settling:
+    shop, real = Settling(tmp_path), directories.local_time
+    monkeypatch.setattr(directories, "local_time", lambda root: real(root) + shop.storage_ahead)
+    return shop
 
 
 def test_a_run_is_registered_once_it_has_its_marker(shop: Shop) -> None:
@@ -58,21 +70,60 @@ def test_discovering_again_changes_nothing(shop: Shop) -> None:
             assert history(pipeline, 0) == ["New"]
 
 
-def test_a_run_settles_between_two_processes(settling: Shop) -> None:
+def test_a_run_settles_between_two_processes(settling: Settling) -> None:
     settling.write(0)
     with settling.open() as pipeline:
         assert discover(pipeline).incomplete == (run_name(0),)
-    settling.ahead += timedelta(minutes=1)
+    settling.storage_ahead += timedelta(minutes=1)
     with settling.open() as pipeline:
         assert discover(pipeline).new == (run_name(0),)
         assert pipeline.manifest.looks("enriched") == {}
 
 
-def test_a_run_that_changes_settles_anew(settling: Shop) -> None:
+@pytest.mark.parametrize("ahead", [timedelta(days=2), -timedelta(days=2)])
+def test_a_machine_whose_clock_is_off_registers_neither_too_early_nor_never(settling: Settling, ahead: timedelta) -> None:
+    """Settle times were of the machine that looked: one that was ahead registered a run that was still being written."""
+    settling.write(0)
+    with settling.open() as pipeline:
+        assert discover(pipeline).incomplete == (run_name(0),)
+    settling.ahead = ahead
+    with settling.open() as pipeline:
+        assert discover(pipeline).incomplete == (run_name(0),)
+    settling.storage_ahead += timedelta(minutes=1)
+    with settling.open() as pipeline:
+        assert discover(pipeline).new == (run_name(0),)
+
+
+def test_a_machine_whose_clock_is_off_waits_for_the_clock_of_s3(s3_bucket: str, tmp_path: Path) -> None:
+    shop = Shop(tmp_path, landing={"root": f"{s3_bucket}/landing", "complete": "settle", "settle_seconds": 2})
+    shop.write(0)
+    shop.ahead = timedelta(days=2)
+    with shop.open() as pipeline:
+        assert [discover(pipeline).new for _ in range(2)] == [(), ()]
+    shop.ahead = -timedelta(days=2)
+    until = time.monotonic() + 30
+    with shop.open() as pipeline:
+        while not (new := discover(pipeline).new) and time.monotonic() < until:
+            pass
+    assert new == (run_name(0),)
+
+
+def test_a_run_with_a_link_to_nothing_is_told_and_holds_no_other_up(shop: Shop) -> None:
+    shop.write(0, 1)
+    link = shop.directory(0) / "part-00009.tsv"
+    link.symlink_to("nothing")
+    with shop.open() as pipeline:
+        report = discover(pipeline)
+        assert (report.new, report.unreadable) == ((run_name(1),), (f"{run_name(0)}: {link} is a link to nothing",))
+        link.unlink()
+        assert discover(pipeline).new == (run_name(0),)
+
+
+def test_a_run_that_changes_settles_anew(settling: Settling) -> None:
     settling.write(0)
     with settling.open() as pipeline:
         discover(pipeline)
-        settling.ahead += timedelta(minutes=1)
+        settling.storage_ahead += timedelta(minutes=1)
         (settling.directory(0) / "part-00001.tsv").write_text("more\n")
         assert discover(pipeline).incomplete == (run_name(0),)
         assert discover(pipeline).incomplete == (run_name(0),)
@@ -161,17 +212,17 @@ def test_a_watermark_ahead_of_the_clock_hides_nothing(shop: Shop, spark: Any) ->
         assert discover(pipeline).late == (f"run={now:%Y-%m-%d-%H-%M-%S}",)
 
 
-def test_what_settles_outside_the_look_back_is_not_forgotten(settling: Shop, spark: Any) -> None:
+def test_what_settles_outside_the_look_back_is_not_forgotten(settling: Settling, spark: Any) -> None:
     settling.write(100_000)
     with settling.open() as pipeline:
         discover(pipeline)
-        settling.ahead += timedelta(minutes=1)
+        settling.storage_ahead += timedelta(minutes=1)
         discover(pipeline)
         assert drained(pipeline, spark)[1].loaded == 1
         settling.write(0)
         assert discover(pipeline, everything=True).incomplete == (run_name(0),)
         assert discover(pipeline).incomplete == (), "a look that does not go so far back"
-        settling.ahead += timedelta(minutes=1)
+        settling.storage_ahead += timedelta(minutes=1)
         assert discover(pipeline, everything=True).late == (run_name(0),)
 
 
@@ -186,15 +237,15 @@ def test_a_landing_root_that_was_moved_loads_nothing_again(shop: Shop, spark: An
         assert keys(pipeline, 0)[0].id.endswith(f"/landing/{run_name(0)}")
 
 
-def test_a_moved_run_is_told_of_at_every_look_also_where_runs_settle(settling: Shop, spark: Any) -> None:
+def test_a_moved_run_is_told_of_at_every_look_also_where_runs_settle(settling: Settling, spark: Any) -> None:
     settling.write(0)
     with settling.open() as pipeline:
         discover(pipeline)
-        settling.ahead += timedelta(minutes=1)
+        settling.storage_ahead += timedelta(minutes=1)
         assert discover(pipeline).new == (run_name(0),)
     (settling.home / "landing").rename(settling.home / "moved")
     settling.config_file.write_text(settling.config_file.read_text().replace("/landing", "/moved"))
     with settling.open() as pipeline:
         discover(pipeline)
-        settling.ahead += timedelta(minutes=1)
+        settling.storage_ahead += timedelta(minutes=1)
         assert [discover(pipeline).moved for _ in range(3)] == [(run_name(0),)] * 3

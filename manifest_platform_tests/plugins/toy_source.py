@@ -26,7 +26,16 @@ from manifest_platform.shred.batch import (
     shred_batch,
 )
 from manifest_platform.shred.rows import BAD, BadRow, bad_table
-from manifest_platform.sources.directories import DirectoryName, Found, LandedDirectory, Layout, find, read
+from manifest_platform.sources.directories import (
+    DirectoryName,
+    Found,
+    FoundNames,
+    LandedDirectory,
+    Layout,
+    find,
+    list_names,
+    read,
+)
 from manifest_platform.sources.settings import DatasetSettings
 from manifest_platform.sources.source import LOAD, SHRED, Known, Named, Source, Words, rewritten
 
@@ -96,6 +105,12 @@ class Notes(Source):
 
     def look(self, feed: str, after: datetime | None, known: Known) -> Found:
         return find(self.root, LAYOUT, f"day={after:%Y-%m-%d}" if after else "", self.completeness)
+
+    def names(self, feed: str, beyond: str, most: int) -> FoundNames:
+        return list_names(self.root, LAYOUT, "", beyond=beyond, most=most)
+
+    def read(self, feed: str, name: DirectoryName) -> LandedDirectory:
+        return read(f"{self.root}/{name.name}", name, LAYOUT, self.completeness)
 
     def landed(self, feed: str, seen: LandedDirectory) -> Landed:
         return Landed(ItemKey(feed, seen.sort, seen.uri), len(seen.files), seen.bytes, seen.checksum)

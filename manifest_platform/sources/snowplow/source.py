@@ -20,11 +20,13 @@ from manifest_platform.sources.directories import (
     SUCCESS,
     DirectoryName,
     Found,
+    FoundNames,
     LandedDirectory,
     Layout,
     Marker,
     Settle,
     find,
+    list_names,
     read,
 )
 from manifest_platform.sources.snowplow.settings import EVENTS_TABLE, FEED, SnowplowSettings, time_column
@@ -146,6 +148,14 @@ class SnowplowEnriched(Source):
     def look(self, feed: str, after: datetime | None, known: Known) -> Found:
         """The runs of the landing root, with their files: that a known one was rewritten is told."""
         return list_runs(self.root, after, self.completeness)
+
+    def names(self, feed: str, beyond: str, most: int) -> FoundNames:
+        """The runs of the landing root, a part of them."""
+        return list_names(self.root, _LAYOUT, "", beyond=beyond, most=most)
+
+    def read(self, feed: str, name: DirectoryName) -> LandedDirectory:
+        """One run of the landing root."""
+        return read(f"{self.root}/{name.name}", name, _LAYOUT, self.completeness)
 
     def time_column(self, table: str) -> str:
         """The collector's time, of the event itself or of the one that an entity belongs to."""

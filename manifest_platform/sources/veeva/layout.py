@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import get_args
@@ -32,6 +32,7 @@ from manifest_platform.sources.directories import (
     Layout,
     Marker,
     Settle,
+    Unreadable,
     find,
     list_names,
     read,
@@ -141,27 +142,35 @@ def list_windows(
     folder = vault_uri(root, vault)
     runs: list[LandedDirectory] = []
     unparseable: list[str] = []
+    unreadable: list[Unreadable] = []
     requests = 0
+    now: datetime | None = None
     for feed in (feed for feed in _feeds_there(root, folder) if feed in feeds):
         start = "" if after is None else _first_name(feed, after)
         found = find(f"{folder}/{feed}", _layout(feed), start, completeness)
         runs += [run for run in found.directories if (run.files or run.marker) and (after is None or run.time >= after)]
         unparseable += [f"{feed}/{name}" for name in found.unparseable]
+        unreadable += found.unreadable
         requests += found.requests
-    return Found(sorted(runs, key=lambda run: (run.sort, run.name)), unparseable, requests)
+        now = now or found.now
+    runs.sort(key=lambda run: (run.sort, run.name))
+    return Found(runs, unparseable, requests, 0, now, tuple(unreadable))
 
 
-def list_window_names(root: str | Path, vault: str, feed: Feed, after: datetime | None = None) -> FoundNames:
+def list_window_names(
+    root: str | Path, vault: str, feed: Feed, after: datetime | None = None, *, beyond: str = "", most: int | None = None
+) -> FoundNames:
     """The names of the windows of a feed that stop at or after a time, whoever landed them, without a look into any.
 
-    Raises as `list_names`.
+    `beyond` and `most` are for a part of them, as in `list_names`, and what is raised too.
     """
     folder = vault_uri(root, vault)
     if feed not in _feeds_there(root, folder):
         return FoundNames([], [], 0)
-    found = list_names(f"{folder}/{feed}", _layout(feed), "" if after is None else _first_name(feed, after))
+    start = "" if after is None else _first_name(feed, after)
+    found = list_names(f"{folder}/{feed}", _layout(feed), start, beyond=beyond, most=most)
     names = [name for name in found.names if after is None or name.time >= after]
-    return FoundNames(names, [f"{feed}/{name}" for name in found.unparseable], found.requests)
+    return replace(found, names=names, unparseable=[f"{feed}/{name}" for name in found.unparseable])
 
 
 def read_window(place: str, completeness: Marker | Settle = SUCCESS) -> LandedDirectory:

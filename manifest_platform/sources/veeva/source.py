@@ -13,11 +13,12 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from manifest_platform import __version__
+from manifest_platform import __version__, storage
 from manifest_platform.listing import BAD_TABLE
 from manifest_platform.manifest import Application, Claim, ItemKey, Landed, Manifest, Refused, Step
 from manifest_platform.sources.capture import CaptureEvent, CapturePlan, CaptureSchedule
-from manifest_platform.sources.directories import Found, LandedDirectory
+from manifest_platform.sources.directories import DirectoryName, Found, FoundNames, LandedDirectory, Unreadable
+from manifest_platform.sources.errors import LandingError, LandingUnavailable
 from manifest_platform.sources.source import LOAD, SHRED, Drain, Known, Named, Source, SourceCheck, Stage, Words, rewritten
 from manifest_platform.sources.veeva.checks import missing_windows
 from manifest_platform.sources.veeva.files import Feed
@@ -116,9 +117,31 @@ class VeevaDirectData(Source):
         listed = list_window_names(self.root, self.vault_id, _feed(feed), after)
         keys = {one.name: ItemKey(feed, one.sort, item_uri(self.root, self.vault_id, one.name)) for one in listed.names}
         present = known(list(keys.values()))
-        seen = [read_window(key.id, self.completeness) for key in keys.values() if key not in present]
-        landed = [window for window in seen if window.files or window.marker]
-        return Found(landed, listed.unparseable, listed.requests + len(seen), len(present))
+        landed: list[LandedDirectory] = []
+        unreadable: list[Unreadable] = []
+        fresh = [one for one in listed.names if keys[one.name] not in present]
+        for one in fresh:
+            try:
+                window = self.read(feed, one)
+            except LandingError as error:
+                if isinstance(error, LandingUnavailable) and not storage.is_local(self.root):
+                    raise
+                unreadable.append(Unreadable(one.name, str(error)))
+                continue
+            landed += [window] if window else []
+        requests = listed.requests + len(fresh)
+        return Found(landed, listed.unparseable, requests, len(present), listed.now, tuple(unreadable))
+
+    def names(self, feed: str, beyond: str, most: int) -> FoundNames:
+        """The windows of the feed's folder, a part of them."""
+        if is_missing(self.root):
+            return FoundNames([], [], 0)
+        return list_window_names(self.root, self.vault_id, _feed(feed), beyond=beyond, most=most)
+
+    def read(self, feed: str, name: DirectoryName) -> LandedDirectory | None:
+        """A window that somebody else landed; None for one with neither a file nor the marker, as while it is captured."""
+        window = read_window(item_uri(self.root, self.vault_id, name.name), self.completeness)
+        return window if window.files or window.marker else None
 
     def landed(self, feed: str, seen: LandedDirectory) -> Landed:
         """A window that somebody else landed: its times are those of its name."""

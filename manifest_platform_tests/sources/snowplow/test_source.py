@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,12 +20,13 @@ from hypothesis import strategies as st
 
 from manifest_platform import storage
 from manifest_platform.sources import directories as sweep
-from manifest_platform.sources.directories import LandedDirectory, Look, Marker, Settle, complete_directories
-from manifest_platform.sources.errors import LandingMisconfigured, LandingUnavailable
+from manifest_platform.sources.directories import LandedDirectory, Layout, Look, Marker, Settle, complete_directories
+from manifest_platform.sources.errors import LandingError, LandingMisconfigured, LandingUnavailable
 from manifest_platform.sources.snowplow.source import list_runs, parse_run_name, read_run
 from manifest_platform_tests.sources.conftest import Place
 
 RUN = "run=2024-05-01-10-00-00"
+OTHER = "run=2024-05-01-11-00-00"
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
 
@@ -521,11 +523,114 @@ def test_a_run_that_is_removed_while_it_is_listed_is_passed_over(tmp_path: Path,
     assert names(list_runs(tmp_path).directories) == ["run=2024-05-01-11-00-00"]
 
 
-def test_a_link_to_nothing_is_not_lost_silently(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("target", "reason"), [("gone", "is a link to nothing"), ("part", "Too many levels of symbolic links")]
+)
+def test_a_link_that_leads_nowhere_is_told_and_stops_nothing_else(tmp_path: Path, target: str, reason: str) -> None:
+    """All discovery of the feed stopped at it once."""
+    for name in (RUN, OTHER):
+        (tmp_path / name).mkdir()
+    part = tmp_path / RUN / "part"
+    part.symlink_to(tmp_path / RUN / target)
+    (tmp_path / "run=2024-05-01-12-00-00").symlink_to(tmp_path / "run=2024-05-01-12-00-00")
+    found = list_runs(tmp_path)
+    assert names(found.directories) == [OTHER]
+    assert found.unparseable == ["run=2024-05-01-12-00-00"]
+    [one] = found.unreadable
+    assert (one.name, str(part) in one.reason, reason in one.reason) == (RUN, True, True)
+    with pytest.raises(LandingError, match=f"{RUN} c.* be listed: .*part"):
+        read_run(storage.as_uri(tmp_path / RUN))
+
+
+def test_a_folder_that_may_not_be_read_stops_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.scandir
+
+    def refuse(path: str) -> Any:
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))  # tests may run as root, whom no mode stops
+        return real(path)
+
+    for name in (f"{RUN}/closed", OTHER):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.setattr(os, "scandir", refuse)
+    found = list_runs(tmp_path)
+    assert names(found.directories) == [OTHER]
+    assert [(one.name, one.reason) for one in found.unreadable] == [(RUN, f"{tmp_path}/{RUN}/closed: Permission denied")]
+
+
+# --- the storage's clock ---------------------------------------------------------------------------------------------
+
+
+def test_the_time_of_a_look_is_the_storages(place: Place) -> None:
+    place.put(f"{RUN}/part-0", b"1")
+    found = list_runs(place.root)
+    assert found.now is not None
+    [run] = found.directories
+    assert run.changed is not None
+    assert abs((found.now - run.changed).total_seconds()) < 60
+    assert abs((found.now - datetime.now(UTC)).total_seconds()) < 60  # the servers of the tests have this machine's clock
+
+
+def test_asking_a_disk_for_its_time_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / RUN).mkdir()
-    (tmp_path / RUN / "part").symlink_to(tmp_path / "gone")
-    with pytest.raises(LandingUnavailable, match=r"part vanished .* link to nothing"):
-        list_runs(tmp_path)
+    for _ in range(2):
+        found = list_runs(tmp_path)
+        assert (names(found.directories), found.unparseable) == ([RUN], [])
+    assert sorted(os.listdir(tmp_path)) == [RUN]
+
+
+def test_a_disk_that_may_not_be_written_to_is_taken_to_be_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_options: Any) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    assert abs((sweep.local_time(str(tmp_path)) - datetime.now(UTC)).total_seconds()) < 60
+
+
+def test_what_is_written_anew_with_the_same_content_settles_anew() -> None:
+    def seen(changed: datetime | None) -> LandedDirectory:
+        return LandedDirectory(RUN, f"file:///{RUN}", sort_of(RUN), NOON, (), False, False, "same", changed)
+
+    settle, minute = Settle(60), timedelta(minutes=1)
+    _, looks = complete_directories([seen(NOON - minute)], settle, {}, NOON)
+    again = NOON + minute / 2
+    complete, looks = complete_directories([seen(again)], settle, looks, NOON + minute)
+    assert (complete, looks[RUN].first_seen) == ([], again)
+    assert complete_directories([seen(again)], settle, looks, again + minute)[0] == [seen(again)]
+    # A copy may bring a time along that is still to come: it says nothing.
+    to_come = seen(NOON + timedelta(days=9))
+    assert complete_directories([to_come], settle, {RUN: Look("same", NOON)}, NOON + minute)[0] == [to_come]
+
+
+def test_a_look_of_a_clock_that_was_ahead_begins_anew() -> None:
+    """The release before noted the time of its own machine, and who came after it waited for as long as that was ahead."""
+    run = LandedDirectory(RUN, f"file:///{RUN}", sort_of(RUN), NOON, (), False, False, "same")
+    _, looks = complete_directories([run], Settle(60), {RUN: Look("same", NOON + timedelta(days=1))}, NOON)
+    assert looks == {RUN: Look("same", NOON)}
+    assert complete_directories([run], Settle(60), looks, NOON + timedelta(minutes=1))[0] == [run]
+
+
+# --- names, a part at a time -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 100])
+def test_the_names_of_a_root_come_in_parts_none_twice_and_none_left_out(three_hours: Place, most: int) -> None:
+    three_hours.put("archive-2/part")
+    if not three_hours.is_local:
+        three_hours.put("README.txt")
+    listed: list[str] = []
+    others: list[str] = []
+    beyond: str | None = ""
+    parts = 0
+    while beyond is not None:
+        found = sweep.list_names(three_hours.root, Layout(parse_run_name), "", beyond=beyond, most=most)
+        listed += [one.name for one in found.names]
+        others += found.unparseable
+        beyond, parts = found.upto, parts + 1
+        assert found.requests <= 1
+    assert sorted(listed) == sorted(names(list_runs(three_hours.root).directories))
+    assert sorted(others) == ["archive", "archive-2", "zebra"]
+    assert parts >= len(listed) / most
 
 
 def test_a_missing_bucket(s3_bucket: str) -> None:
