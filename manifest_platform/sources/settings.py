@@ -32,7 +32,10 @@ class LandingSettings(Settings):
     )
     marker: str = Field("_SUCCESS", min_length=1, pattern=r"^[^/]+$", description="the file that a writer writes last")
     settle_seconds: float = Field(
-        300, ge=1, le=86_400, description="seconds without a change, by the storage's clock, after which a directory is complete"
+        300,
+        ge=1,
+        le=86_400,
+        description="seconds without a change, by the storage's clock, after which a directory is complete",
     )
     look_back_days: float = Field(
         30, gt=0, le=36_500, description="days behind the watermark, in logical time, in which late directories are looked for"
