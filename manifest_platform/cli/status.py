@@ -30,9 +30,9 @@ def status(context: typer.Context) -> int:
     with closing(settings.manifest.open()) as store:
         for dataset in [settings.dataset(chosen)] if chosen else settings.datasets:
             with open_pipeline(context, dataset, store=store) as pipeline:
-                as_typed = typed(context, pipeline.name)
+                as_typed, kept = typed(context, pipeline.name), pipeline.manifest.kept()
                 for feed in pipeline.feeds:
-                    steps = [step_status(pipeline, feed, name) for name in _steps(pipeline, feed)]
+                    steps = [step_status(pipeline, feed, name, kept) for name in _steps(pipeline, feed)]
                     answers |= {step.outlook.answer for step in steps}
                     documents += [_status_document(step, as_typed) for step in steps]
                     if not as_json(context):
@@ -89,8 +89,9 @@ def print_status(status: StepStatus, as_typed: Typed, same_reason: bool = False)
         lines["watermark"] = f"{status.watermark}{time}" if status.watermark else "none: nothing is loaded yet"
     if status.oldest_waiting and status.lag_seconds is not None:
         lines["lag"] = f"{duration(status.lag_seconds)}; the oldest was discovered at {moment(status.oldest_waiting)}"
-    lines["items"] = ", ".join(f"{word} {count:,}" for word, count in status.counts.items()) or "none wait"
-    for kind in ("failed", "late", "quarantined"):
+    counted = ", ".join(f"{word} {count:,}" for word, count in status.counts.items()) or "none wait"
+    lines["items"] = f"{counted}, and more: of a long backlog the first are counted" if status.more else counted
+    for kind in ("failed", "retried", "late", "quarantined"):
         if names := getattr(status, kind):
             lines[kind] = f"{some(names)}: {as_typed(status.remedies[kind])}"
     if (bad := status.bad_rows) and bad.bad:

@@ -12,12 +12,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from manifest_platform.manifest.beside import changes, rows_of
 from manifest_platform.manifest.dataset import LeaseState, Step, StepState
 from manifest_platform.manifest.item import ArchivedRecords, Item
-from manifest_platform.manifest.keys import lease_key, pending_key, record_key, state_key
+from manifest_platform.manifest.keys import lease_key, record_key, state_key
 from manifest_platform.manifest.records import Record, State
 from manifest_platform.manifest.store import Units
-from manifest_platform.manifest.transitions import counted_as, is_waiting
+from manifest_platform.manifest.transitions import counted_as
 
 WRITE_UNIT, READ_UNIT = 1024, 4096
 """Bytes."""
@@ -50,22 +51,32 @@ def cost_of(
     `place`: where its records were archived, if they were; its rows and bytes are then of what is left in the store.
     """
     sizes = [_size(dataset, record_key(item.key, record.sequence), record.to_dict()) for record in item.records]
-    waiting = [_size(dataset, pending_key(step.application, item.key), {}) for step in steps if is_waiting(item, step)]
-    units, transactions = Units(), 0
+    kept = [_size(dataset, row, {}) for step in steps for row in rows_of(item, step)]
+    units, transactions, written = Units(), 0, 0
     for count, record in enumerate(item.records, start=1):
         before, after = Item(item.key, item.records[: count - 1]), Item(item.key, item.records[:count])
-        changes = (is_waiting(before, step) != is_waiting(after, step) for step in steps)
-        written = [
-            sizes[count - 1],
-            *(_size(dataset, pending_key(step.application, item.key), {}) for step in steps if next(changes)),
-        ]
-        written += _beside(dataset, before, after, record, steps, states, leases)
-        units += Units(0, sum(_write_units(size) for size in written))
+        units += Units(0, _write_units(sizes[count - 1]))
+        units += Units(0, sum(map(_write_units, _beside(dataset, before, after, record, steps, states, leases))))
         if record.state is State.PROCESSING:  # it was chosen by a reading of its records and of the step's state
             units += Units(_read_units(sum(sizes[: count - 1])) + 1, 0)
-        transactions += not record.data.get("automatic")  # written together with what it resolves
-    rows = [*(_left(item, dataset, place) if place else sizes), *waiting]
+        if not _continues(item, count):
+            transactions += 1
+            followed = changes(Item(item.key, item.records[:written]), after, steps)
+            units += Units(0, sum(_write_units(_size(dataset, write.sort, {})) for write in followed))
+            written = count
+    rows = [*(_left(item, dataset, place) if place else sizes), *kept]
     return Cost(len(item.records), len(rows), sum(rows), transactions, units)
+
+
+def _continues(item: Item, count: int) -> bool:
+    """Whether the transaction that wrote an item's record goes on with the next: a failure that is retried is resolved at once,
+    and a claim that is freed for its item is late is marked so."""
+    record, *others = item.records[count - 1 : count + 1]
+    following = others[0] if others else None
+    if following is None:
+        return False
+    resolved = following.data.get("automatic") and following.previous == record.record_id and record.state is State.FAILED
+    return bool(resolved or (record.data.get("automatic") and following.data.get("late")))
 
 
 def _left(item: Item, dataset: str, place: ArchivedRecords) -> list[int]:

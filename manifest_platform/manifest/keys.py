@@ -73,11 +73,24 @@ def record_key(key: ItemKey, sequence: int) -> str:
     return f"{records_prefix(key.feed, key.position)}{sequence:06d}"
 
 
+PENDING = "PENDING#"
+
+
 def pending_prefix(application: Application, feed: str) -> str:
     """What the sort keys of a step's waiting items start with."""
-    return f"PENDING#{application.key}#{feed}#"
+    return f"{PENDING}{application.key}#{feed}#"
 
 
 def pending_key(application: Application, key: ItemKey) -> str:
-    """Sort key of the row that exists exactly while an item waits for an unordered step, or late for an ordered one."""
+    """Sort key of the row that exists exactly while an unordered step may work on an item, or it is late for an ordered one."""
     return pending_prefix(application, key.feed) + key.position
+
+
+def attention_prefix(application: Application, feed: str) -> str:
+    """What the sort keys of the rows start with that exist exactly while an item needs a person or a retry for a step."""
+    return f"ATTENTION#{application.key}#{feed}#"
+
+
+def position_beside(sort: str, prefix: str) -> str:
+    """The position of the item that a row beside the log is of, by its sort key and what such keys start with."""
+    return "#".join(sort.removeprefix(prefix).split("#", 2)[:2])

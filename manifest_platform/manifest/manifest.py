@@ -6,23 +6,28 @@ Belongs here: the operations, each a read of what it needs, a pure transition an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
+from itertools import chain, groupby, islice
 from typing import Literal
 from uuid import uuid4
 
 from manifest_platform.manifest import transitions
+from manifest_platform.manifest.beside import STANDINGS, Attention, Need
 from manifest_platform.manifest.claims import Claim, Failure
 from manifest_platform.manifest.dataset import (
     PASSED,
     Abandoned,
     Blocked,
+    FeedState,
     Idle,
     Judgement,
     Jumped,
     LeaseState,
+    Ready,
     Standing,
     Step,
     StepState,
@@ -39,6 +44,7 @@ from manifest_platform.manifest.item import ArchivedRecords, Item, ItemKey, Land
 from manifest_platform.manifest.keys import (
     COMMITS,
     LEASES,
+    attention_prefix,
     commit_key,
     commit_number,
     lease_key,
@@ -71,6 +77,11 @@ from manifest_platform.remedies import Action, Remedy
 PAGE = 500
 FIRST_PAGE = 40
 """Rows that hold the watermark's item and the next, mostly: a step needs no more of a long backlog."""
+NEIGHBORS = 4
+"""Rows that hold an item and show whether the next one is wanted too."""
+SURVEYED, ATTENDED = 200, 1000
+"""How many of the items that wait, and of those that need a person or a retry, are looked at for people."""
+NEEDS = frozenset({Standing.INVALID, Standing.LATE, Standing.CUT_OFF, Standing.FAILED})
 DISCOVERY, OPERATOR = Application("discover"), Application("operator")
 
 
@@ -89,15 +100,34 @@ class Discovered:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """The states of steps that are stored, by application key, and their leases, by application key and feed."""
+
+    states: dict[str, StepState]
+    leases: dict[tuple[str, str], LeaseState]
+
+    def state(self, application: str) -> StepState:
+        """The state of a step; a fresh one where none is stored."""
+        return self.states.get(application, StepState())
+
+
+@dataclass(frozen=True)
 class Survey:
-    """A feed for people: its state, what is next, and how many items of its backlog stand how with the step."""
+    """A feed for people: its state, what is next, and how many items of its backlog stand how with the step.
+
+    `counts` are exact unless there are `more`: then of the first SURVEYED items that wait and the first ATTENDED that need
+    somebody. `needed`: those, in order; `late`: the late items that wait to be appended.
+    """
 
     feed: str
     step: Step
     state: StepState
     verdict: Verdict
     counts: dict[Standing, int]
+    more: bool
     oldest_waiting: datetime | None
+    needed: tuple[Attention, ...]
+    late: tuple[ItemKey, ...]
     lease: LeaseState | None
 
 
@@ -297,45 +327,93 @@ class Manifest:
         return self.item(ItemKey.at(feed, state.full)) if state.full else None
 
     def _next_any(self, step: Step, feed: str, holding: bool) -> Verdict:
-        stuck: Blocked | None = None
-        for item in self._pending(step, feed):
-            judged = judge(item, step, StepState().feed(feed))
+        stuck: list[Blocked] = []
+        for item in self._pending(step, feed, FIRST_PAGE):
+            judged = judge(item, step, FeedState())
             if judged.standing in PASSED:
                 continue
             verdict = verdict_on(item, judged, step, StepState(), holding)
             if not isinstance(verdict, Blocked):
                 return verdict
-            stuck = stuck or verdict
-        return stuck or Idle()
+            stuck.append(verdict)
+        return self._first_stuck(step, feed, stuck[:1], self.attention(feed, step.application.key))
+
+    def _first_stuck(self, step: Step, feed: str, stuck: Sequence[Blocked], needed: Iterable[Attention]) -> Blocked | Idle:
+        """The earliest item of an unordered step that is blocked: one that somebody works on, or one that needs a person."""
+        for one in needed:
+            if one.need is Need.RETRY:
+                continue
+            judged = judge(item := self.item(one.key), step, FeedState())
+            if judged.standing in NEEDS:
+                stuck = [*stuck, blocked(item, judged)]
+                break
+        return min(stuck, key=lambda one: one.item.key, default=Idle())
 
     def _next_strict(self, step: Step, state: StepState, feed: str, holding: bool) -> Verdict | Jumped:
         """The verdict under one reading of the state; or an item that the watermark jumped, to be marked late first."""
         standing = state.feed(feed)
-        late = self._pending(step, feed) if standing.late else ()
+        late = self._pending(step, feed, FIRST_PAGE) if standing.late else ()
         return choose(step, state, feed, late, self.items(feed, after=standing.swept, page=FIRST_PAGE), holding)
 
-    def _pending(self, step: Step, feed: str) -> Iterator[Item]:
-        return (self.item(key) for key in self.pending(feed, step.application.key))
+    def _pending(self, step: Step, feed: str, page: int = PAGE) -> Iterator[Item]:
+        return self.read(feed, self.pending(feed, step.application.key, page))
 
-    def pending(self, feed: str, application: str) -> Iterator[ItemKey]:
-        """The keys of the items that have a waiting row of a step, in order: those that an unordered step may work on, or
-        late ones for a strict step; read page by page."""
+    def pending(self, feed: str, application: str, page: int = PAGE) -> Iterator[ItemKey]:
+        """The keys of the items that have a waiting row of a step, in order: those that an unordered step may work on or works
+        on, or late ones for a strict step; read page by page, of which the first has so many rows."""
         prefix = pending_prefix(self.step(feed, application).application, feed)
-        for row in self._pages(prefix, None):
+        for row in self._pages(prefix, None, page):
             yield ItemKey.at(feed, row.sort.removeprefix(prefix))
 
+    def attention(self, feed: str, application: str, page: int = PAGE) -> Iterator[Attention]:
+        """What needs a person or a retry for a step, in order, as the feed's state has it now; read page by page.
+
+        What a full load made up for is left out. An item that is not done, has no such row and waits nowhere is one upstream.
+        """
+        step = self.step(feed, application)
+        return self._attention(step, feed, self.state(step.application) if step.ordered else StepState(), page)
+
+    def _attention(self, step: Step, feed: str, state: StepState, page: int = PAGE) -> Iterator[Attention]:
+        prefix, standing = attention_prefix(step.application, feed), state.seen_by(step, feed)
+        beyond = f"{prefix}{standing.boundary}" if step.order == "strict" and standing.boundary else None
+        for row in self._pages(prefix, beyond, page):
+            one = Attention.of(row.sort, step.application, feed)
+            if one.holds(step, standing):
+                yield one
+
+    def read(self, feed: str, keys: Iterable[ItemKey]) -> Iterator[Item]:
+        """The items of keys in order, neighbors by the page: a batch of new items costs a few requests, not one an item.
+
+        Raises UnknownItem for one that the manifest does not have.
+        """
+        prefix = records_prefix(feed)
+        found: dict[str, list[Row]] = {}
+        page, hits = NEIGHBORS, 0
+        for key in keys:
+            if key.position not in found:
+                page = min(PAGE, 2 * page) if hits > 1 else NEIGHBORS
+                rows = self.store.query(self.dataset, prefix, after=f"{prefix}{key.position}#", limit=page)
+                groups = [(at, list(some)) for at, some in groupby(rows, key=lambda row: _position(row, prefix))]
+                found, hits = dict(groups if len(rows) < page else groups[:-1]), 0  # the last may go on behind the page
+            hits += 1
+            mine = found.pop(key.position, None)
+            yield self._whole(key, mine) if mine else self.item(key)
+
     def any_pending(self, feed: str, application: str) -> bool:
-        """Whether any item waits for an unordered step, blocked or not: one query."""
+        """Whether an unordered step may work on any item, or works on one: one query."""
         prefix = pending_prefix(self.step(feed, application).application, feed)
         return bool(self.store.query(self.dataset, prefix, limit=1))
 
     def waiting(self, feed: str, application: str, limit: int) -> tuple[list[Item], list[Blocked]]:
-        """The oldest items that an unordered step may claim, at most `limit`; and those before them that are blocked."""
+        """The oldest items that an unordered step may claim, at most `limit`; and those before them that somebody works on.
+
+        What needs a person is not among them: `attention` has it.
+        """
         step = self.step(feed, application)
         ready: list[Item] = []
         stuck: list[Blocked] = []
-        for item in self._pending(step, feed):
-            judged = judge(item, step, StepState().feed(feed))
+        for item in self._pending(step, feed, max(FIRST_PAGE, min(PAGE, limit))):
+            judged = judge(item, step, FeedState())
             if judged.standing is Standing.READY:
                 ready.append(item)
             elif judged.standing not in PASSED:
@@ -358,7 +436,8 @@ class Manifest:
             return
         standing, seen = state.feed(feed), set()
         if step.order == "any" or standing.late:
-            for item in self._pending(step, feed):
+            keys = self.open_keys(feed, application) if step.order == "any" else self.pending(feed, application)
+            for item in self.read(feed, keys):
                 seen.add(item.key)
                 judged = judge(item, step, standing)
                 if judged.standing not in PASSED:
@@ -370,19 +449,71 @@ class Manifest:
                     yield item, judged
                 standing = supposing_done(standing, item)
 
-    def survey(self, feed: str, application: str) -> Survey:
-        """A feed's state for people, folded from its backlog."""
-        step = self.step(feed, application)
-        verdict = self.next(feed, application)
-        counts: dict[Standing, int] = {}
-        oldest: datetime | None = None
-        for item, judged in self.backlog(feed, application):
-            counts[judged.standing] = counts.get(judged.standing, 0) + 1
-            if judged.standing is not Standing.LATE:
-                landed = item.records[0].timestamp
-                oldest = min(oldest, landed) if oldest else landed
-        state, lease = self.state(step.application), self.lease(step.application, feed)
-        return Survey(feed, step, state, verdict, counts, oldest, lease)
+    def open_keys(self, feed: str, application: str) -> Iterator[ItemKey]:
+        """The keys of all that an unordered step has left to do, in order: what waits, and what needs a person or a retry."""
+        needed = (one.key for one in self.attention(feed, application))
+        for key, _ in groupby(heapq.merge(self.pending(feed, application), needed)):
+            yield key
+
+    def kept(self) -> Kept:
+        """The stored states and leases of all steps of all feeds, by as few requests as the store allows."""
+        states = {step.application.key: state_key(step.application) for steps in self.feeds.values() for step in steps}
+        leases = {
+            (step.application.key, feed): lease_key(step.application, feed)
+            for feed, steps in self.feeds.items()
+            for step in steps
+        }
+        rows = self.store.get_many(self.dataset, [*states.values(), *leases.values()])
+        return Kept(
+            {name: StepState.from_dict(row.data, row.version) for name, sort in states.items() if (row := rows.get(sort))},
+            {place: LeaseState.from_dict(row.data, row.version) for place, sort in leases.items() if (row := rows.get(sort))},
+        )
+
+    def survey(self, feed: str, application: str, kept: Kept | None = None) -> Survey:
+        """A feed's state for people. It reads so much of a backlog and no more, however long that is.
+
+        `kept`: the states and leases, where they were read just now.
+        """
+        step, kept = self.step(feed, application), kept or self.kept()
+        state, lease = kept.state(application), kept.leases.get((application, feed))
+        if step.order == "full":
+            begun = self._begun(state, feed)
+            verdict, first = choose_full(step, state, begun), []
+            if begun:
+                first = [(begun, judge(begun, step, state.seen_by(step, feed)))]
+            return _surveyed(feed, step, state, verdict, first, (), lease)
+        needed = tuple(islice(self._attention(step, feed, state, ATTENDED + 1), ATTENDED + 1))
+        if step.order == "any":
+            return self._survey_any(feed, step, state, needed, lease)
+        standing = state.feed(feed)
+        late_keys = list(islice(self.pending(feed, application, FIRST_PAGE), SURVEYED)) if standing.late else []
+        late = list(self.read(feed, late_keys))
+        coming = self.items(feed, after=standing.swept, page=FIRST_PAGE)
+        head = list(islice(coming, SURVEYED + 1))
+        verdict = choose(step, state, feed, late, chain(head, coming))
+        if isinstance(verdict, Jumped):
+            verdict = self.next(feed, application)
+            return self.survey(feed, application)
+        judged = [(item, judge(item, step, standing)) for item in late]
+        for item in head[:SURVEYED]:
+            if item.key not in late_keys:
+                judged.append((item, judge(item, step, standing)))
+            standing = supposing_done(standing, item)
+        more = len(head) > SURVEYED or len(late) < state.feed(feed).late
+        return _surveyed(feed, step, state, verdict, judged, needed, lease, more, tuple(late_keys))
+
+    def _survey_any(
+        self, feed: str, step: Step, state: StepState, needed: Sequence[Attention], lease: LeaseState | None
+    ) -> Survey:
+        keys = list(islice(self.pending(feed, step.application.key, SURVEYED + 1), SURVEYED + 1))
+        judged = [(item, judge(item, step, FeedState())) for item in self.read(feed, keys[:SURVEYED])]
+        verdicts = [verdict_on(item, how, step, StepState(), False) for item, how in judged if how.standing not in PASSED]
+        verdict = next((one for one in verdicts if isinstance(one, Ready)), None)
+        if verdict is None:
+            stuck = [one for one in verdicts if isinstance(one, Blocked)]
+            found = self._first_stuck(step, feed, stuck[:1], needed)
+            verdict = self.next(feed, step.application.key) if len(keys) > SURVEYED else found
+        return _surveyed(feed, step, state, verdict, judged, needed, lease, len(keys) > SURVEYED)
 
     # Discovery
 
@@ -595,7 +726,9 @@ class Manifest:
 
     def fail(self, held: Claim, failure: Failure) -> Record:
         """Ends a claim badly. A passing fault is resolved by the step's policy in the same transaction. Raises ClaimLost."""
-        return self._end(held, lambda item, _state, stamp: transitions.fail(item, held, failure, stamp))
+        return self._end(
+            held, lambda item, _state, stamp: transitions.fail(item, held, failure, self.steps(item.key.feed), stamp)
+        )
 
     def defer(self, held: Claim, reason: str) -> Record:
         """Ends a claim on an item that the sink is past: it is late from now on, by the step's policy. Raises ClaimLost."""
@@ -637,7 +770,9 @@ class Manifest:
         dead = abandoned.processing
         message = f"lease expired: {dead.author} (run {dead.run_id}, token {dead.token}) did not finish"
         failure = failure or Failure(FailureKind.LEASE_EXPIRED, message)
-        ended = self._end(held, lambda item, _state, stamp: transitions.fail(item, held, failure, stamp), lease)
+        ended = self._end(
+            held, lambda item, _state, stamp: transitions.fail(item, held, failure, self.steps(item.key.feed), stamp), lease
+        )
         lease.settled = True
         return ended
 
@@ -819,6 +954,28 @@ class Manifest:
     def _write(self, writes: list[Write]) -> None:
         """Transacts writes that begin with a record, which is recognised where the answer was unclear."""
         transact_once(self.store, self.dataset, writes, mark="record_id")
+
+
+def _surveyed(
+    feed: str,
+    step: Step,
+    state: StepState,
+    verdict: Verdict,
+    judged: Sequence[tuple[Item, Judgement]],
+    needed: Sequence[Attention],
+    lease: LeaseState | None,
+    more: bool = False,
+    late: tuple[ItemKey, ...] = (),
+) -> Survey:
+    """The survey of the items that were looked at, and of those that need somebody wherever they are."""
+    waiting = {item.key: (item, how.standing) for item, how in judged if how.standing not in PASSED}
+    counts = Counter(standing for _, standing in waiting.values())
+    counts += Counter(STANDINGS[one.need] for one in needed[:ATTENDED] if one.need in STANDINGS and one.key not in waiting)
+    stopping = [verdict.item] if isinstance(verdict, Blocked) else []
+    items = [*(item for item, standing in waiting.values() if standing is not Standing.LATE), *stopping]
+    oldest = min((item.records[0].timestamp for item in items), default=None)
+    more = more or len(needed) > ATTENDED
+    return Survey(feed, step, state, verdict, dict(counts), more, oldest, tuple(needed[:ATTENDED]), late, lease)
 
 
 def _landed_checksum(row: Row) -> str | None:

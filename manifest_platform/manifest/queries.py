@@ -139,7 +139,7 @@ def _open_items(manifest: Manifest, feed: str, steps: Sequence[Step]) -> Iterato
         if step.ordered:
             open_ = (item for item, judged in manifest.backlog(feed, name) if judged.standing is not Standing.LATE)
         else:
-            open_ = (manifest.item(key) for key in manifest.pending(feed, name) if key not in seen)
+            open_ = manifest.read(feed, (key for key in manifest.open_keys(feed, name) if key not in seen))
         for item in open_:
             if item.key not in seen:
                 seen.add(item.key)

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 from manifest_platform.manifest import payloads
+from manifest_platform.manifest.beside import changes
 from manifest_platform.manifest.claims import Claim, Failure
 from manifest_platform.manifest.dataset import (
     BEYOND_IDS,
@@ -29,7 +30,7 @@ from manifest_platform.manifest.dataset import (
 )
 from manifest_platform.manifest.errors import ClaimLost, LeaseBusy, Refused
 from manifest_platform.manifest.item import Item, ItemKey, Landed, lateness
-from manifest_platform.manifest.keys import commit_key, pending_key, record_key, state_key
+from manifest_platform.manifest.keys import commit_key, record_key, state_key
 from manifest_platform.manifest.records import (
     EVERYONE,
     REASON,
@@ -42,7 +43,7 @@ from manifest_platform.manifest.records import (
     State,
     coupling_problem,
 )
-from manifest_platform.manifest.store import ABSENT, Check, Delete, Put, Write
+from manifest_platform.manifest.store import ABSENT, Check, Put, Write
 from manifest_platform.remedies import Action, Remedy
 
 
@@ -107,32 +108,7 @@ def _late_marks(feed: str, steps: Sequence[Step], states: Mapping[str, StepState
     return lateness(epochs, [step.application.key for step in steps if step.late == "quarantine"])
 
 
-# What is kept beside the log: it follows from an item's records alone, before and after a change
-
-
-def is_waiting(item: Item, step: Step) -> bool:
-    """Whether an item has a waiting row of a step: it may be worked on, or is late for an ordered step and to be appended."""
-    if not item.records or item.skipped_for(step.application):
-        return False
-    if step.order == "any":
-        ready = all(item.processed_by(Application.parse(name)) for name in step.upstream)
-        return ready and not item.processed_by(step.application)
-    marked = item.late_epoch(step.application)
-    if marked is None or item.is_set_aside_for(step.application):
-        return False
-    return not item.processed_by(step.application, marked)
-
-
-def _pending_changes(before: Item, after: Item, steps: Sequence[Step]) -> list[Write]:
-    writes: list[Write] = []
-    for step in steps:
-        waited, waits = is_waiting(before, step), is_waiting(after, step)
-        key = pending_key(step.application, after.key)
-        if waits and not waited:
-            writes.append(Put(key, {}, ABSENT))
-        elif waited and not waits:
-            writes.append(Delete(key, 1))
-    return writes
+# What is kept in a step's state: it follows from an item's records, before and after a change
 
 
 def counted_as(item: Item, step: Step, state: StepState) -> str | None:
@@ -196,7 +172,7 @@ def discover(
         unknown = Item(found.key, ())
         item = append(unknown, State.NEW, application, own, payload=payload)
         writes.append(put_record(found.key, item.records[-1]))
-        writes.extend(_pending_changes(unknown, item, steps))
+        writes.extend(changes(unknown, item, steps))
         for step in late:
             states[step.application.key] = _recount(unknown, item, step, states[step.application.key])
     for step in steps:
@@ -242,7 +218,7 @@ def _mark_late(
     marked = append(item, State.NEW, application, stamp, payload=Payload(REASON, data))
     return [
         put_record(item.key, marked.records[-1]),
-        *_pending_changes(before, marked, [step]),
+        *changes(before, marked, [step]),
         put_state(step.application, _recount(before, marked, step, state)),
     ]
 
@@ -277,6 +253,8 @@ def claim(items: Sequence[Item], step: Step, state: StepState, token: int, stamp
         epoch = state.epoch if step.ordered else None
         claimed.append(append(item, State.PROCESSING, step.application, own, previous=new, epoch=epoch, token=token))
     writes: list[Write] = [put_record(item.key, item.records[-1]) for item in claimed]
+    for before, after in zip(items, claimed, strict=True):
+        writes += changes(before, after, [step])
     if step.ordered:
         writes.append(Check(state_key(step.application), state.version))
     return claimed, writes
@@ -342,7 +320,7 @@ def complete(
         token=processing.token,
         payload=payload,
     )
-    writes: list[Write] = [put_record(key, done.records[-1]), *_pending_changes(item, done, steps)]
+    writes: list[Write] = [put_record(key, done.records[-1]), *changes(item, done, steps)]
     if step.ordered:
         writes.append(put_state(application, _after(done, held, _recount(item, done, step, state), believed)))
     return writes
@@ -402,10 +380,10 @@ def output(item: Item, application: Application, payload: Payload, steps: Sequen
     opening = opened.records[-1]
     done = append(opened, State.PROCESSED, application, stamp, previous=opening.record_id, payload=payload)
     records = [put_record(item.key, record) for record in reversed(done.records[-2:])]
-    return [*records, *_pending_changes(item, done, steps)]
+    return [*records, *changes(item, done, steps)]
 
 
-def fail(item: Item, held: Claim, failure: Failure, stamp: Stamp) -> list[Write]:
+def fail(item: Item, held: Claim, failure: Failure, steps: Sequence[Step], stamp: Stamp) -> list[Write]:
     """Ends a claim badly. A passing fault or a lost lease is resolved by the policy, as often as the step allows.
 
     Raises ClaimLost if the claim was ended by somebody else.
@@ -422,12 +400,12 @@ def fail(item: Item, held: Claim, failure: Failure, stamp: Stamp) -> list[Write]
         token=processing.token,
         payload=failure.payload(),
     )
-    writes: list[Write] = [put_record(item.key, failed.records[-1])]
+    ended, writes = failed, [put_record(item.key, failed.records[-1])]
     attempts = failed.automatic_retries(step.application)
     if failure.kind is not FailureKind.PERMANENT and attempts < step.max_attempts:
         reason = f"attempt {attempts} of {step.max_attempts} ended by itself: retried"
         own = dataclasses.replace(stamp, record_id=str(uuid4()))
-        resolved = append(
+        ended = append(
             failed,
             State.RESOLVED,
             step.application,
@@ -436,8 +414,8 @@ def fail(item: Item, held: Claim, failure: Failure, stamp: Stamp) -> list[Write]
             epoch=processing.epoch,
             payload=Payload(REASON, {"reason": reason, "automatic": True}),
         )
-        writes.append(put_record(item.key, resolved.records[-1]))
-    return writes
+        writes.append(put_record(item.key, ended.records[-1]))
+    return [*writes, *changes(item, ended, steps)]
 
 
 def put_back(item: Item, held: Claim, reason: str, stamp: Stamp) -> list[Write]:
@@ -483,7 +461,7 @@ def reopen(
     reopened = append(item, State.NEW, application, stamp, payload=Payload(REASON, data))
     return [
         put_record(item.key, reopened.records[-1]),
-        *_pending_changes(item, reopened, steps),
+        *changes(item, reopened, steps),
         *_recounts(item, reopened, steps, states),
     ]
 
@@ -518,7 +496,7 @@ def resolve(item: Item, reason: str, steps: Sequence[Step], states: Mapping[str,
         epoch=blocker.epoch,
         payload=Payload(REASON, {"reason": reason}),
     )
-    return [put_record(item.key, resolved.records[-1])]
+    return [put_record(item.key, resolved.records[-1]), *changes(item, resolved, steps)]
 
 
 def serving_epochs(feed: str, steps: Sequence[Step], states: Mapping[str, StepState]) -> dict[str, int]:
@@ -552,7 +530,7 @@ def skip(
     skipped = append(item, State.SKIPPED, application, stamp, payload=payload, previous=last and last.record_id)
     return [
         put_record(item.key, skipped.records[-1]),
-        *_pending_changes(item, skipped, steps),
+        *changes(item, skipped, steps),
         *_recounts(item, skipped, steps, states),
     ]
 
@@ -590,7 +568,7 @@ def unskip(
     renewed = append(item, State.NEW, application, stamp, payload=Payload(REASON, data))
     return [
         put_record(item.key, renewed.records[-1]),
-        *_pending_changes(item, renewed, steps),
+        *changes(item, renewed, steps),
         *_recounts(item, renewed, steps, states),
     ]
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from itertools import islice
 from typing import Any
 
-from manifest_platform.manifest import Application, Blocked, Idle, LeaseState, Ready, Standing, Step, Survey, Verdict
-from manifest_platform.manifest.dataset import judge, position_name
+from manifest_platform.manifest import Application, Blocked, Idle, LeaseState, Ready, Standing, Step, Verdict
+from manifest_platform.manifest.beside import Need
+from manifest_platform.manifest.dataset import position_name
+from manifest_platform.manifest.manifest import Kept
 from manifest_platform.operations.bad_rows import BadRows, bad_rows
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.remedies import Action, Remedy
@@ -74,7 +75,9 @@ class StepStatus:
     oldest_waiting: datetime | None
     lag_seconds: float | None
     counts: dict[str, int]
+    more: bool
     failed: list[str]
+    retried: list[str]
     late: list[str]
     quarantined: list[str]
     remedies: dict[str, Remedy]
@@ -124,18 +127,17 @@ def outlook(pipeline: Pipeline, feed: str, application: str, verdict: Verdict | 
     return Outlook(*where, Answer.BLOCKED, name, verdict.reason, verdict.since, helps)
 
 
-def step_status(pipeline: Pipeline, feed: str, application: str) -> StepStatus:
-    """How a step stands on a feed."""
-    survey = pipeline.manifest.survey(feed, application)
+def step_status(pipeline: Pipeline, feed: str, application: str, kept: Kept | None = None) -> StepStatus:
+    """How a step stands on a feed. `kept`: the states and leases of all steps, where they were read just now."""
+    survey = pipeline.manifest.survey(feed, application, kept)
     standing = survey.state.feed(feed)
     now = pipeline.clock()
-    named: dict[str, list[str]] = {"failed": [], "late": [], "quarantined": _quarantined(pipeline, survey)}
-    if standing.late or Standing.FAILED in survey.counts:
-        for item, judged in pipeline.manifest.backlog(feed, application):
-            if judged.standing is Standing.FAILED:
-                named["failed"].append(item.key.name)
-            if judged.standing is not Standing.LATE and item.is_late_for(survey.step.application, standing.serving_epoch):
-                named["late"].append(item.key.name)
+    named = {
+        "failed": [one.key.name for one in survey.needed if one.need is Need.FAILED],
+        "retried": [one.key.name for one in survey.needed if one.need is Need.RETRY],
+        "late": [key.name for key in survey.late],
+        "quarantined": [one.key.name for one in survey.needed if one.need is Need.SET_ASIDE],
+    }
     counts = {WORDS[one]: count for one, count in survey.counts.items()}
     if survey.step.order == "strict":
         counts = {"APPLIED": standing.applied, **counts, "SKIPPED": standing.skipped, "QUARANTINED": standing.quarantined}
@@ -148,19 +150,12 @@ def step_status(pipeline: Pipeline, feed: str, application: str) -> StepStatus:
         oldest_waiting=survey.oldest_waiting,
         lag_seconds=(now - survey.oldest_waiting).total_seconds() if survey.oldest_waiting else None,
         counts={word: count for word, count in counts.items() if count},
+        more=survey.more,
         **named,
         remedies={kind: Remedy(Action.EXPLAIN, item=names[0]) for kind, names in named.items() if names},
         lease=_lease(survey.lease, now),
         bad_rows=bad_rows(pipeline, feed) if application == SHRED else None,
     )
-
-
-def _quarantined(pipeline: Pipeline, survey: Survey) -> list[str]:
-    """The names of the items set aside. They lie behind the watermark, so they are looked for where there are any."""
-    feed = survey.state.feed(survey.feed)
-    items = pipeline.manifest.items(survey.feed, archived=False) if feed.quarantined else ()
-    late = (item.key.name for item in items if judge(item, survey.step, feed).standing is Standing.LATE)
-    return list(islice(late, feed.quarantined))
 
 
 def _lease(lease: LeaseState | None, now: datetime) -> dict[str, Any] | None:

@@ -49,12 +49,13 @@ from manifest_platform.manifest import (
     StepState,
     StoreError,
 )
+from manifest_platform.manifest.beside import is_waiting
 from manifest_platform.manifest.dataset import blocked, judge
 from manifest_platform.manifest.keys import pending_key
 from manifest_platform.manifest.lease import write_lease
 from manifest_platform.manifest.payloads import InvalidPayload, InvalidSchema
 from manifest_platform.manifest.store import StoreRejected
-from manifest_platform.manifest.transitions import expire, is_waiting
+from manifest_platform.manifest.transitions import expire
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.source import LOAD, SHRED

@@ -28,7 +28,8 @@ from manifest_platform.manifest import (
     Store,
     StoreUnavailable,
 )
-from manifest_platform.manifest.keys import pending_prefix, records_prefix, state_key
+from manifest_platform.manifest.beside import Attention, Need
+from manifest_platform.manifest.keys import attention_prefix, pending_prefix, records_prefix, state_key
 from manifest_platform.manifest.records import OUTPUT, Stamp
 from manifest_platform.manifest.store import Put, Row, Write
 from manifest_platform.manifest.transitions import discover as registration
@@ -185,12 +186,17 @@ def assert_kept(of: Manifest, late: Late | None = None) -> None:
     kept = of.state(LOAD).feed(FEED)
     counted = {"applied": 0, "skipped": 0, "late": 0, "quarantined": 0}
     waiting: dict[str, set[str]] = {"shred": set(), "load": set()}
+    needed: dict[str, dict[str, Need]] = {"shred": {}, "load": {}}
     watermark = kept.boundary
     for item in items:
         behind = item.is_late_for(LOAD, kept.serving_epoch)
         done = item.processed_by(LOAD, kept.serving_epoch)
-        if not item.processed_by(SHRED) and not item.skipped_for(SHRED):
+        failed = [record for record in item.open_records() if record.state is State.FAILED]
+        if not item.processed_by(SHRED) and not item.skipped_for(SHRED) and not failed:
             waiting["shred"].add(item.key.position)
+        for application in (SHRED, LOAD):
+            if need := _need(item, application):
+                needed[application.key][item.key.position] = need
         if done and not behind:
             watermark = max(watermark, item.key.position)
         if item.skipped_for(LOAD):
@@ -208,6 +214,37 @@ def assert_kept(of: Manifest, late: Late | None = None) -> None:
         prefix = pending_prefix(application, FEED)
         rows = of.store.query(of.dataset, prefix)
         assert {row.sort.removeprefix(prefix) for row in rows} == waiting[application.key], application
+        rows = of.store.query(of.dataset, attention_prefix(application, FEED))
+        told = [Attention.of(row.sort, application, FEED) for row in rows]
+        assert len({one.key for one in told}) == len(told)
+        assert {one.key.position: one.need for one in told} == needed[application.key], application
+
+
+def _need(item: Item, application: Application) -> Need | None:
+    """What a shredder or a loader needs a person or a retry for, told from the records in another way than the product."""
+    own = [record for record in item.records if record.application.key == application.key]
+    newest = max((record.epoch or 0 for record in own), default=0)
+    counts = [record for record in own if (record.epoch or 0) >= newest]
+    if any(record.state is State.PROCESSED for record in counts) or item.skipped_for(application):
+        return None
+    marks = [record for record in item.records if record.state is State.NEW and application.key in record.data.get("late", {})]
+    newest_mark = max((record.data["late"][application.key] for record in marks), default=-1)
+    if marks and marks[-1].data.get("set_aside") and newest_mark >= newest:
+        return Need.SET_ASIDE
+    if application == LOAD and item.skipped_for(SHRED):
+        return Need.CUT_OFF
+    ended = {record.previous for record in item.records if record.state is State.RESOLVED}
+    mine_or_serving = [one for one in item.records if one.application.key != application.key or (one.epoch or 0) >= newest]
+    failed = [one for one in mine_or_serving if one.state is State.FAILED and one.record_id not in ended]
+    if failed:
+        return Need.FAILED
+    tries = 0
+    for record in own:
+        if record.state is State.FAILED:
+            tries += record.data["kind"] != "permanent"
+        elif (record.state is State.RESOLVED and not record.data.get("automatic")) or record.state is State.PROCESSED:
+            tries = 0
+    return Need.RETRY if tries else None
 
 
 def dump(of: Manifest) -> list[tuple]:

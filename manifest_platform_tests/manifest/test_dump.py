@@ -70,7 +70,7 @@ def text(store: Store, dataset: str = "shop", feed: str | None = None) -> list[s
 def test_a_dump_put_into_an_empty_store_dumps_as_the_same_text(source: Store, store: Store) -> None:
     lines = text(busy(source).store)
     assert {json.loads(line)["kind"] for line in lines} == {
-        *("dump", "lease", "look", "pending", "record", "state", "end"),
+        *("attention", "dump", "lease", "look", "pending", "record", "state", "end"),
     }
     assert put_dump(store, "shop", lambda: lines) == Imported(len(lines) - 2, 0)
     assert text(store) == lines

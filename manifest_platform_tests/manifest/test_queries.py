@@ -288,12 +288,12 @@ def test_a_walk_goes_on_where_it_ended(filled: Callable[[int], Manifest]) -> Non
     assert seen == list(range(38, 0, -1))
 
 
-def test_waiting_items_cost_a_request_each_and_no_more(store: Store) -> None:
+def test_neighbors_that_wait_are_read_by_the_page(store: Store) -> None:
     of = manifest(store)
     discover(of, *range(1, 31))
     shred(of, *range(1, 11))
-    assert requests(store, lambda: list(unprocessed(of, FEED, SHRED))) == 20 + 1
-    assert requests(store, lambda: next(unprocessed(of, FEED, SHRED))) == 2
+    assert requests(store, lambda: list(unprocessed(of, FEED, SHRED))) <= 6
+    assert requests(store, lambda: next(unprocessed(of, FEED, SHRED))) <= 3
     assert requests(store, lambda: list(failed_by(of, FEED, SHRED))) <= 5
 
 

@@ -515,13 +515,17 @@ class Program:
 
     def _at_fail(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
         def writes(claim: Claim, _: StepState) -> Sequence[Write]:
-            return transitions.fail(claim.item, claim, Failure(FailureKind.PERMANENT, "unreadable"), stamp())
+            return transitions.fail(
+                claim.item, claim, Failure(FailureKind.PERMANENT, "unreadable"), self._steps(worker.item), stamp()
+            )
 
         yield from self._end("fail", rows, sink, worker, writes, lease=False)
 
     def _at_abandon(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
         def writes(claim: Claim, _: StepState) -> Sequence[Write]:
-            return transitions.fail(claim.item, claim, Failure(FailureKind.LEASE_EXPIRED, "gone"), stamp())
+            return transitions.fail(
+                claim.item, claim, Failure(FailureKind.LEASE_EXPIRED, "gone"), self._steps(worker.item), stamp()
+            )
 
         yield from self._end("abandon", rows, sink, worker, writes, lease=True)
 

@@ -6,7 +6,7 @@ value, and the evaluation of writes as the Store contract has it. What workers d
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -230,7 +230,10 @@ class Scope:
         """The product's writes in compact form. Raises AssertionError for one that rests on what nobody read."""
         records = [write.data for write in writes if isinstance(write, Put) and write.sort.startswith("RECORD#")]
         sequences = {record["record_id"]: record["sequence"] for record in records}
-        found = [self._compact(write, sequences) for write in writes]
+        for write in writes:
+            if write.sort.startswith("ATTENTION#"):  # nothing that is chosen or written rests on it, and the log implies it
+                assert isinstance(write, Delete | Put) and write.expected == int(isinstance(write, Delete)), write
+        found = [self._compact(write, sequences) for write in writes if not write.sort.startswith("ATTENTION#")]
         return tuple(sorted(found, key=lambda one: one.sequence if isinstance(one, RecordPut) else 0))
 
     def _compact(self, write: Write, sequences: dict[str, int]) -> CompactWrite:
@@ -374,7 +377,10 @@ class View(Manifest):
             if key.feed == feed and key.position > after and self._scope.length(self._rows, i):
                 yield self.item(key)
 
-    def pending(self, feed: str, application: str) -> Iterator[ItemKey]:
+    def read(self, feed: str, keys: Iterable[ItemKey]) -> Iterator[Item]:
+        return (self.item(key) for key in keys)
+
+    def pending(self, feed: str, application: str, page: int = PAGE) -> Iterator[ItemKey]:
         waiting = sorted(i for name, i in self._scope.rows.values[self._rows].pending if name == application)
         return (self._scope.keys[i] for i in waiting if self._scope.keys[i].feed == feed)
 

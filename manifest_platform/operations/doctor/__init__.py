@@ -103,7 +103,7 @@ class Doctor:
 
     def _rewrite(self, diagnosis: Diagnosis, states: States) -> Iterator[str]:
         yield from repair.restate(self.pipeline.manifest, states)
-        yield from repair.rewrite_waiting_rows(self.pipeline.manifest, diagnosis.findings)
+        yield from repair.rewrite_rows_beside(self.pipeline.manifest, diagnosis.findings)
 
     def _adopt(self, diagnosis: Diagnosis, _states: States) -> Iterator[str]:
         kinds = {finding.kind for finding in diagnosis.findings}

@@ -26,10 +26,10 @@ from manifest_platform.manifest import (
     StoreError,
     StoreUnavailable,
 )
+from manifest_platform.manifest.beside import prefixes, rows_of
 from manifest_platform.manifest.dump import stored_rows
-from manifest_platform.manifest.keys import pending_key, record_key, records_prefix
+from manifest_platform.manifest.keys import PENDING, position_beside, record_key, records_prefix
 from manifest_platform.manifest.payloads import problems
-from manifest_platform.manifest.transitions import is_waiting
 from manifest_platform.operations.doctor.findings import EXAMINE, REPAIR, Diagnosis, Finding, Kind
 from manifest_platform.operations.doctor.fold import COUNTERS, Fold, Loads, fold_loads, fold_state
 from manifest_platform.operations.migration.importing import IMPORTED
@@ -143,7 +143,7 @@ class _Walk:
                 fold = Fold(step, feed, loads[name], covered, looked)
                 own.append(fold)
                 folds[name].append(fold)
-        waiting = [_WaitingRows(self.manifest, step, feed) for step in steps]
+        waiting = [_RowsBeside(self.manifest, step, feed, prefix) for step in steps for prefix in prefixes(step, feed)]
         for watcher in self.watchers:
             watcher.feed(feed)
         before: Item | None = None
@@ -226,38 +226,46 @@ class _Walk:
                 yield Finding(Kind.CLOCK, cause, Remedy(Action.CHECK_CLOCK), step=name)
 
 
-class _WaitingRows:
-    """The waiting rows of a step, read beside the items: both are in order."""
+class _RowsBeside:
+    """The rows of one kind that a step has beside the log, read beside the items: both are in order."""
 
-    def __init__(self, manifest: Manifest, step: Step, feed: str):
-        self.manifest, self.step = manifest, step
-        self._rows = (key for key in manifest.pending(feed, step.application.key))
-        self._next = next(self._rows, None)
+    def __init__(self, manifest: Manifest, step: Step, feed: str, prefix: str):
+        self.manifest, self.step, self.feed, self.prefix = manifest, step, feed, prefix
+        rows = (row.sort for row in stored_rows(manifest.store, manifest.dataset, prefix))
+        self._groups = groupby(rows, key=lambda sort: position_beside(sort, prefix))
+        self._take()
+
+    def _take(self) -> None:
+        position, rows = next(self._groups, (None, ()))
+        self._position, self._rows = position, set(rows)
 
     def see(self, item: Item) -> Iterator[Finding]:
-        """The next item: its row is there exactly while it waits."""
-        yield from self._strays(lambda key: key.position < item.key.position)
-        there = self._next is not None and self._next.position == item.key.position
-        if there:
-            self._next = next(self._rows, None)
-        if there != is_waiting(item, self.step):
+        """The next item: its row is there exactly while it waits, or needs somebody."""
+        yield from self._strays(lambda position: position < item.key.position)
+        there: set[str] = set()
+        if self._position == item.key.position:
+            there = self._rows
+            self._take()
+        if there != self._due(item):
             yield from self._confirmed(item.key)
 
     def end(self) -> Iterator[Finding]:
         """The rows of no item."""
-        yield from self._strays(lambda _key: True)
+        yield from self._strays(lambda _position: True)
 
-    def _strays(self, is_stray: Callable[[ItemKey], bool]) -> Iterator[Finding]:
-        while self._next and is_stray(self._next):
-            yield from self._confirmed(self._next)
-            self._next = next(self._rows, None)
+    def _due(self, item: Item) -> set[str]:
+        return {row for row in rows_of(item, self.step) if row.startswith(self.prefix)}
+
+    def _strays(self, is_stray: Callable[[str], bool]) -> Iterator[Finding]:
+        while self._position is not None and is_stray(self._position):
+            yield from self._confirmed(ItemKey.at(self.feed, self._position))
+            self._take()
 
     def _confirmed(self, key: ItemKey) -> Iterator[Finding]:
         """The finding, if it is one still: the row and the item were not read at the same instant."""
-        name = self.step.application.key
         for _ in range(ATTEMPTS):
             before = look_again(self.manifest, key)
-            there = self.manifest.store.get(self.manifest.dataset, pending_key(self.step.application, key)) is not None
+            there = rows_there(self.manifest, self.prefix, key)
             after = look_again(self.manifest, key)
             if isinstance(before, Finding) or isinstance(after, Finding):
                 yield from (one for one in (before, after) if isinstance(one, Finding))
@@ -266,14 +274,29 @@ class _WaitingRows:
                 break
         else:
             return
-        if there and not is_waiting(before, self.step):
-            why = "is done, skipped or not ready" if before.records else "is not in the log"
-            yield self._finding(key, f"{name} has a row for it, and it {why}")
-        elif not there and is_waiting(before, self.step):
-            yield self._finding(key, f"it waits for {name}, and has no row by which {name} would find it")
+        due = self._due(before)
+        if set(there) != due:
+            name = self.step.application.key
+            cause = _amiss_waiting(name, before, bool(due)) if self.prefix.startswith(PENDING) else _amiss_attention(name, due)
+            yield Finding(Kind.WAITING_ROW, cause, REPAIR, key, name, repairable=True)
 
-    def _finding(self, key: ItemKey, cause: str) -> Finding:
-        return Finding(Kind.WAITING_ROW, cause, REPAIR, key, self.step.application.key, repairable=True)
+
+def _amiss_waiting(name: str, item: Item, waits: bool) -> str:
+    if waits:
+        return f"it waits for {name}, and has no row by which {name} would find it"
+    return f"{name} has a row for it, and it {'is done, skipped, failed or not ready' if item.records else 'is not in the log'}"
+
+
+def _amiss_attention(name: str, due: set[str]) -> str:
+    if due:
+        return f"it needs a person or a retry for {name}, and no row says so: status would not tell of it"
+    return f"a row says that it needs a person or a retry for {name}, and it does not"
+
+
+def rows_there(manifest: Manifest, prefix: str, key: ItemKey) -> dict[str, int]:
+    """The rows beside the log that an item has below a prefix, with their versions, by sort key."""
+    rows = manifest.store.query(manifest.dataset, prefix + key.position)
+    return {row.sort: row.version for row in rows if position_beside(row.sort, prefix) == key.position}
 
 
 def read_item(manifest: Manifest, key: ItemKey) -> Item:

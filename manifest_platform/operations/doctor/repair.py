@@ -25,11 +25,12 @@ from manifest_platform.manifest import (
     State,
     Step,
 )
-from manifest_platform.manifest.keys import pending_key, record_key
+from manifest_platform.manifest.beside import prefixes, rows_of
+from manifest_platform.manifest.keys import PENDING, record_key
 from manifest_platform.manifest.store import ABSENT, Check, Delete, Put, Write
-from manifest_platform.manifest.transitions import is_waiting, put_state
+from manifest_platform.manifest.transitions import put_state
 from manifest_platform.operations.doctor.findings import Finding, Kind
-from manifest_platform.operations.doctor.log import States, read_item
+from manifest_platform.operations.doctor.log import States, read_item, rows_there
 from manifest_platform.pipeline import LOAD, Pipeline
 from manifest_platform.pipeline.loading import loaded_payload, settle
 from manifest_platform.pipeline.shredding import shredded_bytes
@@ -85,8 +86,8 @@ def restate(manifest: Manifest, states: States) -> Iterator[str]:
         yield f"state of {name}: counters, watermarks and epochs written as the log adds up to them"
 
 
-def rewrite_waiting_rows(manifest: Manifest, findings: Sequence[Finding]) -> Iterator[str]:
-    """Makes or removes waiting rows, each on condition that its item is as it was read."""
+def rewrite_rows_beside(manifest: Manifest, findings: Sequence[Finding]) -> Iterator[str]:
+    """Makes or removes the rows beside the log, those of each item on condition that it is as it was read."""
     for finding in findings:
         if finding.kind is not Kind.WAITING_ROW or finding.key is None:
             continue
@@ -94,24 +95,28 @@ def rewrite_waiting_rows(manifest: Manifest, findings: Sequence[Finding]) -> Ite
         try:
             yield from _rewrite(manifest, key, step)
         except ConditionFailed:
-            yield f"{key.name}: its waiting row was not written, for it changed meanwhile; run it again"
+            yield f"{key.name}: its rows beside the log were not written, for it changed meanwhile; run it again"
 
 
 def _rewrite(manifest: Manifest, key: ItemKey, step: Step) -> Iterator[str]:
-    item = read_item(manifest, key)
-    sort = pending_key(step.application, key)
-    row = manifest.store.get(manifest.dataset, sort)
-    unchanged = Check(record_key(key, item.sequence + 1), ABSENT)
-    name = step.application.key
-    change: Write
-    if is_waiting(item, step) and row is None:
-        change, said = Put(sort, {}, ABSENT), f"it waits for {name} again"
-    elif row is not None and not is_waiting(item, step):
-        change, said = Delete(sort, row.version), f"it does not wait for {name} any more"
-    else:
+    item, name = read_item(manifest, key), step.application.key
+    there = {row: version for prefix in prefixes(step, key.feed) for row, version in rows_there(manifest, prefix, key).items()}
+    due = rows_of(item, step)
+    writes: list[Write] = [Put(row, {}, ABSENT) for row in sorted(due - there.keys())]
+    writes += [Delete(row, there[row]) for row in sorted(there.keys() - due)]
+    if not writes:
         return
-    manifest.store.transact(manifest.dataset, [change, unchanged], str(uuid4()))
-    yield f"{key.name}: {said}"
+    unchanged = Check(record_key(key, item.sequence + 1), ABSENT)
+    manifest.store.transact(manifest.dataset, [*writes, unchanged], str(uuid4()))
+    for write in writes:
+        yield f"{key.name}: {_said(write, name)}"
+
+
+def _said(write: Write, name: str) -> str:
+    """What a row that was made or removed means."""
+    if write.sort.startswith(PENDING):
+        return f"it waits for {name} again" if isinstance(write, Put) else f"it does not wait for {name} any more"
+    return f"status tells of it for {name}{'' if isinstance(write, Put) else ' no more'}"
 
 
 def adopt(pipeline: Pipeline, feed: str, ledger: Mapping[str, LedgerEntry]) -> Iterator[str]:

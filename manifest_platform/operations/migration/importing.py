@@ -32,13 +32,14 @@ from manifest_platform.manifest import (
     StepState,
     UnknownItem,
 )
+from manifest_platform.manifest.beside import prefixes, rows_of
 from manifest_platform.manifest.dataset import PASSED, Mode, judge
-from manifest_platform.manifest.keys import pending_prefix
+from manifest_platform.manifest.dump import stored_rows
 from manifest_platform.manifest.lease import write_lease
 from manifest_platform.manifest.manifest import DISCOVERY
 from manifest_platform.manifest.records import REASON, Stamp
 from manifest_platform.manifest.store import ABSENT, MAX_WRITES, TRIES, Changed, Delete, Put, Write, optimistically
-from manifest_platform.manifest.transitions import acquire, append, counted_as, expire, is_waiting, put_record, put_state, sweep
+from manifest_platform.manifest.transitions import acquire, append, counted_as, expire, put_record, put_state, sweep
 from manifest_platform.operations.migration.histories import Histories, Note, derived_id, open_work
 
 IMPORTED = "imported from "
@@ -374,11 +375,13 @@ def _raise_watermarks(manifest: Manifest, lease: Lease, items: Sequence[Item]) -
 
 
 def _recount(manifest: Manifest, lease: Lease, stamp: Stamp, late: list[str]) -> None:
-    """Counters and waiting rows as the log has them; raises Changed once an item had to be marked late, and tells its name."""
+    """Counters and the rows beside the log as it has them; raises Changed once an item had to be marked late, and tells its
+    name."""
     feed, steps = lease.feed, manifest.steps(lease.feed)
-    kept = {step.application.key: _waiting(manifest, step, feed) for step in steps}
+    prefixed = [prefix for step in steps for prefix in prefixes(step, feed)]
+    kept = {row.sort for prefix in prefixed for row in stored_rows(manifest.store, manifest.dataset, prefix)}
     states = _states(manifest, feed)
-    wanted: dict[str, set[str]] = {name: set() for name in kept}
+    wanted: set[str] = set()
     counts: dict[str, Counter[str]] = {name: Counter() for name in states}
     marked = False
     for item in manifest.items(feed):
@@ -388,17 +391,13 @@ def _recount(manifest: Manifest, lease: Lease, stamp: Stamp, late: list[str]) ->
                 lease.transact(sweep(item, step, manifest.state(step.application), DISCOVERY, _next(stamp)))
                 late.append(item.key.name)
                 marked = True
-            if is_waiting(item, step):
-                wanted[name].add(item.key.position)
+            wanted |= rows_of(item, step)
             if step.ordered and (counted := counted_as(item, step, states[name])):
                 counts[name][counted] += 1
     if marked:
         raise Changed
-    writes: list[Write] = []
-    for step in steps:
-        name, prefix = step.application.key, pending_prefix(step.application, feed)
-        writes += [Put(prefix + position, {}, ABSENT) for position in sorted(wanted[name] - kept[name])]
-        writes += [Delete(prefix + position, 1) for position in sorted(kept[name] - wanted[name])]
+    writes: list[Write] = [Put(row, {}, ABSENT) for row in sorted(wanted - kept)]
+    writes += [Delete(row, 1) for row in sorted(kept - wanted)]
     for portion in _portions(writes):
         lease.transact(portion)
     lease.transact([put_state(step.application, _counted(states, counts, step, feed)) for step in steps if step.ordered])
@@ -417,9 +416,3 @@ def _counted(states: Mapping[str, StepState], counts: Mapping[str, Counter[str]]
     state, counted = states[step.application.key], counts[step.application.key]
     counters = {name: counted[name] for name in ("applied", "skipped", "quarantined", "late")}
     return state.with_feed(feed, swept=state.feed(feed).watermark, **counters)
-
-
-def _waiting(manifest: Manifest, step: Step, feed: str) -> set[str]:
-    """The positions that a step has waiting rows of."""
-    prefix = pending_prefix(step.application, feed)
-    return {row.sort.removeprefix(prefix) for row in manifest.store.query(manifest.dataset, prefix)}

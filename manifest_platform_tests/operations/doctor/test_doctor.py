@@ -485,7 +485,7 @@ def test_what_was_repaired_is_told_also_where_a_later_pass_breaks_off(
     def broken(*_: Any) -> NoReturn:
         raise error
 
-    monkeypatch.setattr(repair, "rewrite_waiting_rows", broken)
+    monkeypatch.setattr(repair, "rewrite_rows_beside", broken)
     monkeypatch.setattr(repair, "adopt", broken)
     for options in ((), ("--json",)):
         with shop.open() as pipeline:

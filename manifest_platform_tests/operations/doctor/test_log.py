@@ -26,13 +26,13 @@ from manifest_platform.manifest import (
 from manifest_platform.manifest.archive import move
 from manifest_platform.manifest.dataset import Mode
 from manifest_platform.manifest.item import ArchivedRecords
-from manifest_platform.manifest.keys import pending_key, record_key, records_prefix, state_key
+from manifest_platform.manifest.keys import attention_prefix, pending_key, record_key, records_prefix, state_key
 from manifest_platform.manifest.records import OUTPUT, Payload, State
 from manifest_platform.manifest.store import Delete, Put, Row, RowDamaged, StoreUnavailable, Write
 from manifest_platform.manifest.stores.sql import SqlStore
 from manifest_platform.operations.doctor.findings import Finding, Kind
 from manifest_platform.operations.doctor.log import ATTEMPTS, States, examine
-from manifest_platform.operations.doctor.repair import end_dead_claims, restate, rewrite_waiting_rows
+from manifest_platform.operations.doctor.repair import end_dead_claims, restate, rewrite_rows_beside
 from manifest_platform.operations.migration.importing import HELD, IMPORTED
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform_tests.manifest import vault
@@ -95,7 +95,7 @@ def mended(of: Manifest) -> list[str]:
     settled = list(end_dead_claims(of, findings, acquire))
     if settled:
         findings, states = examined(of)
-    return [*settled, *restate(of, states), *rewrite_waiting_rows(of, findings)]
+    return [*settled, *restate(of, states), *rewrite_rows_beside(of, findings)]
 
 
 def busy_shop(store: Store, **options) -> Manifest:
@@ -285,7 +285,7 @@ def test_a_waiting_row_that_is_missing(store: Store) -> None:
     assert_kept(shop)
 
 
-@pytest.mark.parametrize(("number", "why"), [(2, "is done, skipped or not ready"), (99, "is not in the log")])
+@pytest.mark.parametrize(("number", "why"), [(2, "is done, skipped, failed or not ready"), (99, "is not in the log")])
 def test_a_waiting_row_too_many(store: Store, number: int, why: str) -> None:
     shop = busy_shop(store)
     store.transact(shop.dataset, [Put(pending_key(SHRED, key(number)), {}, 0)], "stray")
@@ -293,6 +293,33 @@ def test_a_waiting_row_too_many(store: Store, number: int, why: str) -> None:
     assert (finding.kind, finding.key) == (Kind.WAITING_ROW, key(number))
     assert finding.cause == f"shred has a row for it, and it {why}"
     assert mended(shop) == [f"{key(number).name}: it does not wait for shred any more"]
+    assert found(shop) == []
+
+
+def test_a_row_of_what_needs_a_person_that_is_missing(store: Store) -> None:
+    shop = busy_shop(store)
+    discover(shop, 9)
+    with lease(shop, SHRED) as held:
+        [claim] = shop.claim(held, [shop.item(key(9))])
+        shop.fail(claim, Failure(FailureKind.PERMANENT, "no"))
+    rows = {f"{attention_prefix(name, FEED)}{key(9).position}#failed.0" for name in (SHRED, LOAD)}
+    store.transact(shop.dataset, [Delete(row, 1) for row in sorted(rows)], "gone")
+    assert [(one.kind, one.key, one.step) for one in found(shop)] == [
+        (Kind.WAITING_ROW, key(9), "shred"),
+        (Kind.WAITING_ROW, key(9), "load"),
+    ]
+    assert mended(shop) == ["run=009: status tells of it for shred", "run=009: status tells of it for load"]
+    assert found(shop) == []
+    assert_kept(shop)
+
+
+def test_a_row_of_what_needs_nobody(store: Store) -> None:
+    shop = busy_shop(store)
+    stray = f"{attention_prefix(LOAD, FEED)}{key(2).position}#failed.1"
+    store.transact(shop.dataset, [Put(stray, {}, 0)], "stray")
+    [finding] = found(shop)
+    assert finding.cause == "a row says that it needs a person or a retry for load, and it does not"
+    assert mended(shop) == ["run=002: status tells of it for load no more"]
     assert found(shop) == []
 
 
@@ -310,10 +337,10 @@ def test_a_waiting_row_is_written_only_for_an_item_that_is_as_it_was_read(store:
     store.transact(shop.dataset, [Delete(pending_key(SHRED, key(1)), 1)], "gone")
     findings = found(shop)
     meddling = Meddling(
-        store, "PENDING#", lambda: shop.commit_output(key(1), Application("sessions"), Payload(OUTPUT, {})), at="after get"
+        store, "PENDING#", lambda: shop.commit_output(key(1), Application("sessions"), Payload(OUTPUT, {})), at="query"
     )
-    told = list(rewrite_waiting_rows(manifest(meddling), findings))
-    assert told == ["run=001: its waiting row was not written, for it changed meanwhile; run it again"]
+    told = list(rewrite_rows_beside(manifest(meddling), findings))
+    assert told == ["run=001: its rows beside the log were not written, for it changed meanwhile; run it again"]
     assert store.get(shop.dataset, pending_key(SHRED, key(1))) is None
 
 
@@ -358,7 +385,7 @@ def test_work_that_goes_on_meanwhile_is_no_finding(store: Store) -> None:
     assert found(manifest(Meddling(store, "PENDING#shred", lambda: discover(shop, 4)))) == []
     shop.skip(key(4), "not needed")
     waits_again = Meddling(store, "PENDING#shred", lambda: shop.unskip(key(4), "needed"))
-    and_not = Meddling(cast(Store, waits_again), "PENDING#shred", lambda: shop.skip(key(4), "no"), at="before get")
+    and_not = Meddling(cast(Store, waits_again), pending_key(SHRED, key(4)), lambda: shop.skip(key(4), "no"))
     assert found(manifest(and_not)) == []
     discover(shop, 3)
     held = lease(shop, SHRED)
