@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 from urllib.parse import SplitResult, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -62,7 +62,7 @@ class PluginSettings:
         """Validates by the plug-in's model; its problems are reported at their own places."""
         return core_schema.with_info_plain_validator_function(self._validated)
 
-    def _validated(self, value: Any, info: ValidationInfo) -> Settings:
+    def _validated(self, value: Any, info: ValidationInfo) -> Settings | None:
         if isinstance(value, Settings):
             return value
         if not isinstance(value, dict):
@@ -82,6 +82,37 @@ class PluginSettings:
         """Any of the installed plug-ins' schemas."""
         models = [self._model_of(plugins.load(self.group, name)) for name in plugins.names(self.group)]
         return {"anyOf": [handler(model.__pydantic_core_schema__) for model in models]}
+
+
+class KindSettings(PluginSettings):
+    """Annotates a field that holds one of several models, or nothing: the value's own `kind` names the model."""
+
+    def __init__(self, *models: type[Settings]) -> None:
+        self.models = {get_args(model.model_fields["kind"].annotation)[0]: model for model in models}
+
+    def settings_of(self, value: Any) -> type[Settings]:
+        """The model of the kind that a value names."""
+        return self.models[value["kind"]]
+
+    def _validated(self, value: Any, info: ValidationInfo) -> Settings | None:
+        if value is None or isinstance(value, Settings):
+            return value
+        if not isinstance(value, dict):
+            raise ValueError(f"allowed: keys and their values, kind among them: {', '.join(self.models)}")
+        kind = value.get("kind")
+        if not isinstance(kind, str) or kind not in self.models:
+            problem = InitErrorDetails(
+                type=PydanticCustomError("unknown_kind", "allowed: {allowed}", {"allowed": ", ".join(self.models)}),
+                loc=("kind",),
+                input=kind,
+            )
+            raise ValidationError.from_exception_data("kind", [problem])
+        return self.models[kind].model_validate(value, context=info.context)
+
+    def __get_pydantic_json_schema__(self, _schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Any of the models' schemas, or null."""
+        models = [handler(model.__pydantic_core_schema__) for model in self.models.values()]
+        return {"anyOf": [*models, {"type": "null"}]}
 
 
 # Places

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from manifest_platform.fake_vault.archives import METADATA_FULL, Archive, Entry, table_of
 
-Call = Literal["auth", "list", "download", "keep-alive", "session"]
+Call = Literal["auth", "discovery", "token", "list", "download", "keep-alive", "session"]
 
 PUBLICATION = {
     "unpublished": "the window failed to publish: the listing has its name and an error with the time of the next try",

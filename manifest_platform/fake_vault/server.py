@@ -6,6 +6,7 @@ are some below `/fake/`, by which another process sets the clock and the faults.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import itertools
 import json
@@ -34,6 +35,7 @@ USER = "integration@acme.example"
 PASSWORD = "invented-data-only"  # noqa: S105 - it guards nothing
 TOKEN = "bearer-for-invented-data"  # noqa: S105
 PROFILE = "profile-1"
+CLIENT, CLIENT_SECRET = "client-7", "invented-client-secret"
 OTHER_VAULT = 999
 """The vault of the same user that a login opens where it names a DNS that is not this vault's."""
 
@@ -45,6 +47,8 @@ WRONG_PASSWORDS = 5
 _CALLS: tuple[tuple[str, str, Call], ...] = (
     ("POST", r"/api/v\d+\.\d+/auth", "auth"),
     ("POST", r"/auth/oauth/session/(?P<profile>[^/]+)", "auth"),
+    ("GET", r"/oauth/\.well-known/openid-configuration", "discovery"),
+    ("POST", r"/oauth/token", "token"),
     ("POST", r"/api/v\d+\.\d+/keep-alive", "keep-alive"),
     ("DELETE", r"/api/v\d+\.\d+/session", "session"),
     ("GET", r"/api/v\d+\.\d+/services/directdata/files", "list"),
@@ -124,7 +128,11 @@ class VaultSettings:
     token: str = field(default=TOKEN, repr=False)
     """The bearer token with which `profile` logs in."""
     profile: str = PROFILE
-    """The OAuth 2.0 profile whose logins need `token`."""
+    """The OAuth 2.0 profile whose logins need `token`, or one that the identity provider gave."""
+    client: str = CLIENT
+    """The client to which the identity provider gives tokens."""
+    client_secret: str = field(default=CLIENT_SECRET, repr=False)
+    """The client's secret."""
     full_hour_utc: int = 0
     """The hour of the day, 0 to 23 UTC, at which snapshots and logs stop, where no stops are named."""
     full_stops: Sequence[datetime] | None = None
@@ -150,6 +158,8 @@ class FakeVault:
     - `inject(fault)`, `heal()`: what goes wrong.
     - `opens_vault`: the vault that a login opens, where it is to be another than asked for.
     - `session_idle_s`, `burst_limit`, `burst_delay_ms`, `wrong_passwords`: limits, in real time.
+    - `token_seconds`: for how long a token of the identity provider is valid, which lives at `/oauth` of the same server.
+    - `client_tells_in`: how a client tells the provider its secret: in its `header` (client_secret_basic) or in the `body`.
 
     `settings`: what does not change. `requests`: all calls that were answered.
     """
@@ -164,10 +174,12 @@ class FakeVault:
         self.burst_limit, self.burst_delay_ms = 2000, 500
         self.wrong_passwords = WRONG_PASSWORDS
         self.opens_vault: int | None = None
+        self.token_seconds, self.client_tells_in = 3600.0, "header"
         self.requests: list[Request] = []
         self._lock = threading.RLock()
         self._faults: list[Fault] = []
         self._sessions: dict[str, _Session] = {}
+        self._tokens: dict[str, float] = {}
         self._wrong_in_a_row = 0
         self._burst = (0.0, 0)
         self._orders = itertools.count()
@@ -222,6 +234,16 @@ class FakeVault:
         with self._lock:
             self._sessions.clear()
 
+    def withdraw_tokens(self) -> None:
+        """Makes the tokens that the identity provider gave worthless before their time."""
+        with self._lock:
+            self._tokens.clear()
+
+    @property
+    def issuer(self) -> str:
+        """The URL of the identity provider."""
+        return f"{self.url}/oauth"
+
     def unlock(self) -> None:
         """Lets a user in again who was locked out."""
         with self._lock:
@@ -246,7 +268,10 @@ class FakeVault:
         delay = self._use_burst()
         reply = self._answer(call, asked)
         execution = str(uuid.uuid4())
-        own = {"X-VaultAPI-ExecutionId": execution, "X-VaultAPI-VaultId": str(self.settings.vault_id)}
+        with self._lock:
+            session = self._sessions.get(_session_id(asked))
+        vault_id = session.vault_id if session else self.settings.vault_id
+        own = {"X-VaultAPI-ExecutionId": execution, "X-VaultAPI-VaultId": str(vault_id)}
         headers = {**own, **delay, **reply.headers}
         if reference := asked.headers.get("x-vaultapi-referenceid"):
             headers["X-VaultAPI-ReferenceId"] = reference
@@ -295,7 +320,10 @@ class FakeVault:
 
     def _check_bearer(self, profile: str, asked: Asked) -> None:
         _required(asked.form, "client_id")
-        if (profile, asked.headers.get("authorization")) != (self.settings.profile, f"Bearer {self.settings.token}"):
+        token = asked.headers.get("authorization", "").removeprefix("Bearer ")
+        with self._lock:
+            is_known = token == self.settings.token or time.monotonic() < self._tokens.get(token, 0)
+        if profile != self.settings.profile or not is_known:
             raise Failure("USERNAME_OR_PASSWORD_INCORRECT", "the bearer token, or the profile, is not known")
 
     def _vault_of(self, dns: str | None) -> int:
@@ -303,6 +331,30 @@ class FakeVault:
         own = urlsplit(self.url)
         names = (None, "", self.settings.dns, own.hostname, own.netloc, "localhost")
         return self.settings.vault_id if dns in names else OTHER_VAULT
+
+    def _tell_metadata(self, _asked: Asked) -> Reply:
+        """What the identity provider tells of itself, by OpenID Connect Discovery."""
+        method = "client_secret_basic" if self.client_tells_in == "header" else "client_secret_post"
+        told = {
+            "issuer": self.issuer,
+            "token_endpoint": f"{self.issuer}/token",
+            "grant_types_supported": ["client_credentials"],
+        }
+        return Reply(json.dumps({**told, "token_endpoint_auth_methods_supported": [method]}).encode())
+
+    def _give_token(self, asked: Asked) -> Reply:
+        """A token for client credentials (RFC 6749, 4.4), or what is wrong with them (5.2)."""
+        by_header = base64.b64decode(asked.headers.get("authorization", "").removeprefix("Basic ")).decode().split(":", 1)
+        by_body = [asked.form.get("client_id", ""), asked.form.get("client_secret", "")]
+        if (by_header if self.client_tells_in == "header" else by_body) != [self.settings.client, self.settings.client_secret]:
+            return _no_token("invalid_client", 401)
+        if asked.form.get("grant_type") != "client_credentials":
+            return _no_token("unsupported_grant_type", 400)
+        token = uuid.uuid4().hex
+        with self._lock:
+            self._tokens[token] = time.monotonic() + self.token_seconds
+        told = {"access_token": token, "token_type": "Bearer", "expires_in": int(self.token_seconds)}
+        return Reply(json.dumps(told).encode())
 
     def _keep_alive(self, asked: Asked) -> Reply:
         self._session(asked)
@@ -384,6 +436,8 @@ class FakeVault:
 
     _ROUTES: Mapping[Call, Callable[[FakeVault, Asked], Reply]] = {
         "auth": _log_in,
+        "discovery": _tell_metadata,
+        "token": _give_token,
         "keep-alive": _keep_alive,
         "session": _end_session,
         "list": _list,
@@ -493,6 +547,10 @@ def _succeeded(**told: Any) -> Reply:
 def _failed(failure: Failure) -> Reply:
     errors = [{"type": failure.kind, "message": str(failure)}]
     return Reply(json.dumps({"responseStatus": "FAILURE", "errors": errors}).encode(), outcome=failure.kind)
+
+
+def _no_token(error: str, status: int) -> Reply:
+    return Reply(json.dumps({"error": error, "error_description": "as RFC 6749 has it"}).encode(), error, status)
 
 
 def _broken(fault: Fault) -> Reply:

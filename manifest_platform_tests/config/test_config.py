@@ -8,7 +8,7 @@ from manifest_platform.config import Config, ConfigError, load
 from manifest_platform.config.reading import UniqueKeys
 from manifest_platform.manifest.item import check_key_text
 from manifest_platform.sources.snowplow.settings import SnowplowSettings
-from manifest_platform.sources.veeva.settings import VeevaSettings
+from manifest_platform.sources.veeva.settings import PasswordLogin, VeevaSettings
 from manifest_platform.storage import as_uri
 from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA
 
@@ -390,13 +390,14 @@ def test_a_mapping_may_take_over_what_another_says(write):
 
 # Veeva's own
 
-VAULT = """
+LOGIN = "{kind: password, user: me}"
+VAULT = f"""
 datasets:
   vault:
     source: veeva
-    vault: {id: "1001", url: "http://localhost:8787", user: me}
-    landing: {root: landing}
-    shred: {output: shredded}
+    vault: {{id: "1001", url: "http://localhost:8787", login: {LOGIN}}}
+    landing: {{root: landing}}
+    shred: {{output: shredded}}
 """
 
 
@@ -404,21 +405,28 @@ def test_a_vault_is_told_where_it_is_and_who_logs_in(write):
     settings = load(write(VAULT)).datasets["vault"]
     assert isinstance(settings, VeevaSettings)
     vault = settings.vault
-    assert (vault.id, vault.url, vault.user, vault.password_variable) == (
-        "1001",
-        "http://localhost:8787",
-        "me",
-        "VAULT_PASSWORD",
-    )
+    assert (vault.id, vault.url) == ("1001", "http://localhost:8787")
+    assert vault.login == PasswordLogin(kind="password", user="me", password_variable="VAULT_PASSWORD")
 
 
 @pytest.mark.parametrize(
     ("now", "then", "told"),
     [
-        ('    vault: {id: "1001", url: "http://localhost:8787", user: me}\n', "", "datasets.vault.vault: is required"),
+        (f'    vault: {{id: "1001", url: "http://localhost:8787", login: {LOGIN}}}\n', "", "vault.vault: is required"),
         ('"1001"', "abc", "datasets.vault.vault.id: 'abc': "),
-        (", user: me", "", "datasets.vault.vault: with a url, allowed is either a user or oauth"),
-        ("user: me", "user: me, oauth: {profile: a, client: b}", "allowed is either a user or oauth"),
+        (f", login: {LOGIN}", "", "datasets.vault.vault: has a url and no login; allowed with a url: a login"),
+        (LOGIN, "{user: me}", "vault.login.kind: None: allowed: password, session, token, oauth"),
+        (LOGIN, "{kind: saml}", "vault.login.kind: 'saml': allowed: password, session, token, oauth"),
+        (LOGIN, "{kind: password}", "vault.login.user: is required"),
+        (LOGIN, "{kind: session, user: me}", "vault.login.user: unknown key; allowed here: kind, session_variable"),
+        (LOGIN, "{kind: session, session_variable: a-b}", "vault.login.session_variable: 'a-b': String should match"),
+        (LOGIN, "{kind: oauth, profile: a, client: b}", "vault.login: allowed is either an issuer or a token_url"),
+        (
+            LOGIN,
+            "{kind: oauth, profile: a, client: b, issuer: 'http://host'}",
+            "vault.login.issuer: 'http://host': allowed: https://host/path, or http://localhost:port/path",
+        ),
+        (LOGIN, f"{LOGIN}, client_id: a b", "vault.client_id: 'a b': String should match"),
         ("http://localhost:8787", "ftp://localhost", "datasets.vault.vault.url: 'ftp://localhost': allowed: https://host, or"),
         ("http://localhost:8787", "https://host/api", "vault.vault.url: 'https://host/api': allowed: https://host, or"),
         (": shredded}", ": shredded, types: {a.b: Text}}", "vault.shred.types.a.b: 'Text': Input should be 'String'"),

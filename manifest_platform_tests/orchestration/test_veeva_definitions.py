@@ -106,7 +106,7 @@ def test_a_feed_that_is_not_captured_has_no_schedule_running(tmp_path: Path, mon
 
 def test_a_vault_that_others_land_has_nothing_to_capture_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MANIFEST_PLATFORM_DEMO", str(tmp_path))
-    defs = build_defs(_changed(tmp_path, vault={"url": None, "user": None}))
+    defs = build_defs(_changed(tmp_path, vault={"url": None, "login": None}))
     assert "vault_capture" not in _jobs(defs)
     assert not defs.schedules
     windows = next(spec for spec in defs.resolve_all_asset_specs() if spec.key.path == ["vault", "incr", "windows"])

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from itertools import chain
@@ -33,6 +33,15 @@ from manifest_platform.sources.veeva.errors import (
 from manifest_platform.sources.veeva.file_list import EXTRACT_TYPES, read_list
 from manifest_platform.sources.veeva.files import Feed, FileListing, Part
 from manifest_platform.sources.veeva.layout import VAULT_BEGAN
+from manifest_platform.sources.veeva.login import (
+    ClientCredentials,
+    Credentials,
+    IdentityProvider,
+    OAuth,
+    Password,
+    SessionId,
+    check_safe,
+)
 
 log = logging.getLogger(__name__)
 
@@ -54,24 +63,6 @@ _LITTLE_LEFT = 0.05  # of the burst limit
 
 
 @dataclass(frozen=True)
-class Password:
-    """A login by user and password."""
-
-    user: str
-    password: str = field(repr=False)
-
-
-@dataclass(frozen=True)
-class OAuth:
-    """A login by a bearer token of an identity provider: the profile and the client that Vault knows it by."""
-
-    profile: str
-    client: str
-    token: str = field(repr=False)
-    url: str = "https://login.veevavault.com"
-
-
-@dataclass(frozen=True)
 class VaultLogin:
     """Which vault, and who logs in. `vault`: the id that every session is held against; `api`: the version, as `v25.2`.
 
@@ -80,17 +71,13 @@ class VaultLogin:
 
     url: str
     vault: str
-    credentials: Password | OAuth
+    credentials: Credentials
     api: str = "v25.2"
     client_id: str = "manifest-platform"
 
     def __post_init__(self) -> None:
-        urls = [self.url, self.credentials.url] if isinstance(self.credentials, OAuth) else [self.url]
-        for url in urls:
-            parts = urlsplit(url)
-            local = parts.hostname in ("localhost", "127.0.0.1", "::1")
-            if parts.scheme != "https" and not (parts.scheme == "http" and local):
-                raise ValueError(f"{url}: secrets are sent by https:// only, or by http:// to this machine")
+        for url in [self.url, self.credentials.url] if isinstance(self.credentials, OAuth) else [self.url]:
+            check_safe(url)
 
 
 @dataclass(frozen=True)
@@ -138,6 +125,9 @@ class Vault:
         self._http = httpx.Client(
             timeout=timeout, headers={"X-VaultAPI-ClientID": login.client_id, "Accept": "application/json"}
         )
+        who = login.credentials
+        grants = isinstance(who, OAuth) and isinstance(who.token, ClientCredentials)
+        self._provider = IdentityProvider(who.token, self._http, clock) if grants else None
         self._session: str | None = None
         self._opened = self._used = 0.0
         self._pause = 0.0
@@ -233,9 +223,32 @@ class Vault:
         if isinstance(who, Password):
             form = {"username": who.user, "password": who.password, "vaultDNS": dns}
             return self._json("POST", f"{self._base}/auth", data=form)
+        if isinstance(who, SessionId):
+            return self._take_over(who)
+        if self._provider is None:
+            return self._open_by(str(who.token), who)
+        was_kept = self._provider.is_valid
+        try:
+            return self._open_by(self._provider.token(), who)
+        except VaultRefused:
+            if not was_kept:
+                raise
+            self._provider.forget()  # it was withdrawn before its time
+            return self._open_by(self._provider.token(), who)
+
+    def _open_by(self, token: str, who: OAuth) -> dict[str, Any]:
         url = f"{who.url.rstrip('/')}/auth/oauth/session/{quote(who.profile, safe='')}"
-        form = {"vaultDNS": dns, "client_id": who.client}
-        return self._json("POST", url, data=form, headers={"Authorization": f"Bearer {who.token}"})
+        form = {"vaultDNS": urlsplit(self.login.url).hostname, "client_id": who.client}
+        return self._json("POST", url, data=form, headers={"Authorization": f"Bearer {token}"})
+
+    def _take_over(self, who: SessionId) -> dict[str, Any]:
+        """A session that is there already, where Vault knows it still; which vault it is of, a header says."""
+        response = self._send("POST", f"{self._base}/keep-alive", stream=False, headers={"Authorization": who.id})
+        try:
+            self._judge(response, response.content)
+        except _SessionEnded as error:
+            raise VaultRefused(f"{error}. The session has ended: open another one, and give its id", error.type) from error
+        return {"sessionId": who.id, "vaultId": response.headers.get("X-VaultAPI-VaultId", self.login.vault)}
 
     def _within_session(self, call: Callable[[], Answer]) -> Answer:
         """Makes a call in a session that is not too old; where Vault says that it has ended, once more in a new one."""
@@ -344,8 +357,8 @@ class Vault:
 
     def _without_secrets(self, text: str) -> str:
         """Text of Vault's, which might repeat what it was sent."""
-        who = self.login.credentials
-        for secret in (who.password if isinstance(who, Password) else who.token, self._session):
+        granted = self._provider.secrets if self._provider else ()
+        for secret in (*self.login.credentials.secrets, *granted, self._session):
             text = text.replace(secret, "***") if secret else text
         return text
 

@@ -23,7 +23,7 @@ from manifest_platform.manifest.store import Row
 from manifest_platform.sources.capture import Awaited, Captured, CaptureEvent, CaptureFailed, CaptureReport, Diverged
 from manifest_platform.sources.errors import LandingUnavailable
 from manifest_platform.sources.veeva.archive import LIMITS, METADATA, Limits, unpack
-from manifest_platform.sources.veeva.client import Password, Vault
+from manifest_platform.sources.veeva.client import Vault
 from manifest_platform.sources.veeva.errors import (
     BadArchive,
     LoginRefused,
@@ -333,9 +333,8 @@ def _keep_refused(vault: Vault, manifest: Manifest, error: LoginRefused, now: da
 
 def _who(vault: Vault, salt: str) -> str:
     """Stands for who logs in where, and with which secret, which it does not give away: guessing is dear."""
-    login, who = vault.login, vault.login.credentials
-    secret = (who.user, who.password) if isinstance(who, Password) else (who.profile, who.client, who.token)
-    text = repr((login.url, login.vault, secret))
+    login = vault.login
+    text = repr((login.url, login.vault, login.credentials.identity))
     return hashlib.scrypt(text.encode(), salt=salt.encode(), n=1 << 14, r=8, p=1, dklen=32).hex()
 
 

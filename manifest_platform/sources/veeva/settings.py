@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from manifest_platform.listing import BAD_TABLE
-from manifest_platform.settings import ServerUrl, Settings
+from manifest_platform.settings import KindSettings, ServerUrl, Settings
 from manifest_platform.sources.settings import DatasetSettings, LoadSettings, ShredSettings
 from manifest_platform.sources.veeva.files import Feed
 
@@ -27,15 +28,97 @@ VaultType = Literal[
     "Boolean",
 ]
 _VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+_PROFILE = r"^[^/\s]+$"
 
 
-class OAuthSettings(Settings):
-    """A Vault session by an identity provider's token."""
+def _provider_url(url: str) -> str:
+    parts = urlsplit(url)
+    local = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    is_safe = parts.scheme == "https" or (parts.scheme == "http" and local)
+    if not is_safe or not parts.hostname or any(mark in url for mark in "?#@"):
+        raise ValueError("allowed: https://host/path, or http://localhost:port/path for one of this machine")
+    return url
 
-    profile: str = Field(min_length=1, pattern=r"^[^/\s]+$", description="the OAuth profile of the vault")
-    client: str = Field(min_length=1, description="the client's name")
+
+ProviderUrl = Annotated[str, AfterValidator(_provider_url)]
+"""A URL of an identity provider, to which a secret is sent: https, or http on this machine."""
+
+
+class PasswordLogin(Settings):
+    """A login by user and password."""
+
+    kind: Literal["password"] = Field(description="by user and password")
+    user: str = Field(min_length=1, description="who logs in")
+    password_variable: str = Field(
+        "VAULT_PASSWORD", pattern=_VARIABLE, description="the environment variable that holds the password"
+    )
+
+    @property
+    def secret(self) -> str:
+        """The environment variable that holds what nobody may know."""
+        return self.password_variable
+
+
+class SessionLogin(Settings):
+    """A session that somebody else opens, renews and gives away by its id."""
+
+    kind: Literal["session"] = Field(description="by the id of a session that is open")
+    session_variable: str = Field(
+        "VAULT_SESSION", pattern=_VARIABLE, description="the environment variable that holds the session's id"
+    )
+
+    @property
+    def secret(self) -> str:
+        """The environment variable that holds what nobody may know."""
+        return self.session_variable
+
+
+class TokenLogin(Settings):
+    """A session by a bearer token of an identity provider, which somebody else obtains and renews."""
+
+    kind: Literal["token"] = Field(description="by a bearer token that is there")
+    profile: str = Field(min_length=1, pattern=_PROFILE, description="the OAuth profile of the vault")
+    client: str = Field(min_length=1, description="the client's id at the vault")
     token_variable: str = Field("VAULT_TOKEN", pattern=_VARIABLE, description="the environment variable that holds the token")
     url: ServerUrl = Field("https://login.veevavault.com", description="the server that opens sessions")
+
+    @property
+    def secret(self) -> str:
+        """The environment variable that holds what nobody may know."""
+        return self.token_variable
+
+
+class OAuthLogin(Settings):
+    """A session by a bearer token, which is obtained of an identity provider by client credentials, and renewed."""
+
+    kind: Literal["oauth"] = Field(description="by a bearer token that is obtained and renewed")
+    profile: str = Field(min_length=1, pattern=_PROFILE, description="the OAuth profile of the vault")
+    client: str = Field(min_length=1, description="the client's id, at the provider and at the vault")
+    secret_variable: str = Field(
+        "VAULT_CLIENT_SECRET", pattern=_VARIABLE, description="the environment variable that holds the client's secret"
+    )
+    issuer: ProviderUrl | None = Field(
+        None, description="the identity provider, whose metadata (/.well-known/openid-configuration) name its token endpoint"
+    )
+    token_url: ProviderUrl | None = Field(None, description="the token endpoint, of a provider that tells no metadata")
+    scope: str | None = Field(None, min_length=1, description="the scopes to ask for, with blanks between them")
+    url: ServerUrl = Field("https://login.veevavault.com", description="the server that opens sessions")
+
+    @model_validator(mode="after")
+    def _knows_its_provider(self) -> OAuthLogin:
+        if bool(self.issuer) == bool(self.token_url):
+            raise ValueError("allowed is either an issuer or a token_url")
+        return self
+
+    @property
+    def secret(self) -> str:
+        """The environment variable that holds what nobody may know."""
+        return self.secret_variable
+
+
+Login = PasswordLogin | SessionLogin | TokenLogin | OAuthLogin
+"""Who logs in at the vault."""
+_LOGIN = KindSettings(PasswordLogin, SessionLogin, TokenLogin, OAuthLogin)
 
 
 class VaultSettings(Settings):
@@ -43,11 +126,7 @@ class VaultSettings(Settings):
 
     id: str = Field(pattern=r"^[0-9]{1,12}$", description="the vault's number, digits; every session is held against it")
     url: ServerUrl | None = Field(None, description="the vault's server; without it nothing is captured")
-    user: str | None = Field(None, min_length=1, description="who logs in")
-    password_variable: str = Field(
-        "VAULT_PASSWORD", pattern=_VARIABLE, description="the environment variable that holds the password"
-    )
-    oauth: OAuthSettings | None = Field(None, description="a session by a token, instead of a user")
+    login: Annotated[Login | None, _LOGIN] = Field(None, description="who logs in, and by what; needed with a url")
     api: str = Field("v25.2", pattern=r"^v[0-9]{2}\.[0-9]$", description="the version of Vault's API")
     feeds: tuple[Feed, ...] = Field((LOG, INCR, FULL), min_length=1, description="the feeds that are captured")
     minutes_after: int = Field(
@@ -66,8 +145,8 @@ class VaultSettings(Settings):
 
     @model_validator(mode="after")
     def _logs_in(self) -> VaultSettings:
-        if self.url and bool(self.user) == bool(self.oauth):
-            raise ValueError("with a url, allowed is either a user or oauth")
+        if self.url and self.login is None:
+            raise ValueError("has a url and no login; allowed with a url: a login of kind password, session, token or oauth")
         return self
 
 

@@ -33,7 +33,17 @@ from manifest_platform.sources.veeva.layout import (
     read_files,
     read_window,
 )
-from manifest_platform.sources.veeva.settings import FULL, INCR, LOG, VeevaSettings
+from manifest_platform.sources.veeva.settings import (
+    FULL,
+    INCR,
+    LOG,
+    Login,
+    OAuthLogin,
+    PasswordLogin,
+    SessionLogin,
+    TokenLogin,
+    VeevaSettings,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +51,7 @@ if TYPE_CHECKING:
     from manifest_platform.listing import Listing
     from manifest_platform.shred.batch import Directory, ShredFailure
     from manifest_platform.sources.veeva.client import Vault
+    from manifest_platform.sources.veeva.login import Credentials
 
 KEPT = timedelta(days=10)
 """How long a vault keeps its windows of changes."""
@@ -229,7 +240,7 @@ class VeevaDirectData(Source):
                 "daily", f"{15 + vault.minutes_after} 2 * * *", tuple(feed for feed in vault.feeds if feed == FULL)
             ),
         ]
-        secret = vault.oauth.token_variable if vault.oauth else vault.password_variable
+        secret = vault.login.secret if vault.login else ""
         return CapturePlan(vault.feeds, "the vault", secret, tuple(schedules))
 
     def capture(
@@ -273,16 +284,12 @@ class VeevaDirectData(Source):
 
         Raises Refused where it is not configured, or a secret is missing.
         """
-        from manifest_platform.sources.veeva.client import OAuth, Password, Patience, Vault, VaultLogin
+        from manifest_platform.sources.veeva.client import Patience, Vault, VaultLogin
 
         vault = self.settings.vault
-        if vault.url is None:
+        if vault.url is None or vault.login is None:
             raise Refused(f"nothing is captured of dataset {self.dataset}: its vault has no url in the configuration")
-        if vault.oauth:
-            token = _secret(vault.oauth.token_variable, "token")
-            credentials = OAuth(vault.oauth.profile, vault.oauth.client, token, vault.oauth.url)
-        else:
-            credentials = Password(vault.user or "", _secret(vault.password_variable, "password"))
+        credentials = _credentials(vault.login)
         return Vault(
             VaultLogin(vault.url, vault.id, credentials, vault.api, vault.client_id), Patience(read=vault.read_seconds)
         )
@@ -291,6 +298,23 @@ class VeevaDirectData(Source):
 def _feed(name: str) -> Feed:
     """A feed's name as one of the three."""
     return next(feed for feed in FEEDS if feed == name)
+
+
+def _credentials(login: Login) -> Credentials:
+    """Who logs in, with the secret of the environment. Raises Refused where that is missing."""
+    from manifest_platform.sources.veeva.login import ClientCredentials, OAuth, Password, SessionId
+
+    match login:
+        case PasswordLogin():
+            return Password(login.user, _secret(login.secret, "password"))
+        case SessionLogin():
+            return SessionId(_secret(login.secret, "session id"))
+        case TokenLogin():
+            return OAuth(login.profile, login.client, _secret(login.secret, "token"), login.url)
+        case OAuthLogin():
+            secret = _secret(login.secret, "client secret")
+            client = ClientCredentials(login.client, secret, login.issuer, login.token_url, login.scope)
+            return OAuth(login.profile, login.client, client, login.url)
 
 
 def _secret(variable: str, what: str) -> str:

@@ -203,7 +203,8 @@ class Ward:
     ) -> None:
         self.home, self.vault = home, vault
         self.vault_id = str(vault.settings.vault_id) if vault else VAULT_ID
-        login = {"url": vault.url, "user": vault.settings.user, "password_variable": PASSWORD} if vault else {}
+        by_password = {"kind": "password", "user": vault.settings.user, "password_variable": PASSWORD} if vault else {}
+        login = {"url": vault.url, "login": by_password} if vault else {}
         strict = {"bad_rows": {"max_count": 0, "max_share": 0.0}}
         own = {part: settings.pop(part, {}) for part in ("vault", "landing", "archive", "shred", "load")}
         datasets = {

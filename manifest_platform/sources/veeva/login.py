@@ -1,0 +1,220 @@
+"""Who logs in at a vault, and where the bearer tokens come from that an identity provider gives.
+
+Belongs here: credentials, and one provider's tokens: obtained by client credentials, renewed before they expire. What Vault
+makes of them is the client's matter.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+from oauthlib.oauth2 import BackendApplicationClient, OAuth2Error, ServerError, TemporarilyUnavailableError
+
+from manifest_platform.sources.veeva.errors import VaultRefused, VaultUnavailable
+
+WELL_KNOWN = (".well-known/openid-configuration", ".well-known/oauth-authorization-server")
+"""Where a provider tells its metadata: by OpenID Connect Discovery 1.0, else by RFC 8414."""
+_LEEWAY = 60
+"""Seconds before its end at which a token is replaced: Vault must still take it when it arrives there."""
+
+
+@dataclass(frozen=True)
+class Password:
+    """A login by user and password."""
+
+    user: str
+    password: str = field(repr=False)
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What a login by it is told by from others; holds secrets."""
+        return self.user, self.password
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must stand in no message."""
+        return (self.password,)
+
+
+@dataclass(frozen=True)
+class SessionId:
+    """A session that somebody else has opened and gives away by its id. It cannot be renewed here."""
+
+    id: str = field(repr=False)
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What a login by it is told by from others; holds secrets."""
+        return (self.id,)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must stand in no message."""
+        return (self.id,)
+
+
+@dataclass(frozen=True)
+class ClientCredentials:
+    """A client of an identity provider, which gives it tokens for its secret.
+
+    `issuer`: the provider, whose metadata name its token endpoint; or `token_url`: that endpoint. Raises ValueError for none
+    and for both, and for a URL to which the secret would travel in the clear.
+    """
+
+    client: str
+    secret: str = field(repr=False)
+    issuer: str | None = None
+    token_url: str | None = None
+    scope: str | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.issuer) == bool(self.token_url):
+            raise ValueError("client credentials need an issuer or a token_url, and not both")
+        check_safe(self.issuer or self.token_url or "")
+
+
+@dataclass(frozen=True)
+class OAuth:
+    """A login by a bearer token of an identity provider: the profile and the client that Vault knows it by.
+
+    `token`: the token itself, or the client that obtains one. `url`: the server that opens sessions.
+    """
+
+    profile: str
+    client: str
+    token: str | ClientCredentials = field(repr=False)
+    url: str = "https://login.veevavault.com"
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What a login by it is told by from others; holds secrets."""
+        who = self.token
+        told = (who.client, who.secret, who.issuer, who.token_url, who.scope) if isinstance(who, ClientCredentials) else (who,)
+        return self.profile, self.client, *told
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must stand in no message."""
+        return (self.token.secret if isinstance(self.token, ClientCredentials) else self.token,)
+
+
+Credentials = Password | SessionId | OAuth
+
+
+def check_safe(url: str) -> None:
+    """Raises ValueError for a URL to which a secret would travel in the clear: https, or http to this machine alone."""
+    parts = urlsplit(url)
+    local = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    if parts.scheme != "https" and not (parts.scheme == "http" and local):
+        raise ValueError(f"{url}: secrets are sent by https:// only, or by http:// to this machine")
+
+
+class IdentityProvider:
+    """The tokens of one client of a provider. Asks for one when the one before expires within a minute.
+
+    `clock`: seconds, for tests. Calls raise VaultUnavailable where another try may help, VaultRefused where none will.
+    """
+
+    def __init__(self, client: ClientCredentials, http: httpx.Client, clock: Callable[[], float] = time.monotonic):
+        self._client, self._http, self._clock = client, http, clock
+        self._endpoint = client.token_url
+        self._by_body = False
+        self._token: str | None = None
+        self._until = 0.0
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The token that is held, which must stand in no message."""
+        return (self._token,) if self._token else ()
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether a token is held that is valid for a while."""
+        return self._token is not None and self._clock() < self._until
+
+    def forget(self) -> None:
+        """Makes the next question ask for another token."""
+        self._token = None
+
+    def token(self) -> str:
+        """A token that is valid for a minute at least, where the provider says for how long."""
+        if not self.is_valid or self._token is None:
+            self._token = self._obtain()
+        return self._token
+
+    def _obtain(self) -> str:
+        endpoint = self._endpoint or self._discover()
+        who, began = self._client, self._clock()
+        grant = BackendApplicationClient(who.client)
+        more = {"client_secret": who.secret} if self._by_body else {}
+        body = grant.prepare_request_body(scope=who.scope, include_client_id=self._by_body, **more)
+        headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+        auth = None if self._by_body else httpx.BasicAuth(who.client, who.secret)
+        response = self._ask("POST", endpoint, content=body, headers=headers, auth=auth)
+        try:
+            told = grant.parse_request_body_response(response.text)
+        except (TemporarilyUnavailableError, ServerError) as error:
+            raise VaultUnavailable(self._said(endpoint, error)) from None
+        except OAuth2Error as error:
+            refused = response.status_code >= 400 and error.error == "missing_token"  # in words that are none of OAuth's
+            raise VaultRefused(
+                self._said(endpoint, error), f"HTTP {response.status_code}" if refused else str(error.error)
+            ) from None
+        self._until = began + float(told.get("expires_in") or 0) - _LEEWAY
+        return str(told["access_token"])
+
+    def _said(self, endpoint: str, error: OAuth2Error) -> str:
+        """A failure in the provider's words, which might repeat what it was sent."""
+        text = f"{endpoint} gives no token: {error.error}: {error.description or 'no reason given'}"
+        return text.replace(self._client.secret, "***")
+
+    def _discover(self) -> str:
+        """The token endpoint by the provider's metadata, asked for once."""
+        issuer = (self._client.issuer or "").rstrip("/")
+        for url in self._places(issuer):
+            response = self._ask("GET", url)
+            metadata = _object(response)
+            if response.status_code == 200 and "token_endpoint" in metadata:
+                return self._chosen(issuer, url, metadata)
+        raise VaultRefused(f"{issuer} has no metadata at {' or '.join(self._places(issuer))}", "NO_METADATA")
+
+    def _places(self, issuer: str) -> Iterator[str]:
+        """OpenID Connect puts the path of a provider before the well-known one, RFC 8414 behind it."""
+        parts = urlsplit(issuer)
+        yield f"{issuer}/{WELL_KNOWN[0]}"
+        yield f"{parts.scheme}://{parts.netloc}/{WELL_KNOWN[1]}{parts.path}"
+
+    def _chosen(self, issuer: str, url: str, metadata: dict[str, Any]) -> str:
+        if str(metadata.get("issuer", "")).rstrip("/") != issuer:
+            raise VaultRefused(f"{url} is of issuer {metadata.get('issuer')!r}, and {issuer} is configured", "WRONG_ISSUER")
+        endpoint = str(metadata["token_endpoint"])
+        try:
+            check_safe(endpoint)
+        except ValueError as error:
+            raise VaultRefused(f"{url} names the token endpoint {error}", "UNSAFE_ENDPOINT") from None
+        methods = metadata.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
+        self._by_body = "client_secret_basic" not in methods and "client_secret_post" in methods
+        self._endpoint = endpoint
+        return endpoint
+
+    def _ask(self, method: str, url: str, **request: Any) -> httpx.Response:
+        try:
+            response = self._http.request(method, url, **request)
+        except httpx.RequestError as error:
+            raise VaultUnavailable(f"{method} {url}: {error!r}") from error
+        if response.status_code == 429 or response.status_code >= 500:
+            raise VaultUnavailable(f"{method} {url}: HTTP {response.status_code}")
+        return response
+
+
+def _object(response: httpx.Response) -> dict[str, Any]:
+    try:
+        found = response.json()
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
