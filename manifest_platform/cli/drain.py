@@ -71,7 +71,7 @@ def event_document(event: Event) -> dict[str, Any]:
     return {
         "event": "loaded",
         "item": event.key.name,
-        **{name: getattr(event, name) for name in ("rows", "bytes", "seconds", "lag_seconds", "late", "already")},
+        **{name: getattr(event, name) for name in ("rows", "bytes", "seconds", "lag_seconds", "late", "already", "told")},
     }
 
 
@@ -88,7 +88,8 @@ def progress(event: Event, words: Words) -> str:
         return wrapped(text, "✗ ", "    ")
     marks = f"{'  late' if event.late else ''}{'  was applied before' if event.already else ''}"
     counts = f"{event.row_count:>7,} rows  {size_of(event.bytes):>16}  {event.seconds:5.2f} s"
-    return f"✓ {event.key.name}  loaded    {counts}{marks}"
+    told = [wrapped(line, "    ! ", "      ") for line in event.told]
+    return "\n".join((f"✓ {event.key.name}  loaded    {counts}{marks}", *told))
 
 
 def print_summary(report: DrainReport, as_typed: Typed) -> None:

@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from manifest_platform import storage
+from manifest_platform.column_names import matched
 from manifest_platform.merging import names
 from manifest_platform.merging.errors import ChangedInput, TransientMergeError, WrongResult
 from manifest_platform.merging.files import File, opened
@@ -244,9 +245,10 @@ class _Merge:
     def _time_place(self, file: File) -> int | None:
         """The place of the time column among a file's columns; None where it has none, -1 where its statistics are no keys."""
         name = self._task.time_column
-        place = file.schema.get_field_index(name) if name else -1
-        if place < 0:
+        name = matched(file.schema.names, name) if name else None
+        if name is None:
             return None
+        place = file.schema.get_field_index(name)
         leaf = next(leaf for leaf in range(file.metadata.num_columns) if file.metadata.schema.column(leaf).path == name)
         kind, unit = file.schema.field(place).type, json.loads(file.metadata.schema.column(leaf).logical_type.to_json())
         same = unit.get("timeUnit") == _UNITS.get(kind.unit) if pa.types.is_timestamp(kind) else unit.get("Type") == "Date"

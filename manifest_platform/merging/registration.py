@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
+from manifest_platform.column_names import matched
 from manifest_platform.column_types import widened
 from manifest_platform.listing import Column, Listing
 from manifest_platform.merging.names import object_id
@@ -75,9 +76,10 @@ def widened_columns(known: Sequence[Column], found: Sequence[Column]) -> tuple[C
     """
     columns = {column.name: column for column in known}
     for column in found:
-        have = columns.get(column.name, column)
+        name = matched(columns, column.name) or column.name
+        have = columns.get(name, column)
         type_ = widened(have.type, column.type) or have.type
-        columns[column.name] = Column(column.name, type_, have.nullable or column.nullable)
+        columns[name] = Column(name, type_, have.nullable or column.nullable)
     return tuple(columns.values())
 
 

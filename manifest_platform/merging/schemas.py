@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from manifest_platform.column_names import matched, spelled_twice
 from manifest_platform.column_types import widened_arrow
 from manifest_platform.merging.errors import ChangedInput, SchemaConflict
 
@@ -27,9 +28,9 @@ class _Known:
 def unified(table: str, files: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
     """The schema that holds the rows of all files of a table, given as (URI, schema).
 
-    A column is where the first file that has it has it, and may be null where it may in any file, or where any lacks it. Of
-    types that differ it has the narrowest that holds both. Raises SchemaConflict where none does, and ChangedInput for a
-    file that has a column twice.
+    Names match without case. A column is where the first file that has it has it, and may be null where it may in any file, or
+    where any lacks it. Of types that differ it has the narrowest that holds both. Raises SchemaConflict where none does, and
+    ChangedInput for a file that has a column twice.
     """
     different: dict[pa.Schema, str] = {}
     last = None
@@ -39,8 +40,7 @@ def unified(table: str, files: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
         last = schema
     known: dict[str, _Known] = {}
     for schema, uri in different.items():
-        if len(set(schema.names)) < len(schema.names):
-            twice = sorted(name for name in set(schema.names) if schema.names.count(name) > 1)
+        if twice := spelled_twice(schema.names):
             raise ChangedInput(f"table {table}: {uri} has the columns {', '.join(twice)} twice; write it anew with other names")
         for field in schema:
             _add(table, known, field, uri)
@@ -49,7 +49,7 @@ def unified(table: str, files: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
 
 
 def _add(table: str, known: dict[str, _Known], field: pa.Field, uri: str) -> None:
-    have = known.get(field.name)
+    have = known.get(matched(known, field.name) or "")
     if have is None:
         known[field.name] = _Known(field.type, uri, field.nullable)
         return
@@ -70,13 +70,13 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """
     if rows.schema.equals(schema):
         return rows.replace_schema_metadata()
-    columns = []
+    columns, names = [], rows.schema.names
     for field in schema:
-        place = rows.schema.get_field_index(field.name)
-        if place < 0:
+        name = matched(names, field.name)
+        if name is None:
             columns.append(pa.nulls(rows.num_rows, field.type))
         else:
-            column = rows.column(place)
+            column = rows.column(name)
             columns.append(column if column.type == field.type else _cast(column, field.type))
     return pa.Table.from_arrays(columns, schema=schema)
 

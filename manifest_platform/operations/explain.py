@@ -197,7 +197,8 @@ class _Words:
         record = view.judged.record or self.item.records[-1]
         late = ", late" if self._is_late(view.step) else ""
         if view.step.ordered:
-            return f"{view.name} applied it in epoch {record.epoch} at {moment(record.timestamp)}{late}: it is done."
+            told = "".join(f" It was told then: {line}." for line in record.data.get("told", ()))
+            return f"{view.name} applied it in epoch {record.epoch} at {moment(record.timestamp)}{late}: it is done.{told}"
         return f"{view.name} processed it at {moment(record.timestamp)}{_bad(record)}."
 
     def _set_aside(self, view: StepView) -> str:

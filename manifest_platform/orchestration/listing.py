@@ -90,7 +90,9 @@ def mirror(
         if key.name not in loaded and record:
             data = record.data
             rows, size, late = data["rows"], data["bytes"], data["late"]
-            done = Loaded(key, rows, size, 0.0, 0.0, 0, late, already=True, epoch=record.epoch or 1)
+            done = Loaded(
+                key, rows, size, 0.0, 0.0, 0, late, already=True, epoch=record.epoch or 1, told=tuple(data.get("told", ()))
+            )
             yield metadata.loaded_event(names, done)
 
 

@@ -71,6 +71,7 @@ def loaded_event(names: Names, event: Loaded) -> dg.AssetMaterialization:
         "late": event.late,
         "epoch": event.epoch,
         "already": event.already,
+        **({"told": "\n".join(event.told)} if event.told else {}),
         "rows_by_table": counts("table", {"rows": event.rows}),
     }
     return dg.AssetMaterialization(names.warehouse(event.key.feed), partition=event.key.name, metadata=metadata)

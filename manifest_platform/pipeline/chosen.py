@@ -131,6 +131,7 @@ def load_chosen(pipeline: Pipeline, keys: Collection[ItemKey]) -> Iterator[Event
                 late,
                 already=True,
                 epoch=record.epoch or 1,
+                told=tuple(record.data.get("told", ())),
             )
         elif step.order == "full":
             raise OutOfOrder(f"no full load was begun with {key.name}", Remedy(Action.LOAD_SNAPSHOT, item=key.name))

@@ -62,6 +62,7 @@ class Loaded:
     """An item is in the warehouse. `lag_seconds`: from its discovery to the COMMIT. `already`: it was there before.
 
     `tables` are those of its listing; none where it was there before. `epoch`: of the warehouse's data that it belongs to.
+    `told`: what is out of the ordinary about it, in words.
     """
 
     key: ItemKey
@@ -74,6 +75,7 @@ class Loaded:
     already: bool = False
     tables: tuple[Table, ...] = ()
     epoch: int = 1
+    told: tuple[str, ...] = ()
 
     @property
     def row_count(self) -> int:

@@ -13,7 +13,18 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from manifest_platform import failpoints
-from manifest_platform.manifest import Abandoned, Application, Blocked, ItemKey, Lease, Record, Refused, Standing
+from manifest_platform.manifest import (
+    Abandoned,
+    Application,
+    Blocked,
+    Item,
+    ItemKey,
+    Lease,
+    Record,
+    Refused,
+    Standing,
+    Verdict,
+)
 from manifest_platform.manifest.dataset import Mode, judge
 from manifest_platform.manifest.manifest import FIRST_PAGE
 from manifest_platform.pipeline.chosen import shred_chosen
@@ -95,9 +106,16 @@ def chosen_snapshot(pipeline: Pipeline, item: str) -> ItemKey:
 def begin(pipeline: Pipeline, spark: Callable[[], SparkSession], item: str, reason: str) -> Iterator[Event | Begun]:
     """Begins a full load, after shredding the snapshot if that is still to be done. Yields what happens, last what was begun.
 
-    Raises Refused while another is in progress, where there is no snapshot, and for one that cannot be shredded.
+    Raises Refused while another is in progress, where there is no snapshot, for one that cannot be shredded, and for the latest
+    one where that would not help.
     """
     key = chosen_snapshot(pipeline, item)
+    if item == LATEST and remedy(pipeline).action is Action.CAPTURE_SNAPSHOT:
+        raise Refused(
+            f"{key.name} was taken before what stops the changes ({_to_contain(pipeline)}), so that they would stop there "
+            "again: a newer snapshot is needed. To load this one all the same, name it",
+            remedy(pipeline),
+        )
     state = pipeline.manifest.state(Application(LOAD))
     if state.mode is Mode.FULL_LOAD and state.full:
         raise Refused(
@@ -194,7 +212,10 @@ def why_needed(pipeline: Pipeline, now: datetime) -> str:
     for feed in step.covers:
         if pipeline.manifest.step(feed, LOAD).needs_full and not state.feed(feed).boundary:
             return f"no snapshot was loaded yet that the windows of {feed} could follow"
-        gap = _gap(pipeline, feed)
+        verdict = pipeline.manifest.next(feed, LOAD)
+        if stuck := _stuck(verdict):
+            return f"{stuck.key.name} failed, and what it says can only come in with a snapshot"
+        gap = _gap(pipeline, verdict)
         missing = pipeline.source.time(gap.begins) if gap else None
         kept = pipeline.source.retention
         if gap and missing and kept and now - missing > kept:
@@ -203,14 +224,31 @@ def why_needed(pipeline: Pipeline, now: datetime) -> str:
 
 
 def remedy(pipeline: Pipeline) -> Remedy:
-    """What comes next where a full load is needed: a snapshot that ends before a gap does not close it."""
+    """What comes next where a full load is needed: a snapshot must contain what stops a feed it covers."""
     feed = full_feed(pipeline)
     newest = next((one for one in pipeline.manifest.items(feed, reverse=True) if not one.skipped_for(Application(LOAD))), None)
     stop = newest.landed.stop if newest and newest.landed else None
-    gaps = [gap for covered in pipeline.manifest.step(feed, LOAD).covers if (gap := _gap(pipeline, covered))]
-    if stop is None or any(stop < gap.ends for gap in gaps):
+    if stop is None or stop < _to_contain(pipeline):
         return Remedy(Action.CAPTURE_SNAPSHOT, feed=feed)
     return Remedy(Action.BEGIN_FULL_LOAD)
+
+
+def _to_contain(pipeline: Pipeline) -> str:
+    """Up to when a snapshot must go, so that what it covers goes on behind it; empty where nothing is in the way."""
+    upto = ""
+    for feed in pipeline.manifest.step(full_feed(pipeline), LOAD).covers:
+        verdict = pipeline.manifest.next(feed, LOAD)
+        gap, stuck = _gap(pipeline, verdict), _stuck(verdict)
+        landed = stuck.landed if stuck else None
+        upto = max(upto, gap.ends if gap else "", (landed.stop or "") if landed else "")
+    return upto
+
+
+def _stuck(verdict: Verdict) -> Item | None:
+    """The item that stops a feed and needs a full load to go on, as one that changes the type of a column."""
+    if isinstance(verdict, Blocked) and verdict.standing is Standing.FAILED and verdict.remedy.action is Action.BEGIN_FULL_LOAD:
+        return verdict.item
+    return None
 
 
 @dataclass(frozen=True)
@@ -221,11 +259,11 @@ class _Gap:
     ends: str
 
 
-def _gap(pipeline: Pipeline, feed: str) -> _Gap | None:
+def _gap(pipeline: Pipeline, verdict: Verdict) -> _Gap | None:
     """The gap that blocks a feed; None where none does."""
-    verdict = pipeline.manifest.next(feed, LOAD)
     if not isinstance(verdict, Blocked) or verdict.standing is not Standing.GAP or verdict.item.landed is None:
         return None
+    feed = verdict.item.key.feed
     before = next(pipeline.manifest.items(feed, after=verdict.item.key.position, page=FIRST_PAGE, reverse=True), None)
     stops = [pipeline.manifest.state(Application(LOAD)).boundary, before.landed.stop if before and before.landed else None]
     return _Gap(max((stop for stop in stops if stop), default=""), verdict.item.landed.start or verdict.item.key.sort)

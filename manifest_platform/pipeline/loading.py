@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from manifest_platform.listing import Listing, Table
@@ -47,15 +47,18 @@ from manifest_platform.warehouse.errors import Behind, CannotLoad, Fenced, Uncle
 
 @dataclass(frozen=True)
 class Declared:
-    """What a dataset declares, as far as loading goes by it: the steps of each feed, and tables that no snapshot empties."""
+    """What a dataset declares, as far as loading goes by it: the steps of each feed, tables that no snapshot empties, and the
+    feeds of which a column's changed type goes to a column beside it.
+    """
 
     feeds: Mapping[str, tuple[Step, ...]]
     keeps: tuple[str, ...] = ()
+    splits_types: frozenset[str] = frozenset()
 
     @classmethod
     def by(cls, pipeline: Pipeline) -> Declared:
         """What the dataset of a pipeline declares."""
-        return cls(pipeline.manifest.feeds, pipeline.source.keeps)
+        return cls(pipeline.manifest.feeds, pipeline.source.keeps, pipeline.source.splits_types)
 
     def step(self, feed: str) -> Step:
         """The step that loads a feed."""
@@ -103,9 +106,10 @@ def loading(declared: Declared, ready: Ready, listing: Listing | OutputGone) -> 
         return ItemFailed(ready.item.key, LOAD, Failure(FailureKind.BEHIND, str(error), type(error).__name__))
     except CannotLoad as error:
         return (yield from _failed(claim, Failure.of(error, traceback.format_exc())))
-    yield from ask(Complete(claim, loaded_payload(applied.entry, listing.bytes)))
+    told = () if isinstance(applied, AlreadyApplied) else applied.told
+    yield from ask(Complete(claim, loaded_payload(applied.entry, listing.bytes, told)))
     already = isinstance(applied, AlreadyApplied)
-    return _loaded(ready.item, applied.entry, listing.bytes, already, listing.tables)
+    return _loaded(ready.item, applied.entry, listing.bytes, already, listing.tables, told)
 
 
 def settling(declared: Declared, abandoned: Abandoned) -> Program[Loaded | None]:
@@ -159,6 +163,7 @@ def _order(declared: Declared, ready: Ready, claim: Claim, listing: Listing) -> 
         late=ready.item.is_late_for(claim.step.application, serving_epoch),
         full=_full(declared, claim),
         snapshots=_snapshots_of(declared, key.feed),
+        splits_types=key.feed in declared.splits_types,
     )
 
 
@@ -176,13 +181,16 @@ def _full(declared: Declared, claim: Claim) -> Full | None:
     return Full(boundary, covers=claim.step.covers, feeds=tuple(declared.feeds), keeps=declared.keeps)
 
 
-def loaded_payload(entry: LedgerEntry, bytes_loaded: int) -> Payload:
-    """What a load's Processed says, from the ledger's entry."""
+def loaded_payload(entry: LedgerEntry, bytes_loaded: int, told: Sequence[str] = ()) -> Payload:
+    """What a load's Processed says, from the ledger's entry. `told`: what is out of the ordinary about it."""
     applied_at = entry.applied_at.isoformat()
-    return Payload(OUTPUT, {"rows": entry.rows, "bytes": bytes_loaded, "late": entry.late, "applied_at": applied_at})
+    data = {"rows": entry.rows, "bytes": bytes_loaded, "late": entry.late, "applied_at": applied_at}
+    return Payload(OUTPUT, {**data, "told": list(told)} if told else data)
 
 
-def _loaded(item: Item, entry: LedgerEntry, bytes_loaded: int, already: bool, tables: tuple[Table, ...] = ()) -> Loaded:
+def _loaded(
+    item: Item, entry: LedgerEntry, bytes_loaded: int, already: bool, tables: tuple[Table, ...] = (), told: tuple[str, ...] = ()
+) -> Loaded:
     """That an item is loaded, without what it took."""
     lag = max(0.0, (entry.applied_at - item.records[0].timestamp).total_seconds())
-    return Loaded(item.key, entry.rows, bytes_loaded, 0.0, lag, 0, entry.late, already, tables, entry.epoch)
+    return Loaded(item.key, entry.rows, bytes_loaded, 0.0, lag, 0, entry.late, already, tables, entry.epoch, told)

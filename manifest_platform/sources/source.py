@@ -103,6 +103,7 @@ class Source(ABC):
     `model`: the settings of such a dataset. `words`: what its things are called. `feeds`: in the order in which a drain loads
     them; `main`: the feed that others follow; `on_demand`: feeds whose directories are shredded when somebody asks for it, not
     as they land. `appends`: whether its tables only append, so that what they hold is the sum of what was loaded.
+    `splits_types`: feeds of which a type that a column cannot hold goes to a column beside it, as no snapshot brings it.
     `main_table`: the table that is there before anything was shredded, None where no table is. `retention`: how long the origin
     keeps directories, None where it is not known. `root`: the landing root, as a URI; `completeness`: when a directory that has
     landed counts as complete.
@@ -114,6 +115,7 @@ class Source(ABC):
     main: ClassVar[str]
     on_demand: ClassVar[frozenset[str]] = frozenset()
     appends: ClassVar[bool]
+    splits_types: ClassVar[frozenset[str]] = frozenset()
     main_table: ClassVar[str | None] = None
     retention: ClassVar[timedelta | None] = None
     root: str

@@ -18,8 +18,9 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from manifest_platform import failpoints
+from manifest_platform.column_names import spelled_twice
 from manifest_platform.listing import BAD_TABLE, Listing, Table
-from manifest_platform.warehouse.columns import RenamedColumns, RenamedEntry, spelled_twice
+from manifest_platform.warehouse.columns import RenamedColumns, RenamedEntry
 from manifest_platform.warehouse.control import (
     Fence,
     KnownTable,

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import NamedTuple
 
+from manifest_platform.column_names import matched
 from manifest_platform.column_types import widened
 from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine
 
@@ -52,25 +53,6 @@ class Fit:
     def renamed(self) -> dict[str, str]:
         """The columns that are stored under another name."""
         return {name: stored for name, stored in self.names.items() if name != stored}
-
-
-def matched(have: Collection[str], name: str) -> str | None:
-    """The name as it is spelled among others; one that differs by case alone is it. None where there is none."""
-    if name in have:
-        return name
-    lower = name.lower()
-    return next((one for one in have if one.lower() == lower), None)
-
-
-def spelled(have: Collection[str], names: Collection[str]) -> dict[str, str]:
-    """Names as they are spelled among others, by the names; one that is not among them stays as it is."""
-    return {name: matched(have, name) or name for name in names}
-
-
-def spelled_twice(names: Collection[str]) -> list[str]:
-    """The names that differ from another one of them by case alone."""
-    lower = [name.lower() for name in names]
-    return sorted(name for name in names if lower.count(name.lower()) > 1)
 
 
 def fit(

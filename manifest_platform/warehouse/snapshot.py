@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from datetime import datetime
 
+from manifest_platform.column_names import spelled
 from manifest_platform.listing import Listing
-from manifest_platform.warehouse.columns import spelled
 from manifest_platform.warehouse.engines.engine import Engine, Transaction
 from manifest_platform.warehouse.errors import WarehouseError
 from manifest_platform.warehouse.tables import Staged, Tables, check_written, stored_columns

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
+from manifest_platform.column_names import matched, spelled
 from manifest_platform.listing import Column, Table
 from manifest_platform.remedies import Action, Remedy
-from manifest_platform.warehouse.columns import Fit, Misfit, Renamed, fit, matched, spelled
+from manifest_platform.warehouse.columns import Fit, Misfit, Renamed, fit
 from manifest_platform.warehouse.engines.engine import Engine, Staging, Transaction
 from manifest_platform.warehouse.errors import CountMismatch, DuplicateKey, IncompatibleChange, KeyMissing
 from manifest_platform.warehouse.load import Load

@@ -241,6 +241,17 @@ class TestColumns:
         with pytest.raises(ChangedInput, match=r"has the columns n twice"):
             merge(task_of(tmp_path, [put(tmp_path, "a", twice)], time_column=None))
 
+    def test_names_of_columns_match_without_case(self, tmp_path: Path) -> None:
+        """Two columns that differ by case alone made a file that no catalog's reader could open."""
+        times = [pa.array([time], pa.timestamp("us")) for time in (3, 1, 2)]
+        parts = [pa.table({"at": times[0], "n": [3]}), pa.table({"AT": times[1], "N": [1]}), pa.table({"At": times[2]})]
+        assert [row["n"] for row in merged_rows(tmp_path, *parts)] == [1, None, 3]
+
+    def test_columns_of_a_file_that_differ_by_case_alone_are_refused(self, tmp_path: Path) -> None:
+        twice = pa.table({"n": [1], "N": [2]})
+        with pytest.raises(ChangedInput, match=r"has the columns N, n twice"):
+            merge(task_of(tmp_path, [put(tmp_path, "a", twice)], time_column=None))
+
     def test_nested_columns_are_carried_along(self, tmp_path: Path) -> None:
         parts = [
             pa.table({"tags": [["x", None], None], "at": pa.array([time, 2], pa.timestamp("us")), "s": [{"a": 1}, {"a": time}]})

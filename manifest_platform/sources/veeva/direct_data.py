@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
+from manifest_platform.column_names import matched
 from manifest_platform.listing import BAD_TABLE, Column, Retired, Table
 from manifest_platform.shred.batch import Unusable
 
@@ -110,7 +111,7 @@ class Contents:
             # What is said about a deleted row beside its key is text: no form of it may stand in the way of the deletion.
             columns = [Column(name, self._type(extract.table, name) if name in key else "string") for name in header]
             return Table(f"{extract.table}{_DELETES}", tuple(columns), "delete", key, extract.table)
-        names = dict.fromkeys([*header, *self.changed.get(extract.table, ())])
+        names = [*header, *(name for name in self.changed.get(extract.table, ()) if matched(header, name) is None)]
         return self._define(extract.table, names, key)
 
     def columns_alone(self) -> Iterator[Table]:
@@ -121,20 +122,20 @@ class Contents:
         empty = [extract.table for extract in self.extracts if not extract.file and not extract.deletes]
         for table in sorted({*self.changed, *(empty if self.feed == "full" else ())} - brought):
             known, key = self.columns.get(table, {}), _KEYS.get(table, _KEY)
-            if known and (set(key) <= set(known)):
-                yield self._define(table, known, key)
+            if known and (own := _own(key, known)):
+                yield self._define(table, known, own)
 
     def _key(self, extract: Extract, header: Sequence[str]) -> tuple[str, ...]:
         key = _KEYS.get(extract.table, _KEY)
-        missing = [name for name in key if name not in header]
+        missing = [name for name in key if matched(header, name) is None]
         if self.feed == "log":
             return ()
-        if not missing:
-            return key
+        if own := _own(key, header):
+            return own
         if (
             self.feed == "full"
             and not self._is_partial(extract.table)
-            and not set(key) & set(self.columns.get(extract.table, ()))
+            and not any(matched(self.columns.get(extract.table, ()), name) for name in key)
         ):
             return ()  # the whole table is replaced, so that no row has to be found again
         raise Unusable(
@@ -156,8 +157,8 @@ class Contents:
 
     def _type(self, table: str, column: str) -> str:
         """The type of a column; text for one that the metadata does not know, and for the metadata themselves."""
-        name = f"{table}.{column}"
-        said = self.corrections.get(name) or self.columns.get(table, {}).get(column)
+        name, known = f"{table}.{column}", self.columns.get(table, {})
+        said = self.corrections.get(matched(self.corrections, name) or "") or known.get(matched(known, column) or "")
         if table == "metadata" or not said:
             return "string"
         if said not in TYPES:
@@ -204,7 +205,8 @@ def read_contents(
     gone = _news(news[True], found[news[True]], names, typed=False) if True in news else {}
     retired = _retired(columns, changed, gone)
     for table, types in changed.items():
-        columns[table] = {**columns.get(table, {}), **types}
+        known = columns.setdefault(table, {})
+        known.update({matched(known, column) or column: type_ for column, type_ in types.items()})
     return Contents(
         feed,
         tuple(extracts),
@@ -347,7 +349,7 @@ def _columns(path: str, data: bytes, names: Names) -> dict[str, dict[str, str]]:
     for _, (extract, column, type_) in _rows(path, data, ("extract", "column_name", "type")):
         _, table, deletes = names.parse(extract)
         if not deletes:
-            columns[table][column] = type_
+            columns[table][matched(columns[table], column) or column] = type_
     return dict(columns)
 
 
@@ -358,7 +360,7 @@ def _news(path: str, data: bytes, names: Names, typed: bool) -> dict[str, dict[s
         component, table, deletes = names.parse(extract)
         if component not in ("Log", "Metadata") and not deletes:
             _check_table(component, table, f"{path}, line {line}: extract {extract!r}")
-            columns[table][column] = "".join(type_)
+            columns[table][matched(columns[table], column) or column] = "".join(type_)
     return dict(columns)
 
 
@@ -370,9 +372,9 @@ def _retired(
     """What is gone: a column, or the table where that is its `id` or all it had. What came back in the same window is not."""
     retired = []
     for table, dropped in gone.items():
-        lost = sorted(set(dropped) - set(changed.get(table, ())))
-        left = set(columns.get(table, ())) - set(lost)
-        if "id" in lost or (lost and not left):
+        lost = sorted(name for name in dropped if matched(changed.get(table, ()), name) is None)
+        left = [name for name in columns.get(table, ()) if matched(lost, name) is None]
+        if matched(lost, "id") or (lost and not left):
             retired.append(Retired(table))
         else:
             retired += [Retired(table, column) for column in lost]
@@ -397,6 +399,12 @@ def _rows(path: str, data: bytes, needed: Sequence[str], optional: Sequence[str]
         raise Unusable(f"{path} is not UTF-8: {error.reason} after line {reader.line_num}") from error
     except csv.Error as error:
         raise Unusable(f"{path}, line {reader.line_num} is no CSV: {error}") from error
+
+
+def _own(key: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
+    """A key as it is spelled among names; nothing where they lack a part of it."""
+    found = [matched(names, name) for name in key]
+    return tuple(name for name in found if name is not None) if None not in found else ()
 
 
 def _some(paths: Sequence[str]) -> str:

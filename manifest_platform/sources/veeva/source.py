@@ -80,6 +80,7 @@ class VeevaDirectData(Source):
     main = INCR
     on_demand = frozenset({FULL})
     appends = False
+    splits_types = frozenset({LOG})
     retention = KEPT
 
     @property

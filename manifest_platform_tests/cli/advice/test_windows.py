@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ from manifest_platform import config
 from manifest_platform.fake_vault import FakeVault
 from manifest_platform.remedies import Action
 from manifest_platform_tests.cli.advice.terminal import Terminal
-from manifest_platform_tests.sources.veeva.ward.ward import Ward, full, incr, land, log
+from manifest_platform_tests.sources.veeva.ward.ward import PRODUCT, Ward, full, incr, land, log, started
 
 
 @pytest.fixture
@@ -69,3 +71,22 @@ def test_a_snapshot_is_begun_and_given_up(ward: Ward, terminal: Terminal) -> Non
     terminal.run("full", "begin", "latest", code=1)
     terminal.follow(Action.CANCEL_FULL_LOAD)
     assert "loading" not in terminal.run("full", "status", code=3)
+
+
+@pytest.mark.walks(Action.BEGIN_FULL_LOAD)
+def test_a_window_that_changes_a_type_comes_in_with_a_newer_snapshot(ward: Ward, terminal: Terminal) -> None:
+    """It was advised to resolve it, and it failed again for ever."""
+    rows: Any = {PRODUCT: {"a": True}}
+    changed = ("name__v", "boolean")
+    with ward.open() as pipeline:
+        started(pipeline, "0000", replace(incr("0015"), rows=rows, column=changed))
+    terminal.run("drain", code=3)
+    terminal.follow(Action.BEGIN_FULL_LOAD, code=1)
+    assert terminal.advised(Action.CAPTURE_SNAPSHOT), "the one that there is was taken before"
+    with ward.open() as pipeline:
+        land(pipeline, replace(full("0030"), rows=rows, column=changed), incr("0030"))
+    terminal.run("full", "status", code=3)
+    terminal.follow(Action.BEGIN_FULL_LOAD)
+    terminal.follow(Action.DRAIN)
+    assert ward.seen.applied == ["full 0000", "full 0030"]
+    assert "goes on by changes" in terminal.run("full", "status")

@@ -221,6 +221,36 @@ def test_the_tables_that_a_snapshot_holds_in_part_are_workflows_whatever_the_pat
     assert {table.name for table in tables if table.mode == "merge"} == merged
 
 
+def test_names_of_columns_match_without_case():
+    """A header that spelled a number's name as the metadata did not made text of it, and of what was announced two columns."""
+    path = "Object/product__v_deletes.csv"
+    tree = {
+        "manifest.csv": manifest(
+            UPDATES,
+            f"Object.product__v,Product,deletes,1,{path}",
+            "Metadata.metadata,Metadata,updates,1,Metadata/metadata.csv",
+            "Metadata.metadata_deletes,Metadata,deletes,2,Metadata/metadata_deletes.csv",
+        ),
+        "metadata_full.csv": METADATA,
+        "Metadata/metadata.csv": lines(
+            "extract,column_name,type", "Object.product__v,Sold__C,Date", "Object.product__v,on__c,Boolean"
+        ),
+        "Metadata/metadata_deletes.csv": lines("extract,column_name", "Object.product__v,SOLD__C", "Object.product__v,x__c"),
+        PRODUCT: b"",
+        path: b"",
+    }
+    contents = read_contents(
+        "incr", list(tree), lambda paths: {one: tree[one] for one in paths}, {"product__v.PRICE__c": "Number"}, ()
+    )
+    updates, deletes = (extract for extract in contents.extracts if extract.table == "product__v")
+    table = contents.table(updates, ["ID", "Price__c", "sold__c"])
+    assert [(column.name, column.type) for column in table.columns] == [
+        ("ID", "string"), ("Price__c", "decimal(38,10)"), ("sold__c", "date"), ("on__c", "boolean"),
+    ]  # fmt: skip
+    assert (table.key, contents.table(deletes, ["Id", "deleted_date"]).key) == (("ID",), ("Id",))
+    assert contents.retired == (Retired("product__v", "x__c"),)
+
+
 @pytest.mark.parametrize("feed", ["incr", "log"])
 def test_a_window_that_tells_changed_columns_alone_is_refused(feed):
     """By those alone, what is a number would be typed as text."""

@@ -92,12 +92,16 @@ def short(time: datetime) -> str:
 
 @dataclass(frozen=True)
 class Window:
-    """A window of a feed. `rows`: by table and id, the `name__v`; None for a row that was deleted, in windows of changes."""
+    """A window of a feed. `rows`: by table and id, the `name__v`; None for a row that was deleted, in windows of changes.
+
+    `column`: what that column is called there, and its type, where it has changed.
+    """
 
     feed: str
     start: datetime
     stop: datetime
     rows: Rows = field(hash=False)
+    column: tuple[str, str] = ("name__v", "string")
 
     @property
     def name(self) -> str:
@@ -150,8 +154,8 @@ def _tables(window: Window) -> list[tuple[Table, list[dict[str, Any]]]]:
     found: list[tuple[Table, list[dict[str, Any]]]] = []
     for name, rows in window.rows.items():
         mode: Any = "merge" if fnmatchcase(name, "*legacy*__sys") else _MODES[window.feed]
-        columns = (Column("id", "string"), Column("name__v", "string"))
-        kept = [{"id": key, "name__v": value} for key, value in rows.items() if value is not None]
+        columns = (Column("id", "string"), Column(*window.column))
+        kept = [{"id": key, window.column[0]: value} for key, value in rows.items() if value is not None]
         if kept or len(kept) == len(rows):
             found.append((Table(name, columns, mode, () if mode == "append" else ("id",)), kept))
         if gone := [
@@ -320,6 +324,16 @@ class Ward:
             return found
         finally:
             warehouse.close()
+
+
+def rows_in(ward: Ward, schema: str, table: str, *columns: str) -> list[tuple[Any, ...]]:
+    """Columns of the rows of a table, by id."""
+    warehouse = DuckDB(ward.home / "warehouse.duckdb")
+    try:
+        names = ", ".join(f'"{column}"' for column in columns)
+        return warehouse.execute(f'SELECT {names} FROM {warehouse.qualified(schema, table)} ORDER BY "id"')
+    finally:
+        warehouse.close()
 
 
 def _by_id(rows: list[tuple[Any, ...]]) -> dict[str, str]:

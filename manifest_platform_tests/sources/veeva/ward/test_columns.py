@@ -1,0 +1,69 @@
+"""Columns of a vault that change: their type, or how their names are spelled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from manifest_platform.pipeline import ItemFailed, Loaded, Pipeline, Stop
+from manifest_platform.pipeline.full import full_status, why_needed
+from manifest_platform.remedies import Action, Remedy
+from manifest_platform_tests.sources.veeva.ward.ward import (
+    AUDIT,
+    FULL,
+    NAME,
+    PRODUCT,
+    Ward,
+    Window,
+    drained,
+    full,
+    incr,
+    land,
+    log,
+    rows_in,
+    started,
+)
+
+
+def boolean(window: Window, table: str = PRODUCT) -> Window:
+    """The window, where the column holds yes or no instead of text."""
+    rows: Any = {table: {window.name: True}}
+    return replace(window, rows=rows, column=("name__v", "boolean"))
+
+
+def test_a_windows_new_type_needs_a_full_load_and_not_another_attempt(ward: Ward, pipeline: Pipeline) -> None:
+    """The advice was to resolve the window, which failed again for ever."""
+    started(pipeline, "0000", boolean(incr("0015")))
+    events, report = drained(pipeline)
+    [failed] = [event for event in events if isinstance(event, ItemFailed)]
+    assert "column name__v: the warehouse has string" in failed.failure.message
+    assert "A full load with a snapshot that was taken since" in failed.failure.message
+    assert (report.stop, report.remedy and report.remedy.action) == (Stop.BLOCKED, Action.BEGIN_FULL_LOAD)
+    assert "incr/stoptime=202601020015 failed" in why_needed(pipeline, pipeline.clock())
+    assert full_status(pipeline).remedy == Remedy(Action.CAPTURE_SNAPSHOT, feed=FULL), "the one there is was taken before"
+
+
+def test_a_logs_new_type_goes_to_a_column_beside_it_and_is_told(ward: Ward, pipeline: Pipeline) -> None:
+    days = [boolean(log(stop), AUDIT) for stop in ("0103-0000", "0104-0000")]
+    land(pipeline, log("0000"), *days, log("0105-0000"))
+    events, report = drained(pipeline)
+    assert (report.stop, report.loaded) == (Stop.IDLE, 4)
+    told = [event.told for event in events if isinstance(event, Loaded)]
+    assert [len(lines) for lines in told] == [0, 1, 0, 0]
+    assert "name__v comes with a type that the column cannot hold; it goes to name__v__boolean" in told[1][0]
+    kept = rows_in(ward, NAME, AUDIT, "name__v", "name__v__boolean")
+    assert kept == [(None, True), (None, True), ("ok", None), ("ok", None)]
+    assert ward.command("explain", "log/date=2026-01-03") == 0
+
+
+def test_a_column_that_is_spelled_in_another_case_is_the_same(ward: Ward, pipeline: Pipeline) -> None:
+    """Its windows, and each snapshot, failed for ever: the warehouse cannot add what it has."""
+    other = ("Name__V", "string")
+    started(pipeline, "0000", replace(incr("0015"), column=other), incr("0030"))
+    events, report = drained(pipeline)
+    assert (report.stop, report.loaded) == (Stop.IDLE, 2)
+    assert [len(event.told) for event in events if isinstance(event, Loaded)] == [1, 0]
+    land(pipeline, replace(full("0045"), column=other))
+    assert ward.command("full", "begin", "latest") == 0
+    assert drained(pipeline)[1].stop is Stop.IDLE
+    assert ward.seen.tables[PRODUCT] == {"last": "full 0045"}
