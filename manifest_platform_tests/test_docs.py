@@ -35,6 +35,7 @@ ELSEWHERE = {
     "manifest_platform.ledger": "a table of the warehouse",
     "manifest_platform.fence": "a table of the warehouse",
     "manifest_platform.retired": "a table of the warehouse",
+    "manifest_platform.renamed_columns": "a table of the warehouse",
     "manifest_platform/dataset": "a tag of Dagster's runs",
 }
 """Names that look like those of modules and files, and what they are."""

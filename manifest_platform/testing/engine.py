@@ -137,6 +137,14 @@ class EngineContract:
         """The dataset that all loads are of."""
         return Warehouse(engine, SCHEMA)
 
+    def make_index(self, engine: Engine, table: str, name: str, column: str) -> None:
+        """Puts an index on a table of SCHEMA. An engine without indexes puts there what people do put on its tables."""
+        engine.execute(f"CREATE INDEX {engine.quote(name)} ON {engine.qualified(SCHEMA, table)} ({engine.quote(column)})")
+
+    def make_view(self, engine: Engine, table: str, name: str) -> None:
+        """Makes a view of a table, both in SCHEMA."""
+        engine.execute(f"CREATE VIEW {engine.qualified(SCHEMA, name)} AS SELECT * FROM {engine.qualified(SCHEMA, table)}")
+
     @pytest.fixture
     def counter(self, engine: Engine) -> str:
         """A table, by its qualified name, with one row: the name 'a' and the number 0."""
@@ -514,6 +522,28 @@ class EngineContract:
             shop.apply(window(tmp_path, "0045", products(z="9"), token=99))
         shop.apply(window(tmp_path, "0030", products(b="2"), epoch=2, serving_epoch=2))
         assert names_of(engine) == {"a": None, "b": "2"}
+
+    def test_what_people_put_on_a_table_outlives_a_snapshot(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
+        """With an index on one table each full load failed; a view may go on with the rows of before."""
+        shop.apply(window(tmp_path, "0015", products(a="1", b="1"), (SITE, [{"id": "s", "city__c": "Rome"}])))
+        self.make_index(engine, PRODUCT.name, "by_name", "name__v")
+        self.make_view(engine, SITE.name, "report")
+        view = f'(SELECT "id", "city__c" FROM {engine.qualified(SCHEMA, "report")})'
+        assert any("by_name" in what for what in engine.attached(SCHEMA)[PRODUCT.name])
+        done = shop.apply(snapshot(tmp_path, "0015", (more(PRODUCT, "new__c"), [{"id": "c"}]), (SITE, [{"id": "t"}]), token=7))
+        assert isinstance(done, Applied)
+        assert any("product__v: its rows were replaced in place, for it has index by_name" in line for line in done.told)
+        assert rows_of(engine, PRODUCT) == [("c", None, None)]
+        assert engine.execute(f"SELECT * FROM {view}") == [("t", None)]
+        assert any("by_name" in what for what in engine.attached(SCHEMA)[PRODUCT.name])
+        shop.apply(snapshot(tmp_path, "0015", (SITE, [{"id": "u"}]), epoch=3, token=8))
+        assert (rows_of(engine, PRODUCT), engine.execute(f"SELECT * FROM {view}")) == ([], [("u", None)])
+        wide, narrow = (Table("t", (Column("id", "string"), Column("n", type_))) for type_ in ("bigint", "integer"))
+        shop.apply(load(written(tmp_path, "a", [(narrow, [{"id": "a", "n": 1}])])))
+        self.make_index(engine, "t", "by_id", "id")
+        shop.apply(load(written(tmp_path, "b", [(wide, [{"id": "b", "n": 2**40}])])))
+        assert rows_of(engine, "t") == [("a", 1), ("b", 2**40)]
+        assert any("by_id" in what for what in engine.attached(SCHEMA)["t"])
 
     def test_positions_compare_bytewise(self, shop: Warehouse, tmp_path: Path) -> None:
         for position in ("A", "Z", "a", "ä", "\uffff", "\U0001f600"):

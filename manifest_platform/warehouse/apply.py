@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -35,6 +35,7 @@ from manifest_platform.warehouse.errors import (
     Behind,
     CannotLoad,
     Conflict,
+    ConstraintViolated,
     CountMismatch,
     EmptySnapshot,
     EpochInUse,
@@ -53,7 +54,7 @@ from manifest_platform.warehouse.errors import (
 )
 from manifest_platform.warehouse.load import Full, Load
 from manifest_platform.warehouse.rules import Entry, Held, Refusal, Why, knows, lift, passing, refusals
-from manifest_platform.warehouse.snapshot import Shadows
+from manifest_platform.warehouse.snapshot import NameKept, Shadows
 from manifest_platform.warehouse.tables import LOAD_TIME, Staged, Tables, check_counts, is_passing
 
 __all__ = [
@@ -306,10 +307,19 @@ class Warehouse:
                 shadows.build(load.listing, staged, emptied, datetime.now(UTC))
                 failpoints.reach("full.shadows_built")
                 # Repeated alone: what the shadows hold took long to get there.
-                return self._patiently(lambda: self._transact(load, staged, shadows))
+                try:
+                    return self._patiently(lambda: self._replace(load, staged, shadows))
+                except NameKept as error:
+                    shadows.keep_tables(str(error))
+                    return self._patiently(lambda: self._replace(load, staged, shadows))
         finally:
             shadows.drop()
             self._forget()
+
+    def _replace(self, load: Load, staged: Mapping[str, Staged], shadows: Shadows) -> Applied | AlreadyApplied:
+        told = shadows.make_room(load.item)
+        done = self._transact(load, staged, shadows)
+        return replace(done, told=(*done.told, *told)) if isinstance(done, Applied) else done
 
     def _raise_all_fences(self, load: Load, full: Full) -> None:
         with opened(self._engine) as transaction:
@@ -327,9 +337,10 @@ class Warehouse:
         with opened(self._engine) as transaction:
             if self._may_go_on(transaction, load):
                 now = datetime.now(UTC)
-                rows = self._move_rows(transaction, load, staged, existing, now)
-                if shadows:
-                    shadows.swap(transaction)
+                with _constraints_named(load):
+                    rows = self._move_rows(transaction, load, staged, existing, now)
+                    if shadows:
+                        shadows.swap(transaction)
                 entry = self._ledger.enter(transaction, load, rows, now)
                 failpoints.reach(f"{point}.in_transaction")
                 transaction.commit()
@@ -466,6 +477,18 @@ def _commit_or_conflict(transaction: Transaction, what: str) -> None:
         transaction.commit()
     except Unclear as error:
         raise Conflict(f"{what} got no clear answer") from error
+
+
+@contextmanager
+def _constraints_named(load: Load) -> Generator[None]:
+    """Says of a row that a constraint refuses what it is: our tables have none, so that somebody put it there."""
+    try:
+        yield
+    except ConstraintViolated as error:
+        raise ConstraintViolated(
+            f"{load.item}: a constraint that somebody put on a table, or on another that refers to it, refuses a row; nothing "
+            f"was loaded. Drop it, then resolve the item. {error}"
+        ) from error
 
 
 def _refuse_unsupported(load: Load) -> None:

@@ -375,14 +375,14 @@ class RetiredEntries:
         """Enters what a listing retires, once, and takes out what it brings back."""
         # A table as a whole has the empty text for its column: NULL equals nothing.
         found = transaction.rows(f'SELECT "table", "column" FROM {self._table} WHERE "dataset" = ?', (self._dataset,))  # noqa: S608
-        entered = {Retired(table, column or None) for table, column in found}
-        retired = set(listing.retired)
-        for back in (entered & _brought(listing)) - retired:
+        entered = {_caseless(one): one for one in (Retired(table, column or None) for table, column in found)}
+        retired = {_caseless(one): one for one in listing.retired}
+        for back in map(entered.__getitem__, (entered.keys() & _brought(listing)) - retired.keys()):
             transaction.write(
                 f'DELETE FROM {self._table} WHERE "dataset" = ? AND "table" = ? AND "column" = ?',  # noqa: S608
                 (self._dataset, back.table, back.column or ""),
             )
-        for gone in retired - entered:
+        for gone in map(retired.__getitem__, retired.keys() - entered.keys()):
             transaction.write(
                 f'INSERT INTO {self._table} ("dataset", "table", "column", "item", "retired_at") VALUES (?, ?, ?, ?, ?)',  # noqa: S608
                 (self._dataset, gone.table, gone.column or "", listing.item, naive(now)),
@@ -393,9 +393,14 @@ class RetiredEntries:
         return self._engine.qualified(CONTROL_SCHEMA, "retired")
 
 
+def _caseless(one: Retired) -> Retired:
+    """What is retired, as it is compared: names of columns match without case."""
+    return Retired(one.table, one.column.lower() if one.column else None)
+
+
 def _brought(listing: Listing) -> set[Retired]:
-    """The tables that a listing has columns of, and these columns."""
-    columns = {Retired(table.name, column.name) for table in listing.tables for column in table.columns}
+    """The tables that a listing has columns of, and these columns, as they are compared."""
+    columns = {_caseless(Retired(table.name, column.name)) for table in listing.tables for column in table.columns}
     return columns | {Retired(table.name) for table in listing.tables if table.columns}
 
 

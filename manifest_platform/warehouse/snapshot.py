@@ -1,5 +1,8 @@
 """A snapshot's tables: built beside those that readers see, and put in their place by new names alone.
 
+A table that takes another one's name has none of what people put on that: indexes, constraints, grants, comments. Where there
+is any, or where something keeps the table from another name, its rows are replaced instead, in the same transaction.
+
 Belongs here: the shadow tables of one full load, from their making to the removal of what they replaced.
 """
 
@@ -12,8 +15,12 @@ from datetime import datetime
 from manifest_platform.column_names import spelled
 from manifest_platform.listing import Listing
 from manifest_platform.warehouse.engines.engine import Engine, Transaction
-from manifest_platform.warehouse.errors import WarehouseError
+from manifest_platform.warehouse.errors import Conflict, CountMismatch, LoadFailed, WarehouseError
 from manifest_platform.warehouse.tables import Staged, Tables, check_written, stored_columns
+
+
+class NameKept(Exception):
+    """Something keeps a table from another name, such as what somebody made of it or an open reader."""
 
 
 class Shadows:
@@ -22,8 +29,10 @@ class Shadows:
     def __init__(self, engine: Engine, tables: Tables, epoch: int, token: int) -> None:
         self._engine, self._tables = engine, tables
         self._suffix = f"e{epoch}_t{token}"
-        self._built: list[str] = []
+        self._built: dict[str, dict[str, str]] = {}
+        self._rows: dict[str, int] = {}
         self._replaced: list[str] = []
+        self._kept: dict[str, str] = {}  # why a table's rows are replaced, and not the table
 
     def build(self, listing: Listing, staged: Mapping[str, Staged], emptied: Collection[str], now: datetime) -> None:
         """Makes and fills a shadow for each table that the snapshot replaces, and an empty one for each that it empties.
@@ -39,23 +48,58 @@ class Shadows:
                 self._create(table.name, {**old, **{stored[name]: type_ for name, type_ in new.items()}})
                 if one := staged.get(table.name):
                     statement, parameters = self._tables.insertion(one, self._shadow(table.name), now, stored)
-                    check_written(listing.item, one, self._engine.write(statement, parameters))
+                    self._rows[table.name] = self._engine.write(statement, parameters)
+                    check_written(listing.item, one, self._rows[table.name])
         for name in emptied:
             if name in have:
                 self._create(name, have[name])
         self._replaced = [name for name in self._built if name in have]
+        attached = self._engine.attached(self._tables.schema) if self._replaced else {}
+        self._kept = {name: f"for it has {', '.join(attached[name])}" for name in self._replaced if name in attached}
 
     def _create(self, name: str, columns: dict[str, str]) -> None:
         self._engine.execute(self._tables.creation(self._shadow(name), columns))
-        self._built.append(name)
+        self._built[name] = columns
+
+    def keep_tables(self, why: str) -> None:
+        """Has the rows of all tables replaced, and none of the tables: one of them cannot get another name."""
+        self._kept = dict.fromkeys(self._replaced, why) | self._kept
+
+    def make_room(self, item: str) -> list[str]:
+        """Gives the tables that stay the columns that the rows need; tells why they stay. Raises IncompatibleChange."""
+        for name, why in self._kept.items():
+            self._tables.make_fit(name, self._built[name], item, why)
+        return [f"table {name}: its rows were replaced in place, {why}" for name, why in self._kept.items()]
 
     def swap(self, transaction: Transaction) -> None:
-        """Gives every shadow the name of its table: all that readers will notice of the load, at the COMMIT."""
-        qualified, quote, rename = self._tables.qualified, self._engine.quote, self._engine.rename
-        for name in self._replaced:
-            transaction.rename(rename(qualified(name), quote(self._old(name))))
-        for name in self._built:
-            transaction.rename(rename(qualified(self._shadow(name)), quote(name)))
+        """Gives every shadow the name of its table, or every table that stays the rows of its shadow.
+
+        All that readers will notice of the load, at the COMMIT. Raises NameKept, CountMismatch.
+        """
+        for name in self._kept:
+            self._replace_rows(transaction, name)
+        qualified, quote = self._tables.qualified, self._engine.quote
+        renamed = [name for name in self._built if name not in self._kept]
+        for name in renamed:
+            if name in self._replaced:
+                self._rename(transaction, name, self._engine.rename(qualified(name), quote(self._old(name))))
+        for name in renamed:
+            self._rename(transaction, name, self._engine.rename(qualified(self._shadow(name)), quote(name)))
+
+    def _rename(self, transaction: Transaction, name: str, statement: str) -> None:
+        try:
+            transaction.rename(statement)
+        except (LoadFailed, Conflict) as error:
+            raise NameKept(f"for something keeps {name} from another name: {str(error).splitlines()[0]}") from error
+
+    def _replace_rows(self, transaction: Transaction, name: str) -> None:
+        table, columns = self._tables.qualified(name), self._tables.names(self._built[name])
+        transaction.write(f"DELETE FROM {table}")  # noqa: S608
+        written = transaction.write(
+            f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {self._tables.qualified(self._shadow(name))}"  # noqa: S608
+        )
+        if written != self._rows.get(name, 0):
+            raise CountMismatch(f"table {name} got {written} rows instead of {self._rows.get(name, 0)}; nothing was loaded")
 
     def drop(self) -> None:
         """Drops what was replaced, or was built in vain. As far as that goes: the next full load drops what is left."""

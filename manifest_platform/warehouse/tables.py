@@ -105,6 +105,22 @@ class Tables:
             room.renamed += [Renamed(table.name, name, stored) for name, stored in found.renamed.items()]
         return room
 
+    def make_fit(self, name: str, columns: Mapping[str, str], item: str, why: str) -> None:
+        """Gives a table that stays, and cannot be replaced, what rows with these columns need. Raises IncompatibleChange."""
+        try:
+            found = self._fit(name, columns)
+        except Misfit as error:
+            raise IncompatibleChange(
+                f"table {self.schema}.{name}, column {error.column}: the warehouse has {error.have}, and {error.want} comes "
+                f"with {item}; the table stays, {why}. Nothing was changed. Drop that, resolve the item, and make it anew "
+                "after the load"
+            ) from error
+        changes = list(self._column_changes(name, found))
+        for change in changes:
+            change()
+        if changes:
+            self.forget()
+
     def _fit(self, name: str, wanted: Mapping[str, str], beside: bool = False, key: Sequence[str] = ()) -> Fit:
         return fit(self.columns().get(name, {}), wanted, self._alike, beside, key)
 

@@ -11,8 +11,9 @@ import pytest
 
 from manifest_platform import config, plugins
 from manifest_platform.testing.engine import EngineContract
-from manifest_platform.testing.loads import events, load
+from manifest_platform.testing.loads import SCHEMA, events, load
 from manifest_platform.warehouse.apply import open_warehouse
+from manifest_platform.warehouse.engines.engine import Engine
 from manifest_platform_tests.plugins.installed import installed
 from manifest_platform_tests.plugins.toy_engine import ToySettings
 
@@ -26,6 +27,13 @@ class TestToy(EngineContract):
     def unreachable(self, tmp_path: Path) -> ToySettings:
         (tmp_path / "file").touch()
         return ToySettings(folder=str(tmp_path / "file" / "toy"))
+
+    def make_index(self, engine: Engine, table: str, name: str, column: str) -> None:
+        of = f"{engine.quote(table)} ({engine.quote(column)})"  # of the schema that the index is in
+        engine.execute(f"CREATE INDEX {engine.qualified(SCHEMA, name)} ON {of}")
+
+    def make_view(self, engine: Engine, table: str, name: str) -> None:
+        engine.execute(f"CREATE VIEW {engine.qualified(SCHEMA, name)} AS SELECT * FROM {engine.quote(table)}")
 
 
 @pytest.fixture

@@ -132,6 +132,17 @@ class Toy(Engine):
         self.execute(f'ALTER TABLE {table} RENAME "__wide" TO {column}')
         self.commit()
 
+    def attached(self, schema: str) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        made = (
+            f"SELECT name, type, tbl_name, sql FROM {self.qualified(schema)}.sqlite_schema WHERE type != 'table' AND sql != ''"
+        )
+        for table in self.columns(schema):
+            for name, kind, of, sql in self.execute(made):
+                if of == table or (kind == "view" and table in sql):  # SQLite lets a view follow its table to another name
+                    found.setdefault(table, []).append(f"{kind} {name}")
+        return found
+
     def stage(self, table: Table, uris: list[str]) -> Staging:
         staged = f"temp.{self.quote(f'staged_{uuid.uuid4().hex}')}"
         columns = ", ".join(f"{self.quote(column.name)} {self.sql_type(column.type)}" for column in table.columns)

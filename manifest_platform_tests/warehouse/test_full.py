@@ -38,11 +38,13 @@ from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform.warehouse.errors import (
     Behind,
     Conflict,
+    ConstraintViolated,
     CountMismatch,
     DuplicateKey,
     EmptySnapshot,
     EpochInUse,
     Fenced,
+    IncompatibleChange,
     LoadFailed,
     Unclear,
     UnsupportedMode,
@@ -181,6 +183,71 @@ class TestSnapshot:
         assert (fences(engine)[INCR], fences(engine)[FULL]) == ((1, 3, "0015"), (1, 3, "0100"))
         shop.apply(snapshot(tmp_path, "0015", products(a="0"), epoch=4))
         assert names_of(engine) == {"a": "0"}
+
+
+@pytest.mark.usefixtures("standing")
+class TestTablesThatStay:
+    """An index on one table failed each full load: DuckDB gives no other name to a table that has one."""
+
+    @pytest.fixture
+    def index(self, engine: Recording, standing: dict[str, Any]) -> str:
+        assert PRODUCT.name in standing
+        engine.execute(f"CREATE UNIQUE INDEX by_id ON {engine.qualified('shop', PRODUCT.name)} (id)")
+        return engine.qualified("shop", "by_id")
+
+    @pytest.mark.usefixtures("index")
+    def test_what_nobody_knows_of_keeps_a_table_from_another_name(
+        self, shop: Warehouse, engine: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(engine, "attached", lambda _: {})
+        done = shop.apply(snapshot(tmp_path, "0015", products(a="1"), (SITE, [{"id": "t"}])))
+        assert isinstance(done, Applied)
+        assert [line.partition(":")[0] for line in done.told] == ["table product__v", "table site__v"]
+        assert "something keeps product__v from another name" in done.told[0]
+        assert (names_of(engine), rows_of(engine, SITE)) == ({"a": "1"}, [("t", None)])
+        assert ledger(engine)[-1] == ("full-0015", 2)
+
+    @pytest.mark.usefixtures("index")
+    def test_F17_a_reader_of_before_goes_on_with_what_it_began_with(self, shop: Warehouse, path: Path, tmp_path: Path) -> None:
+        reader = DuckDB(path)
+        reader.begin()
+        assert names_of(reader) == {"b": "2"}
+        shop.apply(snapshot(tmp_path, "0030", products(a="1", b="3")))
+        assert names_of(reader) == {"b": "2"}
+        reader.commit()
+        assert names_of(reader) == {"a": "1", "b": "3"}
+        reader.close()
+
+    def test_a_column_that_changes_its_type_needs_the_table_free(
+        self, shop: Warehouse, engine: Recording, tmp_path: Path, index: str
+    ) -> None:
+        other = Table("product__v", (Column("id", "string"), Column("name__v", "date")), "merge", ("id",))
+        wanted = snapshot(tmp_path, "0030", (other, [{"id": "a"}]))
+        with pytest.raises(
+            IncompatibleChange, match=r"name__v: the warehouse has string, .* for it has index by_id. .*Drop that"
+        ):
+            shop.apply(wanted)
+        assert names_of(engine) == {"b": "2"}
+        engine.execute(f"DROP INDEX {index}")
+        assert isinstance(shop.apply(wanted), Applied)
+        assert engine.columns("shop")["product__v"] == {"id": "string", "name__v": "date"}
+
+    def test_a_key_that_refers_to_a_table_is_named(self, engine: Recording, tmp_path: Path) -> None:
+        shop = Warehouse(engine, "keyed")
+        engine.execute("CREATE SCHEMA keyed")
+        engine.execute("CREATE TABLE keyed.product__v (id VARCHAR PRIMARY KEY, name__v VARCHAR)")
+        engine.execute("CREATE TABLE keyed.mine (product VARCHAR REFERENCES keyed.product__v (id))")
+        shop.apply(window(tmp_path, "0045", products(a="1")))
+        engine.execute("INSERT INTO keyed.mine VALUES ('a')")
+        for wanted in (window(tmp_path, "0100", products(a="2")), snapshot(tmp_path, "0030", products(b="2"))):
+            with pytest.raises(
+                ConstraintViolated, match=r"a constraint that somebody put on a table, .* Drop it, then resolve"
+            ):
+                shop.apply(wanted)
+        engine.execute("DROP TABLE keyed.mine")
+        assert isinstance(shop.apply(snapshot(tmp_path, "0030", products(b="2"), epoch=3)), Applied)
+        assert engine.execute("SELECT id FROM keyed.product__v") == [("b",)]
+        assert engine.attached("keyed") == {"product__v": ["not null", "primary key"]}
 
 
 @pytest.mark.usefixtures("standing")

@@ -447,6 +447,14 @@ class TestSchema:
         shop.apply(window(tmp_path, "0045", products(c="3"), retired=dropped))
         assert shop.retired() == found
 
+    def test_a_column_that_comes_back_in_another_case_is_not_retired_any_more(self, shop: Warehouse, tmp_path: Path) -> None:
+        shop.apply(window(tmp_path, "0015", (more(PRODUCT, "color__c"), [{"id": "a"}])))
+        shop.apply(window(tmp_path, "0030", products(b="2"), retired=(Retired("product__v", "color__c"),)))
+        shop.apply(window(tmp_path, "0045", products(b="2"), retired=(Retired("product__v", "COLOR__C"),)))
+        assert [(one.column, one.item) for one in shop.retired()] == [("color__c", "incr-0030")]
+        shop.apply(window(tmp_path, "0100", (more(PRODUCT, "Color__C"), [{"id": "a"}])))
+        assert shop.retired() == []
+
     def test_what_comes_back_is_not_retired_any_more(self, shop: Warehouse, tmp_path: Path) -> None:
         wider = more(PRODUCT, "color__c", "size__c")
         dropped = (Retired("product__v", "color__c"), Retired("product__v", "size__c"), Retired("site__v"))

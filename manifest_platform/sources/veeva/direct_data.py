@@ -349,7 +349,7 @@ def _columns(path: str, data: bytes, names: Names) -> dict[str, dict[str, str]]:
     for _, (extract, column, type_) in _rows(path, data, ("extract", "column_name", "type")):
         _, table, deletes = names.parse(extract)
         if not deletes:
-            columns[table][matched(columns[table], column) or column] = type_
+            columns[table][column] = type_
     return dict(columns)
 
 

@@ -166,8 +166,48 @@ class DuckDB(Engine):
         return found
 
     def widen(self, table: str, column: str, sql_type: str) -> None:
-        """Gives a column a wider type, by one statement."""
-        self.execute(f"ALTER TABLE {table} ALTER COLUMN {column} SET DATA TYPE {sql_type}")
+        """Gives a column a wider type. The table's indexes, with which DuckDB refuses that, are made anew with it."""
+        altering = f"ALTER TABLE {table} ALTER COLUMN {column} SET DATA TYPE {sql_type}"
+        indexes = self.execute(
+            "SELECT schema_name, table_name, index_name, sql FROM duckdb_indexes() WHERE database_name = ?", (self._catalog,)
+        )
+        mine = [
+            (self.qualified(schema, index), creation)
+            for schema, of, index, creation in indexes
+            if self.qualified(schema, of) == table
+        ]
+        if not mine:
+            self.execute(altering)
+            return
+        self.begin()
+        try:
+            for statement in (*(f"DROP INDEX {index}" for index, _ in mine), altering, *(creation for _, creation in mine)):
+                self.execute(statement)
+            self.commit()
+        finally:
+            self.rollback()
+
+    def attached(self, schema: str) -> dict[str, list[str]]:
+        """Indexes, constraints, defaults and comments. Views go by the names of tables, so that none is lost."""
+        query = """
+            SELECT table_name, 'index ' || index_name FROM duckdb_indexes() WHERE database_name = $1 AND schema_name = $2
+            UNION SELECT table_name, lower(constraint_type) FROM duckdb_constraints()
+                WHERE database_name = $1 AND schema_name = $2
+            UNION SELECT referenced_table, 'foreign key of ' || table_name FROM duckdb_constraints()
+                WHERE database_name = $1 AND schema_name = $2 AND referenced_table IS NOT NULL
+            UNION SELECT table_name, 'comment' FROM duckdb_tables()
+                WHERE database_name = $1 AND schema_name = $2 AND comment IS NOT NULL
+            UNION SELECT table_name, 'comment of ' || column_name FROM duckdb_columns()
+                WHERE database_name = $1 AND schema_name = $2 AND comment IS NOT NULL
+            UNION SELECT table_name, 'default of ' || column_name FROM duckdb_columns()
+                WHERE database_name = $1 AND schema_name = $2 AND column_default IS NOT NULL
+            ORDER BY 1, 2
+        """
+        self.connection()
+        found: dict[str, list[str]] = {}
+        for table, what in self.execute(query, (self._catalog, schema)):
+            found.setdefault(table, []).append(what)
+        return found
 
     def stage(self, table: Table, uris: list[str]) -> Staging:
         """Names the objects; DuckDB reads local files in place, and S3 through Arrow, as its S3 extension is a download.

@@ -130,6 +130,14 @@ class Engine(ABC):
     def widen(self, table: str, column: str, sql_type: str) -> None:
         """Gives a column a wider type, wholly or not at all, its values as they are; table and column come quoted."""
 
+    @abstractmethod
+    def attached(self, schema: str) -> dict[str, list[str]]:
+        """What people have put on the tables of a schema, by table, in words: `index by_name`, `view report`.
+
+        All that a table which takes another one's name would lack, or that would go on with the table of before: indexes,
+        constraints, grants, comments; views only where the engine binds them to a table instead of its name.
+        """
+
     def schema_creation(self, schema: str) -> str:
         """The statement that makes a schema, where absent."""
         return f"CREATE SCHEMA IF NOT EXISTS {self.qualified(schema)}"
