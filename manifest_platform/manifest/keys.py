@@ -50,6 +50,11 @@ def old_looks_key(feed: str) -> str:
     return f"LOOKS#{feed}"
 
 
+def listed_key(feed: str) -> str:
+    """Sort key of how far the full listing of a feed's directories has come."""
+    return f"LISTED#{feed}"
+
+
 COMMITS = "COMMIT#"
 
 

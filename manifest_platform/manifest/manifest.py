@@ -7,11 +7,13 @@ Belongs here: the operations, each a read of what it needs, a pure transition an
 from __future__ import annotations
 
 import heapq
+from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import chain, groupby, islice
+from os.path import commonprefix
 from typing import Literal
 from uuid import uuid4
 
@@ -49,16 +51,29 @@ from manifest_platform.manifest.keys import (
     commit_number,
     lease_key,
     lease_of,
+    listed_key,
     look_key,
     look_prefix,
     looked_at,
     old_looks_key,
     pending_prefix,
+    record_key,
     records_prefix,
     state_key,
 )
 from manifest_platform.manifest.lease import Lease, write_lease
-from manifest_platform.manifest.records import EVERYONE, LANDED, Application, FailureKind, Payload, Record, Stamp, State
+from manifest_platform.manifest.records import (
+    EVERYONE,
+    LANDED,
+    Application,
+    FailureKind,
+    Payload,
+    Record,
+    Stamp,
+    State,
+    format_time,
+    parse_time,
+)
 from manifest_platform.manifest.store import (
     ABSENT,
     MAX_WRITES,
@@ -140,6 +155,18 @@ class Commit:
     record_id: str
 
 
+@dataclass(frozen=True)
+class FullListing:
+    """How far the listing of all of a feed's directories has come, a part at a time: `beyond`, empty at the beginning.
+
+    `done_at`: when one was last at its end. `version` is the row's.
+    """
+
+    beyond: str = ""
+    done_at: datetime | None = None
+    version: int = ABSENT
+
+
 class Manifest:
     """The manifest of one dataset over a store. Safe to share between threads.
 
@@ -164,7 +191,9 @@ class Manifest:
         self._clock = clock
         self._confirmed: dict[ItemKey, str | None] = {}
         self._uris: dict[tuple[str, str], str] = {}
+        self._asked: set[tuple[str, str]] = set()  # sort keys that no item had when they were asked for
         self._taken_over: set[str] = set()  # feeds without notes of a release before
+        self._full_listings: dict[str, FullListing] = {}
         self._leases: dict[tuple[str, str], Lease] = {}
         self._last_commit: int | None = None  # or a number before it, never one beyond
         for feed, steps in self.feeds.items():
@@ -520,11 +549,18 @@ class Manifest:
     def known(self, feed: str, keys: Sequence[ItemKey]) -> dict[str, str | None]:
         """Which of the items the manifest has: their checksums by id, None where it knows none.
 
-        What it has once confirmed costs no request.
+        What it has once confirmed costs no request. What was asked for before in vain, as a directory that is never
+        completed, is asked for by itself: nobody reads what lies between it and the newest.
         """
-        unheard = [key.sort for key in keys if (feed, key.sort) not in self._uris]
-        if unheard:
-            self._learn(feed, min(unheard), max(unheard))
+        unheard = [key for key in keys if (feed, key.sort) not in self._uris]
+        again = [key for key in unheard if (feed, key.sort) in self._asked]
+        self._learn(feed, [key.sort for key in unheard if (feed, key.sort) not in self._asked])
+        if again:
+            rows = self.store.get_many(self.dataset, [record_key(key, 1) for key in again])
+            for key in again:
+                if row := rows.get(record_key(key, 1)):
+                    self._remember(key, _landed_checksum(row))
+        self._asked.update((feed, key.sort) for key in unheard if (feed, key.sort) not in self._uris)
         return {key.id: self._confirmed[key] for key in keys if key in self._confirmed}
 
     def registered(self, feed: str, keys: Sequence[ItemKey]) -> dict[str, str]:
@@ -586,7 +622,7 @@ class Manifest:
         unheard = sorted({found.key.sort for found in landed if (feed, found.key.sort) not in self._uris})
         registered: dict[ItemKey, Discovered] = {}
         if unheard:
-            self._learn(feed, unheard[0], unheard[-1])
+            self._learn(feed, unheard)
             by_sort: dict[str, Landed] = {}
             for found in sorted(landed, key=lambda one: one.key):
                 by_sort.setdefault(found.key.sort, found)
@@ -601,15 +637,54 @@ class Manifest:
             return Discovered(found, "moved", self._uris[found.key.feed, found.key.sort])
         return Discovered(found, "known" if self._confirmed[found.key] in (None, found.checksum) else "changed")
 
-    def _learn(self, feed: str, first: str, last: str) -> None:
-        """Remembers the items from one sort key to another, every id of each: an item never goes away."""
+    def _learn(self, feed: str, sorts: Sequence[str]) -> None:
+        """Remembers the items of sort keys, every id of each, and those between: an item never goes away.
+
+        Between which it knows of others already, it does not read.
+        """
+        if not sorts:
+            return
         prefix = records_prefix(feed)
-        for row in self._pages(prefix, f"{prefix}{first}#"):
-            key = ItemKey.at(feed, _position(row, prefix))
-            if key.sort > last:
-                break
-            if self._confirmed.get(key) is None:
-                self._remember(key, _landed_checksum(row))
+        heard = sorted(sort for of_feed, sort in self._uris if of_feed == feed)
+        for _, stretch in groupby(sorted(sorts), key=lambda sort: bisect(heard, sort)):
+            wanted = list(stretch)
+            first, last = f"{wanted[0]}#", f"{wanted[-1]}#"
+            for row in self._pages(prefix + commonprefix([first, last]), prefix + first):  # noqa: RUF071 - no paths
+                key = ItemKey.at(feed, _position(row, prefix))
+                if key.sort > wanted[-1]:
+                    break
+                if self._confirmed.get(key) is None:
+                    self._remember(key, _landed_checksum(row))
+
+    def unregistered(self, feed: str, sorts: Iterable[str]) -> set[str]:
+        """Which of some sort keys no item has. For items of long ago, which are many: what is read of them is not kept."""
+        left = {sort for sort in sorts if (feed, sort) not in self._uris}
+        if left:
+            prefix, last = records_prefix(feed), max(left)
+            for row in self._pages(prefix, f"{prefix}{min(left)}#"):
+                sort = _position(row, prefix).partition("#")[0]
+                if sort > last:
+                    break
+                left.discard(sort)
+        return left
+
+    def full_listing(self, feed: str) -> FullListing:
+        """How far the listing of all of a feed's directories has come. Read once, and kept."""
+        if feed not in self._full_listings:
+            row = self.store.get(self.dataset, listed_key(feed))
+            done_at = parse_time(row.data["done_at"]) if row and row.data["done_at"] else None
+            self._full_listings[feed] = FullListing(row.data["beyond"], done_at, row.version) if row else FullListing()
+        return self._full_listings[feed]
+
+    def keep_full_listing(self, feed: str, beyond: str, done_at: datetime | None) -> None:
+        """Notes how far the listing has come since `full_listing` was read. Another process's newer note stays."""
+        before = self._full_listings.pop(feed, FullListing())
+        data = {"beyond": beyond, "done_at": format_time(done_at) if done_at else None}
+        try:
+            self.store.transact(self.dataset, [Put(listed_key(feed), data, before.version, lasting=True)], str(uuid4()))
+        except ConditionFailed:
+            return
+        self._full_listings[feed] = FullListing(beyond, done_at, before.version + 1)
 
     def _remember(self, key: ItemKey, checksum: str | None) -> None:
         self._confirmed[key] = checksum
@@ -627,7 +702,7 @@ class Manifest:
             try:
                 self._write(transitions.discover(left, steps, states, DISCOVERY, self._stamp()))
             except ConditionFailed:
-                self._learn(feed, left[0].key.sort, left[-1].key.sort)
+                self._learn(feed, [found.key.sort for found in left])
                 raise
             for found in left:
                 self._remember(found.key, found.checksum)

@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from manifest_platform import storage
 from manifest_platform.manifest import Application, ItemKey
 from manifest_platform.manifest.dataset import position_name
 from manifest_platform.manifest.records import format_time, parse_time
 from manifest_platform.pipeline.events import DiscoveryReport
 from manifest_platform.pipeline.pipeline import Pipeline
-from manifest_platform.sources.directories import Look, complete_directories
+from manifest_platform.sources.directories import (
+    DirectoryName,
+    LandedDirectory,
+    Look,
+    Settle,
+    Unreadable,
+    complete_directories,
+    folder_key,
+)
+from manifest_platform.sources.errors import LandingError, LandingUnavailable
 from manifest_platform.sources.source import LOAD
 
 FUTURE = timedelta(days=1)
 """How far ahead of the clock a directory may be dated and still be registered."""
 
 
+PART = 1000
+"""How many directories a look goes on with the full listing by, at most."""
+READ = 100
+"""How many of these that the manifest does not know it looks into, at most."""
+
+
 def discover(pipeline: Pipeline, everything: bool = False) -> DiscoveryReport:
     """Looks at the landing root and registers complete directories that the manifest does not know, feed by feed.
 
-    Looks from the watermark's logical time minus the look-back on, or at `everything`. A directory that is dated more than
-    a day ahead is reported and not registered: loaded, it would put the watermark beyond all that is still to come.
+    Looks from the watermark's logical time minus the look-back on, or at `everything`; and at a part of all that lies before,
+    so that each day (`full_listing_hours`) every directory was looked for, whatever its time. A directory that is dated more
+    than a day ahead is reported and not registered: loaded, it would put the watermark beyond all that is still to come.
     Raises LandingError.
     """
     report = DiscoveryReport()
@@ -34,12 +52,16 @@ def _discover(pipeline: Pipeline, feed: str, everything: bool) -> DiscoveryRepor
     now = pipeline.clock()
     start = None if everything else _look_from(pipeline, feed, now)
     there = pipeline.source.look(feed, start, lambda keys: _registered(pipeline, feed, keys))
-    future = [seen.name for seen in there.directories if seen.time > now + FUTURE]
-    present = [seen for seen in there.directories if seen.time <= now + FUTURE]
+    part = _part_of_all(pipeline, feed, start, now)
+    unreadable = (*there.unreadable, *part.unreadable)
+    seen_now = [*part.directories, *there.directories]
+    future = [seen.name for seen in seen_now if seen.time > now + FUTURE]
+    present = [seen for seen in seen_now if seen.time <= now + FUTURE]
     landed = {seen.name: pipeline.source.landed(feed, seen) for seen in present}
     known = pipeline.manifest.known(feed, [one.key for one in landed.values()])
     unknown = [seen for seen in present if landed[seen.name].key.id not in known]
-    noted = pipeline.manifest.looks(feed)
+    settles = isinstance(pipeline.source.completeness, Settle)
+    noted = pipeline.manifest.looks(feed) if settles else {}
     looks = {name: Look(row.data["checksum"], parse_time(row.data["first_seen"])) for name, row in noted.items()}
     complete_now, next_looks = complete_directories(unknown, pipeline.source.completeness, looks, there.now or now)
     found = pipeline.manifest.discover(
@@ -47,10 +69,13 @@ def _discover(pipeline: Pipeline, feed: str, everything: bool) -> DiscoveryRepor
     )
     moved = {one.landed.key for one in found if one.outcome == "moved"}
     done = {seen.name for seen in complete_now if landed[seen.name].key not in moved}
-    not_looked_at = {name: look for name, look in looks.items() if _is_before(pipeline, name, start)}
+    not_looked_at = {name: look for name, look in looks.items() if _is_before(pipeline, name, start) and name not in part.names}
     settling = {name: look for name, look in next_looks.items() if name not in done} | not_looked_at
-    pipeline.manifest.keep_looks(feed, noted, {name: _note(look) for name, look in settling.items()})
-    ended = moved | {landed[name].key for name in done}
+    if settles:
+        pipeline.manifest.keep_looks(feed, noted, {name: _note(look) for name, look in settling.items()})
+    if part.upto or part.ends:
+        pipeline.manifest.keep_full_listing(feed, part.upto, now if part.ends else part.done_at)
+    ended_keys = moved | {landed[name].key for name in done}
     names: dict[str, list[str]] = {}
     for one in found:
         names.setdefault(one.outcome, []).append(one.landed.key.name)
@@ -62,12 +87,76 @@ def _discover(pipeline: Pipeline, feed: str, everything: bool) -> DiscoveryRepor
         moved=tuple(names.get("moved", ())),
         future=tuple(future),
         unparseable=tuple(there.unparseable),
-        unreadable=tuple(f"{one.name}: {one.reason}" for one in there.unreadable),
-        incomplete=tuple(landed[seen.name].key.name for seen in unknown if landed[seen.name].key not in ended),
+        unreadable=tuple(f"{one.name}: {one.reason}" for one in unreadable),
+        incomplete=tuple(landed[seen.name].key.name for seen in unknown if landed[seen.name].key not in ended_keys),
         known=len(names.get("known", ())) + there.known,
-        requests=there.requests,
+        requests=there.requests + part.requests,
         landed=tuple(one.landed for one in found if one.outcome != "moved"),
     )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of all of a feed's directories: those before the look-back that the manifest does not know.
+
+    `names`: all that were listed. `upto`: where the next part begins. `ends`: whether it was the last. `done_at`: when the
+    listing before was at its end.
+    """
+
+    directories: tuple[LandedDirectory, ...] = ()
+    unreadable: tuple[Unreadable, ...] = ()
+    names: frozenset[str] = frozenset()
+    requests: int = 0
+    upto: str = ""
+    ends: bool = False
+    done_at: datetime | None = None
+
+
+def _part_of_all(pipeline: Pipeline, feed: str, start: datetime | None, now: datetime) -> _Part:
+    """The next part of the full listing, where one is on its way or due; nothing where it is not.
+
+    A look without a `start` is at everything already.
+    """
+    listing = pipeline.manifest.full_listing(feed)
+    pause = timedelta(hours=pipeline.dataset.landing.full_listing_hours)
+    if not listing.beyond and listing.done_at and timedelta(0) <= now - listing.done_at < pause:
+        return _Part()
+    if start is None:
+        return _Part(ends=True)
+    listed = pipeline.source.names(feed, listing.beyond, PART)
+    before = sorted((name for name in listed.names if name.time < start), key=_folder_key)
+    unknown = pipeline.manifest.unregistered(feed, [name.sort for name in before])
+    to_read = [name for name in before if name.sort in unknown]
+    upto = listed.upto
+    if len(to_read) > READ:
+        to_read = to_read[:READ]
+        upto = _folder_key(to_read[-1])
+        before = [name for name in before if _folder_key(name) <= upto]
+    directories: list[LandedDirectory] = []
+    unreadable: list[Unreadable] = []
+    for name in to_read:
+        try:
+            seen = pipeline.source.read(feed, name)
+        except LandingError as error:
+            if isinstance(error, LandingUnavailable) and not storage.is_local(pipeline.source.root):
+                raise
+            unreadable.append(Unreadable(name.name, str(error)))
+            continue
+        directories += [seen] if seen else []
+    return _Part(
+        tuple(directories),
+        tuple(unreadable),
+        frozenset(name.name for name in before),
+        listed.requests + len(to_read),
+        upto or "",
+        upto is None,
+        listing.done_at,
+    )
+
+
+def _folder_key(name: DirectoryName) -> str:
+    """Where a directory comes in the order of the parts; its name may begin with its feed's folder."""
+    return folder_key(name.name.rpartition("/")[2])
 
 
 def _registered(pipeline: Pipeline, feed: str, keys: Sequence[ItemKey]) -> set[ItemKey]:

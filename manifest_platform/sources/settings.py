@@ -41,6 +41,14 @@ class LandingSettings(Settings):
         30, gt=0, le=36_500, description="days behind the watermark, in logical time, in which late directories are looked for"
     )
 
+    full_listing_hours: float = Field(
+        24,
+        gt=0,
+        le=876_000,
+        description="hours after which all directories are listed once more, a part at each look: so one is found that landed"
+        " when the look-back was past it",
+    )
+
     @field_validator("root")
     @classmethod
     def _fits_keys(cls, root: str) -> str:

@@ -10,13 +10,17 @@ from typing import Any
 
 import pytest
 
+from manifest_platform import storage
 from manifest_platform.demo.events import write_run
-from manifest_platform.manifest import Refused, UnknownItem
+from manifest_platform.manifest import Application, Refused, UnknownItem
+from manifest_platform.manifest.transitions import put_state
+from manifest_platform.pipeline import LOAD, DiscoveryReport, Pipeline, discovery
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.sources import directories
 from manifest_platform.sources.errors import LandingMisconfigured
 from manifest_platform_tests.pipeline.shop import (
     EVENTS,
+    NAME,
     Shop,
     drained,
     history,
@@ -249,3 +253,141 @@ def test_a_moved_run_is_told_of_at_every_look_also_where_runs_settle(settling: S
         discover(pipeline)
         settling.storage_ahead += timedelta(minutes=1)
         assert [discover(pipeline).moved for _ in range(3)] == [(run_name(0),)] * 3
+
+
+# What lies before the look-back
+
+
+def move_watermark(pipeline: Pipeline, number: int) -> None:
+    """As if all runs up to one had been loaded."""
+    [key] = keys(pipeline, number)
+    state = pipeline.manifest.state(Application(LOAD))
+    moved = state.with_feed("enriched", watermark=key.position, swept=key.position)
+    pipeline.manifest.store.transact(NAME, [put_state(Application(LOAD), moved)], f"watermark {number}")
+
+
+@pytest.fixture
+def forgetful(tmp_path: Path) -> Shop:
+    """A shop that looks back 14 minutes, and whose run 100 is loaded; a full listing is due."""
+    shop = Shop(tmp_path, landing={"look_back_days": 0.01})
+    shop.write(100)
+    with shop.open() as pipeline:
+        discover(pipeline)
+        move_watermark(pipeline, 100)
+    shop.ahead = timedelta(hours=25)  # the first look was at everything
+    return shop
+
+
+def look(shop: Shop) -> DiscoveryReport:
+    """What a process finds that looks once."""
+    with shop.open() as pipeline:
+        return discover(pipeline)
+
+
+def test_a_run_that_landed_beyond_the_look_back_is_found_and_told_within_a_day(forgetful: Shop) -> None:
+    """Only somebody who asked for everything ever found it."""
+    look(forgetful)
+    forgetful.write(3)
+    assert look(forgetful).registered == ()
+    forgetful.ahead += timedelta(hours=25)
+    assert look(forgetful).late == (run_name(3),)
+    assert look(forgetful).registered == ()
+
+
+def test_a_full_listing_takes_parts_and_goes_on_where_it_was_in_another_process(
+    forgetful: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "PART", 2)
+    forgetful.write(*range(5))
+    looks: list[tuple[str, ...]] = []
+    for _ in range(4):
+        looks.append(look(forgetful).late)
+    assert looks == [tuple(run_names(0, 1)), tuple(run_names(2, 3)), (run_name(4),), ()]
+
+
+def test_what_lies_abandoned_there_bounds_a_part_too(forgetful: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "READ", 2)
+    for run in forgetful.write(*range(5)):
+        (storage.local_path(run.uri) / "_SUCCESS").unlink()
+    looks = [look(forgetful).incomplete for _ in range(4)]
+    assert looks == [tuple(run_names(0, 1)), tuple(run_names(2, 3)), (run_name(4),), ()]
+
+
+def test_a_run_beyond_the_look_back_that_cannot_be_listed_is_told(forgetful: Shop) -> None:
+    forgetful.write(1, 2)
+    (forgetful.directory(1) / "part").symlink_to("nothing")
+    report = look(forgetful)
+    assert report.late == (run_name(2),)
+    assert "is a link to nothing" in report.unreadable[0]
+
+
+def test_a_part_of_a_full_listing_of_s3_is_a_request_and_one_for_each_unknown_run(
+    s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path, landing={"root": f"{s3_bucket}/landing", "look_back_days": 0.01})
+    monkeypatch.setattr(discovery, "PART", 4)
+    with shop.open() as pipeline:
+        shop.land(pipeline, *range(6), 100)
+        move_watermark(pipeline, 100)
+    shop.ahead = timedelta(days=2)
+    shop.write(7)
+    with shop.open() as pipeline:
+        reports = [discover(pipeline) for _ in range(4)]
+    assert [report.late for report in reports] == [(), (run_name(7),), (), ()]
+    assert [report.requests for report in reports] == [2, 3, 1, 1]
+
+
+# What a look reads of the manifest
+
+
+class Rows:
+    """Counts the rows that a store gives."""
+
+    def __init__(self, store: Any):
+        self._store, self.rows = store, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def query(self, *arguments: Any, **options: Any) -> Any:
+        found = self._store.query(*arguments, **options)
+        self.rows += len(found)
+        return found
+
+    def get_many(self, *arguments: Any) -> Any:
+        found = self._store.get_many(*arguments)
+        self.rows += len(found)
+        return found
+
+
+def test_a_look_reads_what_is_new_whatever_lies_abandoned_in_the_look_back(shop: Shop) -> None:
+    """One abandoned run at its beginning made each look read all of it: 2,691 rows where 2 would do."""
+    for run in shop.write(0, 20, 40):
+        (storage.local_path(run.uri) / "_SUCCESS").unlink()
+    with shop.open() as pipeline:
+        shop.land(pipeline, *(number for number in range(60) if number % 20))
+        manifest = pipeline.manifest
+        discover(pipeline)
+        manifest.store = counting = Rows(manifest.store)  # ty: ignore[invalid-assignment]
+        before = counting.requests
+        assert discover(pipeline).incomplete == tuple(run_names(0, 20, 40))
+        assert (counting.rows, counting.requests - before) == (0, 2)  # the watermark, and the abandoned ones at once
+        shop.write(60)
+        assert discover(pipeline).new == (run_name(60),)
+        assert counting.rows <= 2
+        (shop.directory(0) / "_SUCCESS").touch()
+        counting.rows = 0
+        assert discover(pipeline).new == (run_name(0),)
+        assert counting.rows <= 2
+
+
+def test_what_another_registers_of_the_abandoned_ones_is_seen(shop: Shop) -> None:
+    [run] = shop.write(0)
+    marker = storage.local_path(run.uri) / "_SUCCESS"
+    marker.unlink()
+    with shop.open() as pipeline, shop.open() as other:
+        assert [discover(pipeline).incomplete for _ in range(2)] == [(run_name(0),)] * 2
+        marker.touch()
+        assert discover(other).new == (run_name(0),)
+        report = discover(pipeline)
+        assert (report.new, report.known, report.incomplete) == ((), 1, ())

@@ -548,3 +548,18 @@ def test_a_feed_without_an_ordered_step(store: Store) -> None:
     report = import_snowplow(here, shredded(1), added(2))
     assert report.added == 2
     assert [one.key.name for one in here.waiting(FEED, SHRED.key, 9)[0]] == [run(1), run(2)]
+
+
+@pytest.mark.parametrize("at", range(TRANSACTIONS))
+def test_an_interrupted_import_resumes_though_items_were_registered_since(reopen: Callable[[], Store], at: int) -> None:
+    store = reopen()
+    with pytest.raises(KeyboardInterrupt):
+        import_snowplow(manifest(BreakingStore(store, at)), *ROWS)
+    here = manifest(store)
+    for number in (*range(1, 5), 6, 7):
+        here.discover(FEED, [Landed(key(number), 1, 1, f"landed-{number}")])
+    report = import_snowplow(here, *ROWS)
+    assert report.problems == []
+    assert_kept(here)
+    assert shred_next(here) == run(2)
+    store.close()
