@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import itertools
 import json
 import re
@@ -76,6 +77,7 @@ class Request:
     outcome: str
     execution_id: str
     client_id: str | None
+    range: str | None = None
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,7 @@ class FakeVault:
 
     - `now`: the server's clock (UTC), by which it publishes and forgets. At first an hour after the first day.
     - `inject(fault)`, `heal()`: what goes wrong.
+    - `ranges`: whether the rest of a part can be had (RFC 9110, 14).
     - `opens_vault`: the vault that a login opens, where it is to be another than asked for.
     - `session_idle_s`, `burst_limit`, `burst_delay_ms`, `wrong_passwords`: limits, in real time.
     - `token_seconds`: for how long a token of the identity provider is valid, which lives at `/oauth` of the same server.
@@ -174,6 +177,7 @@ class FakeVault:
         self.burst_limit, self.burst_delay_ms = 2000, 500
         self.wrong_passwords = WRONG_PASSWORDS
         self.opens_vault: int | None = None
+        self.ranges = True
         self.token_seconds, self.client_tells_in = 3600.0, "header"
         self.requests: list[Request] = []
         self._lock = threading.RLock()
@@ -277,7 +281,11 @@ class FakeVault:
             headers["X-VaultAPI-ReferenceId"] = reference
         client = asked.headers.get("x-vaultapi-clientid")
         with self._lock:
-            self.requests.append(Request(call, asked.method, asked.path, asked.query, reply.outcome, execution, client))
+            self.requests.append(
+                Request(
+                    call, asked.method, asked.path, asked.query, reply.outcome, execution, client, asked.headers.get("range")
+                )
+            )
         return replace(reply, headers=headers)
 
     def _answer(self, call: Call | None, asked: Asked) -> Reply:
@@ -407,9 +415,9 @@ class FakeVault:
             parts = self.publisher.published(window, faults).parts
         if not window or not 1 <= number <= len(parts):
             raise Failure("INVALID_DATA", f"there is no file {name}")
-        return self._part_reply(name, parts[number - 1].content, window, number)
+        return self._part_reply(name, parts[number - 1].content, window, number, asked)
 
-    def _part_reply(self, name: str, content: bytes, window: Window, number: int) -> Reply:
+    def _part_reply(self, name: str, content: bytes, window: Window, number: int, asked: Asked) -> Reply:
         fault = self._meet_at(window, number, ("bad_md5", "short_part", "cut"))
         if fault and fault.kind == "bad_md5":
             middle = len(content) // 2
@@ -419,7 +427,8 @@ class FakeVault:
         archive, _, suffix = name.rpartition(".")
         attachment = {"Content-Disposition": f'attachment; filename="{archive}.tar.gz.{suffix}"'}
         cut = fault is not None and fault.kind == "cut"
-        return Reply(content, type="application/octet-stream", headers=attachment, cut=cut)
+        whole = Reply(content, type="application/octet-stream", headers=attachment, cut=cut)
+        return _in_range(whole, asked.headers) if self.ranges else whole
 
     def _expire(self, window: Window, number: int, asked: Asked) -> None:
         if self._meet_at(window, number, ("expired",)):
@@ -547,6 +556,21 @@ def _succeeded(**told: Any) -> Reply:
 def _failed(failure: Failure) -> Reply:
     errors = [{"type": failure.kind, "message": str(failure)}]
     return Reply(json.dumps({"responseStatus": "FAILURE", "errors": errors}).encode(), outcome=failure.kind)
+
+
+def _in_range(whole: Reply, headers: Mapping[str, str]) -> Reply:
+    """What of a content is asked for: its rest from a byte on, where it is still the content that was begun."""
+    size, etag = len(whole.body), f'"{hashlib.md5(whole.body, usedforsecurity=False).hexdigest()}"'
+    told = {**whole.headers, "ETag": etag, "Accept-Ranges": "bytes"}
+    found = re.fullmatch(r"bytes=(\d+)-", headers.get("range", ""))
+    if not found or headers.get("if-range", etag) != etag:
+        return replace(whole, headers=told)
+    start = int(found[1])
+    if start >= size:
+        return replace(whole, body=b"", status=416, headers={**told, "Content-Range": f"bytes */{size}"})
+    return replace(
+        whole, body=whole.body[start:], status=206, headers={**told, "Content-Range": f"bytes {start}-{size - 1}/{size}"}
+    )
 
 
 def _no_token(error: str, status: int) -> Reply:

@@ -58,6 +58,7 @@ _LOCKING = {
     "INACTIVE_USER",
 }
 _BLOCK = 1 << 18
+_CONTENT = (200, 206, 416)  # whole, the rest, none that is left
 _ERROR_SIZE = 1 << 16  # an answer that says what went wrong is no longer
 _LITTLE_LEFT = 0.05  # of the burst limit
 
@@ -201,20 +202,37 @@ class Vault:
         return read_list(feed, entries)
 
     def download(self, part: Part) -> Generator[bytes]:
-        """The bytes of a part, as they come. Raises DownloadBroken where they end early: ask for all of it again."""
+        """The bytes of a part, as they come. Where the connection breaks, the rest is asked for, and only that.
+
+        Raises DownloadBroken where it cannot go on so, as for a part that has other content now: ask for all of it again.
+        """
         url = f"{self._base}/services/directdata/files/{quote(part.name, safe='')}"
-        response, blocks = self._within_session(lambda: self._begin(url))
-        try:
-            for block in blocks:
-                self.bytes += len(block)
-                yield block
-                if self._clock() - self._used > self.patience.idle:
-                    with suppress(VaultUnavailable):  # the download may well go on
-                        self.keep_alive()
-        except httpx.RequestError as error:
-            raise DownloadBroken(f"the download of {part.name} broke off: {error!r}") from error
-        finally:
-            response.close()
+        rest, failures = _Rest(), 0
+        while True:
+            response, blocks = self._within_session(lambda: self._begin(url, rest))
+            try:
+                if rest.position and not rest.is_begun_by(response, part.size):
+                    raise DownloadBroken(
+                        f"{part.name} has other content now, or cannot be had in pieces; it is fetched from its beginning"
+                    )
+                rest.etag = response.headers.get("ETag")
+                for block in blocks:
+                    self.bytes += len(block)
+                    rest.position += len(block)
+                    failures = 0
+                    yield block
+                    if self._clock() - self._used > self.patience.idle:
+                        with suppress(VaultUnavailable):  # the download may well go on
+                            self.keep_alive()
+                return
+            except httpx.RequestError as error:
+                failures += 1
+                if failures >= self.patience.attempts:
+                    raise DownloadBroken(f"the download of {part.name} broke off: {error!r}") from error
+                log.info("%s broke off after %s bytes, and goes on from there: %r", part.name, rest.position, error)
+            finally:
+                response.close()
+            self._sleep(min(self.patience.first_wait * 2 ** (failures - 1), self.patience.longest_wait))
 
     # Sessions
 
@@ -281,18 +299,19 @@ class Vault:
         response = self._send(method, url, stream=False, **request)
         return self._judge(response, response.content)
 
-    def _begin(self, url: str) -> tuple[httpx.Response, Iterator[bytes]]:
+    def _begin(self, url: str, rest: _Rest) -> tuple[httpx.Response, Iterator[bytes]]:
         """A download that has begun: the response, to be closed, and its bytes, which are none of a failure's."""
-        response = self._send("GET", url, stream=True, headers={"Accept": "*/*", "Accept-Encoding": "identity"})
+        headers = {"Accept": "*/*", "Accept-Encoding": "identity", **rest.headers}
+        response = self._send("GET", url, stream=True, headers=headers)
         try:
             blocks = response.iter_raw(_BLOCK)
             first = next(blocks, b"")
-            if response.status_code != 200 or _is_answer(response, first):
+            if response.status_code not in _CONTENT or _is_answer(response, first):
                 self._judge(response, first)
                 raise VaultRefused(f"{self._what(response)}: an answer came, and no file", "NO_FILE")
         except httpx.RequestError as error:
             response.close()
-            raise VaultUnavailable(f"{self._what(response)}: {error!r}") from error
+            raise VaultUnavailable(f"{self._what(response)} broke off: {error!r}") from error
         except BaseException:
             response.close()
             raise
@@ -361,6 +380,27 @@ class Vault:
         for secret in (*self.login.credentials.secrets, *granted, self._session):
             text = text.replace(secret, "***") if secret else text
         return text
+
+
+@dataclass
+class _Rest:
+    """What is left of a download: from a position, of the content that `etag` stands for."""
+
+    position: int = 0
+    etag: str | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What asks for the rest, as long as the content is the same (RFC 9110, 13.1.5 and 14.2)."""
+        if not self.position:
+            return {}
+        strong = {"If-Range": self.etag} if self.etag and not self.etag.startswith("W/") else {}
+        return {"Range": f"bytes={self.position}-", **strong}
+
+    def is_begun_by(self, response: httpx.Response, size: int) -> bool:
+        """Whether a response holds the rest, of content that is as long as it should be."""
+        said = response.headers.get("Content-Range", "")
+        return response.status_code == 206 and said == f"bytes {self.position}-{size - 1}/{size}"
 
 
 class _SessionEnded(VaultRefused):

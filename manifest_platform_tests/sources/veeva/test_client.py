@@ -428,12 +428,53 @@ def test_bytes_come_as_they_are_whatever_they_are_said_to_be(odd: Vault, scripte
     assert scripted.asked[-1][1]["Accept-Encoding"] == "identity"
 
 
-def test_a_download_that_breaks_off_later_is_told_to_who_has_its_bytes(odd: Vault, scripted: Scripted) -> None:
-    scripted.answers.append((200, {**OCTETS, "Content-Length": "400000"}, bytes(300_000)))
-    blocks = odd.download(PART)
-    assert next(blocks) == bytes(1 << 18)
-    with pytest.raises(DownloadBroken, match=r"the download of x\.001 broke off"):
+LONG = Part("x.001", 1, 400_000, None)
+BROKEN = (200, {**OCTETS, "Content-Length": "400000", "ETag": '"a"'}, bytes(300_000))
+TAKEN = 1 << 18  # a piece that is not whole does not arrive
+
+
+def rest(start: int = TAKEN, total: int = 400_000, body: bytes = bytes(400_000 - TAKEN)) -> Answer:
+    return 206, {**OCTETS, "Content-Range": f"bytes {start}-{total - 1}/{total}", "ETag": '"a"'}, body
+
+
+def test_a_download_that_breaks_off_goes_on_where_it_was(odd: Vault, scripted: Scripted, waits: Waits) -> None:
+    scripted.answers += [BROKEN, rest()]
+    assert content(odd, LONG) == bytes(400_000)
+    assert (odd.bytes, len(waits.all)) == (400_000, 1)
+    assert [asked.get("Range") for _, asked in scripted.asked] == [None, None, f"bytes={TAKEN}-"]
+    assert scripted.asked[-1][1]["If-Range"] == '"a"'
+
+
+def test_a_weak_etag_stands_for_no_bytes(odd: Vault, scripted: Scripted) -> None:
+    weak = (200, {**OCTETS, "Content-Length": "400000", "ETag": 'W/"a"'}, bytes(300_000))
+    scripted.answers += [weak, rest()]
+    assert content(odd, LONG) == bytes(400_000)
+    assert "If-Range" not in scripted.asked[-1][1]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (200, OCTETS, bytes(400_000)),
+        (416, {**OCTETS, "Content-Range": "bytes */200000"}, b""),
+        rest(total=400_001),
+        rest(start=0),
+        (206, OCTETS, bytes(100)),
+    ],
+)
+def test_a_rest_that_is_not_of_the_same_content_is_not_taken(odd: Vault, scripted: Scripted, answer: Answer) -> None:
+    scripted.answers += [BROKEN, answer]
+    blocks = odd.download(LONG)
+    assert next(blocks) == bytes(TAKEN)
+    with pytest.raises(DownloadBroken, match=r"x\.001 has other content now, or cannot be had in pieces"):
         list(blocks)
+
+
+def test_a_download_that_gets_no_further_is_given_up(odd: Vault, scripted: Scripted, waits: Waits) -> None:
+    scripted.answers += [BROKEN, *[(206, rest()[1] | {"Content-Length": "137856"}, bytes(100))] * 30]
+    with pytest.raises(VaultUnavailable):
+        content(odd, LONG)
+    assert len(scripted.asked) < 10
 
 
 def test_an_empty_body_is_no_bytes(odd: Vault, scripted: Scripted) -> None:

@@ -257,6 +257,44 @@ def test_P2_a_part_with_a_wrong_md5_is_fetched_again(run: Producer) -> None:
     assert [name[-3:] for name in names] == ["001", "002", "002", "003"]
 
 
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the half of a part that arrives before a break more than one piece."""
+    monkeypatch.setattr("manifest_platform.sources.veeva.client._BLOCK", 256)
+
+
+def downloads(run: Producer) -> list[tuple[str, str | None]]:
+    return [(one.path[-3:], one.range) for one in run.fake.requests if one.call == "download"]
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_part_that_breaks_off_is_resumed_and_the_parts_before_it_are_not_fetched_again(run: Producer) -> None:
+    run.fake.inject(Fault("cut", window="full/2026-01-01T00:00Z", part=2, times=2))
+    report = run("full")
+    assert report.captured == ("full/date=2026-01-01",)
+    (first, whole), *resumed, last = downloads(run)
+    assert (first, whole, last) == ("001", None, ("003", None))
+    assert [part for part, _ in resumed] == ["002"] * 3
+    starts = [int(start.removeprefix("bytes=").removesuffix("-")) if start else 0 for _, start in resumed]
+    assert 0 == starts[0] < starts[1] < starts[2]
+    with run.client() as client:
+        assert report.bytes == client.files("full").files[0].size, "no byte came twice"
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_part_whose_content_changed_since_it_broke_off_is_fetched_from_its_beginning(run: Producer, ranges: bool) -> None:
+    """Its second half behind the first half of another content would be a file that never was."""
+    run.fake.ranges = ranges
+    full = "full/2026-01-01T00:00Z"
+    run.fake.inject(Fault("cut", window=full, part=2, times=1), Fault("bad_md5", window=full, part=2, times=1))
+    assert run("full").captured == ("full/date=2026-01-01",)
+    parts = downloads(run)
+    assert [part for part, _ in parts] == ["001", "002", "002", "002", "003"]
+    assert parts[2][1] is not None
+    assert parts[3][1] is None
+
+
 @pytest.mark.parametrize("kind", ["bad_md5", "short_part"])
 def test_P2_a_part_that_stays_wrong_is_no_row_and_holds_nothing_up(run: Producer, kind: str) -> None:
     run.fake.inject(Fault(kind, window=ref("0030"), part=1))
