@@ -109,6 +109,11 @@ def delete_folder(uri: str) -> None:
     system.delete_dir(path)
 
 
+def is_missing(uri: str) -> bool:
+    """Whether a local folder is not there, as where its disk is not mounted. In S3 there are no folders to miss."""
+    return is_local(uri) and not local_path(uri).is_dir()
+
+
 def is_refusal(error: OSError) -> bool:
     """Whether storage refused access, for a person to mend: the wrong credentials or rights, or a bucket that there is not."""
     return isinstance(error, PermissionError) or any(word in str(error) for word in _REFUSALS)

@@ -2,11 +2,12 @@
 
 import pytest
 
-from manifest_platform.faults import Permanent, Transient
+from manifest_platform.faults import Misconfigured, Permanent, Transient
 from manifest_platform.manifest.store import ConditionFailed, OutcomeUnknown, RowDamaged, StoreRejected, StoreUnavailable
 from manifest_platform.merging.catalogs.catalog import CatalogRejected, CatalogUnavailable
 from manifest_platform.merging.errors import MissingInput, TransientMergeError
-from manifest_platform.sources.errors import LandingMisconfigured, LandingUnavailable
+from manifest_platform.sources.errors import LandingDamaged, LandingMisconfigured, LandingUnavailable
+from manifest_platform.sources.snowplow.iglu import RegistryRefused
 from manifest_platform.warehouse.errors import Behind, Conflict, DuplicateKey, Fenced, Unavailable, Unclear
 
 
@@ -22,6 +23,12 @@ def test_an_outage_is_transient(error: type[Exception]) -> None:
 )
 def test_what_a_person_has_to_mend_is_permanent(error: type[Exception]) -> None:
     assert issubclass(error, Permanent) and not issubclass(error, Transient)
+
+
+@pytest.mark.parametrize("error", [LandingMisconfigured, RegistryRefused])
+def test_a_fault_of_the_configuration_is_permanent_and_charged_to_no_item(error: type[Exception]) -> None:
+    assert issubclass(error, Misconfigured) and not issubclass(error, Transient)
+    assert not issubclass(LandingDamaged, Misconfigured)
 
 
 @pytest.mark.parametrize("error", [ConditionFailed, OutcomeUnknown, Behind, Fenced, Unclear])

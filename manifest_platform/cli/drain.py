@@ -12,7 +12,7 @@ from manifest_platform.cli.app import Command, Exit, app, as_json, ending_well
 from manifest_platform.cli.context import open_pipeline
 from manifest_platform.cli.output import print_json, say, wrapped
 from manifest_platform.cli.remedies import Typed, document, typed
-from manifest_platform.pipeline import Budget, DrainReport, Event, ItemFailed, Shredded, ShredStarted, Stop
+from manifest_platform.pipeline import Budget, DrainReport, Event, ItemFailed, PutBack, Shredded, ShredStarted, Stop
 from manifest_platform.pipeline.drain import drain as draining
 from manifest_platform.quantities import size_of
 from manifest_platform.sources.source import Words
@@ -68,6 +68,8 @@ def event_document(event: Event) -> dict[str, Any]:
     if isinstance(event, ItemFailed):
         failure = {"kind": event.failure.kind, "message": event.failure.message}
         return {"event": "failed", "item": event.key.name, "application": event.application, **failure}
+    if isinstance(event, PutBack):
+        return {"event": "put_back", "item": event.key.name, "application": event.application, "reason": event.reason}
     return {
         "event": "loaded",
         "item": event.key.name,
@@ -86,6 +88,9 @@ def progress(event: Event, words: Words) -> str:
     if isinstance(event, ItemFailed):
         text = f"{event.key.name}  {event.application} failed ({event.failure.kind}): {event.failure.message}"
         return wrapped(text, "✗ ", "    ")
+    if isinstance(event, PutBack):
+        text = f"{event.key.name}  {event.application} put it back, no attempt is counted: {event.reason}"
+        return wrapped(text, "… ", "    ")
     marks = f"{'  late' if event.late else ''}{'  was applied before' if event.already else ''}"
     counts = f"{event.row_count:>7,} rows  {size_of(event.bytes):>16}  {event.seconds:5.2f} s"
     told = [wrapped(line, "    ! ", "      ") for line in event.told]
@@ -96,6 +101,7 @@ def print_summary(report: DrainReport, as_typed: Typed) -> None:
     """What a drain did, why it stopped, and what helps."""
     say(
         f"{report.shredded:,} shredded, {report.loaded:,} loaded ({report.rows:,} rows), {report.failed:,} failed"
+        f"{f', {report.put_back:,} put back' if report.put_back else ''}"
         f" in {report.seconds:.1f} s; stopped: {report.stop}"
     )
     for end in report.ends:

@@ -233,6 +233,32 @@ class Item:
                 return application.key in record.data.get("set_aside", ())
         return False
 
+    def died_with(self, application: Application) -> int | None:
+        """How many items were claimed together, this one included, where the application's last attempt at this one died.
+
+        None where it ended otherwise or is open, and without an attempt. That a worker died does not say by which item.
+        """
+        attempt: Record | None = None
+        for record in reversed(self.records):
+            if record.application.key == application.key and record.state is State.PROCESSING:
+                attempt = record
+                break
+        if attempt is None:
+            return None
+        ends = [record for record in self.records if record.previous == attempt.record_id and record.state is not State.SKIPPED]
+        for end in ends:
+            if end.state is State.FAILED and end.data.get("kind") == FailureKind.TRANSIENT:
+                return 1  # known as the one
+            if end.data.get("kind") == FailureKind.LEASE_EXPIRED or end.data.get("died"):
+                return attempt.data.get("batch", 1)
+        return None
+
+    def is_repeated(self, application: Application) -> bool:
+        """Whether the application's last attempt was ended by itself, failed or put back, and is to be repeated."""
+        own = (record for record in reversed(self.records) if record.application.key == application.key)
+        last = next(own, None)
+        return bool(last and last.state is State.RESOLVED and last.data.get("automatic"))
+
     def automatic_retries(self, application: Application) -> int:
         """How often in a row an attempt of the application ended without a word or by a passing fault.
 

@@ -809,9 +809,12 @@ class Manifest:
         """Ends a claim on an item that the sink is past: it is late from now on, by the step's policy. Raises ClaimLost."""
         return self._end(held, lambda item, state, stamp: transitions.defer(item, held, state, reason, stamp))
 
-    def put_back(self, held: Claim, reason: str) -> Record:
-        """Ends a claim without a failure, for what is not the item's fault. Raises ClaimLost."""
-        return self._end(held, lambda item, _state, stamp: transitions.put_back(item, held, reason, stamp))
+    def put_back(self, held: Claim, reason: str, died: bool = False) -> Record:
+        """Ends a claim without a failure, for what is not the item's fault. Raises ClaimLost.
+
+        `died`: what the worker works with went down while it did, so that the item is tried with fewer others.
+        """
+        return self._end(held, lambda item, _state, stamp: transitions.put_back(item, held, reason, stamp, died))
 
     def adopt(self, lease: Lease, abandoned: Abandoned, epoch: int, payload: Payload, believed: str | None = None) -> Record:
         """Completes what a dead worker had committed, in the ledger's epoch, while this worker holds the lease."""

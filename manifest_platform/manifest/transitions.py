@@ -32,6 +32,7 @@ from manifest_platform.manifest.errors import ClaimLost, LeaseBusy, Refused
 from manifest_platform.manifest.item import Item, ItemKey, Landed, lateness
 from manifest_platform.manifest.keys import commit_key, record_key, state_key
 from manifest_platform.manifest.records import (
+    CLAIM,
     EVERYONE,
     REASON,
     Application,
@@ -251,7 +252,10 @@ def claim(items: Sequence[Item], step: Step, state: StepState, token: int, stamp
         new = next((record.record_id for record in reversed(item.records) if record.state is State.NEW), None)
         own = dataclasses.replace(stamp, record_id=str(uuid4()))
         epoch = state.epoch if step.ordered else None
-        claimed.append(append(item, State.PROCESSING, step.application, own, previous=new, epoch=epoch, token=token))
+        batch = Payload(CLAIM, {"batch": len(items)}) if len(items) > 1 else None
+        claimed.append(
+            append(item, State.PROCESSING, step.application, own, previous=new, epoch=epoch, token=token, payload=batch)
+        )
     writes: list[Write] = [put_record(item.key, item.records[-1]) for item in claimed]
     for before, after in zip(items, claimed, strict=True):
         writes += changes(before, after, [step])
@@ -386,6 +390,7 @@ def output(item: Item, application: Application, payload: Payload, steps: Sequen
 def fail(item: Item, held: Claim, failure: Failure, steps: Sequence[Step], stamp: Stamp) -> list[Write]:
     """Ends a claim badly. A passing fault or a lost lease is resolved by the policy, as often as the step allows.
 
+    A worker that died with several items is held against none of them for good: the last attempt is one of the item alone.
     Raises ClaimLost if the claim was ended by somebody else.
     """
     processing, step = held.processing, held.step
@@ -402,8 +407,11 @@ def fail(item: Item, held: Claim, failure: Failure, steps: Sequence[Step], stamp
     )
     ended, writes = failed, [put_record(item.key, failed.records[-1])]
     attempts = failed.automatic_retries(step.application)
-    if failure.kind is not FailureKind.PERMANENT and attempts < step.max_attempts:
+    others = processing.data.get("batch", 1) - 1 if failure.kind is FailureKind.LEASE_EXPIRED else 0
+    if failure.kind is not FailureKind.PERMANENT and (attempts < step.max_attempts or others):
         reason = f"attempt {attempts} of {step.max_attempts} ended by itself: retried"
+        if others:
+            reason = f"attempt {attempts} died, and {others} other items with it: retried with fewer"
         own = dataclasses.replace(stamp, record_id=str(uuid4()))
         ended = append(
             failed,
@@ -418,8 +426,10 @@ def fail(item: Item, held: Claim, failure: Failure, steps: Sequence[Step], stamp
     return [*writes, *changes(item, ended, steps)]
 
 
-def put_back(item: Item, held: Claim, reason: str, stamp: Stamp) -> list[Write]:
+def put_back(item: Item, held: Claim, reason: str, stamp: Stamp, died: bool = False) -> list[Write]:
     """Ends a claim without a failure: what kept the worker from its work is not the item's fault.
+
+    `died`: what the worker works with went down while it did, so that the item may be what brought it down.
 
     An outage of a registry, a cluster or the warehouse, charged to items, would use up the attempts of a whole backlog. Only
     for an own claim whose work certainly left nothing behind. Raises ClaimLost if the claim was ended by somebody else.
@@ -433,7 +443,7 @@ def put_back(item: Item, held: Claim, reason: str, stamp: Stamp) -> list[Write]:
         stamp,
         previous=processing.record_id,
         epoch=processing.epoch,
-        payload=Payload(REASON, {"reason": reason, "automatic": True}),
+        payload=Payload(REASON, {"reason": reason, "automatic": True, **({"died": True} if died else {})}),
     )
     return [put_record(item.key, freed.records[-1])]
 

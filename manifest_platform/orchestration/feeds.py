@@ -16,7 +16,7 @@ from manifest_platform.orchestration.capture import NO_VALUE, build_captured, la
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import command_of, told
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
-from manifest_platform.pipeline import Event, ItemFailed, Loaded, Pipeline, Shredded
+from manifest_platform.pipeline import Event, ItemFailed, Loaded, Pipeline, PutBack, Shredded
 from manifest_platform.pipeline.chosen import load_chosen, shred_chosen
 from manifest_platform.pipeline.shredding import recent_tables
 from manifest_platform.sources.errors import LandingError
@@ -140,10 +140,13 @@ def _report(context: dg.AssetExecutionContext, pipeline: Pipeline, work: Iterato
     done: dict[str, dg.AssetMaterialization] = {}
     loaded: list[Loaded] = []
     failed: list[ItemFailed] = []
+    put_back: list[PutBack] = []
     try:
         for event in work:
             if isinstance(event, ItemFailed):
                 failed.append(event)
+            elif isinstance(event, PutBack):
+                put_back.append(event)
             elif isinstance(event, Shredded):
                 done[event.key.name] = metadata.shredded_event(names, event)
             elif isinstance(event, Loaded):
@@ -157,6 +160,10 @@ def _report(context: dg.AssetExecutionContext, pipeline: Pipeline, work: Iterato
     if failed:
         yield from done.values()
         raise _failure_of(pipeline, failed)
+    if put_back:
+        yield from done.values()
+        reason = f"out of reach, and no item's fault: {put_back[0].reason}"
+        raise dg.Failure(reason, metadata={"reason": reason, "items": ", ".join(one.key.name for one in put_back)})
     yield from metadata.table_events(names, loaded)
     for name in context.partition_keys:
         shown = done[name].metadata if name in done else {"skipped": True}

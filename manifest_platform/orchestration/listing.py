@@ -63,7 +63,7 @@ def _work_of(pipeline: Pipeline, feed: str, now: datetime) -> Iterator[str]:
 
 
 def _work(application: str, item: Item) -> str:
-    again = item.automatic_retries(Application(application))
+    again = item.is_repeated(Application(application))
     return f"{application} {item.key.name} {'again' if again else item.sequence}"
 
 

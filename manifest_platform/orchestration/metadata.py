@@ -121,6 +121,7 @@ def drain_metadata(report: DrainReport, command: str) -> Mapping[str, dg.Metadat
         "shredded": report.shredded,
         "loaded": report.loaded,
         "failed": report.failed,
+        "put_back": report.put_back,
         "rows": report.rows,
         "bytes": report.bytes,
         "seconds": round(report.seconds, 3),

@@ -23,10 +23,10 @@ from manifest_platform.manifest import (
     Standing,
 )
 from manifest_platform.manifest.dataset import blocked, judge
-from manifest_platform.pipeline.events import Event, Loaded, Shredded
+from manifest_platform.pipeline.events import Event, Loaded, PutBack, Shredded
 from manifest_platform.pipeline.loading import load, settle
 from manifest_platform.pipeline.pipeline import Pipeline
-from manifest_platform.pipeline.shredding import free_abandoned, listing_of, shred
+from manifest_platform.pipeline.shredding import free_abandoned, listing_of, portion, shred
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.source import LOAD, SHRED
 
@@ -73,7 +73,7 @@ def check_order(pipeline: Pipeline, keys: Collection[ItemKey]) -> list[ItemKey]:
 
 
 def shred_chosen(pipeline: Pipeline, spark: Callable[[], SparkSession], keys: Collection[ItemKey]) -> Iterator[Event]:
-    """Shreds chosen items, whatever their order; those that are shredded are told as `already`.
+    """Shreds chosen items, whatever their order; those that are shredded are told as `already`. An outage ends it.
 
     Raises Refused for one that may not be shredded now, before any is shredded.
     """
@@ -95,12 +95,16 @@ def shred_chosen(pipeline: Pipeline, spark: Callable[[], SparkSession], keys: Co
                 stopped = blocked(item, judged)
                 raise Refused(f"{key.name} cannot be shredded: {stopped.reason}", stopped.remedy)
         yield from done
-        size = pipeline.dataset.shred.batch
-        for start in range(0, len(ready), size):
+        while ready:
+            batch = portion(ready, pipeline.dataset.shred.batch)
+            ready = ready[len(batch) :]
             try:
-                yield from shred(pipeline, lease, spark, ready[start : start + size])
+                events = shred(pipeline, lease, spark, batch)
             except ConditionFailed as error:
                 raise Refused(f"an item was changed by somebody else while Spark started ({error}): ask again") from error
+            yield from events
+            if any(isinstance(event, PutBack) for event in events):
+                return  # an outage is met once
 
 
 def _already_shredded(pipeline: Pipeline, item: Item) -> Shredded:

@@ -29,14 +29,16 @@ from manifest_platform.pipeline.events import (
     FeedEnd,
     ItemFailed,
     Loaded,
+    PutBack,
     Shredded,
     ShredStarted,
     Stop,
 )
 from manifest_platform.pipeline.loading import load, settle
 from manifest_platform.pipeline.pipeline import Pipeline
-from manifest_platform.pipeline.shredding import free_abandoned, shred
+from manifest_platform.pipeline.shredding import free_abandoned, portion, shred
 from manifest_platform.sources.source import LOAD, SHRED
+from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import Fenced, WarehouseError
 
 if TYPE_CHECKING:
@@ -92,6 +94,8 @@ class _Drain:
             self.report.rows += event.row_count
         elif isinstance(event, ItemFailed):
             self.report.failed += 1
+        elif isinstance(event, PutBack):
+            self.report.put_back += 1
 
     def feeds(self, feeds: Sequence[str], ends: dict[str, FeedEnd]) -> Iterator[Event]:
         """Each feed in turn, and all again as long as a batch was left to shred. Leaves in `ends` why each ended."""
@@ -115,7 +119,7 @@ class _Drain:
             return FeedEnd(feed, Stop.BUSY, reason=str(busy), remedy=busy.remedy)
         except (Fenced, ClaimLost) as error:
             return FeedEnd(feed, Stop.FENCED, reason=str(error))
-        except (WarehouseError, StoreUnavailable, OutcomeUnknown) as error:
+        except (WarehouseError, StoreUnavailable, OutcomeUnknown, SparkUnavailable) as error:
             return FeedEnd(feed, Stop.UNAVAILABLE, reason=str(error))
 
     def _work_on(self, feed: str) -> Generator[Event, None, FeedEnd | None]:
@@ -162,12 +166,15 @@ class _Drain:
             if free_abandoned(pipeline, lease, (one.item for one in stuck)):
                 ready, _ = pipeline.manifest.waiting(feed, SHRED, limit)
             if ready:
+                ready = portion(ready, limit)
                 yield ShredStarted(len(ready), sum(item.landed.bytes for item in ready if item.landed))
                 try:
                     events = shred(pipeline, lease, self.spark, ready)
                 except ConditionFailed:
                     return None  # somebody changed one of them while Spark started: look again
                 for event in events:
+                    if isinstance(event, PutBack):
+                        fault = fault or event.reason
                     if isinstance(event, ItemFailed) and event.failure.kind is FailureKind.TRANSIENT:
                         fault = event.failure.message
                     yield event

@@ -93,6 +93,15 @@ class ItemFailed:
 
 
 @dataclass(frozen=True)
+class PutBack:
+    """An attempt at an item ended without a failure: what kept it from its work is not the item's fault."""
+
+    key: ItemKey
+    application: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class ShredStarted:
     """A Spark job for a batch of items begins."""
 
@@ -100,7 +109,7 @@ class ShredStarted:
     bytes: int
 
 
-Event = ShredStarted | Shredded | Loaded | ItemFailed
+Event = ShredStarted | Shredded | Loaded | ItemFailed | PutBack
 
 
 class Stop(StrEnum):
@@ -138,6 +147,7 @@ class DrainReport:
     shredded: int = 0
     loaded: int = 0
     failed: int = 0
+    put_back: int = 0
     rows: int = 0
     bytes: int = 0
     requests: int = 0

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import itertools
+import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from manifest_platform import failpoints
+from manifest_platform import failpoints, storage
+from manifest_platform.faults import Misconfigured, Transient
 from manifest_platform.listing import BAD_TABLE, LISTING_FILE, Listing, Table
 from manifest_platform.manifest import (
     OUTPUT,
@@ -22,16 +26,20 @@ from manifest_platform.manifest import (
     Refused,
     State,
 )
-from manifest_platform.pipeline.events import ItemFailed, Shredded
+from manifest_platform.manifest.claims import MESSAGE_LIMIT
+from manifest_platform.pipeline.events import ItemFailed, PutBack, Shredded
 from manifest_platform.pipeline.pipeline import Pipeline
-from manifest_platform.shred.batch import Directory, ShredFailure
-from manifest_platform.sources.errors import LandingError
+from manifest_platform.shred.batch import Cause, Directory, ShredFailure, works
+from manifest_platform.sources.errors import LandingDamaged, LandingError
 from manifest_platform.sources.source import SHRED
-from manifest_platform.spark import cancellable
+from manifest_platform.spark import SparkUnavailable, cancellable
 from manifest_platform.warehouse.errors import Unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+log = logging.getLogger(__name__)
 
 
 class OutputGone(Refused):
@@ -52,30 +60,43 @@ def free_abandoned(pipeline: Pipeline, lease: Lease, items: Iterable[Item]) -> i
     return freed
 
 
+def portion(items: Sequence[Item], most: int) -> list[Item]:
+    """Those of the items, oldest first, that may be shredded in one job: at most so many.
+
+    A job that took its worker along when it died does not say which item it was. Its items are tried again by half as many,
+    alone at last, and apart from others: 8 deaths by one of 40 left all 40 to a person.
+    """
+    died = items[0].died_with(Application(SHRED))
+    size = most if died is None else max(1, min(most, died // 2))
+    alike = itertools.takewhile(lambda item: item.died_with(Application(SHRED)) == died, items)
+    return list(itertools.islice(alike, size))
+
+
 def shred(
     pipeline: Pipeline, lease: Lease, spark: Callable[[], SparkSession], items: Sequence[Item]
-) -> list[Shredded | ItemFailed]:
-    """Shreds items that are ready, in one Spark job; each ends Processed or Failed on its own."""
+) -> list[Shredded | ItemFailed | PutBack]:
+    """Shreds items that are ready, in one Spark job; each ends Processed, Failed or put back on its own.
+
+    What is no item's fault puts it back: landing, output or a registry that cannot be reached or refuses access, and Spark that
+    is gone. A job that died is repeated by halves, until the directory that is to blame stands alone. Raises SparkUnavailable
+    before any claim.
+    """
     session = spark()  # before any claim: a Spark that does not start is no failure of an item
+    suspected = len(items) == 1 and items[0].died_with(Application(SHRED)) is not None
+    if suspected and not works(session):
+        raise SparkUnavailable("Spark has a session and does no job; see Spark's log")
     started, requests = time.monotonic(), pipeline.manifest.store.requests
     claims = {one.item.key.id: one for one in pipeline.manifest.claim(lease, items)}
-    outcomes: list[Shredded | ItemFailed] = []
-    directories: list[Directory] = []
-    for claim in claims.values():
-        try:
-            directories.append(pipeline.source.directory(claim, _output(pipeline, claim)))
-        except (LandingError, Refused) as error:
-            outcomes.append(pipeline.fail(claim, Failure.of(error)))
     with cancellable(session) as cancel, lease.cancelling(cancel):
-        results = pipeline.source.shred(session, directories) if directories else []
+        results = list(_attempt(pipeline, lease, session, claims))
     lease.check()
     seconds = time.monotonic() - started
     each = (pipeline.manifest.store.requests - requests) // max(1, len(claims))
+    outcomes: list[Shredded | ItemFailed | PutBack] = []
     for result in results:
         claim = claims[result.item]
         if isinstance(result, ShredFailure):
-            kind = FailureKind.TRANSIENT if result.transient else FailureKind.PERMANENT
-            outcomes.append(pipeline.fail(claim, Failure(kind, result.message)))
+            outcomes.append(_not_shredded(pipeline, claim, result, suspected))
             continue
         before = pipeline.manifest.store.requests
         pipeline.manifest.complete(claim, shredded_payload(result, f"{_output(pipeline, claim)}/{LISTING_FILE}"))
@@ -84,6 +105,68 @@ def shred(
         bytes_in = claim.item.landed.bytes if claim.item.landed else 0
         outcomes.append(Shredded(claim.item.key, result, bytes_in, seconds, len(claims), used))
     return outcomes
+
+
+_UNREACHED = 2
+"""After so many directories that could not be looked at, and none that could, the landing place counts as out of reach."""
+
+
+def _attempt(
+    pipeline: Pipeline, lease: Lease, session: SparkSession, claims: Mapping[str, Claim]
+) -> Iterator[Listing | ShredFailure]:
+    """Shreds what was claimed; a result for each."""
+    directories: list[Directory] = []
+    unreached: ShredFailure | None = None
+    failures = 0
+    for claim in claims.values():
+        attempt = Directory(claim.item.key.id, (), "", claim.processing.record_id)
+        if unreached and not directories and failures >= _UNREACHED:
+            yield dataclasses.replace(unreached, item=attempt.item, attempt=attempt.attempt)
+            continue
+        try:
+            directories.append(pipeline.source.directory(claim, _output(pipeline, claim)))
+        except (LandingError, Refused) as error:
+            failure = ShredFailure.of(attempt, error)
+            if isinstance(error, LandingDamaged) and storage.is_missing(pipeline.source.root):
+                message = (
+                    f"{error}. Its landing root {pipeline.source.root} is not there either, so it may only be out of reach"
+                )
+                failure = dataclasses.replace(failure, message=message, cause=Cause.OUTAGE)
+            if failure.cause is not Cause.ITEM:
+                unreached, failures = failure, failures + 1
+            yield failure
+    if directories:
+        yield from _by_halves(pipeline, lease, session, directories)
+
+
+def _by_halves(
+    pipeline: Pipeline, lease: Lease, session: SparkSession, directories: Sequence[Directory]
+) -> Iterator[Listing | ShredFailure]:
+    """Shreds directories in one job; in two, each with half of them, where that died, and so on."""
+    lease.check()
+    try:
+        results = pipeline.source.shred(session, directories)
+    except (Misconfigured, Transient) as error:
+        results = [ShredFailure.of(directory, error) for directory in directories]
+    died = any(isinstance(result, ShredFailure) and result.cause is Cause.DIED for result in results)
+    if not died or len(directories) == 1:
+        yield from results
+        return
+    half = len(directories) // 2
+    log.warning("a Spark job with %s directories died: it is repeated by halves", len(directories))
+    yield from _by_halves(pipeline, lease, session, directories[:half])
+    yield from _by_halves(pipeline, lease, session, directories[half:])
+
+
+def _not_shredded(pipeline: Pipeline, claim: Claim, result: ShredFailure, suspected: bool) -> ItemFailed | PutBack:
+    """Ends a claim that came to nothing. `suspected`: it was alone, after a death, and Spark worked just before."""
+    if result.cause is Cause.ITEM:
+        failure = Failure.of(result.error) if result.error else Failure(FailureKind.PERMANENT, result.message)
+        return pipeline.fail(claim, failure)
+    if result.cause is Cause.DIED or (result.cause is Cause.LOST and suspected):
+        return pipeline.fail(claim, Failure(FailureKind.TRANSIENT, f"shredded alone: {result.message}"))
+    pipeline.manifest.put_back(claim, result.message[:MESSAGE_LIMIT], died=result.cause is Cause.LOST)
+    return PutBack(claim.item.key, SHRED, result.message)
 
 
 def _output(pipeline: Pipeline, claim: Claim) -> str:

@@ -14,13 +14,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
 
 import orjson
 
 from manifest_platform import failpoints, storage
 from manifest_platform.column_types import widened
-from manifest_platform.faults import Permanent, Transient
+from manifest_platform.faults import Misconfigured, Permanent, Transient
 from manifest_platform.listing import BAD_TABLE, LISTING_FILE, Column, Listing, Retired, ShreddedObject, Table
 from manifest_platform.shred.compression import COMPRESSED_NAMES, HEAD, Decompressed, Replayed, compression_of
 
@@ -83,9 +84,24 @@ class Directory:
     attempt: str
 
 
+class Cause(StrEnum):
+    """What kept a directory from being shredded, and so what becomes of its item.
+
+    ITEM: what it holds; it waits for a person. DIED: the Spark job died with it, and Spark itself works, so one of the job's
+    directories is to blame. LOST: Spark was lost with the job, by whatever. OUTAGE: something else cannot be reached now.
+    CONFIGURATION: something else refuses access, until a person mends it. The last three are no item's fault.
+    """
+
+    ITEM = "item"
+    DIED = "died"
+    LOST = "lost"
+    OUTAGE = "outage"
+    CONFIGURATION = "configuration"
+
+
 @dataclass(frozen=True)
 class ShredFailure:
-    """Why a directory could not be shredded. `transient`: trying again may help.
+    """Why a directory could not be shredded. `error`: what kept it from being shredded, where that was no task's.
 
     Where there were too many bad lines, the message has an example and the Parquet file of all their reasons. What the
     attempt wrote stays under its prefix, unreferenced.
@@ -94,7 +110,24 @@ class ShredFailure:
     item: str
     attempt: str
     message: str
-    transient: bool = False
+    cause: Cause = Cause.ITEM
+    error: Exception | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, directory: Directory, error: Exception) -> ShredFailure:
+        """Why a directory could not be shredded that an error kept from it."""
+        return cls(directory.item, directory.attempt, str(error), cause_of(error), error)
+
+
+def cause_of(error: Exception) -> Cause:
+    """Whose fault an error is, by its type."""
+    if isinstance(error, Transient):
+        return Cause.OUTAGE
+    if isinstance(error, Misconfigured):
+        return Cause.CONFIGURATION
+    if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+        return Cause.CONFIGURATION if storage.is_refusal(error) else Cause.OUTAGE
+    return Cause.ITEM
 
 
 @dataclass(frozen=True)
@@ -341,17 +374,38 @@ def shred_batch(
 ) -> list[Listing | ShredFailure]:
     """Does the tasks of all directories in one Spark job; the results come in the order of the directories.
 
-    `work` runs in Spark's workers, so it must be picklable. What it raises fails the task's directory: Unusable,
-    SchemaError, FileNotFoundError and the like for good, Unreachable and other OSErrors until the next attempt. Each listing is
-    written as `output/listing.json`, after the job. Without tasks there is no job.
+    `work` runs in Spark's workers, so it must be picklable. What it raises fails the task's directory, for a Cause by its type.
+    Each listing is written as `output/listing.json`, after the job. Without tasks there is no job. A job that dies (a worker
+    that crashed takes it along) fails all directories: whether by one of them, a job of nothing tells, which then works.
     """
     try:
         results = _run(spark, tasks, work)
     except Exception as error:
-        message = f"the Spark job failed: {type(error).__name__}: {str(error)[:2000]}; see Spark's log, then retry"
-        return [ShredFailure(directory.item, directory.attempt, message, transient=True) for directory in directories]
+        cause = Cause.DIED if _works(spark, work) else Cause.LOST
+        said = str(error).partition("\n\tat ")[0].strip()  # without the Java stack trace
+        message = f"the Spark job died: {type(error).__name__}: {said[:1500]}; see Spark's log"
+        return [ShredFailure(directory.item, directory.attempt, message, cause) for directory in directories]
     failpoints.reach("shred.job_done")
     return [_conclude(directory, results[index], options) for index, directory in enumerate(directories)]
+
+
+def _works(spark: SparkSession, work: Callable[[Task[Part]], Written]) -> bool:
+    """Whether Spark does a job of nothing, for which its workers load all that `work` needs."""
+
+    def nothing(_task: Task) -> Written:
+        needed = (work,)  # what is named here is unpickled with this
+        return Written(lines=len(needed) - 1)
+
+    try:
+        _run(spark, [Task(0, 0, "", (), None)], nothing)
+    except Exception:
+        return False
+    return True
+
+
+def works(spark: SparkSession) -> bool:
+    """Whether Spark does a job of nothing."""
+    return _works(spark, lambda _task: Written())
 
 
 def _run(
@@ -382,31 +436,23 @@ def _result(task: Task[Part], work: Callable[[Task[Part]], Written]) -> dict[str
     """What a task wrote, or why it failed, as plain data."""
     try:
         return {"written": asdict(work(task))}
-    except Transient as error:
-        return _failed(str(error), transient=True)
-    except Permanent as error:
-        return _failed(str(error))
-    except (FileNotFoundError, PermissionError) as error:
-        return _failed(_where(task, error))
+    except (Transient, Permanent) as error:
+        return _failed(str(error), cause_of(error))
     except OSError as error:
-        return _failed(_where(task, error), transient=not _is_refusal(error))
+        return _failed(_where(task, error), cause_of(error))
     except Exception as error:  # a defect must not take the other directories of the batch with it
         last = traceback.extract_tb(error.__traceback__)[-1]
-        return _failed(f"{_where(task, error)} (at {last.name}, line {last.lineno} of {last.filename})")
+        return _failed(f"{_where(task, error)} (at {last.name}, line {last.lineno} of {last.filename})", Cause.ITEM)
 
 
-def _failed(message: str, transient: bool = False) -> dict[str, Any]:
-    return {"failure": message, "transient": transient}
+def _failed(message: str, cause: Cause) -> dict[str, Any]:
+    return {"failure": message, "cause": str(cause)}
 
 
 def _where(task: Task, error: Exception) -> str:
     files = sorted(set(task.files))
     named = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
     return f"{type(error).__name__} while shredding {named}: {error}"
-
-
-def _is_refusal(error: OSError) -> bool:
-    return any(word in str(error) for word in ("ACCESS_DENIED", "NO_SUCH_BUCKET"))
 
 
 def _merged(left: Table, right: Table) -> Table:
@@ -429,8 +475,9 @@ def _merged(left: Table, right: Table) -> Table:
 def _conclude(directory: Directory, results: list[dict[str, Any]], options: Options) -> Listing | ShredFailure:
     failures = [result for result in results if "failure" in result]
     if failures:
-        worst = next((failure for failure in failures if not failure["transient"]), failures[0])
-        return ShredFailure(directory.item, directory.attempt, worst["failure"], worst["transient"])
+        causes = list(Cause)
+        worst = min(failures, key=lambda failure: causes.index(Cause(failure["cause"])))
+        return ShredFailure(directory.item, directory.attempt, worst["failure"], Cause(worst["cause"]))
     try:
         total = _sum(results)
     except SchemaError as error:
@@ -451,7 +498,7 @@ def _conclude(directory: Directory, results: list[dict[str, Any]], options: Opti
         listing.write(f"{directory.output}/{LISTING_FILE}")
     except OSError as error:
         message = f"{directory.output}/{LISTING_FILE} cannot be written: {error}"
-        return ShredFailure(directory.item, directory.attempt, message, transient=True)
+        return ShredFailure(directory.item, directory.attempt, message, cause_of(error))
     return listing
 
 

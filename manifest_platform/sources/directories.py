@@ -17,7 +17,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from manifest_platform import storage
-from manifest_platform.sources.errors import LandingMisconfigured, LandingUnavailable
+from manifest_platform.sources.errors import LandingDamaged, LandingMisconfigured, LandingUnavailable
 
 HIDDEN = ("_", ".")
 """How names begin that are no data's."""
@@ -246,7 +246,7 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
 
 
 def read(uri: str, name: DirectoryName, layout: Layout, completeness: Marker | Settle) -> LandedDirectory:
-    """One directory as it is now, by its URI. Raises LandingMisconfigured where it is gone, otherwise as `find`."""
+    """One directory as it is now, by its URI. Raises LandingDamaged where it is gone, otherwise as `find`."""
     root, _, folder = uri.rpartition("/")
     run, marker = _Reading(folder, name), _marker(completeness)
     if storage.is_local(uri):
@@ -256,9 +256,10 @@ def read(uri: str, name: DirectoryName, layout: Layout, completeness: Marker | S
             _read_local(directory, "", marker, layout, run)
         except OSError as error:
             if not os.path.lexists(directory):
-                raise LandingMisconfigured(f"{uri} is gone; put it back, or skip it") from error
+                raise LandingDamaged(f"{uri} is gone; put it back, or skip it") from error
             if isinstance(error, FileNotFoundError | PermissionError):
-                raise LandingMisconfigured(f"{uri} cannot be listed: {_why(error)}; mend it, or skip it") from error
+                kind = LandingDamaged if isinstance(error, FileNotFoundError) else LandingMisconfigured
+                raise kind(f"{uri} cannot be listed: {_why(error)}; mend it, or skip it") from error
             raise LandingUnavailable(f"{uri} could not be listed: {_why(error)}; try again") from error
         return run.directory(root)
     client = _s3_client(uri)
@@ -266,7 +267,7 @@ def read(uri: str, name: DirectoryName, layout: Layout, completeness: Marker | S
     if run.marker and requests > 1:
         _add_keys(client, uri, marker, layout, run)
     if not keys:
-        raise LandingMisconfigured(f"{uri} is gone: no key begins with it; put it back, or skip it")
+        raise LandingDamaged(f"{uri} is gone: no key begins with it; put it back, or skip it")
     return run.directory(root)
 
 

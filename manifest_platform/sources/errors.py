@@ -1,6 +1,6 @@
-"""What can go wrong with a landing place: the transient and the permanent failure."""
+"""What can go wrong with a landing place, told apart by who is to act."""
 
-from manifest_platform.faults import Permanent, Transient
+from manifest_platform.faults import Misconfigured, Permanent, Transient
 
 
 class LandingError(Exception):
@@ -11,5 +11,9 @@ class LandingUnavailable(LandingError, Transient):
     """It may work later with nothing changed: a timeout, throttling, an I/O error."""
 
 
-class LandingMisconfigured(LandingError, Permanent):
-    """Somebody has to act: the place does not exist, or access is refused."""
+class LandingMisconfigured(LandingError, Misconfigured):
+    """Somebody has to act: the place does not exist, or access is refused. No item's fault."""
+
+
+class LandingDamaged(LandingError, Permanent):
+    """A directory is gone, or a file of its own is not what it was: its item fails."""

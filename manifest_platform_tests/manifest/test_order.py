@@ -19,6 +19,7 @@ from manifest_platform.manifest import (
     Ready,
     Refused,
     Standing,
+    State,
     Step,
     Store,
     UnknownItem,
@@ -883,6 +884,49 @@ def test_a_claim_that_is_put_back_is_no_failure_and_uses_up_no_attempt(store: St
     assert history(of, 1)[-2:] == ["load Processing", "load Resolved"]
     assert load_next(of) == 1
     assert_kept(of)
+
+
+def test_a_worker_that_died_with_several_items_is_held_against_none_of_them_for_good(store: Store) -> None:
+    """Three deaths in batches are no three deaths of each: the last attempt is one of the item alone."""
+    clock = Clock()
+    of = manifest(store, clock=clock, max_attempts=2)
+    discover(of, 1, 2, 3, 4)
+    for batch in ([1, 2, 3, 4], [1, 2], [1]):
+        dead = lease(of, SHRED)
+        of.claim(dead, [of.item(key(number)) for number in batch])
+        kill(dead)
+        clock.turn(2 * HOUR)
+        with lease(of, SHRED) as heir:
+            for number in batch:
+                item = of.item(key(number))
+                blocker = item.blocker()
+                assert blocker
+                of.abandon(heir, Abandoned(item, blocker))
+        assert {of.item(key(number)).died_with(SHRED) for number in batch} == {len(batch)}
+        ended = of.item(key(1)).records[-1]
+        assert ended.state is (State.FAILED if batch == [1] else State.RESOLVED)
+    assert [of.item(key(number)).died_with(SHRED) for number in (2, 3, 4)] == [2, 4, 4]
+    assert "died, and 3 other items with it" in of.item(key(4)).records[-1].data["reason"]
+    shred(of, 2)
+    assert of.item(key(2)).died_with(SHRED) is None
+
+
+def test_what_was_put_back_or_retried_is_repeated_and_what_a_person_resolved_is_not(store: Store) -> None:
+    of = manifest(store, max_attempts=2)
+    discover(of, 1)
+    assert not of.item(key(1)).is_repeated(SHRED)
+    with lease(of, SHRED) as held:
+        [claim] = of.claim(held, [of.item(key(1))])
+        of.put_back(claim, "the registry is down")
+        assert of.item(key(1)).is_repeated(SHRED)
+        assert of.item(key(1)).died_with(SHRED) is None
+        [claim] = of.claim(held, [of.item(key(1))])
+        of.put_back(claim, "the cluster went down", died=True)
+        assert of.item(key(1)).died_with(SHRED) == 1
+        [claim] = of.claim(held, [of.item(key(1))])
+        of.fail(claim, Failure(FailureKind.PERMANENT, "a bad schema"))
+    of.resolve(key(1), "mended")
+    assert not of.item(key(1)).is_repeated(SHRED)
 
 
 def test_a_claim_that_was_ended_is_not_put_back(store: Store) -> None:

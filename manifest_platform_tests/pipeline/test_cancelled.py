@@ -17,6 +17,7 @@ from manifest_platform.manifest import ClaimLost, Manifest, Ready
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.loading import load
 from manifest_platform.pipeline.shredding import shred
+from manifest_platform.shred.batch import Cause
 from manifest_platform.sources.snowplow import shredder as snowplow
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.pipeline.shop import NAME, Shop, history
@@ -46,7 +47,7 @@ def test_a_spark_job_is_cancelled(tmp_path: Path, spark: Any, monkeypatch: pytes
         try:
             session.range(1).mapInArrow(slowly, "id bigint").collect()
         except Exception as error:
-            return [snowplow.ShredFailure(one.item, one.attempt, str(error), transient=True) for one in directories]
+            return [snowplow.ShredFailure(one.item, one.attempt, str(error), Cause.LOST) for one in directories]
         raise AssertionError("the job came to its end")
 
     monkeypatch.setattr(snowplow, "shred", shred_slowly)

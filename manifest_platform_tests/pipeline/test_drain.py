@@ -18,6 +18,7 @@ from manifest_platform.pipeline import (
     ItemFailed,
     Loaded,
     Pipeline,
+    PutBack,
     Shredded,
     ShredStarted,
     Stop,
@@ -313,23 +314,25 @@ class BrokenSpark:
         raise RuntimeError("the cluster is gone")
 
 
-def test_spark_that_fails_is_tried_again_by_later_drains_so_often_and_then_waits(tmp_path: Path, spark: Any) -> None:
-    shop = Shop(tmp_path, lease={"max_attempts": 3})
+def test_spark_that_is_gone_counts_as_no_items_failure(tmp_path: Path, spark: Any) -> None:
+    """Eight drains during an outage left a whole backlog to a person."""
+    shop = Shop(tmp_path, lease={"max_attempts": 2})
     with shop.open() as pipeline:
-        shop.land(pipeline, 0)
-        for _ in range(2):
+        shop.land(pipeline, 0, 1, 2, 3)
+        for batch in ([0, 1, 2, 3], [0, 1]):
             events, report = drained(pipeline, lambda: BrokenSpark())
-            assert [event.failure.kind for event in events if isinstance(event, ItemFailed)] == ["transient"]
-            assert report.stop is Stop.UNAVAILABLE, "an outage is left to the next drain"
+            assert [event.key.name for event in events if isinstance(event, PutBack)] == run_names(*batch)
+            assert (report.stop, report.failed, report.put_back) == (Stop.UNAVAILABLE, 0, len(batch))
             assert "the cluster is gone" in report.reason
-        _, report = drained(pipeline, lambda: BrokenSpark())
-        assert (report.stop, report.item) == (Stop.BLOCKED, run_name(0))
-        assert "the cluster is gone" in report.reason
-        retried = ["shred Processing", "shred Failed transient", "shred Resolved automatic"]
-        assert history(pipeline, 0) == ["New", *retried, *retried, "shred Processing", "shred Failed transient"]
-        assert drained(pipeline)[1].stop is Stop.BLOCKED
-        pipeline.manifest.resolve(keys(pipeline, 0)[0], "the cluster is back")
+            assert not any(isinstance(event, ItemFailed) for event in events)
+        for _ in range(3):
+            _, report = drained(pipeline, lambda: BrokenSpark())
+            assert (report.stop, report.put_back) == (Stop.UNAVAILABLE, 0), "alone, it is not even claimed"
+        attempt = ["shred Processing", "shred Resolved automatic"]
+        assert [len(history(pipeline, number)) for number in range(4)] == [5, 5, 3, 3]
+        assert history(pipeline, 0) == ["New", *attempt * 2]
         assert drained(pipeline, spark)[1].stop is Stop.IDLE
+    assert shop.seen.runs == run_names(0, 1, 2, 3)
 
 
 def test_an_outage_behind_a_failed_item_is_met_once_a_drain(tmp_path: Path, spark: Any) -> None:
@@ -340,7 +343,7 @@ def test_an_outage_behind_a_failed_item_is_met_once_a_drain(tmp_path: Path, spar
         shop.land(pipeline, 1)
         events, report = drained(pipeline, lambda: BrokenSpark())
         assert (report.stop, report.item) == (Stop.BLOCKED, run_name(0))
-        assert len([event for event in events if isinstance(event, ItemFailed)]) == 1
+        assert len([event for event in events if isinstance(event, PutBack)]) == 1
 
 
 def test_an_item_that_is_skipped_while_spark_starts_is_passed_over(shop: Shop, spark: Any) -> None:

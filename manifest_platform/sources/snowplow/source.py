@@ -91,7 +91,7 @@ def list_runs(root: str | Path, after: datetime | None = None, completeness: Mar
 
 
 def read_run(uri: str, completeness: Marker | Settle = SUCCESS) -> LandedDirectory:
-    """One run as it is now, by its URI. Raises LandingMisconfigured where it is gone, otherwise as `list_runs`."""
+    """One run as it is now, by its URI. Raises LandingDamaged where it is gone, otherwise as `list_runs`."""
     parsed = parse_run_name(uri.rpartition("/")[2])
     if parsed is None:
         raise ValueError(f"{uri} does not end in the name of a run")

@@ -37,7 +37,7 @@ from manifest_platform.sources.directories import (
     list_names,
     read,
 )
-from manifest_platform.sources.errors import LandingMisconfigured, LandingUnavailable
+from manifest_platform.sources.errors import LandingDamaged, LandingMisconfigured, LandingUnavailable
 from manifest_platform.sources.veeva.files import Feed, Sidecar
 
 FEEDS: tuple[Feed, ...] = get_args(Feed)
@@ -176,7 +176,7 @@ def list_window_names(
 def read_window(place: str, completeness: Marker | Settle = SUCCESS) -> LandedDirectory:
     """A window as it is now, by the URI of its directory, or of the attempt that holds it.
 
-    Raises LandingMisconfigured where it is gone, otherwise as `list_windows`; ValueError for a URI that is no window's.
+    Raises LandingDamaged where it is gone, otherwise as `list_windows`; ValueError for a URI that is no window's.
     """
     folder, _, last = place.rpartition("/")
     uri = folder if last.startswith(ATTEMPT) else place
@@ -189,7 +189,7 @@ def read_window(place: str, completeness: Marker | Settle = SUCCESS) -> LandedDi
 def read_files(place: str) -> Sidecar | None:
     """What the producer captured in a folder; None for one that it did not write.
 
-    Raises LandingUnavailable where it cannot be read, LandingMisconfigured for a sidecar that is none.
+    Raises LandingUnavailable where it cannot be read, LandingDamaged for a sidecar that is none.
     """
     uri = f"{place}/{SIDECAR}"
     try:
@@ -199,7 +199,7 @@ def read_files(place: str) -> Sidecar | None:
     except OSError as error:
         raise LandingUnavailable(f"{uri} could not be read: {error}; try again") from error
     except ValueError as error:
-        raise LandingMisconfigured(f"{uri}: {error}; it was altered: put it back, or skip the window") from error
+        raise LandingDamaged(f"{uri}: {error}; it was altered: put it back, or skip the window") from error
 
 
 def list_attempts(item: str) -> list[tuple[str, datetime]]:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from manifest_platform import failpoints, storage
 from manifest_platform.listing import Listing
-from manifest_platform.shred.batch import Directory, Options, ShredFailure
+from manifest_platform.shred.batch import Cause, Directory, Options, ShredFailure
 from manifest_platform.sources.snowplow.shredder import BAD_DATE, shred
 from manifest_platform_tests.sources.snowplow.events import CLICK, PAGE, acme_registry, contexts, enriched, entity
 
@@ -141,7 +141,7 @@ def test_an_empty_directory_needs_no_job(spark: SparkSession, registries: list[s
 def test_too_many_bad_lines_fail_the_directory(spark: SparkSession, registries: list[str], landed: Callable[..., Directory]):
     directory = landed("run", a=[event(1), b"x", event(2), enriched(txn_id="many"), b"z", b"y"])
     bad = failed(shred(spark, [directory], registries, Options(max_bad_share=0.5, max_bad_count=3))[0])
-    assert (bad.item, bad.attempt, bad.transient) == (directory.item, "a1", False)
+    assert (bad.item, bad.attempt, bad.cause) == (directory.item, "a1", Cause.ITEM)
     assert "4 of 6 lines" in bad.message
     assert "66.7%" in bad.message
     assert "allowed are 50.0%, or 3 lines if at least as many are good" in bad.message
@@ -203,7 +203,7 @@ def test_a_directory_that_cannot_be_read_fails_alone(
     table = landed("table", a=b"PAR1\x15\x04")
     wrong = [vanished, grown, corrupt, cut, snappy, table]
     results = shred(spark, [*wrong, good], registries)
-    assert [failed(result).transient for result in results[:-1]] == [False] * len(wrong)
+    assert {failed(result).cause for result in results[:-1]} == {Cause.ITEM}
     parts = ["landed/vanished/b", "registered with", "a.gz is gzip", "a.gz is gzip", "a is snappy", "a is Parquet"]
     for result, part in zip(results, parts, strict=False):
         assert part in failed(result).message
@@ -211,10 +211,10 @@ def test_a_directory_that_cannot_be_read_fails_alone(
     assert not storage.local_path(f"{grown.output}/listing.json").exists()
 
 
-def test_an_unreachable_registry_is_a_transient_failure(spark: SparkSession, landed: Callable[..., Directory]):
+def test_an_unreachable_registry_is_an_outage(spark: SparkSession, landed: Callable[..., Directory]):
     without_entities = landed("plain", a=[enriched()])
     results = shred(spark, [landed("run", a=[event(1)]), without_entities], ["http://127.0.0.1:1"])
-    assert failed(results[0]).transient
+    assert failed(results[0]).cause is Cause.OUTAGE
     assert "127.0.0.1:1" in failed(results[0]).message
     assert one(results[1:]).good == 1
 
@@ -226,7 +226,7 @@ def test_an_output_that_cannot_be_written_is_a_failure(
     directory = landed("run", a=[event(1)])
     blocked = Directory(directory.item, directory.files, (tmp_path / "blocked").as_uri(), "a1")
     empty = Directory(directory.item, (), (tmp_path / "blocked").as_uri(), "a1")
-    assert [failed(result).transient for result in shred(spark, [blocked, empty], registries)] == [True, True]
+    assert {failed(result).cause for result in shred(spark, [blocked, empty], registries)} == {Cause.OUTAGE}
 
 
 def test_large_gzip_files_are_written_in_parts(

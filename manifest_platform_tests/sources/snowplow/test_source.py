@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from manifest_platform import storage
 from manifest_platform.sources import directories as sweep
 from manifest_platform.sources.directories import LandedDirectory, Layout, Look, Marker, Settle, complete_directories
-from manifest_platform.sources.errors import LandingError, LandingMisconfigured, LandingUnavailable
+from manifest_platform.sources.errors import LandingDamaged, LandingError, LandingMisconfigured, LandingUnavailable
 from manifest_platform.sources.snowplow.source import list_runs, parse_run_name, read_run
 from manifest_platform_tests.sources.conftest import Place
 
@@ -695,7 +695,7 @@ def test_a_run_is_read_by_its_uri_as_the_sweep_sees_it(place: Place) -> None:
 
 def test_a_run_that_is_gone_is_no_empty_run(place: Place) -> None:
     place.put(f"{RUN}-longer/part-0")
-    with pytest.raises(LandingMisconfigured, match=f"{RUN} is gone"):
+    with pytest.raises(LandingDamaged, match=f"{RUN} is gone"):
         read_run(f"{place.root}/{RUN}")
     place.put(f"{RUN}/_SUCCESS", b"")
     assert read_run(f"{place.root}/{RUN}").files == ()

@@ -15,7 +15,7 @@ from manifest_platform import storage
 from manifest_platform.manifest import ItemKey
 from manifest_platform.sources import directories as sweep
 from manifest_platform.sources.directories import Marker, Settle, complete_directories
-from manifest_platform.sources.errors import LandingMisconfigured, LandingUnavailable
+from manifest_platform.sources.errors import LandingDamaged, LandingMisconfigured, LandingUnavailable
 from manifest_platform.sources.veeva.files import Announced, Part, Sidecar, UnpackedFile
 from manifest_platform.sources.veeva.layout import (
     FEEDS,
@@ -284,7 +284,7 @@ def test_attempts_are_listed_with_the_time_of_their_last_file(place: Place) -> N
 
 
 def test_a_window_that_is_gone(tmp_path: Path) -> None:
-    with pytest.raises(LandingMisconfigured, match="is gone"):
+    with pytest.raises(LandingDamaged, match="is gone"):
         read_window(item_uri(tmp_path, VAULT, INCR))
 
 
@@ -311,7 +311,7 @@ def test_a_sidecar_is_read_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", FILES.to_bytes()[:-10], b'{"source": 1, "files": []}'])
 def test_a_sidecar_that_is_none(tmp_path: Path, data: bytes) -> None:
     (tmp_path / SIDECAR).write_bytes(data)
-    with pytest.raises(LandingMisconfigured, match="it was altered"):
+    with pytest.raises(LandingDamaged, match="it was altered"):
         read_files(storage.as_uri(tmp_path))
 
 

@@ -18,7 +18,7 @@ from manifest_platform import storage
 from manifest_platform.fake_vault import Fault, Simulation, archive_of, schema_changes
 from manifest_platform.fake_vault import Window as Told
 from manifest_platform.listing import Column, Listing, Retired, Table
-from manifest_platform.shred.batch import ShredFailure, Unusable
+from manifest_platform.shred.batch import Cause, ShredFailure, Unusable
 from manifest_platform.sources.veeva.direct_data import read_contents
 from manifest_platform.sources.veeva.shredder import VeevaOptions, Window, shred
 
@@ -88,7 +88,7 @@ def one(results: list[Listing | ShredFailure]) -> Listing:
 def refused(results: list[Listing | ShredFailure]) -> str:
     [result] = results
     assert isinstance(result, ShredFailure), result
-    assert not result.transient
+    assert result.cause is Cause.ITEM
     return result.message
 
 

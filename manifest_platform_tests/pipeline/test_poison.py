@@ -1,0 +1,216 @@
+"""One directory that kills whatever shreds it, and outages: only the one that is to blame ever fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manifest_platform.demo.events import SCHEMAS
+from manifest_platform.manifest import State
+from manifest_platform.pipeline import ItemFailed, PutBack, Shredded, ShredStarted, Stop
+from manifest_platform.sources.snowplow import shredder
+from manifest_platform_tests.pipeline.shop import REPOSITORY, Shop, drained, history, keys, run_name, run_names
+from manifest_platform_tests.sources.snowplow.test_iglu import Site, site
+
+__all__ = ["site"]  # a fixture
+
+POISON = 4
+RUNS = 6
+
+
+@pytest.fixture
+def poison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker that shreds one of the runs ends without a word, as one that runs out of memory."""
+    shred_batch, name = shredder.shred_batch, run_name(POISON)
+
+    def deadly(spark: Any, directories: Any, tasks: Any, work: Any, options: Any) -> Any:
+        def die(task: Any) -> Any:
+            if any(name in file for file in task.files):
+                os._exit(137)
+            return work(task)
+
+        return shred_batch(spark, directories, tasks, die, options)
+
+    monkeypatch.setattr(shredder, "shred_batch", deadly)
+
+
+@pytest.mark.usefixtures("poison")
+def test_a_directory_that_kills_its_worker_fails_alone(tmp_path: Path, spark: Any) -> None:
+    """Eight deaths by one of forty left all forty to a person."""
+    shop = Shop(tmp_path, lease={"max_attempts": 2})
+    with shop.open() as pipeline:
+        shop.land(pipeline, *range(RUNS), events=1)
+        events, report = drained(pipeline, spark)
+        assert [event.items for event in events if isinstance(event, ShredStarted)] == [RUNS]
+        others = [number for number in range(RUNS) if number != POISON]
+        assert [event.key.name for event in events if isinstance(event, Shredded)] == run_names(*others)
+        [failed] = [event for event in events if isinstance(event, ItemFailed)]
+        assert (failed.key.name, failed.failure.kind) == (run_name(POISON), "transient")
+        assert "shredded alone: the Spark job died" in failed.failure.message
+        assert "crashed" in failed.failure.message
+        assert (report.stop, report.put_back, report.loaded) == (Stop.UNAVAILABLE, 0, POISON)
+
+        shop.land(pipeline, RUNS, events=1)
+        events, report = drained(pipeline, spark)
+        assert [event.items for event in events if isinstance(event, ShredStarted)] == [1], "it is tried apart from others"
+        assert (report.stop, report.item) == (Stop.BLOCKED, run_name(POISON)), "as often as the policy allows, and no more"
+        assert drained(pipeline, spark)[1].shredded == 1, "what is new is shredded behind it"
+        for number in others:
+            assert "Failed" not in " ".join(history(pipeline, number))
+
+
+# A drain process that dies
+
+PROCESS = """
+import os, signal, sys
+from manifest_platform import config
+from manifest_platform.pipeline.drain import drain
+from manifest_platform.pipeline import Pipeline
+from manifest_platform.sources.snowplow.source import SnowplowEnriched
+from manifest_platform_tests.pipeline.test_poison import Inline
+
+shred = SnowplowEnriched.shred
+
+def deadly(source, session, directories):
+    if any(one.item.endswith(sys.argv[2]) for one in directories):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return shred(source, session, directories)
+
+SnowplowEnriched.shred = deadly
+with Pipeline(config.load(sys.argv[1]), "shop") as pipeline:
+    print(*drain(pipeline, Inline))
+"""
+
+
+class Inline:
+    """A Spark session that does its jobs in this process: the process starts in a second, and dies as any other."""
+
+    def __call__(self) -> Inline:
+        return self
+
+    def range(self, start: int, end: int, _step: int, _parts: int) -> Inline:
+        self._numbers = range(start, end)
+        return self
+
+    def mapInArrow(self, function: Any, _schema: str) -> Inline:
+        import pyarrow as pa
+
+        ids = (pa.RecordBatch.from_arrays([pa.array([number])], ["id"]) for number in self._numbers)
+        self._rows = [tuple(row.values()) for found in function(ids) for row in found.to_pylist()]
+        return self
+
+    def collect(self) -> list[tuple[Any, ...]]:
+        return self._rows
+
+
+def dying(shop: Shop) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", PROCESS, str(shop.config_file), run_name(POISON)]
+    return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_directory_that_kills_the_drain_again_and_again_fails_alone(tmp_path: Path) -> None:
+    """An OOM kill of the driver: each one cost every item of the batch an attempt, until all waited for a person."""
+    shop = Shop(tmp_path, lease={"seconds": 1, "max_attempts": 2}, shred={"batch": RUNS})
+    with shop.open() as pipeline:
+        shop.land(pipeline, *range(RUNS), events=1)
+        deaths = 0
+        for _ in range(12):  # the next drain begins after the lease has run out, or says that it is busy
+            process = dying(shop)
+            output, _ = process.communicate(timeout=100)
+            deaths += process.returncode == -signal.SIGKILL
+            if process.returncode == 0 and "Stop.BLOCKED" in output:
+                break
+        others = [number for number in range(RUNS) if number != POISON]
+        for number in others:
+            assert history(pipeline, number)[-1] == ("load Processed" if number < POISON else "shred Processed")
+        assert history(pipeline, POISON)[-1] == "shred Failed lease_expired", "it is left to a person"
+        attempts = [one for one in pipeline.manifest.history(keys(pipeline, POISON)[0]) if one.state is State.PROCESSING]
+        assert [one.data.get("batch", 1) for one in attempts] == [6, 3, 1]
+        assert deaths == 3
+
+
+# Outages, and access that is refused
+
+
+def out_of_reach(shop: Shop, what: str) -> Callable[[], object]:
+    """Takes something away that shredding needs; returns what gives it back."""
+    place = {"landing": shop.home / "landing", "output": shop.home / "shredded"}[what]
+    if what == "output":
+        place.write_text("a file where the output's folder should be")
+        return place.unlink
+    place.rename(shop.home / "elsewhere")
+    return lambda: (shop.home / "elsewhere").rename(place)
+
+
+@pytest.mark.parametrize("what", ["landing", "output"])
+def test_storage_that_is_out_of_reach_counts_as_no_items_failure(tmp_path: Path, what: str) -> None:
+    shop = Shop(tmp_path, lease={"max_attempts": 1})
+    with shop.open() as pipeline:
+        shop.land(pipeline, 0, 1, 2, events=1)
+        mend = out_of_reach(shop, what)
+        for _ in range(2):
+            events, report = drained(pipeline, Inline())
+            assert [event.key.name for event in events if isinstance(event, PutBack)] == run_names(0, 1, 2)
+            assert (report.stop, report.failed, report.put_back) == (Stop.UNAVAILABLE, 0, 3)
+            assert ("landing" if what == "landing" else "shredded") in report.reason
+        assert set(history(pipeline, 0)[1:]) == {"shred Processing", "shred Resolved automatic"}
+        mend()
+        assert drained(pipeline, Inline())[1].stop is Stop.IDLE
+    assert shop.seen.runs == run_names(0, 1, 2)
+
+
+def test_one_directory_that_is_gone_fails_alone_while_the_landing_root_is_there(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    with shop.open() as pipeline:
+        shop.land(pipeline, 0, 1, events=1)
+        shop.directory(0).rename(shop.home / "elsewhere")
+        events, report = drained(pipeline, Inline())
+        assert [event.key.name for event in events if isinstance(event, ItemFailed)] == run_names(0)
+        assert (report.stop, report.shredded) == (Stop.BLOCKED, 1)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"), [(503, "check that the registry is up"), (401, "answers 401"), (403, "answers 403")]
+)
+def test_a_registry_that_is_down_or_refuses_access_counts_as_no_items_failure(
+    tmp_path: Path, site: Site, status: int, reason: str
+) -> None:
+    """A key that had expired sent a backlog to `bad`."""
+    site.missing = status
+    shop = Shop(tmp_path, lease={"max_attempts": 1}, shred={"schemas": [site.url]})
+    with shop.open() as pipeline:
+        shop.land(pipeline, 0, 1, events=2)
+        for _ in range(2):
+            _, report = drained(pipeline, Inline())
+            assert (report.stop, report.failed, report.put_back) == (Stop.UNAVAILABLE, 0, 2)
+            assert reason in report.reason
+        for schema in SCHEMAS.rglob("jsonschema/*"):
+            site.answers[f"/schemas/{schema.relative_to(SCHEMAS)}"] = (200, schema.read_bytes())
+        site.missing = 404
+        assert drained(pipeline, Inline())[1].stop is Stop.IDLE
+
+
+def test_a_registrys_key_that_is_not_set_counts_as_no_items_failure(
+    tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = {"url": site.url, "apikey_variable": "IGLU_KEY"}
+    shop = Shop(tmp_path, shred={"schemas": [site.url], "registries": [registry]})
+    with shop.open() as pipeline:
+        shop.land(pipeline, 0, events=1)
+        _, report = drained(pipeline, Inline())
+        assert (report.stop, report.put_back) == (Stop.UNAVAILABLE, 1)
+        assert f"the key of registry {site.url} is not set: put it into the variable IGLU_KEY" in report.reason
+        monkeypatch.setenv("IGLU_KEY", "s3cr3t")
+        for schema in SCHEMAS.rglob("jsonschema/*"):
+            site.answers[f"/schemas/{schema.relative_to(SCHEMAS)}"] = (200, schema.read_bytes())
+        assert drained(pipeline, Inline())[1].stop is Stop.IDLE
+        assert set(site.apikeys) == {"s3cr3t"}
+        stored = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
+        assert "s3cr3t" not in stored
