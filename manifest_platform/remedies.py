@@ -34,6 +34,9 @@ class Action(StrEnum):
     REPAIR = "mend what is safe to mend"
     CLEAN = "remove what nothing names"
     CREATE_STORE = "make the tables of the manifest's store"
+    RECONCILE = "load again what the warehouse lacks"
+    RECONCILE_IN_FULL = "load again what the warehouse lacks, with a full load"
+    ACCEPT_WAREHOUSE = "take the warehouse as it is"
     IMPORT = "import the other manifest to the end"  # source
     CHECK_CLOCK = "see whether this machine's clock is right"
     MERGE = "merge what is due"

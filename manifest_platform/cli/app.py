@@ -6,7 +6,6 @@ them with `app`, and is named in `commands`.
 
 from __future__ import annotations
 
-import atexit
 import gc
 import signal
 import sys
@@ -177,7 +176,7 @@ def load(name: str) -> click.Command:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code; errors that are foreseen are one message on stderr."""
-    _collect_less_garbage(ends_with_it=arguments is None and sys.argv[1:2] in (["status"], ["next"]))
+    _collect_less_garbage()
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     as_json = "--json" in arguments
     try:
@@ -204,15 +203,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise
 
 
-def _collect_less_garbage(ends_with_it: bool) -> None:
-    """Keeps Python from looking for garbage among what imports make, which stays: a quarter of the time of `status`.
-
-    `ends_with_it`: nor at the exit of the process. Only for commands that ask the manifest alone: DuckDB takes what is frozen
-    for leaks, and tells of each.
-    """
+def _collect_less_garbage() -> None:
+    """Keeps Python from looking for garbage among what imports make, which stays: a quarter of the time of `status`."""
     gc.set_threshold(100_000)
-    if ends_with_it:
-        atexit.register(gc.freeze)
 
 
 def fail(message: str, error: BaseException, code: Exit, as_json: bool, **told: Any) -> int:

@@ -37,6 +37,7 @@ COMMANDS = {
     "doctor": Known("doctor", "Examines a dataset: its log, warehouse and objects."),
     "archive": Known("archive", "Moves the records of finished items to Parquet files at manifest.archive."),
     "config": Known("config", "Shows, checks and explains the configuration."),
+    "warehouse": Known("warehouse", "Goes on with a warehouse that was set back, or takes another one."),
     "store": Known("store", "Makes the manifest's store, or checks how it is set up."),
     "dump": Known("dump", "Writes the whole manifest of a dataset on stdout."),
     "import": Known("dump", "Puts a dump into the configured store."),

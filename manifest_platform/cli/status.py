@@ -13,8 +13,9 @@ from manifest_platform.cli.app import Command, Exit, app, as_json
 from manifest_platform.cli.context import chosen_dataset, configuration, open_pipeline
 from manifest_platform.cli.output import print_json, print_lines, say, some
 from manifest_platform.cli.remedies import Typed, document, typed
-from manifest_platform.operations.standing import Answer, Outlook, StepStatus, outlook, step_status
+from manifest_platform.operations.standing import Answer, Outlook, StepStatus, outlook, over_chain, step_status
 from manifest_platform.pipeline import LOAD, Pipeline
+from manifest_platform.pipeline.chain import broken
 from manifest_platform.quantities import duration, moment
 
 
@@ -27,12 +28,15 @@ def status(context: typer.Context) -> int:
     settings, chosen = configuration(context), chosen_dataset(context)
     answers: set[Answer] = set()
     documents: list[dict[str, Any]] = []
-    with closing(settings.manifest.open()) as store:
+    asked = settings.warehouse.open(read_only=True, patience=0.1)  # connects when the first dataset has loads to look for
+    with closing(settings.manifest.open()) as store, closing(asked) as engine:
         for dataset in [settings.dataset(chosen)] if chosen else settings.datasets:
             with open_pipeline(context, dataset, store=store) as pipeline:
                 as_typed, kept = typed(context, pipeline.name), pipeline.manifest.kept()
+                chain = broken(pipeline, engine=engine)
                 for feed in pipeline.feeds:
                     steps = [step_status(pipeline, feed, name, kept) for name in _steps(pipeline, feed)]
+                    steps = [dataclasses.replace(step, outlook=over_chain(step.outlook, chain)) for step in steps]
                     answers |= {step.outlook.answer for step in steps}
                     documents += [_status_document(step, as_typed) for step in steps]
                     if not as_json(context):
@@ -60,6 +64,8 @@ def next_(context: typer.Context) -> int:
     """
     with open_pipeline(context) as pipeline:
         outlooks = [outlook(pipeline, feed, name) for feed in pipeline.feeds for name in _steps(pipeline, feed)]
+        chain = broken(pipeline)
+        outlooks = [over_chain(one, chain) for one in outlooks]
         as_typed = typed(context, pipeline.name)
     if as_json(context):
         print_json({"next": [document(step, as_typed) for step in outlooks]})
@@ -111,7 +117,7 @@ def print_outlook(outlook: Outlook, as_typed: Typed) -> None:
         Answer.READY: f"READY: {outlook.item} may be claimed now",
         Answer.WAITING: f"WAITING: {outlook.item} comes next",
         Answer.PROCESSING: f"PROCESSING: {outlook.item}",
-        Answer.BLOCKED: f"BLOCKED by {outlook.item}",
+        Answer.BLOCKED: f"BLOCKED by {outlook.item or 'the warehouse'}",
         Answer.IDLE: "IDLE: nothing to do",
     }
     say(f"{outlook.step:<5} {words[outlook.answer]}")

@@ -149,6 +149,21 @@ GIVEN_BACK = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
+class SinkState:
+    """What a sink that was set back says of a feed, for the manifest to believe.
+
+    `record`: of the attempt that it applied last, empty for none. `applied`: its newest position; `stop`: where the window
+    of that item stops. `swept`: up to it no item was reopened. `lacks_snapshot`: it has not the snapshot that the feed follows.
+    """
+
+    record: str
+    applied: str
+    stop: str | None
+    swept: str
+    lacks_snapshot: bool = False
+
+
+@dataclass(frozen=True)
 class LeaseState:
     """The stored lease of (application, feed): who may work, until when (UTC), under which token, on which item.
 

@@ -30,6 +30,7 @@ from manifest_platform.manifest.dataset import (
     Jumped,
     LeaseState,
     Ready,
+    SinkState,
     Standing,
     Step,
     StepState,
@@ -830,16 +831,52 @@ class Manifest:
     def believe(self, lease: Lease, record: str, instead_of: str) -> None:
         """Believes, under the lease, that the sink applied a record last. Raises LeaseLost, Refused if another is by now."""
         step = self.step(lease.feed, lease.application.key)
+        self._change_state(lease, instead_of, lambda state: transitions.believe(step, lease.feed, state, record))
+
+    def sweep(self, lease: Lease, believed: str) -> None:
+        """Looks once more at the stretch that the watermark jumped, and notes that, under the lease. Raises as `believe`.
+
+        A reconcile does so before it reopens anything there: had it been interrupted, `next` would take what was reopened for
+        what was registered too late.
+        """
+        step = self.step(lease.feed, lease.application.key)
+        self.next(lease.feed, lease.application.key, holding=True)
+        self._change_state(lease, believed, lambda state: transitions.swept(step, lease.feed, state))
+
+    def free(self, lease: Lease, key: ItemKey, reason: str) -> Record:
+        """Reopens an item for the lease's step, under the lease: its sink lacks what was done. Raises Refused, LeaseLost."""
+        steps, application = self.steps(key.feed), lease.application.key
+
+        def attempt() -> Record:
+            states = self._states(key.feed)
+            writes = transitions.reopen(self.item(key), [application], reason, steps, states, OPERATOR, self._stamp())
+            lease.transact(writes)
+            return _record(writes[0])
+
+        return optimistically(
+            attempt, lambda: Refused(f"{key.name}: it changed {TRIES} times while it was reopened; try again")
+        )
+
+    def believe_sink(self, lease: Lease, sink: SinkState, instead_of: str) -> None:
+        """Believes a sink that was set back, under the lease, once every item that it lacks is reopened: one last write.
+
+        Raises LeaseLost; Refused if another record is believed by now, and while a full load is in progress.
+        """
+        step = self.step(lease.feed, lease.application.key)
+        self._change_state(lease, instead_of, lambda state: transitions.believe_sink(step, lease.feed, state, sink))
+
+    def _change_state(self, lease: Lease, believed: str, writes_of: Callable[[StepState], list[Write]]) -> None:
+        """Writes a changed state under the lease, as long as the record is believed that it rests on."""
 
         def attempt() -> None:
-            state = self.state(step.application)
-            if state.feed(lease.feed).believed != instead_of:
-                raise Refused(f"{step.application.key} on feed {lease.feed} believes another record by now: ask what is next")
-            lease.transact(transitions.believe(step, lease.feed, state, record))
+            state = self.state(lease.application)
+            if state.feed(lease.feed).believed != believed:
+                raise Refused(f"{lease.application.key} on feed {lease.feed} believes another record by now: ask what is next")
+            lease.transact(writes_of(state))
 
         optimistically(
             attempt,
-            lambda: Refused(f"the state of {step.application.key} changed {TRIES} times while it was written; try again"),
+            lambda: Refused(f"the state of {lease.application.key} changed {TRIES} times while it was written; try again"),
         )
 
     def abandon(self, lease: Lease, abandoned: Abandoned, failure: Failure | None = None) -> Record:
@@ -967,6 +1004,13 @@ class Manifest:
         return self._operate(
             key,
             lambda item: transitions.reopen(item, applications, reason, steps, self._states(key.feed), OPERATOR, self._stamp()),
+        )
+
+    def note(self, key: ItemKey, reason: str) -> Record:
+        """Keeps what an operator decided as a record of an item, which changes nothing about it."""
+        steps = self.steps(key.feed)
+        return self._operate(
+            key, lambda item: transitions.reopen(item, [], reason, steps, self._states(key.feed), OPERATOR, self._stamp())
         )
 
     # Full loads

@@ -22,6 +22,7 @@ from manifest_platform.manifest.dataset import (
     PASSED,
     LeaseState,
     Mode,
+    SinkState,
     Standing,
     Step,
     StepState,
@@ -376,6 +377,28 @@ def _advance(item: Item, state: StepState, claimed_under: StepState) -> StepStat
 def believe(step: Step, feed: str, state: StepState, record: str) -> list[Write]:
     """Has a step believe that the sink applied a record last: a manifest that was set back learns it from the sink's fence."""
     return [put_state(step.application, state.with_feed(feed, believed=record))]
+
+
+def swept(step: Step, feed: str, state: StepState) -> list[Write]:
+    """Notes that the stretch which the watermark jumped was looked at: what is reopened in it now was not registered late."""
+    return [put_state(step.application, state.with_feed(feed, swept=state.feed(feed).watermark))]
+
+
+def believe_sink(step: Step, feed: str, state: StepState, sink: SinkState) -> list[Write]:
+    """Has a step believe a sink that was set back, once every item that it lacks is reopened: its record, and what it applied.
+
+    The watermark goes back to what the sink applied last, and what was reopened behind it is looked at once more (`swept`).
+    Raises Refused while a full load is in progress, which replaces what is lacking.
+    """
+    if state.mode is not Mode.INCREMENTAL:
+        raise Refused(
+            f"{step.application.key} is loading a snapshot in full, which replaces what the sink lacks: let it end first"
+        )
+    swept = min(state.feed(feed).swept, sink.swept, sink.applied)
+    moved = {"believed": sink.record, "watermark": sink.applied, "swept": swept, "stop": sink.stop}
+    if sink.lacks_snapshot:
+        moved["boundary"] = ""  # nothing is done before another snapshot is loaded, by `Step.needs_full`
+    return [put_state(step.application, state.with_feed(feed, **moved))]
 
 
 def output(item: Item, application: Application, payload: Payload, steps: Sequence[Step], stamp: Stamp) -> list[Write]:

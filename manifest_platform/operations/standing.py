@@ -5,6 +5,8 @@ Belongs here: what the manifest's verdicts and counts mean to a person. Nothing 
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -16,6 +18,7 @@ from manifest_platform.manifest.dataset import position_name
 from manifest_platform.manifest.manifest import Kept
 from manifest_platform.operations.bad_rows import BadRows, bad_rows
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+from manifest_platform.pipeline.chain import Broken
 from manifest_platform.remedies import Action, Remedy
 
 WORDS = {
@@ -125,6 +128,16 @@ def outlook(pipeline: Pipeline, feed: str, application: str, verdict: Verdict | 
         settles = working(worker.application.key) if worker else work
         return Outlook(*where, Answer.READY, name, "its worker is gone; the next drain settles it", verdict.since, settles)
     return Outlook(*where, Answer.BLOCKED, name, verdict.reason, verdict.since, helps)
+
+
+def over_chain(outlook: Outlook, found: Iterable[Broken]) -> Outlook:
+    """What a step may do next where the warehouse of its feed lacks what was loaded: nothing is loaded, whatever comes next."""
+    for one in found:
+        if (outlook.feed, outlook.step) == (one.feed, LOAD):
+            return dataclasses.replace(
+                outlook, answer=Answer.BLOCKED, item=None, reason=one.reason, since=None, remedy=one.remedy
+            )
+    return outlook
 
 
 def step_status(pipeline: Pipeline, feed: str, application: str, kept: Kept | None = None) -> StepStatus:

@@ -19,6 +19,7 @@ from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import command_of
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+from manifest_platform.pipeline.chain import broken
 from manifest_platform.sources.source import CheckResult, Source, SourceCheck
 from manifest_platform.warehouse.apply import open_warehouse
 
@@ -62,6 +63,14 @@ def _lag(survey: Survey) -> float:
 def _not_blocked(pipeline: Pipeline, feed: str) -> dg.AssetCheckResult:
     survey = pipeline.manifest.survey(feed, LOAD)
     shown = metadata.backlog_metadata(survey, _lag(survey))
+    if found := next((one for one in broken(pipeline) if one.feed == feed), None):
+        command = command_of(found.remedy, pipeline)
+        return dg.AssetCheckResult(
+            passed=False,
+            severity=dg.AssetCheckSeverity.ERROR,
+            description=f"Blocked by the warehouse: {found.reason}. Do: {command}",
+            metadata={**shown, "reason": found.reason, "command": command},
+        )
     verdict = survey.verdict
     if not isinstance(verdict, Blocked) or verdict.standing in (Standing.WAITING, Standing.PROCESSING, Standing.MODE):
         return dg.AssetCheckResult(passed=True, metadata=shown, description="The feed is not blocked.")

@@ -24,6 +24,7 @@ from manifest_platform.orchestration.feed_checks import evaluations
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import LOAD, SHRED, DiscoveryReport, Loaded, Pipeline
+from manifest_platform.pipeline.chain import broken
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.sources.source import Source
 
@@ -39,18 +40,19 @@ def work_waiting(pipeline: Pipeline, now: datetime, feeds: Sequence[str] | None 
     item that is being retried stays the same work however its history grows, so that an outage is asked after ever more
     rarely.
     """
-    found = [work for feed in feeds or pipeline.feeds for work in _work_of(pipeline, feed, now)]
+    refused = {one.feed for one in broken(pipeline)}
+    found = [work for feed in feeds or pipeline.feeds for work in _work_of(pipeline, feed, now, feed not in refused)]
     return "; ".join(found) or None
 
 
-def _work_of(pipeline: Pipeline, feed: str, now: datetime) -> Iterator[str]:
-    """What could be done now of one feed."""
+def _work_of(pipeline: Pipeline, feed: str, now: datetime, may_load: bool) -> Iterator[str]:
+    """What could be done now of one feed. `may_load`: whether its warehouse is the one that the manifest knows."""
     stuck: list[Blocked] = []
     if feed not in pipeline.source.on_demand:
         ready, stuck = pipeline.manifest.waiting(feed, SHRED, limit=1)
         yield from (_work(SHRED, item) for item in ready)
     verdict = pipeline.manifest.next(feed, LOAD)
-    if isinstance(verdict, Ready):
+    if isinstance(verdict, Ready) and may_load:
         yield _work(LOAD, verdict.item)
     for stopped in (*stuck, verdict):
         if not isinstance(stopped, Blocked) or stopped.standing is Standing.MODE:

@@ -21,6 +21,8 @@ _COMMANDS = {
     Action.SHOW_NEXT: "next",
     Action.EXAMINE: "doctor",
     Action.REPAIR: "doctor --repair",
+    Action.RECONCILE: "warehouse reconcile",
+    Action.ACCEPT_WAREHOUSE: "warehouse accept --reason TEXT",
     Action.CREATE_STORE: "store create",
     Action.RETRY_MERGE: "merge retry {0.table} {0.day}",
 }

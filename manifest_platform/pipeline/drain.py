@@ -22,6 +22,7 @@ from manifest_platform.manifest import (
     Standing,
     StoreUnavailable,
 )
+from manifest_platform.pipeline.chain import explained
 from manifest_platform.pipeline.events import (
     Budget,
     DrainReport,
@@ -39,7 +40,7 @@ from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.pipeline.shredding import free_abandoned, portion, shred
 from manifest_platform.sources.source import LOAD, SHRED
 from manifest_platform.spark import SparkUnavailable
-from manifest_platform.warehouse.errors import Fenced, WarehouseError
+from manifest_platform.warehouse.errors import Fenced, Unbelieved, WarehouseError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,6 +120,9 @@ class _Drain:
             return FeedEnd(feed, Stop.BUSY, reason=str(busy), remedy=busy.remedy)
         except (Fenced, ClaimLost) as error:
             return FeedEnd(feed, Stop.FENCED, reason=str(error))
+        except Unbelieved as error:
+            found = explained(self.pipeline, error)
+            return FeedEnd(feed, Stop.BLOCKED, reason=found.reason, remedy=found.remedy)
         except (WarehouseError, StoreUnavailable, OutcomeUnknown, SparkUnavailable) as error:
             return FeedEnd(feed, Stop.UNAVAILABLE, reason=str(error))
 

@@ -27,6 +27,7 @@ from manifest_platform.manifest import (
 )
 from manifest_platform.manifest.dataset import Mode, judge
 from manifest_platform.manifest.manifest import FIRST_PAGE
+from manifest_platform.pipeline.chain import broken
 from manifest_platform.pipeline.chosen import shred_chosen
 from manifest_platform.pipeline.events import Event, ItemFailed, Loaded
 from manifest_platform.pipeline.loading import settle
@@ -157,6 +158,9 @@ def cancel(pipeline: Pipeline, reason: str) -> Record:
     if pipeline.manifest.state(Application(LOAD)).mode is not Mode.FULL_LOAD:
         raise Refused(f"dataset {pipeline.name} is loading nothing in full: there is nothing to cancel")
     with pipeline.lease(feed, LOAD) as lease:
+        # What a ledger says counts only if it has the believed record: one that was set back may lack the very snapshot.
+        if found := broken(pipeline, patient=True):
+            raise Refused(f"whether the snapshot is loaded cannot be told: {found[0].reason}. Let the full load end first")
         verdict = next(pipeline.manifest.verdicts(lease))
         if isinstance(verdict, Abandoned) and (settled := _settle(pipeline, lease, verdict)):
             raise Refused(f"{settled.key.name} is in the warehouse already: the full load is done, and cannot be cancelled")

@@ -27,11 +27,13 @@ from manifest_platform.pipeline.requests import (
     Answer,
     Apply,
     AskLedger,
+    Believe,
     ClaimNext,
     Complete,
     Defer,
     Fail,
     Program,
+    PutBack,
     RaiseFence,
     RaiseToken,
     ReadState,
@@ -41,8 +43,9 @@ from manifest_platform.pipeline.requests import (
 )
 from manifest_platform.pipeline.shredding import OutputGone, listing_of, shredded_bytes
 from manifest_platform.sources.source import LOAD
-from manifest_platform.warehouse.apply import AlreadyApplied, Full, LedgerEntry, Load
-from manifest_platform.warehouse.errors import Behind, CannotLoad, Fenced, Unclear
+from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Full, LedgerEntry, Load, other_content
+from manifest_platform.warehouse.errors import Behind, CannotLoad, Fenced, ManifestBehind, Unbelieved, Unclear
+from manifest_platform.warehouse.rules import is_same_content
 
 
 @dataclass(frozen=True)
@@ -64,12 +67,16 @@ class Declared:
         """The step that loads a feed."""
         return next(step for step in self.feeds[feed] if step.application.key == LOAD)
 
+    def snapshots_of(self, feed: str) -> str | None:
+        """The feed whose snapshots contain a feed's items, if there is such a feed."""
+        return next((other for other in self.feeds if feed in self.step(other).covers), None)
+
 
 def load(pipeline: Pipeline, lease: Lease, ready: Ready) -> Loaded | ItemFailed:
     """Loads the item that is next: claim, apply, complete.
 
     Raises ConditionFailed if it is not next any more, Fenced and Unavailable (nothing is recorded then: the next
-    holder of the lease settles what was claimed), ClaimLost.
+    holder of the lease settles what was claimed), Unbelieved (the claim is put back), ClaimLost.
     """
     started, requests = time.monotonic(), pipeline.manifest.store.requests
     listing: Listing | OutputGone
@@ -96,7 +103,7 @@ def loading(declared: Declared, ready: Ready, listing: Listing | OutputGone) -> 
         return (yield from _failed(claim, Failure.of(listing)))
     order = _order(declared, ready, claim, listing)
     try:
-        applied = yield from _above_fence(Apply(order), order.epoch)
+        applied = yield from _applied(order)
     except Unclear:
         settled = yield from settling(declared, Abandoned(claim.item, claim.processing))
         unknown = Failure(FailureKind.LEASE_EXPIRED, "COMMIT failed; the ledger lacks the item")
@@ -106,8 +113,11 @@ def loading(declared: Declared, ready: Ready, listing: Listing | OutputGone) -> 
         return ItemFailed(ready.item.key, LOAD, Failure(FailureKind.BEHIND, str(error), type(error).__name__))
     except CannotLoad as error:
         return (yield from _failed(claim, Failure.of(error, traceback.format_exc())))
+    except Unbelieved as error:
+        yield from ask(PutBack(claim, str(error)))  # no item's fault: the whole warehouse is not what it was
+        raise
     told = () if isinstance(applied, AlreadyApplied) else applied.told
-    yield from ask(Complete(claim, loaded_payload(applied.entry, listing.bytes, told)))
+    yield from ask(Complete(claim, loaded_payload(applied.entry, listing.bytes, told), applied.entry.record_id))
     already = isinstance(applied, AlreadyApplied)
     return _loaded(ready.item, applied.entry, listing.bytes, already, listing.tables, told)
 
@@ -117,20 +127,34 @@ def settling(declared: Declared, abandoned: Abandoned) -> Program[Loaded | None]
 
     The fence is raised to the lease's token first, so that the ledger's answer is final.
     """
-    key = abandoned.item.key
-    state = yield from ask(ReadState())
-    yield from _above_fence(RaiseFence(state.epoch), state.epoch)
-    serving_epoch = state.seen_by(declared.step(key.feed), key.feed).serving_epoch
-    entry = yield from ask(AskLedger(key.id, serving_epoch))
+    key, landed = abandoned.item.key, abandoned.item.landed
+    state, step = (yield from ask(ReadState())), declared.step(key.feed)
+    # A snapshot replaces what a warehouse that was set back lacks, so it rests on nothing that came before.
+    believed = None if step.order == "full" else state.feed(key.feed).believed
+    yield from above_fence(RaiseFence(state.epoch, believed), state.epoch)
+    entry = yield from ask(AskLedger(key.id, state.seen_by(step, key.feed).serving_epoch, believed))
     if entry is None:
         yield from ask(Abandon(abandoned))
         return None
+    if landed and not is_same_content(landed.checksum, entry):
+        yield from ask(Abandon(abandoned, Failure.of(other_content(key.id, landed.checksum, entry))))
+        return None
     bytes_loaded = shredded_bytes(abandoned.item)
-    yield from ask(Adopt(abandoned, entry.epoch, loaded_payload(entry, bytes_loaded)))
+    yield from ask(Adopt(abandoned, entry.epoch, loaded_payload(entry, bytes_loaded), entry.record_id))
     return _loaded(abandoned.item, entry, bytes_loaded, already=True)
 
 
-def _above_fence(request: Request[Answer], epoch: int) -> Program[Answer]:
+def _applied(order: Load) -> Program[Applied | AlreadyApplied]:
+    """Applies a load. A manifest that was set back believes an older record than the fence names: it learns it, and goes on."""
+    while True:
+        try:
+            return (yield from above_fence(Apply(order), order.epoch))
+        except ManifestBehind as behind:
+            yield from ask(Believe(behind.record, order.believed or ""))
+            order = dataclasses.replace(order, believed=behind.record)
+
+
+def above_fence(request: Request[Answer], epoch: int) -> Program[Answer]:
     """Asks under the lease's token, or above the fence's: one with a newer token has outlived the manifest's backup."""
     try:
         return (yield from ask(request))
@@ -161,15 +185,11 @@ def _order(declared: Declared, ready: Ready, claim: Claim, listing: Listing) -> 
         checksum=landed.checksum if landed else "",
         listing=listing,
         late=ready.item.is_late_for(claim.step.application, serving_epoch),
+        believed=state.feed(key.feed).believed,
         full=_full(declared, claim),
-        snapshots=_snapshots_of(declared, key.feed),
+        snapshots=declared.snapshots_of(key.feed),
         splits_types=key.feed in declared.splits_types,
     )
-
-
-def _snapshots_of(declared: Declared, feed: str) -> str | None:
-    """The feed whose snapshots contain a feed's items, if there is such a feed."""
-    return next((other for other in declared.feeds if feed in declared.step(other).covers), None)
 
 
 def _full(declared: Declared, claim: Claim) -> Full | None:

@@ -103,34 +103,48 @@ class ReadState(Request[StepState]):
 
 @dataclass(frozen=True)
 class RaiseFence(Request[None]):
-    """Lets nobody older commit to the lease's feed any more. Raises Fenced, Unavailable."""
+    """Lets nobody older commit to the lease's feed any more. Raises Fenced, Unavailable, Unbelieved where there is no fence."""
 
     epoch: int
+    believed: str | None = None
 
     def __call__(self, pipeline: Pipeline, lease: Lease) -> None:
-        pipeline.warehouse.raise_fence(lease.feed, lease.token, self.epoch)
+        pipeline.warehouse.raise_fence(lease.feed, lease.token, self.epoch, self.believed)
 
 
 @dataclass(frozen=True)
 class AskLedger(Request["LedgerEntry | None"]):
-    """The ledger's newest entry of an item, of an epoch or a later one. Raises Unavailable."""
+    """The ledger's newest entry of an item, of an epoch or a later one. Raises Unavailable, Unbelieved."""
 
     item: str
     since_epoch: int
+    believed: str | None = None
 
     def __call__(self, pipeline: Pipeline, lease: Lease) -> LedgerEntry | None:
-        return pipeline.warehouse.ledger_entry(lease.feed, self.item, self.since_epoch)
+        return pipeline.warehouse.ledger_entry(lease.feed, self.item, self.since_epoch, self.believed)
+
+
+@dataclass(frozen=True)
+class Believe(Request[None]):
+    """Has the manifest believe what the fence names. Raises LeaseLost, Refused."""
+
+    record: str
+    instead_of: str
+
+    def __call__(self, pipeline: Pipeline, lease: Lease) -> None:
+        pipeline.manifest.believe(lease, self.record, self.instead_of)
 
 
 @dataclass(frozen=True)
 class Complete(Request[Record]):
-    """Ends a claim well. Raises ClaimLost."""
+    """Ends a claim well; `believed`: the record that the ledger has for it. Raises ClaimLost."""
 
     claim: Claim
     payload: Payload
+    believed: str
 
     def __call__(self, pipeline: Pipeline, lease: Lease) -> Record:
-        record = pipeline.manifest.complete(self.claim, self.payload)
+        record = pipeline.manifest.complete(self.claim, self.payload, self.believed)
         failpoints.reach("load.completed")
         return record
 
@@ -144,6 +158,17 @@ class Fail(Request[Record]):
 
     def __call__(self, pipeline: Pipeline, lease: Lease) -> Record:
         return pipeline.manifest.fail(self.claim, self.failure)
+
+
+@dataclass(frozen=True)
+class PutBack(Request[Record]):
+    """Ends a claim without a failure. Raises ClaimLost."""
+
+    claim: Claim
+    reason: str
+
+    def __call__(self, pipeline: Pipeline, lease: Lease) -> Record:
+        return pipeline.manifest.put_back(self.claim, self.reason)
 
 
 @dataclass(frozen=True)
@@ -164,18 +189,24 @@ class Adopt(Request[Record]):
     abandoned: Abandoned
     epoch: int
     payload: Payload
+    believed: str
 
     def __call__(self, pipeline: Pipeline, lease: Lease) -> Record:
-        return pipeline.manifest.adopt(lease, self.abandoned, self.epoch, self.payload)
+        return pipeline.manifest.adopt(lease, self.abandoned, self.epoch, self.payload, self.believed)
 
 
 @dataclass(frozen=True)
 class Abandon(Request[Record]):
-    """Fails what a dead worker had not committed, under the lease. Raises ClaimLost, LeaseLost."""
+    """Fails what a dead worker had not committed, under the lease: as `lease_expired`, or as given.
+
+    Raises ClaimLost, LeaseLost.
+    """
 
     abandoned: Abandoned
+    failure: Failure | None = None
 
     def __call__(self, pipeline: Pipeline, lease: Lease) -> Record:
-        record = pipeline.manifest.abandon(lease, self.abandoned)
-        log.warning("%s was left unfinished and is not in the ledger", self.abandoned.item.key.name)
+        record = pipeline.manifest.abandon(lease, self.abandoned, self.failure)
+        what = self.failure.message if self.failure else "is not in the ledger"
+        log.warning("%s was left unfinished and %s", self.abandoned.item.key.name, what)
         return record

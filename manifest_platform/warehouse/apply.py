@@ -162,7 +162,7 @@ class Warehouse:
 
         Writes nothing: where nothing was ever loaded it is empty, not made.
         """
-        return self._ledger.newest(feed, since_epoch, after)
+        return self._ledger.newest(feed, since_epoch, after) if self._engine.exists() else iter(())
 
     def apply(self, load: Load) -> Applied | AlreadyApplied:
         """Applies a load wholly or not at all, in the feed's order, once for all epochs from `serving_epoch` on.

@@ -162,7 +162,7 @@ def _adopt(pipeline: Pipeline, lease: Lease, ready: Ready, entry: LedgerEntry) -
     with suppress(ConditionFailed):  # somebody changed the item or the state: it is looked at again
         [claim] = pipeline.manifest.claim(lease, [ready.item], ready.state)
         payload = loaded_payload(entry, shredded_bytes(ready.item))
-        pipeline.manifest.adopt(lease, Abandoned(claim.item, claim.processing), entry.epoch, payload)
+        pipeline.manifest.adopt(lease, Abandoned(claim.item, claim.processing), entry.epoch, payload, entry.record_id)
         yield f"{ready.item.key.name}: recorded as loaded at {entry.applied_at:%Y-%m-%d %H:%M:%S %Z}, as the ledger says"
 
 
@@ -176,6 +176,8 @@ def _defer(manifest: Manifest, lease: Lease, ready: Ready, newest: str) -> Itera
 def missing_entries(pipeline: Pipeline, feed: str, warehouse: Warehouse, findings: Sequence[Finding]) -> dict[str, LedgerEntry]:
     """A feed's entries in the ledger, by position, beyond the watermark and of items that were found unrecorded."""
     standing = pipeline.manifest.state(Application(LOAD)).feed(feed)
+    if standing.believed and warehouse.entry_of(standing.believed) is None:
+        return {}  # what a ledger says counts only if it has the record that the manifest believes
     mine = (one for one in findings if one.kind is Kind.UNRECORDED and one.key and one.key.feed == feed)
     unrecorded = {one.key.position for one in mine if one.key}
     entries = warehouse.ledger(feed, standing.serving_epoch)

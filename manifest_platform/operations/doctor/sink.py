@@ -100,6 +100,6 @@ class LedgerWatcher(Watcher):
         at = f"{record.timestamp:%Y-%m-%d %H:%M:%S %Z}"
         cause = (
             f"{LOAD} recorded it as loaded at {at}, and the warehouse's ledger lacks it: the warehouse was put back from a"
-            " backup, or is another one. Put the right one back"
+            " backup, or is another one"
         )
-        return Finding(Kind.UNLEDGERED, cause, Remedy(Action.READ_RECORDS, item=item.key.name), item.key, LOAD)
+        return Finding(Kind.UNLEDGERED, cause, Remedy(Action.RECONCILE), item.key, LOAD)

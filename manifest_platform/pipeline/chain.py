@@ -1,0 +1,95 @@
+"""The chain: whether the warehouse is the one that the manifest knows, and no older than what the manifest believes.
+
+Belongs here: what a broken chain means, in words that name what was set back and what helps. The rule itself is in
+`warehouse.rules`; what mends a broken chain is in `operations.reconcile`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from manifest_platform.manifest import Application, ItemKey, UnknownItem
+from manifest_platform.manifest.dataset import position_name
+from manifest_platform.pipeline.pipeline import Pipeline
+from manifest_platform.remedies import Action, Remedy
+from manifest_platform.sources.source import LOAD
+from manifest_platform.warehouse.apply import Warehouse, open_warehouse
+from manifest_platform.warehouse.engines.engine import Engine
+from manifest_platform.warehouse.errors import Unavailable, Unbelieved
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A feed whose warehouse lacks the record that the manifest believes was applied last: why, and what helps."""
+
+    feed: str
+    reason: str
+    remedy: Remedy
+
+
+def explained(pipeline: Pipeline, error: Unbelieved) -> Broken:
+    """What a refusal means: set back, and to which of our items; or another warehouse. Asks manifest and warehouse."""
+    return _explained(pipeline, pipeline.warehouse, error.feed, error.record)
+
+
+def broken(pipeline: Pipeline, patient: bool = False, engine: Engine | None = None) -> list[Broken]:
+    """The feeds whose warehouse lacks what the manifest believes. Writes nothing.
+
+    Where the warehouse cannot be asked now, as while a drain has it open, nothing is found: a load finds it then. If `patient`,
+    that is waited for, and raises Unavailable in the end. `engine`: open for questions already, for many datasets in turn.
+    """
+    feeds = pipeline.manifest.state(Application(LOAD)).feeds
+    believed = {feed: feeds[feed].believed for feed in pipeline.feeds if feed in feeds and feeds[feed].believed}
+    if not believed:
+        return []
+    with contextlib.suppress(*(() if patient else (Unavailable,))), _reader(pipeline, patient, engine) as warehouse:
+        fences = warehouse.fence_records()
+        lacking = [
+            feed for feed, record in believed.items() if fences.get(feed) != record and warehouse.entry_of(record) is None
+        ]
+        return [_explained(pipeline, warehouse, feed, fences.get(feed, "")) for feed in lacking]
+    return []
+
+
+@contextlib.contextmanager
+def _reader(pipeline: Pipeline, patient: bool, engine: Engine | None) -> Generator[Warehouse]:
+    if patient or "warehouse" in pipeline.__dict__:
+        yield pipeline.warehouse
+        return
+    if engine:
+        yield Warehouse(engine, pipeline.name)
+        return
+    with contextlib.closing(open_warehouse(pipeline.config.warehouse, pipeline.name, read_only=True, patience=0.1)) as reader:
+        yield reader
+
+
+def _explained(pipeline: Pipeline, warehouse: Warehouse, feed: str, record: str) -> Broken:
+    state = pipeline.manifest.state(Application(LOAD)).feed(feed)
+    loaded = f"the manifest has loaded {position_name(feed, state.watermark)}" if state.watermark else "the manifest has loads"
+    place = pipeline.config.warehouse.place
+    entry = warehouse.entry_of(record) if record else None
+    if entry is None:
+        reason = (
+            f"the warehouse at {place} has no load of feed {feed}, and {loaded}: it was emptied or is another one. If the place"
+            " is wrong, correct the part `warehouse` of the configuration; if it was emptied, load again what it lacks"
+        )
+        return Broken(feed, reason, Remedy(Action.RECONCILE))
+    applied = f"{entry.applied_at:%Y-%m-%d %H:%M:%S %Z}"
+    try:
+        records = pipeline.manifest.item(ItemKey.at(entry.feed, entry.position)).records
+    except UnknownItem:
+        records = ()
+    if any(one.record_id == record for one in records):
+        name = ItemKey.at(entry.feed, entry.position).name
+        reason = (
+            f"the warehouse at {place} was set back: its newest load of feed {feed} is {name}, of {applied}, and {loaded}."
+            " Load again what it lacks"
+        )
+        return Broken(feed, reason, Remedy(Action.RECONCILE))
+    reason = (
+        f"the warehouse at {place} is another one: its newest load of feed {feed}, {entry.item} of {applied}, was never made by"
+        " this manifest. Correct the part `warehouse` of the configuration, or take this warehouse on purpose"
+    )
+    return Broken(feed, reason, Remedy(Action.ACCEPT_WAREHOUSE))

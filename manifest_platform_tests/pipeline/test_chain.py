@@ -1,0 +1,186 @@
+"""A warehouse that is put back to an older copy, emptied or mistaken: nothing is built upon it, and one command goes on."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from manifest_platform.manifest import Application
+from manifest_platform.operations.reconcile import accept, reconcile, would_reconcile
+from manifest_platform.pipeline import LOAD, Budget, Stop
+from manifest_platform.pipeline.chain import broken
+from manifest_platform.remedies import Action
+from manifest_platform.sources.snowplow.settings import FEED
+from manifest_platform.spark import session
+from manifest_platform_tests.pipeline.shop import Shop, drained, history, keys, run_name, run_names, watermark
+
+ONE = Budget(items=1)
+
+
+@pytest.fixture
+def shop(tmp_path: Path, spark: Any) -> Shop:
+    """Four runs shredded, two of them loaded; a copy of the warehouse as it was after the first."""
+    shop = Shop(tmp_path)
+    shop.shredded(spark, 4)
+    with shop.open() as pipeline:
+        drained(pipeline, budget=ONE)
+    shutil.copy(shop.home / "warehouse.duckdb", shop.home / "copy.duckdb")
+    with shop.open() as pipeline:
+        drained(pipeline, budget=ONE)
+    return shop
+
+
+def set_back(shop: Shop) -> None:
+    shutil.copy(shop.home / "copy.duckdb", shop.home / "warehouse.duckdb")
+
+
+def delete(shop: Shop) -> None:
+    (shop.home / "warehouse.duckdb").unlink()
+
+
+def mistype(shop: Shop) -> None:
+    settings = yaml.safe_load(shop.config_file.read_text())
+    settings["warehouse"]["path"] = "warehuose.duckdb"
+    shop.config_file.write_text(yaml.safe_dump(settings))
+
+
+def take_anothers(shop: Shop) -> None:
+    """Puts the warehouse of another manifest there, which has loads of the same feed."""
+    other = Shop(shop.home / "other")
+    shutil.copytree(shop.home / "landing", other.home / "landing", dirs_exist_ok=True)
+    shutil.copytree(shop.home / "shredded", other.home / "shredded", dirs_exist_ok=True)
+    with other.open() as pipeline:
+        other.land(pipeline, 0)
+        drained(pipeline, lambda: session(pipeline.config.spark.conf))
+    shutil.copy(other.home / "warehouse.duckdb", shop.home / "warehouse.duckdb")
+
+
+@pytest.mark.parametrize(
+    ("befalls", "said", "action"),
+    [
+        (set_back, f"was set back: its newest load of feed enriched is {run_name(0)}", Action.RECONCILE),
+        (delete, "has no load of feed enriched", Action.RECONCILE),
+        (mistype, "has no load of feed enriched", Action.RECONCILE),
+        (take_anothers, "was never made by this manifest", Action.ACCEPT_WAREHOUSE),
+    ],
+)
+def test_nothing_is_loaded_onto_a_warehouse_that_lacks_what_was_loaded(
+    shop: Shop, befalls: Callable[[Shop], None], said: str, action: Action
+) -> None:
+    befalls(shop)
+    before = {file.name: file.stat().st_size for file in shop.home.glob("war*.duckdb")}
+    with shop.open() as pipeline:
+        [told] = broken(pipeline)
+        assert said in told.reason
+        assert told.remedy.action is action
+        events, report = drained(pipeline)
+        assert (events, report.stop, report.remedy and report.remedy.action) == ([], Stop.BLOCKED, action)
+        assert said in report.reason
+        assert run_name(1) in report.reason or action is Action.ACCEPT_WAREHOUSE
+        assert history(pipeline, 2)[-1] == "load Resolved automatic", "no item's failure"
+        assert watermark(pipeline) == run_name(1).removeprefix("run=")
+    assert {file.name: file.stat().st_size for file in shop.home.glob("war*.duckdb")} == before, "nothing is written"
+
+
+@pytest.mark.parametrize("befalls", [set_back, delete])
+def test_reconcile_has_all_loaded_again_that_is_lacking_in_order(shop: Shop, befalls: Callable[[Shop], None]) -> None:
+    befalls(shop)
+    lacking = [1] if befalls is set_back else [0, 1]
+    with shop.open() as pipeline:
+        [would] = would_reconcile(pipeline)
+        assert [key.name for key in would.freed] == run_names(*lacking)
+        assert history(pipeline, 1)[-1] == "load Processed", "a dry run changes nothing"
+        assert [broken(pipeline)[0].feed] == [FEED]
+        [done] = reconcile(pipeline, "put back from a backup")
+        assert done == would
+        assert broken(pipeline) == []
+        assert pipeline.manifest.state(Application(LOAD)).feed(FEED).applied == 2 - len(lacking)
+        _, report = drained(pipeline)
+        assert (report.stop, report.loaded) == (Stop.IDLE, 2 + len(lacking))
+        assert pipeline.manifest.history(keys(pipeline, 1)[0])[-3].data["reason"] == "put back from a backup"
+        assert list(reconcile(pipeline, "again")) == []
+    assert shop.seen.runs == run_names(0, 1, 2, 3)
+    assert shop.doubled_events == []
+
+
+def test_a_reconcile_that_was_interrupted_is_run_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    delete(shop)
+    with shop.open() as pipeline:
+        monkeypatch.setattr(pipeline.manifest, "believe_sink", lambda *_: exit())
+        with pytest.raises(SystemExit):
+            list(reconcile(pipeline, "first"))
+    with shop.open() as pipeline:
+        _, report = drained(pipeline)
+        assert (report.stop, report.loaded) == (Stop.BLOCKED, 0), "all loads are refused until the last write"
+        list(reconcile(pipeline, "second"))
+        assert drained(pipeline)[1].loaded == 4
+    assert shop.seen.runs == run_names(0, 1, 2, 3)
+
+
+def test_accept_goes_on_with_another_warehouse_and_loads_nothing_again(shop: Shop) -> None:
+    delete(shop)
+    with shop.open() as pipeline:
+        [done] = accept(pipeline, "moved to another server")
+        assert done.feed == FEED
+        assert (
+            "accepted as it is: moved to another server" in pipeline.manifest.history(keys(pipeline, 1)[0])[-1].data["reason"]
+        )
+        assert drained(pipeline)[1].loaded == 2
+        assert list(accept(pipeline, "again")) == []
+    assert shop.seen.runs == run_names(2, 3)
+
+
+def test_what_a_dead_worker_left_is_not_settled_by_a_ledger_that_counts_for_nothing(shop: Shop) -> None:
+    """The worker died after its COMMIT, and the warehouse was put back since: the ledger's silence would fail the item."""
+    process = shop.process("load.committed")
+    process.communicate(timeout=250)
+    set_back(shop)
+    shop.ahead = timedelta(hours=1)  # its lease has run out
+    with shop.open() as pipeline:
+        assert drained(pipeline)[1].stop is Stop.BLOCKED
+        assert history(pipeline, 2)[-1] == "load Processing", "what became of it is known once the warehouse is"
+        list(reconcile(pipeline, "put back"))
+        assert drained(pipeline)[1].stop is Stop.IDLE
+    assert shop.seen.runs == run_names(0, 1, 2, 3)
+    assert shop.doubled_events == []
+
+
+def test_a_manifest_that_was_put_back_learns_what_the_fence_names(tmp_path: Path, spark: Any) -> None:
+    shop = Shop(tmp_path)
+    shop.shredded(spark, 3)
+    shutil.copy(shop.home / "manifest.db", shop.home / "backup.db")
+    with shop.open() as pipeline:
+        drained(pipeline)
+        believed = pipeline.manifest.state(Application(LOAD)).feed(FEED).believed
+    for file in shop.home.glob("manifest.db*"):
+        file.unlink()
+    shutil.copy(shop.home / "backup.db", shop.home / "manifest.db")
+    with shop.open() as pipeline:
+        events, report = drained(pipeline)
+        assert report.stop is Stop.IDLE
+        assert all(getattr(event, "already", False) for event in events)
+        assert pipeline.manifest.state(Application(LOAD)).feed(FEED).believed == believed
+    assert shop.seen.runs == run_names(0, 1, 2)
+
+
+def test_a_run_that_was_rewritten_after_it_was_loaded_is_never_called_applied(tmp_path: Path, spark: Any) -> None:
+    """The manifest was put back to before the run, and what has landed is another content under the same name."""
+    shop = Shop(tmp_path)
+    shop.shredded(spark, 1)
+    with shop.open() as pipeline:
+        drained(pipeline)
+    for file in shop.home.glob("manifest.db*"):
+        file.unlink()
+    shutil.rmtree(shop.directory(0))
+    with shop.open() as pipeline:
+        shop.land(pipeline, 0, events=7)
+        _, report = drained(pipeline, spark)
+        assert report.stop is Stop.BLOCKED
+        assert "was rewritten since" in report.reason
+        assert history(pipeline, 0)[-1] == "load Failed permanent"
