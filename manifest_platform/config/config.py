@@ -5,6 +5,7 @@ Belongs here: how the parts are put together. A plug-in declares what it alone c
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
@@ -58,8 +59,25 @@ class LeaseConfig(Settings):
         description="seconds of silence after which a worker may be replaced; heartbeats come at a third of it",
     )
     max_attempts: int = Field(
-        8, ge=1, le=20, description="attempts that end by a crash or a transient fault before a person is asked"
+        8, ge=1, le=20, description="attempts that end by a crash before a person is asked, the last of them at the item alone"
     )
+
+
+Hours = Annotated[float, Field(gt=0, le=8784)]
+
+
+class LimitConfig(Settings):
+    """How long a step may work at one go: beyond it, its work is cancelled, and its lease runs out though the worker lives."""
+
+    shred_hours: Hours = Field(2, description="hours that shredding a batch of directories may take")
+    load_hours: Hours = Field(2, description="hours that loading a directory may take")
+    full_hours: Hours = Field(12, description="hours that loading a snapshot in full may take")
+    merge_hours: Hours = Field(4, description="hours that a Spark job of merging may take")
+    program_hours: Hours = Field(24, description="hours that a program may work on an item, for a step of your own")
+
+    def of(self, step: str) -> timedelta:
+        """The limit of shred, load, full, merge or program."""
+        return timedelta(hours=getattr(self, f"{step}_hours"))
 
 
 class SparkConfig(Settings):
@@ -86,6 +104,7 @@ class Config(Settings):
     manifest: ManifestConfig = Field(description="where the manifest is kept")
     warehouse: AnyEngine = Field(description="the warehouse that datasets are loaded into")
     lease: LeaseConfig = Field(LeaseConfig(), description="how long a silent worker keeps its lease")
+    limits: LimitConfig = Field(LimitConfig(), description="how long a step may work at one go")
     drain: DrainBudget = Field(DrainBudget(), description="how much a drain does that Dagster starts")
     spark: SparkConfig = Field(description="Spark's settings")
 

@@ -42,6 +42,8 @@ class Lease:
     know that it does not hold the lease any more, and what it does under `cancelling` is stopped then; `token` tells this
     grant from every other. `settled`: whether the item that the holder before left behind is known to be ended. `given_back`:
     the lease's row since it was given back.
+
+    Work that hangs under `within` loses the lease at its limit: nothing extends it from then on, so that it runs out.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Lease:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._cancels: list[Callable[[], object]] = []
+        self._given_up = ""  # for which work, where a limit was reached
         self._thread = threading.Thread(target=self._beat, name=f"heartbeat {application.key} {feed}", daemon=True)
         self._thread.start()
 
@@ -85,7 +88,29 @@ class Lease:
     def check(self) -> None:
         """Raises LeaseLost if the lease is known to be lost."""
         if self.lost.is_set():
-            raise LeaseLost(f"{self._name} is lost")
+            raise LeaseLost(self._given_up or f"{self._name} is lost")
+
+    @contextmanager
+    def within(self, limit: timedelta, work: str) -> Generator[None]:
+        """Gives the lease up where the block takes longer than a limit: what runs under `cancelling` is stopped, and nothing
+        extends the lease any more. `work`: what the block does, for the message.
+
+        The heartbeat lives on a thread of its own, so a job or a statement that hung held its feed for ever. The lease's next
+        holder settles what was claimed, whether or not the block ever ends. Raises LeaseLost where it is lost already.
+        """
+        self.check()
+        timer = threading.Timer(limit.total_seconds(), self._give_up, [f"{work} took longer than its limit of {limit}"])
+        timer.name, timer.daemon = f"limit of {self.application.key} {self.feed}", True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _give_up(self, why: str) -> None:
+        self._given_up = f"{self._name} was given up: {why}"
+        log.error("%s", self._given_up)
+        self._lose()
 
     @contextmanager
     def cancelling(self, cancel: Callable[[], object]) -> Generator[None]:
@@ -101,7 +126,7 @@ class Lease:
             raise
         except Exception as error:
             if self.lost.is_set():
-                raise LeaseLost(f"{self._name} was lost, so the work was cancelled") from error
+                raise LeaseLost(self._given_up or f"{self._name} was lost, so the work was cancelled") from error
             raise
         finally:
             self._cancels.remove(cancel)
@@ -146,7 +171,7 @@ class Lease:
     def release(self) -> None:
         """Ends the heartbeat and gives the lease back, so that the next worker need not wait. From then on it is lost."""
         self._stopped.set()
-        self._thread.join()
+        self._thread.join(self._duration.total_seconds())  # what cancels may hang with the work
         with self._lock:
             if self.lost.is_set():
                 return

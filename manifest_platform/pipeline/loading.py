@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from manifest_platform.listing import Listing, Table
 from manifest_platform.manifest import OUTPUT, Abandoned, Claim, Failure, FailureKind, Item, Lease, Payload, Ready, Step
@@ -80,11 +81,12 @@ def load(pipeline: Pipeline, lease: Lease, ready: Ready) -> Loaded | ItemFailed:
     """
     started, requests = time.monotonic(), pipeline.manifest.store.requests
     listing: Listing | OutputGone
-    try:
-        listing = listing_of(ready.item)
-    except OutputGone as error:
-        listing = error
-    done = run(loading(Declared.by(pipeline), ready, listing), pipeline, lease)
+    with lease.within(_limit(pipeline, lease), f"loading {ready.item.key.name}"):
+        try:
+            listing = listing_of(ready.item)
+        except OutputGone as error:
+            listing = error
+        done = run(loading(Declared.by(pipeline), ready, listing), pipeline, lease)
     if isinstance(done, ItemFailed):
         return done
     seconds, used = time.monotonic() - started, pipeline.manifest.store.requests - requests
@@ -93,7 +95,13 @@ def load(pipeline: Pipeline, lease: Lease, ready: Ready) -> Loaded | ItemFailed:
 
 def settle(pipeline: Pipeline, lease: Lease, abandoned: Abandoned) -> Loaded | None:
     """Ends what a dead worker had begun to load: completes what the ledger has, fails what it lacks. Raises Unavailable."""
-    return run(settling(Declared.by(pipeline), abandoned), pipeline, lease)
+    with lease.within(_limit(pipeline, lease), f"settling {abandoned.item.key.name}"):
+        return run(settling(Declared.by(pipeline), abandoned), pipeline, lease)
+
+
+def _limit(pipeline: Pipeline, lease: Lease) -> timedelta:
+    """How long a load of the lease's feed may take."""
+    return pipeline.config.limits.of("full" if pipeline.manifest.step(lease.feed, LOAD).order == "full" else "load")
 
 
 def loading(declared: Declared, ready: Ready, listing: Listing | OutputGone) -> Program[Loaded | ItemFailed]:

@@ -422,7 +422,12 @@ def _do(
         objects = [found for one in work for planned in one.ranges for found in planned.objects]
         yield MergeStarted(len(tasks), len(work), len(objects), sum(found.bytes for found in objects))
         session = spark()
-        with cancellable(session) as cancel, lease.cancelling(cancel):
+        limit = merging.pipeline.config.limits.of("merge")
+        with (
+            lease.within(limit, f"merging {len(work)} partitions"),
+            cancellable(session) as cancel,
+            lease.cancelling(cancel),
+        ):
             results = merge_all(session, tasks)
         failpoints.reach("merge.job_done")
     lease.check()

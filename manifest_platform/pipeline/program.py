@@ -179,7 +179,10 @@ def run(
                 failure = Failure(FailureKind.PERMANENT, f"the program cannot be started: {error}", type(error).__name__)
                 return Ran(chosen.item.key, pipeline.manifest.fail(claim, failure), None)
             try:
-                with lease.cancelling(program.end):
+                with (
+                    lease.within(pipeline.config.limits.of("program"), f"{application} on {chosen.item.key.name}"),
+                    lease.cancelling(program.end),
+                ):
                     code = program.wait()
                 lease.check()
             except LeaseLost:

@@ -103,7 +103,12 @@ def _written(
 
     attempt, session = str(uuid4()), spark()
     tasks = [MergeTask.of(one, table, day, merging.output, attempt) for one in planned]
-    with cancellable(session) as cancel, lease.cancelling(cancel):
+    limit = merging.pipeline.config.limits.of("merge")
+    with (
+        lease.within(limit, f"rebuilding {table.key} of {day}"),
+        cancellable(session) as cancel,
+        lease.cancelling(cancel),
+    ):
         results = merge_all(session, tasks)
     written: list[Merged] = []
     for result in results:

@@ -79,16 +79,17 @@ def shred(
 
     What is no item's fault puts it back: landing, output or a registry that cannot be reached or refuses access, and Spark that
     is gone. A job that died is repeated by halves, until the directory that is to blame stands alone. Raises SparkUnavailable
-    before any claim.
+    before any claim, LeaseLost.
     """
     session = spark()  # before any claim: a Spark that does not start is no failure of an item
     suspected = len(items) == 1 and items[0].died_with(Application(SHRED)) is not None
     if suspected and not works(session):
         raise SparkUnavailable("Spark has a session and does no job; see Spark's log")
     started, requests = time.monotonic(), pipeline.manifest.store.requests
-    claims = {one.item.key.id: one for one in pipeline.manifest.claim(lease, items)}
-    with cancellable(session) as cancel, lease.cancelling(cancel):
-        results = list(_attempt(pipeline, lease, session, claims))
+    with lease.within(pipeline.config.limits.of("shred"), f"shredding {len(items)} directories"):
+        claims = {one.item.key.id: one for one in pipeline.manifest.claim(lease, items)}
+        with cancellable(session) as cancel, lease.cancelling(cancel):
+            results = list(_attempt(pipeline, lease, session, claims))
     lease.check()
     seconds = time.monotonic() - started
     each = (pipeline.manifest.store.requests - requests) // max(1, len(claims))

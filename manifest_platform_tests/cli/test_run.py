@@ -375,6 +375,18 @@ def test_a_program_is_ended_when_the_lease_is_lost(
     assert states(shop, RUNS[0], COUNT)[1:3] == ["Failed", "Resolved"]
 
 
+def test_a_program_that_hangs_is_ended_at_its_limit(shop: Shop, run: Any) -> None:
+    shop.file.write_text(f"{shop.file.read_text()}limits: {{program_hours: {1 / 3600}}}\n")
+    began = time.monotonic()
+    code, _, err = run("run", "--application", COUNT, "--lease", "2", "--", "sleep", "120")
+    assert time.monotonic() - began < 60
+    assert (code, f"{COUNT} on {RUNS[0]} took longer than its limit of 0:00:01" in " ".join(err.split())) == (1, True)
+    assert states(shop, RUNS[0], COUNT) == ["Processing"], "the lease's next holder settles it"
+    time.sleep(2.1)
+    assert run("run", "--application", COUNT, "--", "true")[0] == 0
+    assert states(shop, RUNS[0], COUNT)[1:3] == ["Failed", "Resolved"]
+
+
 def steal(shop: Shop) -> None:
     """Another machine, whose clock is an hour ahead, takes the lease."""
     with shop.pipeline() as pipeline:

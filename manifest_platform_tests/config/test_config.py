@@ -243,7 +243,9 @@ def test_an_unknown_key_is_reported_with_those_that_are_allowed(write):
         "datasets.acme.landing.path: unknown key; allowed here: complete, full_listing_hours, look_back_days, marker, root"
         in message
     )
-    assert "allowed here: datasets, drain, lease, manifest, spark, warehouse" in problems(write(f"spork: {{}}\n{WHOLE}"))
+    assert "allowed here: datasets, drain, lease, limits, manifest, spark, warehouse" in problems(
+        write(f"spork: {{}}\n{WHOLE}")
+    )
 
 
 @pytest.mark.parametrize("text", ["", "datasets: {}", "[]", "- a"])

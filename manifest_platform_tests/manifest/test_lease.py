@@ -548,6 +548,34 @@ def test_a_heartbeat_that_fails_until_the_lease_has_run_out_cancels_the_work(sto
     held.release()
 
 
+def test_work_that_hangs_loses_the_lease_at_its_limit(store: Store) -> None:
+    """The heartbeat's own thread let a job that hung hold its feed for ever."""
+    of = Manifest(store, "shop", {FEED: steps()}, "first")
+    rival = Manifest(store, "shop", {FEED: steps()}, "second")
+    cancelled = threading.Event()
+    held = of.acquire(FEED, "load", "worker", timedelta(seconds=0.6))
+    with held.within(timedelta(seconds=60), "a load"):
+        pass  # it was in time
+    with (
+        pytest.raises(LeaseLost, match=r"was given up: a load took longer than its limit of 0:00:00.5"),
+        held.within(timedelta(seconds=0.5), "a load"),
+        held.cancelling(cancelled.set),
+    ):
+        assert cancelled.wait(5)
+        deadline = time.monotonic() + 20
+        while True:  # the work goes on, whatever cancelled it, and nothing extends the lease
+            try:
+                rival.acquire(FEED, "load", "rival", timedelta(seconds=60)).release()
+                break
+            except LeaseBusy:
+                assert time.monotonic() < deadline, "the lease does not run out"
+                time.sleep(0.02)
+        raise RuntimeError("interrupted at last")
+    with pytest.raises(LeaseLost, match="was given up"), held.within(timedelta(seconds=60), "another load"):
+        pytest.fail("begun under a lost lease")
+    held.release()
+
+
 def test_work_that_began_just_after_it_was_cancelled_is_cancelled_again(store: Store) -> None:
     of = Manifest(store, "shop", {FEED: steps()}, "first")
     cancelled = threading.Semaphore(0)
