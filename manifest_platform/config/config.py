@@ -95,6 +95,16 @@ class DrainBudget(Settings):
     max_seconds: float = Field(3000, ge=1, description="seconds after which a drain begins nothing new")
 
 
+class DagsterConfig(Settings):
+    """What Dagster is shown."""
+
+    partitions: int = Field(
+        10_000,
+        ge=1,
+        description="newest items of a feed that Dagster keeps as partitions; older ones leave it, the manifest has all",
+    )
+
+
 class Config(Settings):
     """Everything that the platform can be told."""
 
@@ -106,6 +116,7 @@ class Config(Settings):
     lease: LeaseConfig = Field(LeaseConfig(), description="how long a silent worker keeps its lease")
     limits: LimitConfig = Field(LimitConfig(), description="how long a step may work at one go")
     drain: DrainBudget = Field(DrainBudget(), description="how much a drain does that Dagster starts")
+    dagster: DagsterConfig = Field(DagsterConfig(), description="what Dagster is shown")
     spark: SparkConfig = Field(description="Spark's settings")
 
     @model_validator(mode="before")

@@ -325,24 +325,26 @@ class Manifest:
 
     # What is next
 
-    def next(self, feed: str, application: str, holding: bool = False) -> Verdict:
+    def next(self, feed: str, application: str, holding: bool = False, state: StepState | None = None) -> Verdict:
         """What a step may do next on a feed: Ready(item), Blocked(item, reason), Abandoned(item) or Idle.
 
         A strict step gets the earliest item that is not done, or nothing: one query from its swept watermark on. A step that
         loads snapshots gets the one that a full load was begun for. An unordered one gets its earliest waiting item that
         nothing blocks. `holding`: the caller holds the lease and has no claim of its own open, so an open Processing of the
-        step is a dead worker's and comes back as Abandoned.
+        step is a dead worker's and comes back as Abandoned. `state`: the step's, where it was read just now.
         """
         step = self.step(feed, application)
         if step.order == "any":
             return self._next_any(step, feed, holding)
         if step.order == "full":
-            state = self.state(step.application)
+            state = state or self.state(step.application)
             return choose_full(step, state, self._begun(state, feed), holding)
+        given = state
 
         def look() -> Verdict:
+            nonlocal given
             while True:
-                state = self.state(step.application)
+                state, given = given or self.state(step.application), None
                 found = self._next_strict(step, state, feed, holding)
                 if not isinstance(found, Jumped):
                     return found

@@ -3,14 +3,15 @@
 Belongs here: the checks that every feed has, and those that its source declares.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 
 import dagster as dg
 
-from manifest_platform.manifest import Application, Blocked, Record, Standing, Survey
+from manifest_platform.manifest import Application, Blocked, Record, Standing, Survey, Verdict
 from manifest_platform.manifest.dataset import PASSED, judge
 from manifest_platform.operations.bad_rows import bad_rows
 from manifest_platform.orchestration import metadata
@@ -19,7 +20,7 @@ from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import command_of
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
-from manifest_platform.pipeline.chain import broken
+from manifest_platform.pipeline.chain import Broken, broken
 from manifest_platform.sources.source import CheckResult, Source, SourceCheck
 from manifest_platform.warehouse.apply import open_warehouse
 
@@ -33,15 +34,35 @@ def feed_evaluation(pipeline: Pipeline, feed: str) -> dg.AssetCheckEvaluation:
     return _evaluation(Names.of(pipeline.source).warehouse(feed), NOT_BLOCKED, _not_blocked(pipeline, feed))
 
 
-def evaluations(pipeline: Pipeline, now: datetime) -> Iterator[dg.AssetCheckEvaluation]:
-    """What people must hear of without asking: blocked feeds, the source's own checks, and whether a full load is needed."""
+Evaluation = tuple[str, str, Callable[[], dg.AssetCheckEvaluation]]
+"""A check's name with its asset, what it says, and what makes its evaluation."""
+
+
+def evaluations(
+    pipeline: Pipeline, now: datetime, verdict: Callable[[str], Verdict], refused: Mapping[str, Broken]
+) -> Iterator[Evaluation]:
+    """What people must hear of without asking: blocked feeds, the source's own checks, and whether a full load is needed.
+
+    `verdict`: what comes next to be loaded of a feed; `refused`: the feeds whose warehouse is not the one that the manifest knows.
+    Of a feed that says what it said before, nothing more is read.
+    """
     source, names = pipeline.source, Names.of(pipeline.source)
     for feed in pipeline.feeds:
-        yield feed_evaluation(pipeline, feed)
-    for check in source.checks:
-        yield _evaluation(names.stage(check.feed, check.stage), check.name, _result(check.find(pipeline.manifest)))
+        described = _refused_words(pipeline, refused[feed]) if feed in refused else _blocked_words(pipeline, verdict(feed))
+        described = described or NOT_BLOCKED_WORDS
+        yield f"{names.warehouse(feed).to_user_string()} {NOT_BLOCKED}", described, partial(feed_evaluation, pipeline, feed)
+    found = [
+        _evaluation(names.stage(check.feed, check.stage), check.name, _result(check.find(pipeline.manifest)))
+        for check in source.checks
+    ]
     if source.snapshots:
-        yield _evaluation(names.warehouse(source.main), NO_FULL_LOAD, no_full_load(pipeline, now))
+        found.append(_evaluation(names.warehouse(source.main), NO_FULL_LOAD, no_full_load(pipeline, now)))
+    for one in found:
+        yield f"{one.asset_key.to_user_string()} {one.check_name}", str(one.description), partial(_same, one)
+
+
+def _same(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckEvaluation:
+    return evaluation
 
 
 def _evaluation(asset: dg.AssetKey, check: str, result: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:
@@ -60,31 +81,45 @@ def _lag(survey: Survey) -> float:
     return (datetime.now(UTC) - survey.oldest_waiting).total_seconds() if survey.oldest_waiting else 0.0
 
 
+NOT_BLOCKED_WORDS = "The feed is not blocked."
+
+
+def _refused_words(pipeline: Pipeline, refused: Broken) -> str:
+    """Why nothing is loaded onto the warehouse, and what helps."""
+    return f"Blocked by the warehouse: {refused.reason}. Do: {command_of(refused.remedy, pipeline)}"
+
+
+def _blocked_words(pipeline: Pipeline, verdict: Verdict) -> str | None:
+    """By which item a feed is blocked, why and what helps; None where it is not."""
+    if not isinstance(verdict, Blocked) or verdict.standing in (Standing.WAITING, Standing.PROCESSING, Standing.MODE):
+        return None
+    return f"Blocked by {verdict.item.key.name}: {verdict.reason}. Do: {command_of(verdict.remedy, pipeline)}"
+
+
 def _not_blocked(pipeline: Pipeline, feed: str) -> dg.AssetCheckResult:
     survey = pipeline.manifest.survey(feed, LOAD)
     shown = metadata.backlog_metadata(survey, _lag(survey))
     if found := next((one for one in broken(pipeline) if one.feed == feed), None):
-        command = command_of(found.remedy, pipeline)
         return dg.AssetCheckResult(
             passed=False,
             severity=dg.AssetCheckSeverity.ERROR,
-            description=f"Blocked by the warehouse: {found.reason}. Do: {command}",
-            metadata={**shown, "reason": found.reason, "command": command},
+            description=_refused_words(pipeline, found),
+            metadata={**shown, "reason": found.reason, "command": command_of(found.remedy, pipeline)},
         )
     verdict = survey.verdict
-    if not isinstance(verdict, Blocked) or verdict.standing in (Standing.WAITING, Standing.PROCESSING, Standing.MODE):
-        return dg.AssetCheckResult(passed=True, metadata=shown, description="The feed is not blocked.")
-    name, command = verdict.item.key.name, command_of(verdict.remedy, pipeline)
+    described = _blocked_words(pipeline, verdict)
+    if not described or not isinstance(verdict, Blocked):
+        return dg.AssetCheckResult(passed=True, metadata=shown, description=NOT_BLOCKED_WORDS)
     return dg.AssetCheckResult(
         passed=False,
         severity=dg.AssetCheckSeverity.ERROR,
-        description=f"Blocked by {name}: {verdict.reason}. Do: {command}",
+        description=described,
         metadata={
             **shown,
-            "item": name,
+            "item": verdict.item.key.name,
             "reason": verdict.reason,
             "since": dg.MetadataValue.timestamp(verdict.since),
-            "command": command,
+            "command": command_of(verdict.remedy, pipeline),
         },
     )
 
@@ -138,21 +173,23 @@ def _feed_checks(source: Source, feed: str) -> list[dg.AssetChecksDefinition]:
             passed=seconds <= most,
             severity=dg.AssetCheckSeverity.WARN,
             description=f"The oldest has waited for {seconds:,.0f} s; allowed are {most:,.0f} s.",
-            metadata={"lag_seconds": round(seconds, 1), "backlog": sum(survey.counts.values())},
+            metadata={"lag_seconds": round(seconds, 1), "backlog": sum(survey.counts.values()), "more": survey.more},
         )
 
-    @dg.asset_check(asset=shredded, description="Lines landed = good events + bad rows, in everything that was shredded.")
+    @dg.asset_check(asset=shredded, description="Lines landed = good events + bad rows, in the newest that were shredded.")
     def rows_accounted_for(manifest: ManifestResource) -> dg.AssetCheckResult:
         wrong, items, lines = [], 0, 0
         with manifest.pipeline(dataset) as pipeline:
-            for item in pipeline.manifest.items(feed):
+            for item in islice(pipeline.manifest.items(feed, reverse=True), NEWEST):
                 record = item.processed_by(Application(SHRED))
                 if record is None:
                     continue
                 items, lines = items + 1, lines + record.data["lines"]
                 if record.data["lines"] != record.data["good"] + record.data["bad"]:
                     wrong.append(item.key.name)
-        return dg.AssetCheckResult(passed=not wrong, metadata={"runs": items, "lines": lines, "wrong": ", ".join(wrong)})
+        return dg.AssetCheckResult(
+            passed=not wrong, metadata={"runs": items, "lines": lines, "wrong": ", ".join(sorted(wrong))}
+        )
 
     most = settings.shred.bad_rows.max_share
 
@@ -169,18 +206,20 @@ def _feed_checks(source: Source, feed: str) -> list[dg.AssetChecksDefinition]:
             metadata={"runs": found.items, "lines": found.lines, "bad": found.bad, "above": len(above)},
         )
 
-    @dg.asset_check(asset=warehouse, description="Everything up to the watermark is loaded, skipped, or known to be late.")
+    @dg.asset_check(
+        asset=warehouse, description="The newest up to the watermark are loaded, skipped, or known to be late; doctor sees all."
+    )
     def nothing_behind_watermark(manifest: ManifestResource) -> dg.AssetCheckResult:
         behind, late = [], []
         with manifest.pipeline(dataset) as pipeline:
             step = pipeline.manifest.step(feed, LOAD)
             standing = pipeline.manifest.state(step.application).feed(feed)
-            for item in pipeline.manifest.items(feed):
-                if item.key.position > standing.watermark:
-                    break
+            passed = pipeline.manifest.items(feed, after=f"{standing.watermark}#~", reverse=True) if standing.watermark else ()
+            for item in islice(passed, NEWEST):
                 if judge(item, step, standing).standing not in PASSED:
                     (late if item.is_late_for(step.application) else behind).append(item.key.name)
-        return dg.AssetCheckResult(passed=not behind, metadata={"behind": ", ".join(behind), "late": ", ".join(late)})
+        shown = {"behind": ", ".join(sorted(behind)), "late": ", ".join(sorted(late))}
+        return dg.AssetCheckResult(passed=not behind, metadata=shown)
 
     return [feed_not_blocked, lag, rows_accounted_for, few_bad_rows, nothing_behind_watermark]
 
@@ -191,25 +230,33 @@ def _rows_in_warehouse(source: Source, feed: str) -> dg.AssetChecksDefinition:
 
     @dg.asset_check(
         asset=Names.of(source).warehouse(feed),
-        description="Rows shredded = rows in the warehouse, table by table.",
+        description="Rows by the warehouse's ledger = rows in its tables; and the manifest says the same of the newest.",
         pool=dataset,
     )
     def rows_in_warehouse(manifest: ManifestResource) -> dg.AssetCheckResult:
         expected: dict[str, int] = {}
-        with manifest.pipeline(dataset) as pipeline:
-            serving = pipeline.manifest.state(Application(LOAD)).feed(feed).serving_epoch
-            for item in pipeline.manifest.items(feed):
-                record = item.processed_by(Application(LOAD), serving)
-                for table, rows in (record.data["rows"] if record else {}).items():
-                    expected[table] = expected.get(table, 0) + rows
-            settings = pipeline.config.warehouse
         found: dict[str, int] = {}
-        if expected:
+        with manifest.pipeline(dataset) as pipeline:
+            standing = pipeline.manifest.state(Application(LOAD)).feed(feed)
+            newest = list(islice(pipeline.manifest.items(feed, reverse=True), NEWEST)) if standing.applied else []
+            records = {item.key: item.processed_by(Application(LOAD), standing.serving_epoch) for item in newest}
+            settings = pipeline.config.warehouse
+        unlike: list[str] = []
+        if standing.applied:
             with closing(open_warehouse(settings, dataset, read_only=True)) as reader:
                 found = reader.row_counts()
+                applied = {entry.position: entry.rows for entry in reader.ledger(feed, standing.serving_epoch)}
+            for rows in applied.values():
+                for table, count in rows.items():
+                    expected[table] = expected.get(table, 0) + count
+            told = {key: record for key, record in records.items() if record and record.token is not None}
+            unlike = sorted(key.name for key, record in told.items() if applied.get(key.position) != record.data["rows"])
         wrong = sorted(table for table, rows in expected.items() if found.get(table, 0) != rows)  # others are the user's
-        shown = metadata.counts("table", {"shredded": expected, "warehouse": found})
-        return dg.AssetCheckResult(passed=not wrong, metadata={"tables": shown, "wrong": ", ".join(wrong)})
+        shown = metadata.counts("table", {"ledger": expected, "warehouse": found})
+        return dg.AssetCheckResult(
+            passed=not wrong and not unlike,
+            metadata={"tables": shown, "wrong": ", ".join(wrong), "unlike": ", ".join(unlike)},
+        )
 
     return rows_in_warehouse
 

@@ -6,60 +6,74 @@ Dagster.
 
 import dataclasses
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import islice, takewhile
 from typing import Self
 
 import dagster as dg
 
 from manifest_platform.config import Config, load
-from manifest_platform.manifest import Application, Blocked, Item, ItemKey, Ready, Standing, State
+from manifest_platform.manifest import Application, Blocked, Item, Ready, Standing, State, Verdict
 from manifest_platform.manifest.stores import file_identity
-from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.asking import INTERVAL_S, Asked, asked
 from manifest_platform.orchestration.drain import drain_job_name
 from manifest_platform.orchestration.feed_checks import evaluations
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.resources import ManifestResource
-from manifest_platform.pipeline import LOAD, SHRED, DiscoveryReport, Loaded, Pipeline
+from manifest_platform.orchestration.shown import Shown, news
+from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.chain import broken
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.sources.source import Source
 
-MIRRORED_A_TICK = 200
-ADDED_A_TICK = 1000
+
+class Reading:
+    """What a tick reads of the steps: their states and leases at once, and of each feed what comes next to be loaded, once."""
+
+    def __init__(self, pipeline: Pipeline):
+        self._pipeline = pipeline
+        self.kept = pipeline.manifest.kept()
+        self.broken = {one.feed: one for one in broken(pipeline, state=self.kept.state(LOAD))}
+        self._next: dict[str, Verdict] = {}
+
+    def load(self, feed: str) -> Verdict:
+        """What comes next to be loaded of a feed."""
+        if feed not in self._next:
+            self._next[feed] = self._pipeline.manifest.next(feed, LOAD, state=self.kept.state(LOAD))
+        return self._next[feed]
 
 
-def work_waiting(pipeline: Pipeline, now: datetime, feeds: Sequence[str] | None = None) -> str | None:
+def work_waiting(
+    pipeline: Pipeline, now: datetime, feeds: Sequence[str] | None = None, reading: Reading | None = None
+) -> str | None:
     """What a drain of these feeds, or all, could do now, as text that changes whenever something new may be done; None for
     nothing.
 
     Items that failed are not work: they wait for a person. Those of a dead worker are, once its lease has run out. An
     item that is being retried stays the same work however its history grows, so that an outage is asked after ever more
-    rarely.
+    rarely. `reading`: what was read of the feeds just now.
     """
-    refused = {one.feed for one in broken(pipeline)}
-    found = [work for feed in feeds or pipeline.feeds for work in _work_of(pipeline, feed, now, feed not in refused)]
+    seen = reading or Reading(pipeline)
+    found = [work for feed in feeds or pipeline.feeds for work in _work_of(pipeline, feed, now, seen)]
     return "; ".join(found) or None
 
 
-def _work_of(pipeline: Pipeline, feed: str, now: datetime, may_load: bool) -> Iterator[str]:
-    """What could be done now of one feed. `may_load`: whether its warehouse is the one that the manifest knows."""
+def _work_of(pipeline: Pipeline, feed: str, now: datetime, reading: Reading) -> Iterator[str]:
+    """What could be done now of one feed."""
     stuck: list[Blocked] = []
     if feed not in pipeline.source.on_demand:
         ready, stuck = pipeline.manifest.waiting(feed, SHRED, limit=1)
         yield from (_work(SHRED, item) for item in ready)
-    verdict = pipeline.manifest.next(feed, LOAD)
-    if isinstance(verdict, Ready) and may_load:
+    verdict = reading.load(feed)
+    if isinstance(verdict, Ready) and feed not in reading.broken:
         yield _work(LOAD, verdict.item)
     for stopped in (*stuck, verdict):
         if not isinstance(stopped, Blocked) or stopped.standing is Standing.MODE:
             continue  # what a full load holds is settled once that is done
         processing = stopped.item.blocker()
         if processing and processing.state is State.PROCESSING:
-            lease = pipeline.manifest.lease(processing.application, feed)
+            lease = reading.kept.leases.get((processing.application.key, feed))
             if lease is None or not lease.is_live(now):
                 yield f"settle {stopped.item.key.name} {stopped.item.sequence}"
 
@@ -67,35 +81,6 @@ def _work_of(pipeline: Pipeline, feed: str, now: datetime, may_load: bool) -> It
 def _work(application: str, item: Item) -> str:
     again = item.is_repeated(Application(application))
     return f"{application} {item.key.name} {'again' if again else item.sequence}"
-
-
-def mirror(
-    pipeline: Pipeline,
-    landed: Collection[ItemKey],
-    read: Mapping[ItemKey, Item],
-    shredded: Collection[str],
-    loaded: Collection[str],
-) -> Iterator[dg.AssetMaterialization]:
-    """Materializations for what was done outside Dagster (by the command line): of `landed`, less what Dagster knows.
-
-    `read`: items as they were read just now, so that a long backlog costs a tick no request an item.
-    """
-    names = Names.of(pipeline.source)
-    for key in sorted(landed):
-        if key.name in shredded and key.name in loaded:
-            continue
-        item = read.get(key) or pipeline.manifest.item(key)
-        record = item.processed_by(Application(SHRED))
-        if key.name not in shredded and record:
-            yield metadata.shredded_before_event(names, item, record)
-        record = item.processed_by(Application(LOAD))
-        if key.name not in loaded and record:
-            data = record.data
-            rows, size, late = data["rows"], data["bytes"], data["late"]
-            done = Loaded(
-                key, rows, size, 0.0, 0.0, 0, late, already=True, epoch=record.epoch or 1, told=tuple(data.get("told", ()))
-            )
-            yield metadata.loaded_event(names, done)
 
 
 _kept: dict[tuple[str | None, str], tuple[Config, int, Pipeline]] = {}
@@ -122,12 +107,12 @@ def _forget(config_file: str | None, dataset: str) -> None:
 
 @dataclass(frozen=True)
 class Remembered:
-    """The sensor's cursor: what it asked for, by job; what it last told, by asset and check; and, by captured feed, the
-    position up to which Dagster has been shown all."""
+    """The sensor's cursor: what it asked for, by job; what it last told, by asset and check; and, by feed, how
+    far Dagster has been shown it."""
 
     asked: dict[str, Asked] = field(default_factory=dict)
     told: dict[str, str] = field(default_factory=dict)
-    shown: dict[str, str] = field(default_factory=dict)
+    shown: dict[str, Shown] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, text: str | None) -> Self:
@@ -136,7 +121,10 @@ class Remembered:
         if data.keys() != {one.name for one in dataclasses.fields(cls)}:
             return cls()
         asked = {job: Asked(**one) for job, one in data["asked"].items()}
-        return cls(asked, data["told"], data["shown"])
+        if not all(isinstance(one, dict) for one in data["shown"].values()):
+            return cls(asked, data["told"])  # of the release before
+        shown = {feed: Shown(**one) for feed, one in data["shown"].items()}
+        return cls(asked, data["told"], shown)
 
     def to_json(self) -> str:
         """The cursor as text."""
@@ -178,24 +166,28 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline) -> dg.SensorR
         if names:
             context.log.warning(f"{problem}, left alone: {', '.join(names)}")
     events: list = []
-    additions: list[dg.AddDynamicPartitionsRequest] = []
-    shown: dict[str, str] = {}
+    partitions: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
+    shown: dict[str, Shown] = {}
+    reading = Reading(pipeline)
+    registered = {*report.new, *report.late, *report.quarantined}
     for feed in pipeline.feeds:
-        added, found, shown[feed] = _new_in(pipeline, feed, report, instance, remembered.shown.get(feed, ""))
-        additions += [added] if added.partition_keys else []
-        events += found
+        found = news(pipeline, feed, registered, instance, remembered.shown.get(feed, Shown()), reading.kept)
+        of_feed = Names.of(pipeline.source).partitions(feed)
+        partitions += [of_feed.build_add_request(found.added)] if found.added else []
+        partitions += [of_feed.build_delete_request(found.removed)] if found.removed else []
+        shown[feed] = found.shown
+        events += found.events
     told: dict[str, str] = {}
-    for evaluation in evaluations(pipeline, now):
-        check = f"{evaluation.asset_key.to_user_string()} {evaluation.check_name}"
-        told[check] = str(evaluation.description)
-        events += [evaluation] if told[check] != remembered.told.get(check) else []
+    for check, description, evaluate in evaluations(pipeline, now, reading.load, reading.broken):
+        told[check] = description
+        events += [evaluate()] if description != remembered.told.get(check) else []
     requests: list[dg.RunRequest] = []
     reasons: list[str] = []
     asked_for: dict[str, Asked] = {}
     for drain in pipeline.source.drains:
         job = drain_job_name(pipeline.name, drain)
         before = remembered.asked.get(job, Asked())
-        work = work_waiting(pipeline, now, drain.feeds)
+        work = work_waiting(pipeline, now, drain.feeds, reading)
         reason, asked_for[job] = asked(instance, job, work, before, now)
         reasons += [reason] if reason else []
         requests += [] if reason else [dg.RunRequest(job_name=job)]
@@ -203,38 +195,6 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline) -> dg.SensorR
         run_requests=requests,
         skip_reason=None if requests else "; ".join(reasons),
         cursor=Remembered(asked_for, told, shown).to_json(),
-        dynamic_partitions_requests=additions,
+        dynamic_partitions_requests=partitions,
         asset_events=events,
     )
-
-
-def _new_in(
-    pipeline: Pipeline, feed: str, report: DiscoveryReport, instance: dg.DagsterInstance, shown: str
-) -> tuple[dg.AddDynamicPartitionsRequest, list[dg.AssetMaterialization], str]:
-    """What of a feed Dagster does not know yet: partitions to add, and what was done outside of it. Last, up to where all is
-    shown that a tick need never look at again.
-
-    A sweep sees what others land. What was captured is in the manifest alone: of that a tick looks at what waits to be loaded,
-    and goes on from what is shown.
-    """
-    names = Names.of(pipeline.source)
-    partitions = names.partitions(feed)
-    known = set(instance.get_dynamic_partitions(partitions.name or ""))
-    shredded = instance.get_materialized_partitions(names.shredded(feed))
-    loaded = instance.get_materialized_partitions(names.warehouse(feed))
-    backlog = list(pipeline.manifest.backlog(feed, LOAD))
-    beyond = islice(pipeline.manifest.items(feed, after=shown), ADDED_A_TICK) if pipeline.source.captures else ()
-    captured = {item.key: item for item in beyond}
-    read = captured | {item.key: item for item, _ in backlog}
-    landed = {item.key: item.landed for item in read.values() if item.landed}
-    landed |= {one.key: one for one in report.landed if one.key.feed == feed}
-    missing = [landed[key] for key in sorted(landed) if key.name not in known][:ADDED_A_TICK]
-    done_outside = mirror(pipeline, landed, read, shredded, loaded)
-    events = [*(metadata.landed_event(names, one) for one in missing), *islice(done_outside, MIRRORED_A_TICK)]
-    if feed not in pipeline.source.on_demand:  # any of those may be loaded at any time; they are few
-        waiting = {item.key for item, how in backlog if how.standing is not Standing.LATE}
-        for key in takewhile(lambda one: one not in waiting and one.name in known, captured):
-            if any(True for _ in mirror(pipeline, [key], captured, shredded, loaded)):
-                break
-            shown = key.position
-    return partitions.build_add_request([one.key.name for one in missing]), events, shown

@@ -130,11 +130,12 @@ def drain_metadata(report: DrainReport, command: str) -> Mapping[str, dg.Metadat
 
 
 def backlog_metadata(survey: Survey, lag_seconds: float) -> dict[str, dg.MetadataValue | str | int | float]:
-    """A feed's backlog by standing, its watermark and lag."""
+    """A feed's backlog by standing, of a long one the first items (there are `more`); its watermark and lag."""
     counts = {f"backlog_{standing}": survey.counts.get(standing, 0) for standing in Standing if standing in survey.counts}
     feed = survey.state.feed(survey.feed)
     return {
         "backlog": sum(survey.counts.values()),
+        "more": survey.more,
         **counts,
         "lag_seconds": round(lag_seconds, 1),
         "watermark": feed.watermark.partition("#")[0],

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from manifest_platform.manifest import Application, ItemKey, UnknownItem
+from manifest_platform.manifest import Application, ItemKey, StepState, UnknownItem
 from manifest_platform.manifest.dataset import position_name
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.remedies import Action, Remedy
@@ -34,13 +34,16 @@ def explained(pipeline: Pipeline, error: Unbelieved) -> Broken:
     return _explained(pipeline, pipeline.warehouse, error.feed, error.record)
 
 
-def broken(pipeline: Pipeline, patient: bool = False, engine: Engine | None = None) -> list[Broken]:
+def broken(
+    pipeline: Pipeline, patient: bool = False, engine: Engine | None = None, state: StepState | None = None
+) -> list[Broken]:
     """The feeds whose warehouse lacks what the manifest believes. Writes nothing.
 
     Where the warehouse cannot be asked now, as while a drain has it open, nothing is found: a load finds it then. If `patient`,
     that is waited for, and raises Unavailable in the end. `engine`: open for questions already, for many datasets in turn.
+    `state`: what the manifest believes, where it was read just now.
     """
-    feeds = pipeline.manifest.state(Application(LOAD)).feeds
+    feeds = (state or pipeline.manifest.state(Application(LOAD))).feeds
     believed = {feed: feeds[feed].believed for feed in pipeline.feeds if feed in feeds and feeds[feed].believed}
     if not believed:
         return []

@@ -243,7 +243,7 @@ def test_an_unknown_key_is_reported_with_those_that_are_allowed(write):
         "datasets.acme.landing.path: unknown key; allowed here: complete, full_listing_hours, look_back_days, marker, root"
         in message
     )
-    assert "allowed here: datasets, drain, lease, limits, manifest, spark, warehouse" in problems(
+    assert "allowed here: dagster, datasets, drain, lease, limits, manifest, spark, warehouse" in problems(
         write(f"spork: {{}}\n{WHOLE}")
     )
 

@@ -7,19 +7,10 @@ from typing import cast
 
 import pytest
 
-from manifest_platform.manifest import Failure, FailureKind, Item, Manifest, Store, transitions
-from manifest_platform.manifest.beside import rows_of
-from manifest_platform.manifest.records import Stamp, State
-from manifest_platform.manifest.store import ABSENT, Put
-from manifest_platform_tests.manifest.given import (
-    DONE,
-    FEED,
-    SHRED,
-    START,
-    ItemKey,
-    Landed,
-    manifest,
-)
+from manifest_platform.manifest import Blocked, Failure, FailureKind, Manifest, Ready, Standing, Store
+from manifest_platform.manifest.manifest import ATTENDED, SURVEYED
+from manifest_platform_tests.manifest.given import FEED, LOAD, SHRED, claim_next, discover, key, land, lease, manifest
+from manifest_platform_tests.manifest.many import Then, grow
 
 SIZES = [0, 100, 5000]
 """Items that wait or failed: none, some, many."""
@@ -53,26 +44,6 @@ class Counting:
         return rows
 
 
-def at(number: int) -> ItemKey:
-    return ItemKey(FEED, f"2026-02-01-{number:06d}", f"s3://bucket/{FEED}/run={number:06d}/")
-
-
-def _item(of: ItemKey, then: str) -> Item:
-    item = transitions.append(Item(of, ()), State.NEW, SHRED, _stamp(), payload=Landed(of, 1, 10, "sum").payload())
-    if then == "new":
-        return item
-    item = transitions.append(item, State.PROCESSING, SHRED, _stamp(), token=1)
-    opened = item.records[-1].record_id
-    if then == "failed":
-        payload = Failure(FailureKind.PERMANENT, "no such schema").payload()
-        return transitions.append(item, State.FAILED, SHRED, _stamp(), previous=opened, payload=payload)
-    return transitions.append(item, State.PROCESSED, SHRED, _stamp(), previous=opened, payload=DONE)
-
-
-def _stamp() -> Stamp:
-    return Stamp("by hand", at=START)
-
-
 LOOKS: dict[str, Callable[[Manifest], object]] = {
     "next shred": lambda of: of.next(FEED, "shred"),
     "next load": lambda of: of.next(FEED, "load"),
@@ -83,13 +54,13 @@ LOOKS: dict[str, Callable[[Manifest], object]] = {
 
 
 @pytest.mark.parametrize("then", ["new", "failed", "shredded"])
-def test_no_look_reads_a_backlog_to_its_end(store: Store, then: str) -> None:
+def test_no_look_reads_a_backlog_to_its_end(store: Store, then: Then) -> None:
     costs: dict[str, list[tuple[int, int]]] = {name: [] for name in LOOKS}
     before = 0
     for size in SIZES:
         counting = Counting(store)
         of = manifest(cast(Store, counting))
-        many_more(of, before, size, then)
+        grow(of, FEED, before, size, then)
         before = size
         for name, look in LOOKS.items():
             requests, rows = counting.requests, counting.rows
@@ -99,12 +70,45 @@ def test_no_look_reads_a_backlog_to_its_end(store: Store, then: str) -> None:
         assert all(requests <= MOST_REQUESTS and rows <= MOST_ROWS for requests, rows in taken), (name, taken)
 
 
-def many_more(of: Manifest, before: int, size: int, then: str) -> None:
-    """So many items that there are `size`."""
-    puts: list[Put] = []
-    for number in range(before, size):
-        item = _item(at(number), then)
-        puts += [transitions.put_record(item.key, record) for record in item.records]
-        puts += [Put(row, {}, ABSENT) for step in of.steps(FEED) for row in sorted(rows_of(item, step))]
-    for start in range(0, len(puts), 100):
-        of.store.transact(of.dataset, puts[start : start + 100], f"{then} {before} {start}")
+def test_what_is_counted_of_a_long_backlog_is_said(store: Store) -> None:
+    of = manifest(store)
+    grow(of, FEED, 0, SURVEYED, "new")
+    short = of.survey(FEED, "shred")
+    assert (short.counts, short.more) == ({Standing.READY: SURVEYED}, False)
+    grow(of, FEED, SURVEYED, SURVEYED + 1, "new")
+    long = of.survey(FEED, "shred")
+    assert (long.counts, long.more, type(long.verdict)) == ({Standing.READY: SURVEYED}, True, Ready)
+    assert (of.survey(FEED, "load").counts, of.survey(FEED, "load").more) == ({Standing.WAITING: SURVEYED}, True)
+
+
+def test_what_failed_is_counted_up_to_a_bound(store: Store) -> None:
+    of = manifest(store)
+    grow(of, FEED, 0, ATTENDED + 1, "failed")
+    survey = of.survey(FEED, "shred")
+    assert (survey.counts, survey.more) == ({Standing.FAILED: ATTENDED}, True)
+    assert isinstance(survey.verdict, Blocked)
+    assert survey.verdict.item.key == survey.needed[0].key
+
+
+def test_an_item_that_is_retried_needs_nobody_and_is_told(store: Store) -> None:
+    of = manifest(store)
+    land(of, 1)
+    with lease(of) as held:
+        of.fail(claim_next(of, held), Failure(FailureKind.TRANSIENT, "no answer"))
+    survey = of.survey(FEED, "load")
+    assert isinstance(survey.verdict, Ready)
+    assert [(one.key, one.need) for one in survey.needed] == [(key(1), "retry")]
+    assert survey.counts == {Standing.READY: 1}
+
+
+def test_a_failure_behind_thousands_that_wait_is_told(store: Store) -> None:
+    of = manifest(store)
+    grow(of, FEED, 0, SURVEYED + 10, "new")
+    discover(of, 999)
+    with lease(of, SHRED) as held:
+        [claim] = of.claim(held, [of.item(key(999))])
+        of.fail(claim, Failure(FailureKind.PERMANENT, "no such schema"))
+    for step in (SHRED, LOAD):
+        survey = of.survey(FEED, step.key)
+        assert survey.counts[Standing.FAILED] == 1
+        assert [one.key for one in survey.needed] == [key(999)]

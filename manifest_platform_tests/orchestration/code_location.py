@@ -66,7 +66,11 @@ class CodeLocation:
             result = self.defs.resolve_sensor_def(f"{self.dataset}_listing_sensor")(context)
         assert isinstance(result, dg.SensorResult)
         for request in result.dynamic_partitions_requests or ():
-            self.instance.add_dynamic_partitions(request.partitions_def_name, request.partition_keys)
+            if isinstance(request, dg.AddDynamicPartitionsRequest):
+                self.instance.add_dynamic_partitions(request.partitions_def_name, request.partition_keys)
+            else:
+                for name in request.partition_keys:
+                    self.instance.delete_dynamic_partition(request.partitions_def_name, name)
         for event in result.asset_events:
             self.instance.report_runless_asset_event(event)
         return result

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -14,13 +15,15 @@ from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteJobO
 
 from manifest_platform.manifest import Application, Failure, FailureKind
 from manifest_platform.orchestration.asking import LONGEST_PAUSE, Asked
-from manifest_platform.orchestration.listing import MIRRORED_A_TICK, Remembered, work_waiting
+from manifest_platform.orchestration.listing import Remembered, work_waiting
+from manifest_platform.orchestration.shown import MIRRORED_A_TICK, Shown
 from manifest_platform.pipeline import LOAD, SHRED, Stop
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.sources.snowplow.settings import FEED
+from manifest_platform_tests.manifest.many import grow
 from manifest_platform_tests.orchestration.code_location import output
 from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, break_listing, next_ready, records, resolve
-from manifest_platform_tests.pipeline.shop import NAME, drained, keys, run_name, run_names
+from manifest_platform_tests.pipeline.shop import NAME, Shop, drained, keys, run_name, run_names
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -80,7 +83,12 @@ def test_a_long_outage_breaks_no_tick() -> None:
 
 def test_a_cursor_is_read_as_it_was_written() -> None:
     told = {f"{NAME}/warehouse feed_not_blocked": "The feed is not blocked."}
-    cursor = Remembered({f"{NAME}_drain": Asked("load 1", 2, NOW.isoformat())}, told, {FEED: "2026-01-01T00:15Z#uri"})
+    shown = {FEED: Shown("2026-01-01T00:15Z#uri", "7", "", 3, "6", "run=1", 9)}
+    cursor = Remembered(
+        {f"{NAME}_drain": Asked("load 1", 2, NOW.isoformat())},
+        told,
+        shown,
+    )
     assert Remembered.from_json(cursor.to_json()) == cursor
     assert Remembered.from_json(None) == Remembered()
 
@@ -252,20 +260,22 @@ def test_a_manifest_that_was_replaced_is_read_anew(shredded: DagsterShop) -> Non
 
 
 def test_many_runs_are_added_in_portions(fresh: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manifest_platform.orchestration.listing.ADDED_A_TICK", 2)
+    monkeypatch.setattr("manifest_platform.orchestration.shown.ADDED_A_TICK", 2)
     fresh.shop.write(0, 1, 2)
-    assert _events(fresh.tick(), "enriched_runs") == run_names(0, 1)
-    assert _events(fresh.tick(), "enriched_runs") == run_names(2)
+    first = fresh.tick()
+    assert _events(first, "enriched_runs") == run_names(0, 1)
+    assert _events(fresh.tick(first.cursor), "enriched_runs") == run_names(2)
 
 
 def test_a_long_history_is_shown_in_portions(shredded: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MIRRORED_A_TICK >= 100
-    monkeypatch.setattr("manifest_platform.orchestration.listing.MIRRORED_A_TICK", 4)
+    monkeypatch.setattr("manifest_platform.orchestration.shown.MIRRORED_A_TICK", 4)
     with shredded.shop.open() as pipeline:
         pipeline.manifest.skip(keys(pipeline, 0)[0], "is of no use", LOAD)
         drained(pipeline)
+    cursor = None
     for _ in range(3):
-        shredded.tick()
+        cursor = shredded.tick(cursor).cursor
     assert shredded.materialized("shredded") == set(run_names(0, 1, 2, 3, 4))
     assert shredded.materialized("warehouse") == set(run_names(1, 2, 3, 4)), "a skipped run is in nobody's way"
 
@@ -292,6 +302,46 @@ def test_hundreds_of_runs_cost_a_tick_few_requests(fresh: DagsterShop) -> None:
     fresh.tick(first.cursor)
     assert store.requests - before < 25
     assert time.monotonic() - began < 30, "a tick is cut off after 60 seconds"
+
+
+def test_a_tick_with_nothing_new_costs_few_requests_whatever_waits(fresh: DagsterShop) -> None:
+    """Five thousand failed shreds cost 5,013 requests a tick."""
+    costs = []
+    cursor = None
+    for begin, end in ((0, 0), (0, 100), (100, 2000)):
+        with fresh.shop.open() as pipeline:
+            grow(pipeline.manifest, FEED, begin, end, "failed")
+        for _ in range(8):  # until all is shown
+            cursor = fresh.tick(cursor).cursor
+        store = fresh.sensor_pipeline.manifest.store
+        before = store.requests
+        cursor = fresh.tick(cursor).cursor
+        costs.append(store.requests - before)
+    assert max(costs) <= 12, costs
+    assert costs[-1] <= costs[1] + 2
+
+
+def test_old_partitions_leave_dagster_and_come_back_no_more(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    shop = DagsterShop(Shop(tmp_path, dagster={"partitions": 4}), instance)
+    shop.shop.write(*range(6), events=1)
+    cursor = None
+    for _ in range(3):
+        cursor = shop.tick(cursor).cursor
+    assert shop.partitions() == run_names(2, 3, 4, 5)
+    shop.shop.write(6)
+    for _ in range(3):
+        cursor = shop.tick(cursor).cursor
+    assert shop.partitions() == run_names(3, 4, 5, 6)
+    with shop.shop.open() as pipeline:
+        assert len(list(pipeline.manifest.items(FEED))) == 7, "the manifest has the others still"
+    assert shop.tick().asset_events is not None
+    assert shop.partitions() == run_names(3, 4, 5, 6), "nor by a sensor that forgot all"
+
+
+def test_no_tick_fails_where_the_warehouse_cannot_be_reached(shredded: DagsterShop) -> None:
+    assert shredded.drain(max_items=3).success
+    (shredded.shop.home / "warehouse.duckdb").write_text("this is no database")
+    assert shredded.tick().run_requests
 
 
 # Dead runs

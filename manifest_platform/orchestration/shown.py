@@ -1,0 +1,198 @@
+"""What Dagster is shown of a feed: a bounded recent part, of which a tick reads what is new and what may have changed.
+
+Belongs here: which partitions come and go, and the events of what was done outside Dagster. The manifest stays the index. A
+tick that compared all that both know read 100,000 partitions each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import islice
+
+import dagster as dg
+
+from manifest_platform.manifest import Application, Item
+from manifest_platform.manifest.manifest import Kept
+from manifest_platform.orchestration import metadata
+from manifest_platform.orchestration.keys import Names
+from manifest_platform.pipeline import LOAD, SHRED, Loaded, Pipeline
+
+ADDED_A_TICK = 1000
+MIRRORED_A_TICK = 200
+REMOVED_A_TICK = 1000
+LOOKED_AT = 500
+"""Items that a tick compares with Dagster."""
+SLACK = 0.02
+"""By how much of their number the partitions may exceed it before the oldest leave: the list of them is read then."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How far a feed is shown.
+
+    `upto`: position of the newest item that was looked at. `seen`: how the steps' rows stood when the newest were last compared
+    with Dagster. A round compares the recent part from the newest down: `turn` is where it goes on, None where none is under
+    way; `covered`: how many items it has passed; `began`: how the rows stood then. `left`: the name of the newest item that
+    left Dagster; `partitions`: how many it has, None where that is not known.
+    """
+
+    upto: str = ""
+    seen: str = ""
+    turn: str | None = None
+    covered: int = 0
+    began: str = ""
+    left: str = ""
+    partitions: int | None = None
+
+
+@dataclass
+class News:
+    """What a tick tells Dagster of a feed: partitions that come and go, events, and how far all is shown then."""
+
+    shown: Shown
+    added: list[str]
+    removed: list[str]
+    events: list[dg.AssetMaterialization]
+
+
+def news(
+    pipeline: Pipeline, feed: str, registered: Collection[str], instance: dg.DagsterInstance, shown: Shown, kept: Kept
+) -> News:
+    """What Dagster does not know yet of a feed. `registered`: the names of what this tick registered itself.
+
+    New items lie beyond the newest that was looked at. What was done outside Dagster is found by comparing: the newest of what
+    is loaded, whenever a step's row has changed, and in rounds all of the recent part.
+    """
+    told = _Told(pipeline, feed, instance, News(shown, [], [], []))
+    stands = _stands(kept, feed)
+    if stands != shown.seen or not shown.upto or registered:
+        told.look_at_the_newest(kept.state(LOAD).feed(feed).watermark)
+        told.begin_round(stands)
+    if told.news.shown.upto:
+        told.look_beyond()
+    told.go_on(stands)
+    told.let_the_oldest_leave()
+    return told.news
+
+
+def _stands(kept: Kept, feed: str) -> str:
+    """Text that changes with every claim and completion on a feed, by the versions of the rows that they write."""
+    leases = sorted((name, lease.version) for (name, place), lease in kept.leases.items() if place == feed)
+    return f"{kept.state(LOAD).version} {leases}"
+
+
+class _Told:
+    """What is told of a feed in one tick, while it is found."""
+
+    def __init__(self, pipeline: Pipeline, feed: str, instance: dg.DagsterInstance, news: News):
+        self.pipeline, self.feed, self.instance, self.news = pipeline, feed, instance, news
+        self.names = Names.of(pipeline.source)
+        self.partitions = self.names.partitions(feed)
+        self.most = pipeline.config.dagster.partitions
+
+    def look_at_the_newest(self, watermark: str) -> None:
+        """Compares what lies just behind the watermark: what was loaded since the last tick."""
+        after = f"{watermark}#~" if watermark else ""
+        if after:
+            self._compare(list(islice(self._items(after, reverse=True), LOOKED_AT)))
+
+    def begin_round(self, stands: str) -> None:
+        """Begins a round from the newest item down, unless one is under way."""
+        shown = self.news.shown
+        if not shown.upto:
+            newest = next(self._items(reverse=True, page=10), None)
+            shown = replace(shown, upto=newest.key.position if newest else "")
+        if shown.turn is None:
+            shown = replace(shown, turn="", covered=0, began=stands)
+        self.news.shown = replace(shown, seen=stands)
+
+    def look_beyond(self) -> None:
+        """Adds what lies beyond the newest item that was looked at."""
+        found = list(islice(self._items(self.news.shown.upto), ADDED_A_TICK))
+        if found and self._compare(found):
+            self.news.shown = replace(self.news.shown, upto=found[-1].key.position)
+
+    def go_on(self, stands: str) -> None:
+        """The next part of the round. It ends with the feed, or with as many items as Dagster keeps."""
+        shown = self.news.shown
+        if shown.turn is None:
+            return
+        limit = min(LOOKED_AT, self.most - shown.covered)
+        found = list(islice(self._items(shown.turn, reverse=True), limit))
+        recent = [item for item in found if not self._has_left(item.key.name)]
+        if not self._compare(recent):
+            return  # there was more than a tick tells: this part once more
+        covered = shown.covered + len(recent)
+        ended = len(recent) < LOOKED_AT or covered >= self.most
+        self.news.shown = replace(shown, turn=None if ended else found[-1].key.position, covered=covered)
+        if ended and shown.began != stands:  # something was done behind the round's back
+            self.news.shown = replace(self.news.shown, turn="", covered=0, began=stands)
+
+    def _items(self, after: str = "", reverse: bool = False, page: int = LOOKED_AT) -> Iterator[Item]:
+        return self.pipeline.manifest.items(self.feed, after=after, page=page, reverse=reverse, archived=False)
+
+    def _compare(self, items: Sequence[Item]) -> bool:
+        """Tells what Dagster lacks of some items, in their order; whether that was all."""
+        items = sorted((item for item in items if item.landed and not self._has_left(item.key.name)), key=lambda one: one.key)
+        names = [item.key.name for item in items]
+        if not names:
+            return True
+        there = self.instance.get_existing_dynamic_partitions(self.partitions.name or "", names)
+        missing = [item for item in items if item.key.name not in there and item.key.name not in self.news.added]
+        room = ADDED_A_TICK - len(self.news.added)
+        added = missing[:room]
+        self.news.added += [item.key.name for item in added]
+        self.news.events += [metadata.landed_event(self.names, item.landed) for item in added if item.landed]
+        self.news.shown = replace(self.news.shown, partitions=self._count() + len(added))
+        shredded, loaded = (self._materialized(asset, names) for asset in (self.names.shredded, self.names.warehouse))
+        done = list(islice(self._done_outside(items, shredded, loaded), MIRRORED_A_TICK + 1))
+        self.news.events += done[:MIRRORED_A_TICK]
+        return len(missing) <= room and len(done) <= MIRRORED_A_TICK
+
+    def _materialized(self, asset, names: Sequence[str]) -> set[str]:
+        """Which of some partitions of an asset Dagster has seen, or is told of in this tick."""
+        key = asset(self.feed)
+        stored = self.instance.get_latest_storage_id_by_partition(
+            key, dg.DagsterEventType.ASSET_MATERIALIZATION, partitions=set(names)
+        )
+        return {*stored, *(event.partition for event in self.news.events if event.asset_key == key and event.partition)}
+
+    def _done_outside(
+        self, items: Iterable[Item], shredded: Collection[str], loaded: Collection[str]
+    ) -> Iterator[dg.AssetMaterialization]:
+        for item in items:
+            record = item.processed_by(Application(SHRED))
+            if item.key.name not in shredded and record:
+                yield metadata.shredded_before_event(self.names, item, record)
+            record = item.processed_by(Application(LOAD))
+            if item.key.name not in loaded and record:
+                data = record.data
+                rows, size, late, told = data["rows"], data["bytes"], data["late"], tuple(data.get("told", ()))
+                done = Loaded(item.key, rows, size, 0.0, 0.0, 0, late, already=True, epoch=record.epoch or 1, told=told)
+                yield metadata.loaded_event(self.names, done)
+
+    def _count(self) -> int:
+        """How many partitions Dagster has; their list is read only where nothing is known."""
+        known = self.news.shown.partitions
+        return len(self.instance.get_dynamic_partitions(self.partitions.name or "")) if known is None else known
+
+    def let_the_oldest_leave(self) -> None:
+        """Has the oldest partitions leave where there are too many: they are as many as Dagster keeps, and some more."""
+        if (self.news.shown.partitions or 0) <= self.most * (1 + SLACK):
+            return
+        there = {*self.instance.get_dynamic_partitions(self.partitions.name or ""), *self.news.added}
+        oldest = sorted(there, key=self._age)[: max(0, len(there) - self.most)][:REMOVED_A_TICK]
+        gone = set(oldest)
+        self.news.added = [name for name in self.news.added if name not in gone]
+        self.news.removed = oldest
+        left = max([*oldest, *filter(None, [self.news.shown.left])], key=self._age, default="")
+        self.news.shown = replace(self.news.shown, left=left, partitions=len(there) - len(oldest))
+
+    def _has_left(self, name: str) -> bool:
+        left = self.news.shown.left
+        return bool(left) and self._age(name) <= self._age(left)
+
+    def _age(self, name: str) -> tuple[datetime, str]:
+        return self.pipeline.source.time(name) or datetime.min.replace(tzinfo=UTC), name
