@@ -43,7 +43,7 @@ def evaluations(
 ) -> Iterator[Evaluation]:
     """What people must hear of without asking: blocked feeds, the source's own checks, and whether a full load is needed.
 
-    `verdict`: what comes next to be loaded of a feed; `refused`: the feeds whose warehouse is not the one that the manifest knows.
+    `verdict`: what comes next to be loaded of a feed; `refused`: feeds whose warehouse is not the one that is known.
     Of a feed that says what it said before, nothing more is read.
     """
     source, names = pipeline.source, Names.of(pipeline.source)
