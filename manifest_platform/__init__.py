@@ -13,7 +13,7 @@ Layers, top to bottom; each imports only from those below it:
     settings                         what settings are made of
     storage, quantities              local paths and s3:// alike; times and sizes in words
     manifest                         the control plane: records, items, leases, order
-    failpoints, faults, plugins, remedies    where tests stop; what passes and what does not; plug-ins by name; what helps
+    failpoints, faults, plugins, remedies, spool    where tests stop; what passes; plug-ins; what helps; folders put aside
 """
 
 __version__ = "0.1.0"

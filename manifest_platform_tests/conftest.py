@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from manifest_platform import spool
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -28,6 +30,14 @@ def session_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that all processes of this test session share."""
     own = tmp_path_factory.getbasetemp()
     return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session", autouse=True)
+def spool_folder(session_folder: Path) -> None:
+    """What killed processes of tests leave stays among the tests."""
+    place = session_folder / "spool"
+    place.mkdir(exist_ok=True)
+    os.environ[spool.VARIABLE] = str(place)
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from manifest_platform import storage
+from manifest_platform import spool, storage
 from manifest_platform.column_names import matched
 from manifest_platform.merging import names
 from manifest_platform.merging.errors import ChangedInput, TransientMergeError, WrongResult
@@ -163,10 +163,10 @@ def merge(task: MergeTask, options: MergeOptions | None = None) -> Merged:
     options = options or MergeOptions()
     began = time.perf_counter()
     with (
-        tempfile.TemporaryDirectory(prefix="merge-", dir=options.spool) as spool,
+        spool.folder("merge", options.spool) as folder,
         ThreadPoolExecutor(options.threads) as pool,
     ):
-        merging = _Merge(task, options, Path(spool), pool)
+        merging = _Merge(task, options, folder, pool)
         size, sha256 = merging.write()
         return merging.merged(size, sha256, time.perf_counter() - began)
 

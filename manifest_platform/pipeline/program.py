@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import deque
@@ -24,6 +23,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
+from manifest_platform import spool
 from manifest_platform.manifest import (
     OUTPUT,
     Abandoned,
@@ -171,8 +171,8 @@ def run(
         if not isinstance(chosen, Ready):
             return chosen
         [claim] = pipeline.manifest.claim(lease, [chosen.item], chosen.state)
-        with tempfile.TemporaryDirectory(prefix="manifest-platform-") as folder:
-            environment = _environment(pipeline, claim, Path(folder))
+        with spool.folder("program") as folder:
+            environment = _environment(pipeline, claim, folder)
             try:
                 program = start(environment)
             except OSError as error:

@@ -6,7 +6,7 @@ Dagster records. How a source captures is its own matter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -35,6 +35,17 @@ class CapturePlan:
     origin: str
     secret: str
     schedules: tuple[CaptureSchedule, ...]
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """The folders that captures of a feed wrote, registered or not, by the ids of the items that they lie below.
+
+    `now`: when they were listed, by the storage's clock; None where nothing was.
+    """
+
+    by_item: Mapping[str, Sequence[str]]
+    now: datetime | None = None
 
 
 @dataclass(frozen=True)

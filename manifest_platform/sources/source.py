@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from manifest_platform import plugins, storage
 from manifest_platform.manifest import Claim, ItemKey, Landed, Manifest, Refused, Step
-from manifest_platform.sources.capture import CaptureEvent, CapturePlan
+from manifest_platform.sources.capture import Attempts, CaptureEvent, CapturePlan
 from manifest_platform.sources.directories import DirectoryName, Found, FoundNames, LandedDirectory, Marker, Settle
 from manifest_platform.sources.settings import PLATFORM_STEPS, DatasetSettings
 
@@ -205,6 +205,10 @@ class Source(ABC):
     def captures(self) -> CapturePlan | None:
         """What the platform captures of the dataset itself; None where others land its directories."""
         return None
+
+    def attempts(self, feed: str) -> Attempts:
+        """What captures of a feed have written, be it registered or not. Raises as `look`."""
+        return Attempts({})
 
     def capture(
         self,

@@ -14,7 +14,8 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from manifest_platform.operations.doctor import log, merged, repair
+from manifest_platform.operations.doctor import log, merged, repair, spooled
+from manifest_platform.operations.doctor.captures import CapturesWatcher
 from manifest_platform.operations.doctor.findings import EXAMINE, Diagnosis, Finding, Kind
 from manifest_platform.operations.doctor.log import States, Watcher
 from manifest_platform.operations.doctor.objects import GRACE, ObjectsWatcher, clean
@@ -56,15 +57,19 @@ class Doctor:
         return self._with_merged(diagnosis)
 
     def _with_merged(self, diagnosis: Diagnosis) -> Diagnosis:
-        found = merged.examine(self.pipeline, datetime.now(UTC), self.grace) if self.objects else ()
-        return Diagnosis(diagnosis.items, [*diagnosis.findings, *found])
+        if not self.objects:
+            return diagnosis
+        found = merged.examine(self.pipeline, datetime.now(UTC), self.grace)
+        return Diagnosis(diagnosis.items, [*diagnosis.findings, *found, *spooled.examine()])
 
     def _examine(self) -> tuple[Diagnosis, States]:
         now = datetime.now(UTC)
         pipeline, manifest = self.pipeline, self.pipeline.manifest
         own = timedelta(seconds=pipeline.config.lease.seconds)
         grace = GRACE if self.grace is None else self.grace
-        watchers: list[Watcher] = [ObjectsWatcher(pipeline, now, grace)] if self.objects else []
+        watchers: list[Watcher] = []
+        if self.objects:
+            watchers = [ObjectsWatcher(pipeline, now, grace), CapturesWatcher(pipeline, now, grace)]
         if not self.warehouse:
             return log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers))
         try:
@@ -124,10 +129,11 @@ class Doctor:
                 self.pipeline.warehouse.close()
 
     def clean(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Removes the objects that an examination found named by nothing; what it returns is wrong still.
+        """Removes what an examination found that nothing names, and folders of dead processes; what it returns is wrong still.
 
         Removes none where the examination does not show the whole manifest, and none of runs that it does not know.
         """
+        diagnosis = self._without_spool(diagnosis)
         orphans = [finding for finding in diagnosis.findings if finding.kind in (Kind.ORPHAN, Kind.SUPERSEDED)]
         if orphans and (kept := _kept(diagnosis)):
             return Diagnosis(diagnosis.items, [*diagnosis.findings, kept])
@@ -140,6 +146,13 @@ class Doctor:
             else:
                 self.done.append(result)
         return Diagnosis(diagnosis.items, left)
+
+    def _without_spool(self, diagnosis: Diagnosis) -> Diagnosis:
+        """Removes the folders of dead processes, which no manifest has to do with."""
+        results = list(spooled.clean(one for one in diagnosis.findings if one.kind is Kind.SPOOL))
+        self.done += [result for result in results if isinstance(result, str)]
+        left = [one for one in diagnosis.findings if one.kind is not Kind.SPOOL]
+        return Diagnosis(diagnosis.items, [*left, *(result for result in results if isinstance(result, Finding))])
 
 
 def _kept(diagnosis: Diagnosis) -> Finding | None:

@@ -30,6 +30,7 @@ class Kind(StrEnum):
     UNLEDGERED = "recorded but not loaded"
     UNKNOWN = "loaded but not known"
     ORPHAN = "objects that nothing names"
+    SPOOL = "folder of a process that died"
     SUPERSEDED = "merged objects that nothing needs"
     CATALOG = "catalog differs from the manifest"
     KEPT = "nothing was removed"

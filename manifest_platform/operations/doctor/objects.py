@@ -59,7 +59,7 @@ class ObjectsWatcher(Watcher):
         for run in sorted(run for run in self._runs if not _is_known(self.pipeline, run)):
             self._unnamed |= {f"{self.root}/{run}/{attempt}": None for attempt in _folders(f"{self.root}/{run}")}
         for uri, key in sorted(self._unnamed.items()):
-            files, size, newest = _measured(uri)
+            files, size, newest = measured(uri)
             if newest is None or newest <= self.now - self.grace:
                 cause = (
                     f"{files:,} objects, {size:,} bytes, none newer than {newest:%Y-%m-%d %H:%M:%S %Z}" if newest else "empty"
@@ -92,7 +92,12 @@ def named_attempts(item: Item) -> set[str]:
             listing, prefix = record.data.get("listing"), record.data.get("prefix")
             named |= {str(listing).rpartition("/")[0]} if listing else set()
             named |= {str(prefix).rstrip("/")} if prefix else set()
-    return named
+    return named | named_contents(item)
+
+
+def named_contents(item: Item) -> set[str]:
+    """The folders that an item's records name as what has landed, of older versions too."""
+    return {str(record.data["content"]) for record in item.records if record.data.get("content")}
 
 
 def clean(pipeline: Pipeline, orphans: list[Finding]) -> Iterator[str | Finding]:
@@ -110,7 +115,7 @@ def clean(pipeline: Pipeline, orphans: list[Finding]) -> Iterator[str | Finding]
         named = named_attempts(item)
         if uri in named or attempt in named:
             continue
-        files, size, _ = _measured(uri)
+        files, size, _ = measured(uri)
         system, path = storage.filesystem(uri)
         system.delete_dir(path)
         yield f"removed {uri}: {files:,} objects, {size:,} bytes"
@@ -125,11 +130,12 @@ def _folders(uri: str) -> list[str]:
     return [one.base_name for one in found if one.type == FileType.Directory]
 
 
-def _measured(uri: str) -> tuple[int, int, datetime | None]:
-    """How many objects a prefix has, their bytes, and when the newest was written."""
+def measured(uri: str) -> tuple[int, int, datetime | None]:
+    """How many objects a prefix has, their bytes, and when the newest was written; of an empty folder, when it was made."""
     from pyarrow.fs import FileSelector, FileType
 
     system, path = storage.filesystem(uri)
     found = system.get_file_info(FileSelector(path, recursive=True, allow_not_found=True))
     files = [one for one in found if one.type == FileType.File]
-    return len(files), sum(one.size or 0 for one in files), max((one.mtime for one in files), default=None)
+    newest = max((one.mtime for one in files), default=None) or system.get_file_info(path).mtime
+    return len(files), sum(one.size or 0 for one in files), newest

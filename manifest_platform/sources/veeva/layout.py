@@ -202,6 +202,16 @@ def read_files(place: str) -> Sidecar | None:
         raise LandingDamaged(f"{uri}: {error}; it was altered: put it back, or skip the window") from error
 
 
+def attempt_folders(item: str) -> list[str]:
+    """The URIs of the producer's attempts in a window's directory, registered or not. Raises OSError."""
+    from pyarrow.fs import FileSelector, FileType  # no other command that looks at names needs it
+
+    system, folder = storage.filesystem(item)
+    found = system.get_file_info(FileSelector(folder, allow_not_found=True))
+    names = sorted(info.base_name for info in found if info.type == FileType.Directory and info.base_name.startswith(ATTEMPT))
+    return [f"{item}/{name}" for name in names]
+
+
 def list_attempts(item: str) -> list[tuple[str, datetime]]:
     """The producer's attempts in a window's directory, registered or not, and when each was last written to. Raises OSError."""
     from pyarrow.fs import FileSelector  # no other command that looks at names needs it

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from manifest_platform import __version__, storage
 from manifest_platform.listing import BAD_TABLE
 from manifest_platform.manifest import Application, Claim, ItemKey, Landed, Manifest, Refused, Step
-from manifest_platform.sources.capture import CaptureEvent, CapturePlan, CaptureSchedule
+from manifest_platform.sources.capture import Attempts, CaptureEvent, CapturePlan, CaptureSchedule
 from manifest_platform.sources.directories import DirectoryName, Found, FoundNames, LandedDirectory, Unreadable
 from manifest_platform.sources.errors import LandingError, LandingUnavailable
 from manifest_platform.sources.source import LOAD, SHRED, Drain, Known, Named, Source, SourceCheck, Stage, Words, rewritten
@@ -24,6 +24,7 @@ from manifest_platform.sources.veeva.checks import missing_windows
 from manifest_platform.sources.veeva.files import Feed
 from manifest_platform.sources.veeva.layout import (
     FEEDS,
+    attempt_folders,
     is_missing,
     item_uri,
     list_window_names,
@@ -243,6 +244,15 @@ class VeevaDirectData(Source):
         ]
         secret = vault.login.secret if vault.login else ""
         return CapturePlan(vault.feeds, "the vault", secret, tuple(schedules))
+
+    def attempts(self, feed: str) -> Attempts:
+        """The `attempt=…` folders of the feed's windows; none of a vault that is not captured."""
+        if self.settings.vault.url is None or is_missing(self.root):
+            return Attempts({})
+        listed = list_window_names(self.root, self.vault_id, _feed(feed))
+        items = [item_uri(self.root, self.vault_id, one.name) for one in listed.names]
+        found = {item: folders for item in items if (folders := attempt_folders(item))}
+        return Attempts(found, listed.now)
 
     def capture(
         self,
