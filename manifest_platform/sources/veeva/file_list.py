@@ -20,7 +20,9 @@ EXTRACT_TYPES: Mapping[Feed, str] = {
 """The feeds as Vault names them."""
 
 _TEXT = 300
-"""How much of a text of Vault's is told: the manifest keeps what is said of awaited windows in one row."""
+"""How many characters of a text of Vault's are told."""
+_NAME = 80
+"""How many of a name: an awaited window is noted under it, quoted, and a key of DynamoDB has 1,024 bytes at most."""
 
 
 class _Unusable(ValueError):
@@ -36,7 +38,7 @@ def read_list(feed: Feed, entries: Sequence[Any]) -> FileListing:
         if not isinstance(entry, dict):
             unusable.append(UnusableEntry("without a name", feed, f"it is {_shown(entry)}, and no object"))
             continue
-        name = _text(entry.get("name") or entry.get("filename") or "without a name")
+        name = _text(entry.get("name") or entry.get("filename") or "without a name", _NAME)
         error = entry.get("error")
         if error and not entry.get("filepart_details"):
             told = error if isinstance(error, dict) else {"message": error}
@@ -124,9 +126,9 @@ def _time_or_none(text: Any) -> datetime | None:
         return None
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, most: int = _TEXT) -> str:
     """A text of Vault's as it can be printed and stored, without what is no character, and not without end."""
-    return str(value)[:_TEXT].encode("utf-8", "backslashreplace").decode()
+    return str(value)[:most].encode("utf-8", "backslashreplace").decode()
 
 
 def _shown(value: Any) -> str:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from manifest_platform.manifest.keys import look_key
 from manifest_platform.sources.veeva.file_list import read_list
 
 PART = {"name": "146478-20260101-0015-N.001", "filepart": 1, "size": 10, "md5checksum": "ab" * 16}
@@ -25,7 +26,7 @@ ENTRY: dict[str, Any] = {
 }
 GOOD = {**ENTRY, "name": "good", "start_time": "2026-01-01T00:15Z", "stop_time": "2026-01-01T00:30Z"}
 
-ODD: list[Any] = [None, True, 0, -1, 1, 17, 1e308, float("nan"), "", "17", "\ud800", "0001-01-01T00:00+05:00", "x" * 2000]
+ODD: list[Any] = [None, True, 0, -1, 1, 17, 1e308, float("nan"), "", "17", "\ud800", "0001-01-01T00:00+05:00", "𝄞" * 2000]
 ODD += [
     {},
     {"a": 1},
@@ -62,6 +63,7 @@ def test_no_entry_costs_another_one(entry: Any) -> None:
     told = [(one.name, one.message) for one in listing.awaiting] + [(one.name, one.reason) for one in listing.unusable]
     json.dumps(told, ensure_ascii=False).encode()  # it can be printed and stored
     assert all(len(text) < 1000 for pair in told for text in pair)
+    assert all(len(look_key("vault", one.name).encode()) < 1024 for one in listing.awaiting)
 
 
 @pytest.mark.parametrize(
