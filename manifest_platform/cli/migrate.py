@@ -18,7 +18,7 @@ from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.remedies import Action, Remedy
 
 if TYPE_CHECKING:
-    from manifest_platform.operations.migration import Note, Report, Run
+    from manifest_platform.operations.migration import ForeignTable, Note, Report, Run
 
 NOTES_SHOWN = 20
 
@@ -36,7 +36,10 @@ Endpoint = Annotated[str | None, typer.Option(metavar="URL", help="Another endpo
 SourceRoot = Annotated[
     str, typer.Option(metavar="FOLDER", help="The folder of the runs as the table names it; left out: the landing root.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be imported.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be imported, or dropped.")]
+Abort = Annotated[
+    bool, typer.Option("--abort", help="Drop an import from this table that broke off: take away all that came from it.")
+]
 
 
 @app.command("import-snowplow", cls=Command)
@@ -57,6 +60,7 @@ def import_snowplow(
     free_open: Annotated[
         bool, typer.Option("--free-open", help="Free what is in work there: the other system is stopped for good.")
     ] = False,
+    abort: Abort = False,
     dry_run: DryRun = False,
 ) -> int:
     """Imports a table of the Snowplow Processing Manifest.
@@ -74,6 +78,8 @@ def import_snowplow(
     from manifest_platform.operations.migration.snowplow_manifest import LOADERS, SHREDDERS
 
     source = ForeignTable(table, region, profile, endpoint)
+    if abort:
+        return _drop(context, source, dry_run)
     name, _, target = (load or "").partition(":")
     with open_pipeline(context, author=operator()) as pipeline:
         applications = Applications(
@@ -101,6 +107,7 @@ def import_snowflake(
     profile: Profile = None,
     endpoint: Endpoint = None,
     source_root: SourceRoot = "",
+    abort: Abort = False,
     dry_run: DryRun = False,
 ) -> int:
     """Imports a table of the Snowflake Loader's manifest.
@@ -110,10 +117,31 @@ def import_snowflake(
     from manifest_platform.operations.migration import ForeignTable, Place, import_items, read_snowflake
 
     source = ForeignTable(table, region, profile, endpoint)
+    if abort:
+        return _drop(context, source, dry_run)
     with open_pipeline(context, author=operator()) as pipeline:
         histories = read_snowflake(source.rows(), Place(pipeline.source, source_root), Application(LOAD))
         report = import_items(pipeline.manifest, pipeline.source.main, histories, str(source), dry_run=dry_run)
         return _told(context, pipeline, report)
+
+
+def _drop(context: typer.Context, source: ForeignTable, dry_run: bool) -> int:
+    """Ends an import that broke off; the other system's table is not read."""
+    from manifest_platform.operations.migration import drop_import
+
+    with open_pipeline(context, author=operator()) as pipeline:
+        dropped = drop_import(pipeline.manifest, pipeline.source.main, str(source), dry_run)
+    if as_json(context):
+        print_json(dropped)
+        return Exit.DONE
+    verb = "would drop" if dry_run else "dropped"
+    say(
+        f"{verb} the import from {source}: {dropped.records:,} records, {dropped.items:,} items;"
+        f" {dropped.shortened:,} items keep what was recorded before"
+    )
+    if not dry_run:
+        say("the feed is free again. Restart Dagster's code server: its sensors remember what is gone")
+    return Exit.DONE
 
 
 def _told(context: typer.Context, pipeline: Pipeline, report: Report) -> int:

@@ -6,13 +6,14 @@ tables, `importing` appends to our manifest what it lacks, `view` shows any feed
 
 from manifest_platform.operations.migration.dynamodb import ForeignTable, SourceError
 from manifest_platform.operations.migration.histories import Elsewhere, Histories, Note, Place
-from manifest_platform.operations.migration.importing import Report, WorkedOn, import_items
+from manifest_platform.operations.migration.importing import Dropped, Report, WorkedOn, drop_import, import_items
 from manifest_platform.operations.migration.snowflake_loader import Run, read_snowflake
 from manifest_platform.operations.migration.snowplow_manifest import Applications, SeveralTargets, read_snowplow
 from manifest_platform.operations.migration.view import view_as_loader
 
 __all__ = [
     "Applications",
+    "Dropped",
     "Elsewhere",
     "ForeignTable",
     "Histories",
@@ -23,6 +24,7 @@ __all__ = [
     "SeveralTargets",
     "SourceError",
     "WorkedOn",
+    "drop_import",
     "import_items",
     "read_snowflake",
     "read_snowplow",

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from typing import TypeVar
 
 from manifest_platform.manifest import (
@@ -35,6 +36,8 @@ from manifest_platform.manifest import (
 from manifest_platform.manifest.beside import prefixes, rows_of
 from manifest_platform.manifest.dataset import PASSED, Mode, judge
 from manifest_platform.manifest.dump import stored_rows
+from manifest_platform.manifest.item import ArchivedRecords
+from manifest_platform.manifest.keys import records_prefix
 from manifest_platform.manifest.lease import write_lease
 from manifest_platform.manifest.manifest import DISCOVERY
 from manifest_platform.manifest.records import REASON, Stamp
@@ -134,6 +137,68 @@ def import_items(
     return report
 
 
+@dataclass
+class Dropped:
+    """What the end of a broken import took away: `items` that are here no more, others that it shortened, and `records`."""
+
+    source: str
+    dry_run: bool
+    items: int = 0
+    shortened: int = 0
+    records: int = 0
+
+
+def drop_import(manifest: Manifest, feed: str, source: str, dry_run: bool = False) -> Dropped:
+    """Takes away all that imports from a source have appended, once one of them broke off, and lets the feed go.
+
+    Nothing was claimed since, for the import holds the feed; so this is the one case where records go. Watermarks, counters and
+    waiting rows are as if it had never been imported. It may break off, too, and be run again. Raises Refused where no import
+    from the source broke off, and where others' records follow the imported ones; WorkedOn where a step has worked on the feed.
+    """
+    stamp = Stamp(manifest.author, f"{IMPORTED}{source}")
+    if not _broke_off(manifest, feed, stamp):
+        raise Refused(f"no import from {source} broke off on feed {feed}: there is nothing to drop")
+    _check_not_worked_on(feed, manifest.steps(feed), manifest.items(feed))
+    report = Dropped(source, dry_run)
+    deletes = list(_deletes(manifest, feed, stamp, report))
+    if dry_run:
+        return report
+    leases = [_take(manifest, feed, step, stamp) for step in manifest.steps(feed)]
+    for portion in _portions(deletes):
+        leases[-1].transact(portion)
+
+    def follow() -> None:
+        _raise_watermarks(manifest, leases[-1], list(manifest.items(feed)), from_scratch=True)
+        _recount(manifest, leases[-1], stamp, [])
+
+    optimistically(
+        follow, lambda: Refused(f"feed {feed}: discovery registered items {TRIES} times meanwhile; drop the import again")
+    )
+    for lease in leases:
+        lease.release()
+    return report
+
+
+def _deletes(manifest: Manifest, feed: str, stamp: Stamp, report: Dropped) -> Iterator[Write]:
+    """The removal of a source's records, the newest of each item first: what is left of an item is always its beginning."""
+    rows = stored_rows(manifest.store, manifest.dataset, records_prefix(feed))
+    for position, grouped in groupby(rows, key=lambda row: row.sort.rpartition("#")[0]):
+        found = list(grouped)
+        own = [row.data["run_id"] == stamp.run_id for row in found]
+        if not any(own):
+            continue
+        first, name = own.index(True), ItemKey.at(feed, position.removeprefix(records_prefix(feed))).name
+        if not all(own[first:]) or ArchivedRecords.of(found[0]):
+            raise Refused(
+                f"{name}: others' records follow those that were imported, or they were archived; run the import again to"
+                " complete it"
+            )
+        report.items += first == 0
+        report.shortened += first > 0
+        report.records += len(found) - first
+        yield from (Delete(row.sort, row.version) for row in reversed(found[first:]))
+
+
 # Holding the feed
 
 
@@ -148,7 +213,7 @@ def _take(manifest: Manifest, feed: str, step: Step, stamp: Stamp) -> Lease:
     before = manifest.lease(step.application, feed)
     if before and before.run_id == stamp.run_id:
         before = expire(before)
-    holder = f"{stamp.author}, {stamp.run_id}: run the import again to complete it"
+    holder = f"{stamp.author}, {stamp.run_id}: run the import again to complete it, or with --abort to drop it"
     after = acquire(step.application, feed, before, holder, _next(stamp), HELD)
     try:
         held = write_lease(manifest.store, manifest.dataset, step.application, feed, after)
@@ -354,8 +419,8 @@ def _size(record: Record) -> int:
 # What is kept beside the log
 
 
-def _raise_watermarks(manifest: Manifest, lease: Lease, items: Sequence[Item]) -> None:
-    """Puts the watermark of each strict step on the last item that is done.
+def _raise_watermarks(manifest: Manifest, lease: Lease, items: Sequence[Item], from_scratch: bool = False) -> None:
+    """Puts the watermark of each strict step on the last item that is done; `from_scratch`, also if that is before where it is.
 
     Before all else: what discovery registers from now on is late by itself, and what it did before is seen afterwards.
     """
@@ -367,7 +432,9 @@ def _raise_watermarks(manifest: Manifest, lease: Lease, items: Sequence[Item]) -
             standing = state.feed(feed)
             done = [item for item in items if item.processed_by(step.application, standing.serving_epoch)]
             last = max(done, key=lambda item: item.key, default=None)
-            if last and last.key.position > standing.watermark:
+            if from_scratch:
+                state = state.with_feed(feed, watermark="", swept="", stop=None)
+            if last and last.key.position > state.feed(feed).watermark:
                 stop = last.landed.stop if last.landed else None
                 state = state.with_feed(feed, watermark=last.key.position, stop=stop)
             writes.append(put_state(step.application, state))

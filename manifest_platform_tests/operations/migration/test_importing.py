@@ -29,9 +29,9 @@ from manifest_platform.manifest import (
     StoreUnavailable,
 )
 from manifest_platform.manifest.keys import records_prefix
-from manifest_platform.manifest.store import Put, Row, Write
+from manifest_platform.manifest.store import Delete, Put, Row, Write
 from manifest_platform.operations.archive import archive
-from manifest_platform.operations.migration import WorkedOn, import_items
+from manifest_platform.operations.migration import WorkedOn, drop_import, import_items
 from manifest_platform.record_files import read_archived
 from manifest_platform_tests.manifest.given import DONE, FEED, LOAD, SHRED, Late, LossyStore, assert_kept, steps
 from manifest_platform_tests.operations.migration.given import (
@@ -56,6 +56,7 @@ from manifest_platform_tests.operations.migration.given import (
 from manifest_platform_tests.operations.migration.given import Row as SourceRow
 
 MINUTE = timedelta(minutes=1)
+SOURCE = "dynamodb://manifest"
 
 
 def key(number: int) -> ItemKey:
@@ -563,3 +564,61 @@ def test_an_interrupted_import_resumes_though_items_were_registered_since(reopen
     assert_kept(here)
     assert shred_next(here) == run(2)
     store.close()
+
+
+def kept_rows(store: Store) -> set[str]:
+    """All rows but the leases."""
+    return {row.sort for row in store.query("shop", "") if not row.sort.startswith("LEASE#")}
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("at", [2, 3, 4, 5, 6])
+def test_a_broken_import_can_be_dropped_and_another_one_made(reopen: Callable[[], Store], at: int, after: bool) -> None:
+    """Only the same source, imported to the end, let the feed go before."""
+    store = reopen()
+    here = manifest(store)
+    here.discover(FEED, [Landed(key(9), 1, 1, "as-landed")])
+    before = kept_rows(store)
+    with pytest.raises(KeyboardInterrupt):
+        import_snowplow(manifest(BreakingStore(store, at, after)), *ROWS)
+    records = sum(len(item.records) for item in here.items(FEED)) - 1
+    told = drop_import(here, FEED, SOURCE, dry_run=True)
+    assert_held(here)
+    assert drop_import(here, FEED, SOURCE) == dataclasses.replace(told, dry_run=False)
+    assert told.records == records
+    assert kept_rows(store) - {"STATE#load"} == before - {"STATE#load"}
+    assert_kept(here)
+    assert watermark(here) == ""
+    assert shred_next(here) == run(9)
+    store.close()
+
+
+def test_a_drop_that_breaks_off_is_completed_by_the_next(reopen: Callable[[], Store]) -> None:
+    store = reopen()
+    for number in range(4):
+        with pytest.raises(KeyboardInterrupt):
+            import_snowplow(manifest(BreakingStore(store, 6)), *ROWS)
+        with pytest.raises(KeyboardInterrupt):
+            drop_import(manifest(BreakingStore(store, number)), FEED, SOURCE)
+        here = manifest(store)
+        drop_import(here, FEED, SOURCE)
+        assert list(here.items(FEED)) == []
+        assert_kept(here)
+        import_snowplow(manifest(store), *ROWS)
+        assert_kept(manifest(store))
+        store.transact("shop", [Delete(row.sort, row.version) for row in store.query("shop", "")], f"anew {number}")
+    store.close()
+
+
+def test_only_a_broken_import_is_dropped(store: Store) -> None:
+    here = manifest(store)
+    import_snowplow(here, *ROWS)
+    with pytest.raises(Refused, match="nothing to drop"):
+        drop_import(here, FEED, SOURCE)
+    here.skip(key(4), "nobody wants it")
+    with pytest.raises(KeyboardInterrupt):
+        import_snowplow(manifest(BreakingStore(store, 3)), *ROWS, added(8))
+    with pytest.raises(Refused, match=f"{run(4)}: others' records follow"):
+        drop_import(here, FEED, SOURCE)
+    import_snowplow(manifest(store), *ROWS, added(8))
+    assert_kept(manifest(store))
