@@ -38,6 +38,7 @@ class Action(StrEnum):
     RECONCILE_IN_FULL = "load again what the warehouse lacks, with a full load"
     ACCEPT_WAREHOUSE = "take the warehouse as it is"
     IMPORT = "import the other manifest to the end"  # source
+    IMPORT_MOVED = "tell that directories were moved"  # source, item: the folders, before and now
     CHECK_CLOCK = "see whether this machine's clock is right"
     MERGE = "merge what is due"
     MERGE_PARTITION = "merge the partition"  # table, day

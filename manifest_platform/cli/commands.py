@@ -43,5 +43,6 @@ COMMANDS = {
     "import": Known("dump", "Puts a dump into the configured store."),
     "import-snowplow": Known("migrate", "Imports a table of the Snowplow Processing Manifest."),
     "import-snowflake": Known("migrate", "Imports a table of the Snowflake Loader's manifest."),
+    "import-moved": Known("moved", "Tells the manifest that directories were moved."),
     "view": Known("migrate", "Shows the feed as another manifest would."),
 }

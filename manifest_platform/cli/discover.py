@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from manifest_platform import storage
 from manifest_platform.cli.app import Command, Exit, app, as_json
 from manifest_platform.cli.context import open_pipeline
 from manifest_platform.cli.output import print_json, say, some, warn
@@ -31,9 +32,13 @@ def discover(
             f" content under another name, then run {as_typed(Remedy(Action.DISCOVER))} again"
         )
     if report.moved:
+        advice = "move it back or set landing.root to where it was"
+        if report.moved_from:
+            moved = Remedy(Action.IMPORT_MOVED, source=report.moved_from[0], item=storage.as_uri(root))
+            advice = f"run {as_typed(moved)}"
         warn(
             f"warning: {some(report.moved)} in {root}: known under another URI, not registered; if the landing root was moved,"
-            " move it back or set landing.root to where it was"
+            f" {advice}"
         )
     if report.future:
         warn(f"warning: {some(report.future)} in {root}: dated more than a day ahead, not registered; check the writer's clock")

@@ -41,6 +41,7 @@ _COMMANDS = {
     Action.RECONCILE_IN_FULL: "warehouse reconcile --full",
     Action.ACCEPT_WAREHOUSE: "warehouse accept --reason TEXT",
     Action.IMPORT: "import-snowplow {0.source}",
+    Action.IMPORT_MOVED: "import-moved {0.source} {0.item}",
     Action.MERGE: "merge run",
     Action.MERGE_PARTITION: "merge run --table {0.table} --date {0.day}",
     Action.RETRY_MERGE: "merge retry {0.table} {0.day}",

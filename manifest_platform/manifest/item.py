@@ -111,6 +111,14 @@ class Landed:
         return Payload(LANDED, {**data, **lateness(late_for or {}, set_aside_for)})
 
 
+@dataclass(frozen=True)
+class Move:
+    """Where an item's files are now: the URI of their folder; and their checksum, where it is another there."""
+
+    place: str | None
+    checksum: str | None = None
+
+
 def lateness(late: Mapping[str, int], set_aside: Sequence[str]) -> dict[str, Any]:
     """What a New record's payload says of lateness: serving epochs by application key, and the keys that set the item aside."""
     marks = {"late": dict(late), "set_aside": list(set_aside)}
@@ -146,13 +154,29 @@ class Item:
 
     @cached_property
     def landed(self) -> Landed | None:
-        """The directory as discovery first saw it; None for an item that no discovery put there."""
+        """The directory as discovery first saw it, where it lies now; None for an item that no discovery put there."""
         for record in self.records:
             if record.state is State.NEW and record.payload and record.payload.schema == LANDED:
                 data = record.data
-                window = data["start"], data["stop"], data.get("content")
-                return Landed(self.key, data["files"], data["bytes"], data["checksum"], *window)
+                move = self.move or Move(data.get("content"))
+                window = data["start"], data["stop"], move.place
+                return Landed(self.key, data["files"], data["bytes"], move.checksum or data["checksum"], *window)
         return None
+
+    @property
+    def move(self) -> Move | None:
+        """Where the item's files were moved to last; None where they are where they landed."""
+        for record in reversed(self.records):
+            if record.state is State.NEW and record.data.get("place"):
+                return Move(record.data["place"], record.data.get("checksum"))
+        return None
+
+    @property
+    def place(self) -> str:
+        """The URI of the folder that holds the item's files now, as far as its records say."""
+        if self.landed:
+            return self.landed.place
+        return (self.move.place if self.move else None) or self.key.id
 
     @property
     def problems(self) -> list[str]:

@@ -10,11 +10,11 @@ import heapq
 from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain, groupby, islice
 from os.path import commonprefix
-from typing import Literal
+from typing import Any, Literal
 from uuid import uuid4
 
 from manifest_platform.manifest import transitions
@@ -43,7 +43,7 @@ from manifest_platform.manifest.dataset import (
     verdict_on,
 )
 from manifest_platform.manifest.errors import Refused, UnknownItem
-from manifest_platform.manifest.item import ArchivedRecords, Item, ItemKey, Landed, check_key_text
+from manifest_platform.manifest.item import ArchivedRecords, Item, ItemKey, Landed, Move, check_key_text
 from manifest_platform.manifest.keys import (
     COMMITS,
     LEASES,
@@ -192,6 +192,7 @@ class Manifest:
         self._clock = clock
         self._confirmed: dict[ItemKey, str | None] = {}
         self._uris: dict[tuple[str, str], str] = {}
+        self._aliases: dict[ItemKey, ItemKey] = {}  # keys of the places that items were moved to
         self._asked: set[tuple[str, str]] = set()  # sort keys that no item had when they were asked for
         self._taken_over: set[str] = set()  # feeds without notes of a release before
         self._full_listings: dict[str, FullListing] = {}
@@ -564,7 +565,8 @@ class Manifest:
                 if row := rows.get(record_key(key, 1)):
                     self._remember(key, _landed_checksum(row))
         self._asked.update((feed, key.sort) for key in unheard if (feed, key.sort) not in self._uris)
-        return {key.id: self._confirmed[key] for key in keys if key in self._confirmed}
+        items = {key.id: self._aliases.get(key, key) for key in keys}
+        return {id_: self._confirmed[key] for id_, key in items.items() if key in self._confirmed}
 
     def registered(self, feed: str, keys: Sequence[ItemKey]) -> dict[str, str]:
         """Which of the sort keys the manifest has, under whatever id: that id, by sort key. Asks as `known` does."""
@@ -633,12 +635,28 @@ class Manifest:
             size = (MAX_WRITES - len(steps)) // (1 + len(steps))
             for start in range(0, len(fresh), size):
                 registered.update(self._register(feed, fresh[start : start + size]))
+        self._hear_of_moves(feed, landed)
         return [registered.pop(found.key, None) or self._compare(found) for found in landed]
 
     def _compare(self, found: Landed) -> Discovered:
+        key = self._aliases.get(found.key)
+        if key:
+            found = replace(found, key=key, content=found.key.id)
         if found.key not in self._confirmed:
             return Discovered(found, "moved", self._uris[found.key.feed, found.key.sort])
         return Discovered(found, "known" if self._confirmed[found.key] in (None, found.checksum) else "changed")
+
+    def _hear_of_moves(self, feed: str, landed: Sequence[Landed]) -> None:
+        """Learns anew where items are, once the first that is at another place is known to be there.
+
+        Somebody may have said so since this object asked: until then that costs a query a look.
+        """
+        moved = [one.key for one in landed if one.key not in self._confirmed and one.key not in self._aliases]
+        moved = [key for key in moved if (feed, key.sort) in self._uris]
+        if moved:
+            self._learn(feed, [moved[0].sort])
+            if moved[0] in self._aliases:
+                self._learn(feed, [key.sort for key in moved])
 
     def _learn(self, feed: str, sorts: Sequence[str]) -> None:
         """Remembers the items of sort keys, every id of each, and those between: an item never goes away.
@@ -658,6 +676,9 @@ class Manifest:
                     break
                 if self._confirmed.get(key) is None:
                     self._remember(key, _landed_checksum(row))
+                if data := _move(row):
+                    self._aliases[ItemKey(feed, key.sort, data["place"])] = key
+                    self._confirmed[key] = data.get("checksum") or self._confirmed[key]
 
     def unregistered(self, feed: str, sorts: Iterable[str]) -> set[str]:
         """Which of some sort keys no item has. For items of long ago, which are many: what is read of them is not kept."""
@@ -1015,6 +1036,19 @@ class Manifest:
             key, lambda item: transitions.reopen(item, [], reason, steps, self._states(key.feed), OPERATOR, self._stamp())
         )
 
+    def move(self, items: Sequence[tuple[Item, Move]], reason: str) -> None:
+        """Records where the files of items, at most MAX_WRITES, are now."""
+
+        def moved(item: Item, to: Move) -> Put:
+            return transitions.move(item, to, reason, OPERATOR, self._stamp())
+
+        try:
+            self._write([moved(item, to) for item, to in items])
+        except ConditionFailed:
+            for one, to in items:
+                if self.item(one.key).move != to:
+                    self._operate(one.key, lambda item, to=to: [moved(item, to)])
+
     # Full loads
 
     def begin_full_load(self, key: ItemKey, application: str, reason: str, above: int = 0) -> Record:
@@ -1110,6 +1144,12 @@ def _landed_checksum(row: Row) -> str | None:
 
 def _state(row: Row | None) -> StepState:
     return StepState.from_dict(row.data, row.version) if row else StepState()
+
+
+def _move(row: Row) -> dict[str, Any] | None:
+    """The data of a record that says where an item's files were moved to; None for any other."""
+    payload = row.data["payload"]
+    return payload["data"] if payload and payload["data"].get("place") else None
 
 
 def _position(row: Row, prefix: str) -> str:

@@ -30,7 +30,7 @@ from manifest_platform.manifest.dataset import (
     position_name,
 )
 from manifest_platform.manifest.errors import ClaimLost, LeaseBusy, Refused
-from manifest_platform.manifest.item import Item, ItemKey, Landed, lateness
+from manifest_platform.manifest.item import Item, ItemKey, Landed, Move, lateness
 from manifest_platform.manifest.keys import commit_key, record_key, state_key
 from manifest_platform.manifest.records import (
     CLAIM,
@@ -497,6 +497,13 @@ def reopen(
         *changes(item, reopened, steps),
         *_recounts(item, reopened, steps, states),
     ]
+
+
+def move(item: Item, to: Move, reason: str, application: Application, stamp: Stamp) -> Put:
+    """Says where an item's files are now: a New record, from which nothing else follows."""
+    data = {"reason": reason, "place": to.place, "keeps_skips": True, **({"checksum": to.checksum} if to.checksum else {})}
+    moved = append(item, State.NEW, application, stamp, payload=Payload(REASON, data))
+    return put_record(item.key, moved.records[-1])
 
 
 def resolve(item: Item, reason: str, steps: Sequence[Step], states: Mapping[str, StepState], stamp: Stamp) -> list[Write]:

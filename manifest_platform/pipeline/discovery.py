@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from manifest_platform import storage
-from manifest_platform.manifest import Application, ItemKey
+from manifest_platform.manifest import Application, Discovered, ItemKey
 from manifest_platform.manifest.dataset import position_name
 from manifest_platform.manifest.records import format_time, parse_time
 from manifest_platform.pipeline.events import DiscoveryReport
@@ -85,6 +85,7 @@ def _discover(pipeline: Pipeline, feed: str, everything: bool) -> DiscoveryRepor
         quarantined=tuple(names.get("quarantined", ())),
         changed=tuple(names.get("changed", ())),
         moved=tuple(names.get("moved", ())),
+        moved_from=tuple(_moved_from(pipeline, found)),
         future=tuple(future),
         unparseable=tuple(there.unparseable),
         unreadable=tuple(f"{one.name}: {one.reason}" for one in unreadable),
@@ -157,6 +158,15 @@ def _part_of_all(pipeline: Pipeline, feed: str, start: datetime | None, now: dat
 def _folder_key(name: DirectoryName) -> str:
     """Where a directory comes in the order of the parts; its name may begin with its feed's folder."""
     return folder_key(name.name.rpartition("/")[2])
+
+
+def _moved_from(pipeline: Pipeline, found: Sequence[Discovered]) -> Iterator[str]:
+    """The root that the first item that is known under another URI lay below, where its path below the root is the same."""
+    for one in found:
+        below = one.landed.key.id.removeprefix(pipeline.source.root)
+        if one.outcome == "moved" and one.known_as and one.known_as.endswith(below):
+            yield one.known_as.removesuffix(below)
+            return
 
 
 def _registered(pipeline: Pipeline, feed: str, keys: Sequence[ItemKey]) -> set[ItemKey]:

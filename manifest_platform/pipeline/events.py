@@ -15,9 +15,9 @@ from manifest_platform.remedies import Remedy
 class DiscoveryReport:
     """What one look at the landing root found, by name. `requests`: to the object storage.
 
-    `changed`: rewritten after discovery. `moved`: known under another URI. `future`: dated more than a day ahead.
-    `unreadable`: could not be listed, each with the reason. None of these is registered. `landed` is all that it looked
-    into and the manifest has: registered now or before.
+    `changed`: rewritten after discovery. `moved`: known under another URI, below the root `moved_from`. `future`: dated
+    more than a day ahead. `unreadable`: could not be listed, each with the reason. None of these is registered. `landed` is
+    all that it looked into and the manifest has: registered now or before.
     """
 
     new: tuple[str, ...] = ()
@@ -25,6 +25,7 @@ class DiscoveryReport:
     quarantined: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     moved: tuple[str, ...] = ()
+    moved_from: tuple[str, ...] = ()
     future: tuple[str, ...] = ()
     unparseable: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()

@@ -123,7 +123,14 @@ class Pipeline:
             placed = self.source.placed(text)
             if placed is None:
                 raise Refused(f"{item!r} is neither {self.source.words.form} nor a URI that ends in one")
-            return self.manifest.item(ItemKey(placed.feed, placed.sort, storage.as_uri(text))).key
+            uri = storage.as_uri(text)
+            try:
+                return self.manifest.item(ItemKey(placed.feed, placed.sort, uri)).key
+            except UnknownItem:
+                moved = self.manifest.item(self.manifest.find(placed.feed, placed.sort))
+                if moved.move is None or moved.move.place != uri:
+                    raise
+                return moved.key
         found: list[ItemKey] = []
         for named in meant:
             try:

@@ -189,6 +189,10 @@ class Source(ABC):
     def landed(self, feed: str, seen: LandedDirectory) -> Landed:
         """A directory as the manifest is to know it."""
 
+    @abstractmethod
+    def reread(self, landed: Landed) -> Landed:
+        """A registered directory as it is now at its place, to be compared: files, bytes, checksum. Raises LandingError."""
+
     # Work
 
     @abstractmethod

@@ -20,6 +20,7 @@ ONLY_AT_A_TERMINAL = {
     Action.RUN_PROGRAM,
     Action.CLEAN,
     Action.IMPORT,
+    Action.IMPORT_MOVED,
     Action.CHECK_CLOCK,
     Action.MERGE,
     Action.MERGE_PARTITION,

@@ -36,6 +36,7 @@ from manifest_platform.sources.directories import (
     list_names,
     read,
 )
+from manifest_platform.sources.errors import LandingMisconfigured
 from manifest_platform.sources.settings import DatasetSettings
 from manifest_platform.sources.source import LOAD, SHRED, Known, Named, Source, Words, rewritten
 
@@ -114,6 +115,12 @@ class Notes(Source):
 
     def landed(self, feed: str, seen: LandedDirectory) -> Landed:
         return Landed(ItemKey(feed, seen.sort, seen.uri), len(seen.files), seen.bytes, seen.checksum)
+
+    def reread(self, landed: Landed) -> Landed:
+        name = parse(landed.place.rpartition("/")[2])
+        if name is None:
+            raise LandingMisconfigured(f"{landed.place} is no day")
+        return self.landed(FEED, read(landed.place, name, LAYOUT, self.completeness))
 
     def directory(self, claim: Claim, output: str) -> Directory:
         key, landed = claim.item.key, claim.item.landed

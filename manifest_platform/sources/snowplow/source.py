@@ -165,12 +165,17 @@ class SnowplowEnriched(Source):
         """A run: its order is that of its name."""
         return Landed(ItemKey(feed, seen.sort, seen.uri), len(seen.files), seen.bytes, seen.checksum)
 
+    def reread(self, landed: Landed) -> Landed:
+        """A run, by one listing."""
+        run = read_run(landed.place, self.completeness)
+        return replace(landed, files=len(run.files), bytes=run.bytes, checksum=run.checksum)
+
     def directory(self, claim: Claim, output: str) -> Directory:
         """The run's files, by one listing."""
         from manifest_platform.shred.batch import Directory
 
         key, landed = claim.item.key, claim.item.landed
-        run = read_run(key.id, self.completeness)
+        run = read_run(claim.item.place, self.completeness)
         if landed and run.checksum != landed.checksum:
             raise rewritten(landed, len(run.files), run.bytes)
         files = tuple((file.uri, file.size) for file in run.files)

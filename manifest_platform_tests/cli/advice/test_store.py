@@ -63,3 +63,18 @@ def test_an_import_that_broke_off_is_done_to_the_end(
     assert "it broke off" in terminal.run("doctor", "--no-objects", code=1)
     terminal.follow(Action.IMPORT)
     assert "it broke off" not in terminal.run("doctor", "--no-objects")
+
+
+@pytest.mark.walks(Action.IMPORT_MOVED)
+def test_a_landing_root_that_was_moved_with_a_backlog(shop: Shop, terminal: Terminal) -> None:
+    """Its items were all missing once, and nothing but moving it back helped."""
+    shop.land(*RUNS)
+    terminal.run("discover")
+    shop.landing.rename(shop.landing.with_name("moved"))
+    shop.file.write_text(shop.file.read_text().replace("root: landing", "root: moved"))
+    assert "known under another URI" in terminal.run("discover", code=4)
+    terminal.follow(Action.IMPORT_MOVED)
+    assert "known under another URI" not in terminal.run("discover", code=4)
+    with shop.pipeline() as pipeline:
+        items = [pipeline.manifest.item(pipeline.key(name)) for name in RUNS]
+        assert [pipeline.source.reread(one.landed) for one in items if one.landed] == [one.landed for one in items]
