@@ -67,6 +67,9 @@ def captured(tmp_path: Path, store_url: str, vault: FakeVault) -> Ward:
     with ward.open() as pipeline:
         assert len(ward.captured(pipeline, INCR).captured) == 6
     vault.heal()
+    then = time.time() - DAY.total_seconds()
+    for path in (tmp_path / "landing").rglob("*"):
+        os.utime(path, (then, then))  # old enough to go, if nothing named it
     return ward
 
 
