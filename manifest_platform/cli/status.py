@@ -95,6 +95,9 @@ def print_status(status: StepStatus, as_typed: Typed, same_reason: bool = False)
         lines["watermark"] = f"{status.watermark}{time}" if status.watermark else "none: nothing is loaded yet"
     if status.oldest_waiting and status.lag_seconds is not None:
         lines["lag"] = f"{duration(status.lag_seconds)}; the oldest was discovered at {moment(status.oldest_waiting)}"
+    if late := status.behind:
+        told = f"{duration(late.seconds)} since the watermark; a directory is expected every {duration(late.expected_seconds)}"
+        lines["behind"] = f"{told}: nothing new is loaded, see whether its producer has stopped" if late.stopped else told
     counted = ", ".join(f"{word} {count:,}" for word, count in status.counts.items()) or "none wait"
     lines["items"] = f"{counted}, and more: of a long backlog the first are counted" if status.more else counted
     for kind in ("failed", "retried", "late", "quarantined"):

@@ -64,8 +64,34 @@ class Outlook:
 
 
 @dataclass(frozen=True)
+class Behind:
+    """How far a feed is behind now: since the logical time of its watermark, in seconds, and what its producer promises.
+
+    The oldest waiting item tells nothing of a producer that stopped: then nothing waits.
+    """
+
+    watermark: str
+    seconds: float
+    expected_seconds: float
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the next directory is overdue."""
+        return self.seconds > self.expected_seconds
+
+
+def behind(pipeline: Pipeline, feed: str, watermark: str | None) -> Behind | None:
+    """How far a feed is behind, by its watermark's name; None where nothing is loaded or nothing is expected of the feed."""
+    expected = pipeline.dataset.landing.expected_every_seconds.get(feed)
+    time = pipeline.source.time(watermark) if watermark else None
+    if expected is None or watermark is None or time is None:
+        return None
+    return Behind(watermark, (pipeline.clock() - time).total_seconds(), expected)
+
+
+@dataclass(frozen=True)
 class StepStatus:
-    """How a step stands on a feed. `watermark`: of a feed of snapshots, the boundary.
+    """How a step stands on a feed. `watermark`: of a feed of snapshots, the boundary. `behind`: of load alone.
 
     `lag_seconds`: since the oldest waiting item was discovered; None without one. `counts` by the operators' words; `failed`,
     `late` and `quarantined` are the names of such items, `remedies` what says of the first of each kind why it is one and what
@@ -86,6 +112,7 @@ class StepStatus:
     remedies: dict[str, Remedy]
     lease: dict[str, Any] | None
     bad_rows: BadRows | None = None
+    behind: Behind | None = None
 
 
 def working(application: str) -> Remedy:
@@ -168,6 +195,7 @@ def step_status(pipeline: Pipeline, feed: str, application: str, kept: Kept | No
         remedies={kind: Remedy(Action.EXPLAIN, item=names[0]) for kind, names in named.items() if names},
         lease=_lease(survey.lease, now),
         bad_rows=bad_rows(pipeline, feed) if application == SHRED else None,
+        behind=behind(pipeline, feed, watermark) if application == LOAD else None,
     )
 
 

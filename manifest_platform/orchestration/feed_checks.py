@@ -12,8 +12,9 @@ from itertools import islice
 import dagster as dg
 
 from manifest_platform.manifest import Application, Blocked, Record, Standing, Survey, Verdict
-from manifest_platform.manifest.dataset import PASSED, judge
+from manifest_platform.manifest.dataset import PASSED, judge, position_name
 from manifest_platform.operations.bad_rows import bad_rows
+from manifest_platform.operations.standing import behind
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.full import NO_FULL_LOAD, build_full_check, no_full_load
 from manifest_platform.orchestration.keys import Names
@@ -21,10 +22,12 @@ from manifest_platform.orchestration.remedies import command_of
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.chain import Broken, broken
+from manifest_platform.quantities import duration
 from manifest_platform.sources.source import CheckResult, Source, SourceCheck
 from manifest_platform.warehouse.apply import open_warehouse
 
 NOT_BLOCKED = "feed_not_blocked"
+NOT_STOPPED = "producer_not_stopped"
 NEWEST = 2000
 """How many of the newest items a check looks at that would cost ever more otherwise."""
 
@@ -54,6 +57,11 @@ def evaluations(
     found = [
         _evaluation(names.stage(check.feed, check.stage), check.name, _result(check.find(pipeline.manifest)))
         for check in source.checks
+    ]
+    found += [
+        _evaluation(names.warehouse(feed), NOT_STOPPED, _not_stopped(pipeline, feed))
+        for feed in pipeline.feeds
+        if feed in source.settings.landing.expected_every_seconds
     ]
     if source.snapshots:
         found.append(_evaluation(names.warehouse(source.main), NO_FULL_LOAD, no_full_load(pipeline, now)))
@@ -120,6 +128,27 @@ def _not_blocked(pipeline: Pipeline, feed: str) -> dg.AssetCheckResult:
             "reason": verdict.reason,
             "since": dg.MetadataValue.timestamp(verdict.since),
             "command": command_of(verdict.remedy, pipeline),
+        },
+    )
+
+
+def _not_stopped(pipeline: Pipeline, feed: str) -> dg.AssetCheckResult:
+    """Whether the feed goes on as its producer promises. The sensor tells descriptions that change: there are no ages in it."""
+    state = pipeline.manifest.state(Application(LOAD))
+    full = pipeline.manifest.step(feed, LOAD).order == "full"
+    found = behind(pipeline, feed, state.boundary if full else position_name(feed, state.feed(feed).watermark) or None)
+    if found is None:
+        return dg.AssetCheckResult(passed=True, description="Nothing is loaded yet.")
+    every = duration(found.expected_seconds)
+    stopped = f"Nothing came after {found.watermark}, and a directory is expected every {every}: its producer may have stopped."
+    return dg.AssetCheckResult(
+        passed=not found.stopped,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=stopped if found.stopped else f"A directory came within {every}.",
+        metadata={
+            "watermark": found.watermark,
+            "behind_seconds": round(found.seconds, 1),
+            "expected_every_seconds": found.expected_seconds,
         },
     )
 
@@ -221,7 +250,13 @@ def _feed_checks(source: Source, feed: str) -> list[dg.AssetChecksDefinition]:
         shown = {"behind": ", ".join(sorted(behind)), "late": ", ".join(sorted(late))}
         return dg.AssetCheckResult(passed=not behind, metadata=shown)
 
-    return [feed_not_blocked, lag, rows_accounted_for, few_bad_rows, nothing_behind_watermark]
+    @dg.asset_check(asset=warehouse, name=NOT_STOPPED, description="A directory comes as often as the configuration expects.")
+    def producer_not_stopped(manifest: ManifestResource) -> dg.AssetCheckResult:
+        with manifest.pipeline(dataset) as pipeline:
+            return _not_stopped(pipeline, feed)
+
+    watched = [producer_not_stopped] if feed in settings.landing.expected_every_seconds else []
+    return [feed_not_blocked, lag, rows_accounted_for, few_bad_rows, nothing_behind_watermark, *watched]
 
 
 def _rows_in_warehouse(source: Source, feed: str) -> dg.AssetChecksDefinition:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PositiveFloat, field_validator, model_validator
 
 from manifest_platform import plugins, storage
 from manifest_platform.manifest.item import InvalidKey, check_key_text
@@ -47,6 +47,13 @@ class LandingSettings(Settings):
         le=876_000,
         description="hours after which all directories are listed once more, a part at each look: so one is found that landed"
         " when the look-back was past it",
+    )
+
+    expected_every_seconds: dict[str, PositiveFloat] = Field(
+        {},
+        description="seconds, by feed, after which the next directory is loaded at the latest, landing and loading included:"
+        " where the watermark is further behind now, its producer has stopped, and a check says so; a feed that is not named"
+        " is not watched",
     )
 
     @field_validator("root")
@@ -146,6 +153,13 @@ class DatasetSettings(Settings):
                 raise ValueError(f"step {step.name!r} is of feed {step.feed!r}; allowed: {', '.join(cls.feeds)}")
             known.append(step.name)
         return steps
+
+    @model_validator(mode="after")
+    def _expects_its_feeds(self) -> DatasetSettings:
+        if strangers := sorted(self.landing.expected_every_seconds.keys() - set(self.feeds)):
+            allowed = ", ".join(self.feeds)
+            raise ValueError(f"landing.expected_every_seconds names feed {strangers[0]!r}; allowed: {allowed}")
+        return self
 
     @model_validator(mode="after")
     def _fits_its_source(self) -> DatasetSettings:

@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 from manifest_platform import storage
+from manifest_platform.config.config import ConfigError
 from manifest_platform.demo.events import write_run
 from manifest_platform.manifest import Application, Refused, UnknownItem
 from manifest_platform.manifest.transitions import put_state
+from manifest_platform.operations.standing import behind, step_status
+from manifest_platform.orchestration.feed_checks import NOT_STOPPED, evaluations
 from manifest_platform.pipeline import LOAD, DiscoveryReport, Pipeline, discovery
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.sources import directories
@@ -391,3 +394,38 @@ def test_what_another_registers_of_the_abandoned_ones_is_seen(shop: Shop) -> Non
         assert discover(other).new == (run_name(0),)
         report = discover(pipeline)
         assert (report.new, report.known, report.incomplete) == ((), 1, ())
+
+
+# A producer that stopped
+
+
+def test_a_producer_that_stopped_is_told_by_the_age_of_the_watermark(tmp_path: Path) -> None:
+    """Nothing waits then, so that the lag of what waits was 0 for ever."""
+    shop = Shop(tmp_path, landing={"expected_every_seconds": {"enriched": 3600}})
+    now = datetime.now(UTC).replace(microsecond=0)
+    write_run(str(shop.home / "landing"), now, EVENTS, seed=1)
+    name = f"run={now:%Y-%m-%d-%H-%M-%S}"
+    with shop.open() as pipeline:
+        assert behind(pipeline, "enriched", None) is None
+        discover(pipeline)
+        state = pipeline.manifest.state(Application(LOAD)).with_feed("enriched", watermark=pipeline.key(name).position)
+        pipeline.manifest.store.transact(NAME, [put_state(Application(LOAD), state)], "as if loaded")
+        found = step_status(pipeline, "enriched", LOAD).behind
+        assert found is not None
+        assert (found.watermark, found.stopped, found.seconds < 3600) == (name, False, True)
+        shop.ahead = timedelta(hours=2)
+        found = step_status(pipeline, "enriched", LOAD).behind
+        assert found is not None
+        assert (found.stopped, found.seconds >= 7200) == (True, True)
+        told = evaluations(pipeline, pipeline.clock(), lambda feed: pipeline.manifest.next(feed, LOAD), {})
+        [(words, make)] = [(words, make) for check, words, make in told if check.endswith(NOT_STOPPED)]
+        assert name in words
+        evaluation = make()
+        assert not evaluation.passed
+        assert float(str(evaluation.metadata["behind_seconds"].value)) >= 7200
+
+
+def test_nothing_is_expected_of_what_is_no_feed(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, landing={"expected_every_seconds": {"incr": 900}})
+    with pytest.raises(ConfigError, match=r"names feed 'incr'; allowed: enriched"):
+        shop.open()
