@@ -14,6 +14,7 @@ import pytest
 from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from manifest_platform.manifest import Application, Failure, FailureKind
+from manifest_platform.operations.reconcile import reconcile
 from manifest_platform.orchestration.asking import LONGEST_PAUSE, Asked
 from manifest_platform.orchestration.listing import Remembered, work_waiting
 from manifest_platform.orchestration.shown import MIRRORED_A_TICK, Shown
@@ -169,6 +170,24 @@ def test_a_blocked_feed_is_no_work_until_it_is_resolved(shredded: DagsterShop) -
     resolve(shredded.shop, 0)
     after = shredded.tick(blocked.cursor)
     assert len(after.run_requests or []) == 1
+    assert [evaluation.passed for evaluation in _evaluations(after)] == [True]
+
+
+def test_a_warehouse_that_was_emptied_is_told_of_while_nothing_is_new_and_nothing_is_loaded(shredded: DagsterShop) -> None:
+    shredded.drain(max_items=1)
+    first = shredded.tick()
+    assert first.run_requests, "the next run may be loaded"
+    (shredded.shop.home / "warehouse.duckdb").unlink()
+    noticed = shredded.tick(first.cursor)
+    assert not noticed.run_requests
+    [evaluation] = _evaluations(noticed)
+    assert not evaluation.passed
+    assert "it was emptied or is another one" in str(evaluation.description)
+    assert "manifest-platform warehouse reconcile" in str(evaluation.description)
+    with shredded.shop.open() as pipeline:
+        list(reconcile(pipeline, "emptied"))
+    after = shredded.tick(noticed.cursor)
+    assert after.run_requests
     assert [evaluation.passed for evaluation in _evaluations(after)] == [True]
 
 

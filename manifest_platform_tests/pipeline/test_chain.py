@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from manifest_platform.manifest import Application
+from manifest_platform.operations.doctor import Doctor
 from manifest_platform.operations.reconcile import accept, reconcile, would_reconcile
 from manifest_platform.pipeline import LOAD, Budget, Stop
 from manifest_platform.pipeline.chain import broken
@@ -184,3 +185,8 @@ def test_a_run_that_was_rewritten_after_it_was_loaded_is_never_called_applied(tm
         assert report.stop is Stop.BLOCKED
         assert "was rewritten since" in report.reason
         assert history(pipeline, 0)[-1] == "load Failed permanent"
+        for _ in range(2):
+            doctor = Doctor(pipeline)
+            doctor.repair()
+            assert "was rewritten since" in " ".join(doctor.done)
+            assert history(pipeline, 0)[-1] == "load Failed permanent", "no repair calls it loaded"

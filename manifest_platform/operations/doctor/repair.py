@@ -34,7 +34,9 @@ from manifest_platform.operations.doctor.log import States, read_item, rows_ther
 from manifest_platform.pipeline import LOAD, Pipeline
 from manifest_platform.pipeline.loading import loaded_payload, settle
 from manifest_platform.pipeline.shredding import shredded_bytes
-from manifest_platform.warehouse.apply import LedgerEntry, Warehouse
+from manifest_platform.warehouse.apply import LedgerEntry, Warehouse, other_content
+from manifest_platform.warehouse.errors import OtherContent
+from manifest_platform.warehouse.rules import is_same_content
 
 
 def end_dead_claims(
@@ -131,6 +133,9 @@ def adopt(pipeline: Pipeline, feed: str, ledger: Mapping[str, LedgerEntry]) -> I
             if isinstance(verdict, Abandoned):
                 settle(pipeline, lease, verdict)
                 yield f"{verdict.item.key.name}: the claim of {LOAD} by {verdict.processing.author} is ended"
+            elif isinstance(verdict, Ready | Blocked) and (differs := _other_content(verdict, ledger)):
+                yield f"{verdict.item.key.name} is not recorded as loaded: {differs}"
+                return
             elif isinstance(verdict, Ready) and (entry := ledger.get(verdict.item.key.position)):
                 yield from _adopt(pipeline, lease, verdict, entry)
             elif isinstance(verdict, Ready) and verdict.item.key.position < newest and not _is_late(verdict):
@@ -144,6 +149,14 @@ def adopt(pipeline: Pipeline, feed: str, ledger: Mapping[str, LedgerEntry]) -> I
                 if left:
                     yield _stopped(verdict)
                 return
+
+
+def _other_content(verdict: Ready | Blocked, ledger: Mapping[str, LedgerEntry]) -> OtherContent | None:
+    """That the ledger has an item with another content than what has landed, which no repair may call the same."""
+    entry, landed = ledger.get(verdict.item.key.position), verdict.item.landed
+    if entry is None or landed is None or is_same_content(landed.checksum, entry):
+        return None
+    return other_content(verdict.item.key.name, landed.checksum, entry)
 
 
 def _stopped(verdict: Ready | Blocked) -> str:

@@ -102,4 +102,8 @@ class LedgerWatcher(Watcher):
             f"{LOAD} recorded it as loaded at {at}, and the warehouse's ledger lacks it: the warehouse was put back from a"
             " backup, or is another one"
         )
-        return Finding(Kind.UNLEDGERED, cause, Remedy(Action.RECONCILE), item.key, LOAD)
+        believed = self.manifest.state(self._application).feed(self._feed).believed
+        if believed and self.warehouse.entry_of(believed) is None:
+            return Finding(Kind.UNLEDGERED, cause, Remedy(Action.RECONCILE), item.key, LOAD)
+        # The warehouse has what was loaded last: somebody has changed the ledger, which no command can set right.
+        return Finding(Kind.UNLEDGERED, cause, Remedy(Action.READ_RECORDS, item=item.key.name), item.key, LOAD)

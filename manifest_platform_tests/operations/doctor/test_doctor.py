@@ -287,6 +287,8 @@ def test_a_ledger_that_lacks_what_was_recorded(shop: Shop) -> None:
         assert finding.remedy == Remedy(Action.READ_RECORDS, item=run_name(1))
     (shop.home / "warehouse.duckdb").unlink()
     assert found(shop) == [(Kind.UNLEDGERED, name) for name in run_names(*range(RUNS))]
+    with shop.open() as pipeline:
+        assert {one.remedy for one in Doctor(pipeline).examine().findings} == {Remedy(Action.RECONCILE)}
     assert found(shop, warehouse=False) == []
 
 
