@@ -12,7 +12,7 @@ import pytest
 from manifest_platform import config
 from manifest_platform.cli import main
 from manifest_platform.demo.dynamodb import REGION, DynamoDbLocal
-from manifest_platform.operations.migration import ForeignTable, SourceError
+from manifest_platform.operations.migration import ForeignTable, SourceError, import_items
 from manifest_platform.pipeline import SHRED, Loaded, Pipeline
 from manifest_platform.pipeline.chosen import load_chosen
 from manifest_platform.sources.snowplow.settings import FEED
@@ -20,6 +20,7 @@ from manifest_platform_tests.operations.migration.given import (
     ROOT,
     Application,
     added,
+    histories,
     loaded,
     lost_race,
     row,
@@ -29,6 +30,7 @@ from manifest_platform_tests.operations.migration.given import (
     snowflake_row,
     source_table,
 )
+from manifest_platform_tests.operations.migration.test_importing import BreakingStore
 
 Tables = Callable[..., str]
 Call = Callable[..., tuple[int, dict[str, Any], str]]
@@ -103,6 +105,19 @@ def test_an_import_without_problems_says_so_by_its_exit_code(table: Tables, call
     assert call("import-snowflake", name, *where)[0] == 0
     code, report, _ = call("import-snowflake", name, *where)
     assert (code, report["unchanged"], report["records"]) == (4, 2, 0)
+
+
+def test_an_import_that_broke_off_is_dropped_without_its_table(call: Call, where: list[str], file: Path) -> None:
+    with Pipeline(config.load(file), "shop") as pipeline:
+        manifest = pipeline.manifest
+        manifest.store = BreakingStore(manifest.store, 3)
+        with pytest.raises(KeyboardInterrupt):
+            import_items(manifest, FEED, histories(loaded(1)), "dynamodb://gone")
+    code, told, _ = call("import-snowplow", "gone", *where, "--abort", "--dry-run")
+    assert (code, told["items"]) == (0, 1)
+    code, told, _ = call("import-snowplow", "gone", *where, "--abort")
+    assert (code, told["items"]) == (0, 1)
+    assert main(["import-snowplow", "gone", *where, "--abort"]) != 0
 
 
 def test_the_report_names_what_is_to_be_done(
