@@ -401,7 +401,8 @@ def _do(
 ) -> Iterator[MergeEvent]:
     """Does claimed jobs in one Spark job, and ends each of them by itself; `left` are those that are not ended."""
     from manifest_platform.merging.kernel import MergeTask
-    from manifest_platform.merging.spark_job import merge_all
+    from manifest_platform.merging.spark_job import MergeFailure, merge_all
+    from manifest_platform.shred.batch import works
     from manifest_platform.spark import cancellable
 
     work: list[_Work] = []
@@ -429,6 +430,10 @@ def _do(
             lease.cancelling(cancel),
         ):
             results = merge_all(session, tasks)
+            passing = [one for one in results if isinstance(one, MergeFailure) and not one.permanent]
+            if len(passing) == len(results) and not works(session):
+                lease.check()
+                raise SparkUnavailable(passing[0].message)  # an outage is charged to no partition
         failpoints.reach("merge.job_done")
     lease.check()
     for one in work:

@@ -8,13 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from manifest_platform.demo.events import SCHEMAS
 from manifest_platform.manifest import State
 from manifest_platform.pipeline import ItemFailed, PutBack, Shredded, ShredStarted, Stop
+from manifest_platform.pipeline.merge import MergeReport, Merging, merge
 from manifest_platform.sources.snowplow import shredder
 from manifest_platform_tests.pipeline.shop import REPOSITORY, Shop, drained, history, keys, run_name, run_names
 from manifest_platform_tests.sources.snowplow.test_iglu import Site, site
@@ -214,3 +215,26 @@ def test_a_registrys_key_that_is_not_set_counts_as_no_items_failure(
         assert set(site.apikeys) == {"s3cr3t"}
         stored = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
         assert "s3cr3t" not in stored
+
+
+class Gone:
+    """A Spark session whose cluster is gone."""
+
+    def range(self, *_numbers: int) -> None:
+        raise RuntimeError("the cluster is gone")
+
+
+def test_a_merge_whose_cluster_is_gone_counts_as_no_partitions_failure(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, merge={"first_day": "2024-05-01", "max_attempts": 1})
+    with shop.open() as pipeline:
+        shop.land(pipeline, 0, events=5)
+        drained(pipeline, Inline())
+        for _ in range(2):
+            *_, report = merge(Merging(pipeline), lambda: cast(Any, Gone()))
+            assert isinstance(report, MergeReport)
+            assert (report.stop, report.failed, report.merged) == (Stop.UNAVAILABLE, 0, 0)
+            assert "the cluster is gone" in report.reason
+        *_, report = merge(Merging(pipeline), lambda: cast(Any, Inline()))
+        assert isinstance(report, MergeReport)
+        assert (report.stop, report.failed) == (Stop.IDLE, 0)
+        assert report.merged
