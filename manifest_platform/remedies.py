@@ -25,6 +25,8 @@ class Action(StrEnum):
     CAPTURE_SNAPSHOT = "fetch a new snapshot from the source"  # feed
     BEGIN_FULL_LOAD = "load the latest snapshot in full"
     LOAD_SNAPSHOT = "load the snapshot in full"  # item
+    ALLOW_EMPTY = "load the snapshot in full, though it is empty"  # item
+    ALLOW_SHRINK = "load the snapshot in full, though tables shrink"  # item
     CANCEL_FULL_LOAD = "give up the full load"
     DRAIN = "let the steps do their work"
     RUN_PROGRAM = "let a program do the step's work"  # step

@@ -15,6 +15,7 @@ from manifest_platform.cli.remedies import Typed, document, typed
 from manifest_platform.manifest.dataset import Mode
 from manifest_platform.pipeline.full import LATEST, Begun, FullStatus, begin, cancel, full_status
 from manifest_platform.remedies import Action, Remedy
+from manifest_platform.warehouse.load import EMPTY, SHRINK
 
 full = typer.Typer(help="Loads a snapshot in full, and what came after it anew.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(full, name="full")
@@ -25,15 +26,22 @@ def begin_(
     context: typer.Context,
     item: Annotated[str, typer.Argument(metavar="ITEM", help=f"A snapshot's name or URI, or `{LATEST}`.")],
     reason: Reason = "no reason given",
+    allow_empty: Annotated[
+        bool, typer.Option("--allow-empty", help="Load a snapshot without rows: it empties tables.")
+    ] = False,
+    allow_shrink: Annotated[
+        bool, typer.Option("--allow-shrink", help="Let tables shrink by more than `load.shrink` says.")
+    ] = False,
 ) -> int:
     """Begins a full load: a new epoch, with a snapshot.
 
     The snapshot is shredded if it is not yet. From then on nothing else of the dataset is loaded until a drain has loaded it;
     after that, the changes behind its stop time are loaded anew. Logs stay as they are.
     """
+    allows = [consent for consent, given in ((EMPTY, allow_empty), (SHRINK, allow_shrink)) if given]
     with open_pipeline(context, author=operator()) as pipeline, ending_well("nothing was begun"):
         conf = pipeline.config.spark.conf
-        for event in begin(pipeline, lambda: spark.session(conf), item, reason):
+        for event in begin(pipeline, lambda: spark.session(conf), item, reason, allows):
             if not isinstance(event, Begun):
                 if as_json(context):
                     print_json(event_document(event))

@@ -1051,7 +1051,9 @@ class Manifest:
 
     # Full loads
 
-    def begin_full_load(self, key: ItemKey, application: str, reason: str, above: int = 0) -> Record:
+    def begin_full_load(
+        self, key: ItemKey, application: str, reason: str, above: int = 0, allows: Sequence[str] = ()
+    ) -> Record:
         """Begins a full load of a snapshot: a new epoch. All other feeds of the application are held until it is loaded.
 
         `above`: the newest epoch that the sink has seen, where that is asked: a manifest that was put back knows an older one.
@@ -1062,7 +1064,7 @@ class Manifest:
 
         def writes(item: Item) -> list[Write]:
             state = self.state(step.application)
-            return transitions.begin_full_load(item, step, state, reason, OPERATOR, self._stamp(), above)
+            return transitions.begin_full_load(item, step, state, reason, OPERATOR, self._stamp(), above, allows)
 
         return self._operate(key, writes)
 

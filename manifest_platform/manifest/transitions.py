@@ -624,11 +624,12 @@ def begin_full_load(
     application: Application,
     stamp: Stamp,
     above: int = 0,
+    allows: Sequence[str] = (),
 ) -> list[Write]:
     """Begins a new epoch with a snapshot: all other feeds of the step are held until it is loaded or cancelled.
 
-    The epoch is beyond `above` too. Older workers can no longer complete. Raises Refused while a full load is in progress, for
-    a snapshot that is not ready, and for one without a stop time.
+    The epoch is beyond `above` too. `allows`: what the operator lets this full load do. Older workers can no longer complete.
+    Raises Refused while a full load is in progress, for a snapshot that is not ready, and for one without a stop time.
     """
     name = snapshot.key.name
     if step.order != "full":
@@ -643,7 +644,7 @@ def begin_full_load(
     judged = judge(snapshot, step, begun.seen_by(step, snapshot.key.feed))
     if judged.standing is not Standing.READY:
         raise Refused(f"{name} cannot be loaded in full: {judged.standing}. {judged.reason}")
-    return _note_full_load(snapshot, "begun", step, begun, reason, application, stamp)
+    return _note_full_load(snapshot, "begun", step, begun, reason, application, stamp, allows)
 
 
 def cancel_full_load(
@@ -663,9 +664,18 @@ def cancel_full_load(
 
 
 def _note_full_load(
-    snapshot: Item, event: str, step: Step, state: StepState, reason: str, application: Application, stamp: Stamp
+    snapshot: Item,
+    event: str,
+    step: Step,
+    state: StepState,
+    reason: str,
+    application: Application,
+    stamp: Stamp,
+    allows: Sequence[str] = (),
 ) -> list[Write]:
-    data = {"reason": reason, "full_load": event, "keeps_skips": True}
+    data: dict[str, Any] = {"reason": reason, "full_load": event, "keeps_skips": True}
+    if allows:
+        data["allows"] = list(allows)
     noted = append(snapshot, State.NEW, application, stamp, epoch=state.epoch, payload=Payload(REASON, data))
     return [put_record(snapshot.key, noted.records[-1]), put_state(step.application, state)]
 

@@ -16,6 +16,7 @@ from manifest_platform.pipeline.full import LATEST, Begun, begin, cancel, remedy
 from manifest_platform.sources.source import Source
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import WarehouseError
+from manifest_platform.warehouse.load import EMPTY, SHRINK
 
 NO_FULL_LOAD = "no_full_load_needed"
 
@@ -25,6 +26,8 @@ class BeginConfig(dg.Config):
 
     item: str = Field(LATEST, min_length=1, description="a snapshot's name, as full/date=2026-01-31, or latest")
     reason: str = Field(min_length=1, description="why, for the records")
+    allow_empty: bool = Field(False, description="load a snapshot without rows: it empties tables")
+    allow_shrink: bool = Field(False, description="let tables shrink by more than load.shrink says")
 
 
 class CancelConfig(dg.Config):
@@ -42,7 +45,8 @@ def build_full_jobs(dataset: str) -> list[dg.JobDefinition]:
     ) -> Iterator:
         with manifest.pipeline(dataset, context.run_id) as pipeline:
             try:
-                for event in begin(pipeline, lambda: spark.spark_session, config.item, config.reason):
+                allows = [one for one, given in ((EMPTY, config.allow_empty), (SHRINK, config.allow_shrink)) if given]
+                for event in begin(pipeline, lambda: spark.spark_session, config.item, config.reason, allows):
                     if isinstance(event, Shredded):
                         yield metadata.shredded_event(Names.of(pipeline.source), event)
                     elif isinstance(event, Begun):

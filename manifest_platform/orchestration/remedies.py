@@ -15,6 +15,8 @@ _COMMANDS = {
     Action.CAPTURE_SNAPSHOT: "capture --feed {0.feed}",
     Action.BEGIN_FULL_LOAD: "full begin latest",
     Action.LOAD_SNAPSHOT: "full begin {0.item}",
+    Action.ALLOW_EMPTY: "full begin {0.item} --allow-empty",
+    Action.ALLOW_SHRINK: "full begin {0.item} --allow-shrink",
     Action.CANCEL_FULL_LOAD: "full cancel",
     Action.DRAIN: "drain",
     Action.SHOW_STATUS: "status",

@@ -35,9 +35,10 @@ from manifest_platform.pipeline.events import (
     ShredStarted,
     Stop,
 )
-from manifest_platform.pipeline.loading import load, settle
+from manifest_platform.pipeline.loading import GivenUp, load, settle
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.pipeline.shredding import free_abandoned, portion, shred
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.source import LOAD, SHRED
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import Fenced, Unbelieved, WarehouseError
@@ -202,6 +203,9 @@ class _Drain:
                         event = load(pipeline, lease, verdict)
                     except ConditionFailed:
                         continue  # something was registered or resolved meanwhile: look again
+                    except GivenUp as error:
+                        remedy = error.remedy or Remedy(Action.SHOW_STATUS)
+                        return Blocked(verdict.item, Standing.NEEDS_FULL, str(error), pipeline.clock(), remedy)
                     yield event
                 else:
                     return verdict

@@ -6,7 +6,7 @@ time on, by one write of the manifest, however many windows that are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -30,11 +30,14 @@ from manifest_platform.manifest.manifest import FIRST_PAGE
 from manifest_platform.pipeline.chain import broken
 from manifest_platform.pipeline.chosen import shred_chosen
 from manifest_platform.pipeline.events import Event, ItemFailed, Loaded
-from manifest_platform.pipeline.loading import settle
+from manifest_platform.pipeline.loading import consenting, settle
 from manifest_platform.pipeline.pipeline import Pipeline
+from manifest_platform.pipeline.shredding import OutputGone, listing_of
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.source import LOAD, SHRED
-from manifest_platform.warehouse.errors import Fenced, WarehouseError
+from manifest_platform.warehouse.consent import refuse_empty
+from manifest_platform.warehouse.errors import EmptySnapshot, Fenced, WarehouseError
+from manifest_platform.warehouse.load import Full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,10 +107,13 @@ def chosen_snapshot(pipeline: Pipeline, item: str) -> ItemKey:
     raise Refused(f"dataset {pipeline.name} has no snapshot in hand", Remedy(Action.CAPTURE))
 
 
-def begin(pipeline: Pipeline, spark: Callable[[], SparkSession], item: str, reason: str) -> Iterator[Event | Begun]:
+def begin(
+    pipeline: Pipeline, spark: Callable[[], SparkSession], item: str, reason: str, allows: Collection[str] = ()
+) -> Iterator[Event | Begun]:
     """Begins a full load, after shredding the snapshot if that is still to be done. Yields what happens, last what was begun.
 
-    Raises Refused while another is in progress, where there is no snapshot, for one that cannot be shredded, and for the latest
+    `allows`: what the operator lets this full load do, of `empty` and `shrink`. Raises Refused while another is in progress,
+    where there is no snapshot, for one that cannot be shredded, and for the latest
     one where that would not help.
     """
     key = chosen_snapshot(pipeline, item)
@@ -131,10 +137,24 @@ def begin(pipeline: Pipeline, spark: Callable[[], SparkSession], item: str, reas
                     f"{key.name} cannot be shredded, so no full load was begun: {event.failure.message}. Mend that",
                     Remedy(Action.RESOLVE, item=key.name),
                 )
-    record = pipeline.manifest.begin_full_load(key, LOAD, reason, above=_newest_epoch(pipeline))
+    _refuse_empty(pipeline, key, allows)
+    record = pipeline.manifest.begin_full_load(key, LOAD, reason, above=_newest_epoch(pipeline), allows=sorted(allows))
     failpoints.reach("full.begun")
     landed = pipeline.manifest.item(key).landed
     yield Begun(key, record.epoch or 0, landed.stop or "" if landed else "")
+
+
+def _refuse_empty(pipeline: Pipeline, key: ItemKey, allows: Collection[str]) -> None:
+    """Raises Refused for an empty snapshot that nobody lets empty the warehouse. Whether tables shrink, the drain finds."""
+    try:
+        listing = listing_of(pipeline.manifest.item(key))
+    except OutputGone:
+        return  # what the drain says of it helps
+    full = Full("", (), (), limits=pipeline.source.limits, allows=frozenset(allows))
+    try:
+        refuse_empty(key.name, listing, full)
+    except EmptySnapshot as error:
+        raise Refused(f"{error}. No full load was begun", consenting(error.consent, key.name)) from error
 
 
 def _newest_epoch(pipeline: Pipeline) -> int:

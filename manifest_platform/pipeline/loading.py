@@ -18,7 +18,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from manifest_platform.listing import Listing, Table
-from manifest_platform.manifest import OUTPUT, Abandoned, Claim, Failure, FailureKind, Item, Lease, Payload, Ready, Step
+from manifest_platform.manifest import (
+    OUTPUT,
+    Abandoned,
+    Claim,
+    Failure,
+    FailureKind,
+    Item,
+    Lease,
+    Payload,
+    Ready,
+    Refused,
+    Step,
+)
 from manifest_platform.manifest.dataset import BEYOND_IDS
 from manifest_platform.pipeline.events import ItemFailed, Loaded
 from manifest_platform.pipeline.pipeline import Pipeline
@@ -43,26 +55,33 @@ from manifest_platform.pipeline.requests import (
     run,
 )
 from manifest_platform.pipeline.shredding import OutputGone, listing_of, shredded_bytes
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.source import LOAD
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Full, LedgerEntry, Load, other_content
-from manifest_platform.warehouse.errors import Behind, CannotLoad, Fenced, ManifestBehind, Unbelieved, Unclear
+from manifest_platform.warehouse.errors import Behind, CannotLoad, Fenced, ManifestBehind, NeedsConsent, Unbelieved, Unclear
+from manifest_platform.warehouse.load import EMPTY, Limits
 from manifest_platform.warehouse.rules import is_same_content
+
+
+class GivenUp(Refused):
+    """A full load was given up before it changed anything: it needs an operator's consent. `remedy`: how that is given."""
 
 
 @dataclass(frozen=True)
 class Declared:
     """What a dataset declares, as far as loading goes by it: the steps of each feed, tables that no snapshot empties, and the
-    feeds of which a column's changed type goes to a column beside it.
+    feeds of which a column's changed type goes to a column beside it; what a snapshot may do without consent.
     """
 
     feeds: Mapping[str, tuple[Step, ...]]
     keeps: tuple[str, ...] = ()
     splits_types: frozenset[str] = frozenset()
+    limits: Limits | None = None
 
     @classmethod
     def by(cls, pipeline: Pipeline) -> Declared:
         """What the dataset of a pipeline declares."""
-        return cls(pipeline.manifest.feeds, pipeline.source.keeps, pipeline.source.splits_types)
+        return cls(pipeline.manifest.feeds, pipeline.source.keeps, pipeline.source.splits_types, pipeline.source.limits)
 
     def step(self, feed: str) -> Step:
         """The step that loads a feed."""
@@ -77,7 +96,8 @@ def load(pipeline: Pipeline, lease: Lease, ready: Ready) -> Loaded | ItemFailed:
     """Loads the item that is next: claim, apply, complete.
 
     Raises ConditionFailed if it is not next any more, Fenced and Unavailable (nothing is recorded then: the next
-    holder of the lease settles what was claimed), Unbelieved (the claim is put back), ClaimLost.
+    holder of the lease settles what was claimed), Unbelieved (the claim is put back), ClaimLost; GivenUp for a snapshot that
+    needs an operator's consent.
     """
     started, requests = time.monotonic(), pipeline.manifest.store.requests
     listing: Listing | OutputGone
@@ -86,7 +106,13 @@ def load(pipeline: Pipeline, lease: Lease, ready: Ready) -> Loaded | ItemFailed:
             listing = listing_of(ready.item)
         except OutputGone as error:
             listing = error
-        done = run(loading(Declared.by(pipeline), ready, listing), pipeline, lease)
+        try:
+            done = run(loading(Declared.by(pipeline), ready, listing), pipeline, lease)
+        except NeedsConsent as error:
+            # Given up, and not failed: the changes go on, and nothing waits for the operator's consent.
+            remedy = consenting(error.consent, ready.item.key.name)
+            pipeline.manifest.cancel_full_load(lease, f"given up by itself: {error}")
+            raise GivenUp(f"{error}. The full load was given up", remedy) from error
     if isinstance(done, ItemFailed):
         return done
     seconds, used = time.monotonic() - started, pipeline.manifest.store.requests - requests
@@ -119,6 +145,9 @@ def loading(declared: Declared, ready: Ready, listing: Listing | OutputGone) -> 
     except Behind as error:
         yield from ask(Defer(claim, str(error)))
         return ItemFailed(ready.item.key, LOAD, Failure(FailureKind.BEHIND, str(error), type(error).__name__))
+    except NeedsConsent as error:
+        yield from ask(PutBack(claim, str(error)))
+        raise
     except CannotLoad as error:
         return (yield from _failed(claim, Failure.of(error, traceback.format_exc())))
     except Unbelieved as error:
@@ -206,7 +235,14 @@ def _full(declared: Declared, claim: Claim) -> Full | None:
     if claim.step.order != "full" or landed is None or landed.stop is None:
         return None  # a snapshot without a stop time is refused before it can be claimed
     boundary = f"{landed.stop}#{BEYOND_IDS}"
-    return Full(boundary, covers=claim.step.covers, feeds=tuple(declared.feeds), keeps=declared.keeps)
+    begun = [record for record in claim.item.records if record.data.get("full_load") == "begun"]
+    allows = frozenset(begun[-1].data.get("allows", ())) if begun else frozenset()
+    return Full(boundary, claim.step.covers, tuple(declared.feeds), declared.keeps, declared.limits, allows)
+
+
+def consenting(consent: str, item: str) -> Remedy:
+    """How an operator lets a full load do what it may not by itself."""
+    return Remedy(Action.ALLOW_EMPTY if consent == EMPTY else Action.ALLOW_SHRINK, item=item)
 
 
 def loaded_payload(entry: LedgerEntry, bytes_loaded: int, told: Sequence[str] = ()) -> Payload:

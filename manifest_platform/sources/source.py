@@ -18,6 +18,7 @@ from manifest_platform.manifest import Claim, ItemKey, Landed, Manifest, Refused
 from manifest_platform.sources.capture import Attempts, CaptureEvent, CapturePlan
 from manifest_platform.sources.directories import DirectoryName, Found, FoundNames, LandedDirectory, Marker, Settle
 from manifest_platform.sources.settings import PLATFORM_STEPS, DatasetSettings
+from manifest_platform.warehouse.load import Limits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,6 +132,11 @@ class Source(ABC):
     def keeps(self) -> tuple[str, ...]:
         """Patterns of tables that a snapshot leaves as they are where it lacks them."""
         return ()
+
+    @property
+    def limits(self) -> Limits | None:
+        """What a snapshot may do without an operator's consent; None where there are no snapshots."""
+        return None
 
     @property
     def drains(self) -> tuple[Drain, ...]:

@@ -21,6 +21,7 @@ from manifest_platform import failpoints
 from manifest_platform.column_names import spelled_twice
 from manifest_platform.listing import BAD_TABLE, Listing, Table
 from manifest_platform.warehouse.columns import RenamedColumns, RenamedEntry
+from manifest_platform.warehouse.consent import refuse_empty, refuse_shrinking
 from manifest_platform.warehouse.control import (
     Fence,
     KnownTable,
@@ -37,7 +38,6 @@ from manifest_platform.warehouse.errors import (
     Conflict,
     ConstraintViolated,
     CountMismatch,
-    EmptySnapshot,
     EpochInUse,
     Fenced,
     IncompatibleChange,
@@ -168,7 +168,7 @@ class Warehouse:
         """Applies a load wholly or not at all, in the feed's order, once for all epochs from `serving_epoch` on.
 
         Raises Fenced (a newer worker or epoch has taken over), Behind (late), a CannotLoad (CountMismatch, DuplicateKey,
-        KeyMissing, IncompatibleChange, UnsupportedMode, EpochInUse, EmptySnapshot, SnapshotAhead, OtherContent, LoadFailed),
+        KeyMissing, IncompatibleChange, UnsupportedMode, EpochInUse, SnapshotAhead, OtherContent, LoadFailed),
         Unbelieved (the warehouse was set back, or is another one), ManifestBehind (believe what the fence names, and apply
         again), Unavailable, or Unclear (COMMIT got no answer).
         """
@@ -290,7 +290,10 @@ class Warehouse:
     # A snapshot.
 
     def _apply_full(self, load: Load, full: Full) -> Applied | AlreadyApplied:
-        return self._why_not(load) or self._patiently(lambda: self._attempt_full(load, full))
+        found = self._why_not(load)
+        if not found:
+            refuse_shrinking(load, full, self._tables, self._known_tables)
+        return found or self._patiently(lambda: self._attempt_full(load, full))
 
     def _attempt_full(self, load: Load, full: Full) -> Applied | AlreadyApplied:
         # Before all else, so that no older worker adds a table or a row that the shadows would not know of.
@@ -493,11 +496,8 @@ def _constraints_named(load: Load) -> Generator[None]:
 
 def _refuse_unsupported(load: Load) -> None:
     """Raises a CannotLoad for a load that asks for what cannot be. Asks the warehouse nothing."""
-    if load.full and not load.listing.tables:
-        raise EmptySnapshot(
-            f"{load.item}: a snapshot without a single table would empty them all; nothing was changed. Look at what the "
-            "source delivered, and load another snapshot"
-        )
+    if load.full:
+        refuse_empty(load.item, load.listing, load.full)
     for table in load.listing.tables:
         _refuse_mode(load, table)
         _refuse_key(load, table)

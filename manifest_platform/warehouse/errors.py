@@ -8,8 +8,11 @@ ManifestBehind      the manifest was set back: it is to believe what the fence n
 Unclear             it is not known whether it was loaded: raise the fence, then ask the ledger
 """
 
+from typing import ClassVar
+
 from manifest_platform.faults import Permanent, Transient
 from manifest_platform.remedies import Remedy
+from manifest_platform.warehouse.load import EMPTY, SHRINK
 
 
 class WarehouseError(Exception):
@@ -94,8 +97,25 @@ class SnapshotAhead(CannotLoad):
     """The warehouse stands on a snapshot of a later epoch than the load goes by: the manifest was put back to before it."""
 
 
-class EmptySnapshot(CannotLoad):
-    """A snapshot has no tables at all: what the source sent by mistake would empty the warehouse."""
+class NeedsConsent(WarehouseError):
+    """A snapshot would take away what nobody may have meant to: nothing was changed, and the item did not fail.
+
+    `consent`: what an operator has to let the full load do.
+    """
+
+    consent: ClassVar[str]
+
+
+class EmptySnapshot(NeedsConsent):
+    """A snapshot has no rows at all: what the source sent by mistake would empty the warehouse."""
+
+    consent = EMPTY
+
+
+class ShrinkingSnapshot(NeedsConsent):
+    """A snapshot would take more rows from a table than snapshots may."""
+
+    consent = SHRINK
 
 
 class EpochInUse(CannotLoad):

@@ -6,6 +6,22 @@ from dataclasses import dataclass
 
 from manifest_platform.listing import Listing
 
+EMPTY, SHRINK = "empty", "shrink"
+"""What an operator may let a full load do: load a snapshot without rows, or one that shrinks a table."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a snapshot may do without an operator's consent.
+
+    A table may lose rows up to `max_share` of them, or up to `max_count`. `describing`: tables that say what the others are;
+    a snapshot that has rows in these alone is empty.
+    """
+
+    max_share: float
+    max_count: int
+    describing: frozenset[str] = frozenset()
+
 
 @dataclass(frozen=True)
 class Full:
@@ -14,13 +30,15 @@ class Full:
     `boundary`: the position up to which the snapshot contains the feeds that it `covers`; what they have applied is set to it,
     which may be back. `feeds`: all feeds of the dataset; to none of them may an older epoch commit afterwards. A table that
     only the snapshot's own and the covered feeds load, and that the snapshot lacks, becomes empty; unless its name matches one
-    of the patterns in `keeps`.
+    of the patterns in `keeps`. `limits`: what needs the operator's consent, None: nothing does. `allows`: the consent.
     """
 
     boundary: str
     covers: tuple[str, ...]
     feeds: tuple[str, ...]
     keeps: tuple[str, ...] = ()
+    limits: Limits | None = None
+    allows: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if unknown := set(self.covers) - set(self.feeds):

@@ -72,6 +72,12 @@ class Tables:
             self.known = {name: found for name, found in self._engine.columns(self.schema).items() if not is_passing(name)}
         return self.known
 
+    def counts(self, names: Sequence[str]) -> dict[str, int]:
+        """How many rows tables hold, by one query."""
+        each = (f"SELECT {place}, count(*) FROM {self.qualified(name)}" for place, name in enumerate(names))  # noqa: S608
+        counting = " UNION ALL ".join(each)
+        return {names[place]: rows for place, rows in self._engine.execute(counting)} if names else {}
+
     def forget(self) -> None:
         """Makes the next question ask the catalog."""
         self.known = None

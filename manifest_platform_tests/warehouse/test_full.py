@@ -46,9 +46,11 @@ from manifest_platform.warehouse.errors import (
     Fenced,
     IncompatibleChange,
     LoadFailed,
+    ShrinkingSnapshot,
     Unclear,
     UnsupportedMode,
 )
+from manifest_platform.warehouse.load import EMPTY, SHRINK, Limits
 from manifest_platform_tests.warehouse.shop import Recording
 from manifest_platform_tests.warehouse.workers import Pausing, Worker
 
@@ -348,9 +350,45 @@ class TestRefusals:
         assert content(engine) == standing
         assert fences(engine)[feed][1] == 3
 
-    def test_a_snapshot_without_tables_is_none(self, shop: Warehouse, tmp_path: Path) -> None:
-        with pytest.raises(EmptySnapshot, match="without a single table would empty them all"):
+    def test_a_snapshot_without_tables_needs_consent(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
+        with pytest.raises(EmptySnapshot, match="has not a single table, and would empty every table that it covers"):
             shop.apply(snapshot(tmp_path, "0030"))
+        consent = Full("0030", (INCR,), FEEDS, allows=frozenset({EMPTY}))
+        assert isinstance(shop.apply(snapshot(tmp_path, "0030", full=consent)), Applied)
+        assert rows_of(engine, PRODUCT) == rows_of(engine, SITE) == []
+
+    def test_a_snapshot_without_rows_needs_consent(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
+        """A source that lost its rights exports tables and no rows, but for what describes them."""
+        described = (replace(SITE, name="metadata"), [{"id": "1"}])
+        limits = Limits(1.0, 1000, frozenset({"metadata"}))
+        before = content(engine), fences(engine)
+        full = Full("0030", (INCR,), FEEDS, (), limits)
+        for rows in ([], None):
+            with pytest.raises(EmptySnapshot, match=r"has no rows, and would empty every table"):
+                shop.apply(snapshot(tmp_path, "0030", (PRODUCT, rows), described, full=full))
+        assert (content(engine), fences(engine)) == before
+        consent = replace(full, allows=frozenset({EMPTY}))
+        assert isinstance(shop.apply(snapshot(tmp_path, "0030", (PRODUCT, []), described, full=consent)), Applied)
+
+    @pytest.mark.parametrize(("share", "count", "refused"), [(0.5, 1, True), (0.5, 2, False), (0.7, 1, False), (0.0, 0, True)])
+    def test_a_snapshot_that_shrinks_a_table_needs_consent(
+        self, shop: Warehouse, engine: Recording, tmp_path: Path, share: float, count: int, refused: bool
+    ) -> None:
+        shop.apply(window(tmp_path, "0045", products(a="1", c="1")))
+        before, full = content(engine), Full("0030", (INCR,), FEEDS, (), Limits(share, count))
+        wanted = snapshot(tmp_path, "0030", products(a="1"), (SITE, [{"id": "s"}]), full=full)
+        if refused:
+            with pytest.raises(ShrinkingSnapshot, match=r"would shrink product__v from 3 to 1 rows; nothing was changed"):
+                shop.apply(wanted)
+            assert (content(engine), max(epoch for _, epoch, _ in fences(engine).values())) == (before, 1)
+            wanted = replace(wanted, full=replace(full, allows=frozenset({SHRINK})))
+        assert isinstance(shop.apply(wanted), Applied)
+        assert names_of(engine) == {"a": "1"}
+
+    def test_a_table_that_a_snapshot_lacks_shrinks_too(self, shop: Warehouse, tmp_path: Path) -> None:
+        full = Full("0030", (INCR,), FEEDS, (), Limits(0.5, 0))
+        with pytest.raises(ShrinkingSnapshot, match=r"would shrink site__v from 1 to 0 rows"):
+            shop.apply(snapshot(tmp_path, "0030", products(a="1"), full=full))
 
     @pytest.mark.parametrize("table", [AUDIT, deletes(PRODUCT)])
     def test_a_snapshot_neither_appends_nor_deletes(self, shop: Warehouse, tmp_path: Path, table: Table) -> None:

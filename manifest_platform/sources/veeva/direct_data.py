@@ -27,6 +27,7 @@ Read = Callable[[Sequence[str]], Mapping[str, bytes]]
 """Gives the contents of files by their relative paths."""
 
 MANIFEST, METADATA_FULL = "manifest.csv", "metadata_full.csv"
+METADATA_TABLE = "metadata"
 _METADATA = "Metadata/metadata.csv"
 
 TYPES: Mapping[str, str] = {
@@ -76,7 +77,7 @@ class Extract:
     @property
     def is_metadata(self) -> bool:
         """Whether its rows are the columns of all extracts."""
-        return self.component == "Metadata" and self.table == "metadata"
+        return self.component == "Metadata" and self.table == METADATA_TABLE
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ class Contents:
         """The type of a column; text for one that the metadata does not know, and for the metadata themselves."""
         name, known = f"{table}.{column}", self.columns.get(table, {})
         said = self.corrections.get(matched(self.corrections, name) or "") or known.get(matched(known, column) or "")
-        if table == "metadata" or not said:
+        if table == METADATA_TABLE or not said:
             return "string"
         if said not in TYPES:
             raise Unusable(

@@ -189,11 +189,21 @@ class VeevaShredSettings(ShredSettings):
         return tables
 
 
+class ShrinkSettings(Settings):
+    """How many rows a snapshot may take from a table by itself: beyond both the count and the share, it needs consent."""
+
+    max_count: int = Field(100, ge=0, description="rows that a table may lose whatever their share")
+    max_share: float = Field(0.5, ge=0, le=1, description="share of its rows that a table may lose whatever their count")
+
+
 class VeevaLoadSettings(LoadSettings):
     """How a vault is loaded. `late` is about logs alone: a window of changes is always set aside."""
 
     logs: Literal["with", "own"] = Field(
         "with", description="whether logs are drained `with` the rest, or by a drain of their `own`"
+    )
+    shrink: ShrinkSettings = Field(
+        ShrinkSettings(), description="how many rows a snapshot may take from a table without `full begin --allow-shrink`"
     )
 
 

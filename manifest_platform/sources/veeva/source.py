@@ -22,6 +22,7 @@ from manifest_platform.sources.directories import DirectoryName, Found, FoundNam
 from manifest_platform.sources.errors import LandingError, LandingUnavailable
 from manifest_platform.sources.source import LOAD, SHRED, Drain, Known, Named, Source, SourceCheck, Stage, Words, rewritten
 from manifest_platform.sources.veeva.checks import missing_windows
+from manifest_platform.sources.veeva.direct_data import METADATA_TABLE
 from manifest_platform.sources.veeva.files import Feed
 from manifest_platform.sources.veeva.layout import (
     FEEDS,
@@ -46,6 +47,7 @@ from manifest_platform.sources.veeva.settings import (
     TokenLogin,
     VeevaSettings,
 )
+from manifest_platform.warehouse.load import Limits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,6 +91,12 @@ class VeevaDirectData(Source):
     def keeps(self) -> tuple[str, ...]:
         """What a snapshot leaves as it is where it lacks it: bad rows, and workflows of which it holds only a part."""
         return (BAD_TABLE, *self.settings.shred.partial_in_full)
+
+    @property
+    def limits(self) -> Limits:
+        """How much a snapshot may shrink a table; of its tables, the metadata alone are no data."""
+        shrink = self.settings.load.shrink
+        return Limits(shrink.max_share, shrink.max_count, frozenset({METADATA_TABLE}))
 
     @property
     def vault_id(self) -> str:

@@ -14,7 +14,17 @@ from manifest_platform import config
 from manifest_platform.fake_vault import FakeVault
 from manifest_platform.remedies import Action
 from manifest_platform_tests.cli.advice.terminal import Terminal
-from manifest_platform_tests.sources.veeva.ward.ward import PRODUCT, Ward, full, incr, land, log, started
+from manifest_platform_tests.sources.veeva.ward.ward import (
+    PRODUCT,
+    Ward,
+    begun,
+    drained,
+    full,
+    incr,
+    land,
+    log,
+    started,
+)
 
 
 @pytest.fixture
@@ -90,3 +100,31 @@ def test_a_window_that_changes_a_type_comes_in_with_a_newer_snapshot(ward: Ward,
     terminal.follow(Action.DRAIN)
     assert ward.seen.applied == ["full 0000", "full 0030"]
     assert "goes on by changes" in terminal.run("full", "status")
+
+
+@pytest.mark.walks(Action.ALLOW_EMPTY)
+def test_an_empty_snapshot_is_let_in_on_purpose(ward: Ward, terminal: Terminal) -> None:
+    with ward.open() as pipeline:
+        started(pipeline, "0000")
+        land(pipeline, full("0015", {PRODUCT: {}}))
+    assert "has no rows" in terminal.run("full", "begin", "latest", code=1)
+    terminal.follow(Action.ALLOW_EMPTY)
+    terminal.follow(Action.DRAIN)
+    assert (ward.seen.applied, ward.seen.tables) == (["full 0000", "full 0015"], {PRODUCT: {}})
+
+
+@pytest.mark.walks(Action.ALLOW_SHRINK)
+def test_a_snapshot_that_shrinks_a_table_is_let_in_on_purpose(ward: Ward, terminal: Terminal) -> None:
+    """It is given up and not failed: the changes go on meanwhile."""
+    with ward.open() as pipeline:
+        land(pipeline, full("0000", {PRODUCT: {f"{n}": "1" for n in range(300)}}))
+        begun(pipeline, "0000")
+        drained(pipeline)
+        land(pipeline, full("0015", {PRODUCT: {"1": "2"}}), incr("0015"), incr("0030"))
+    terminal.run("full", "begin", "latest")
+    assert "would shrink product__v from 300 to 1 rows" in " ".join(terminal.follow(Action.DRAIN, code=3).split())
+    assert ward.seen.applied == ["full 0000", "incr 0015", "incr 0030"]
+    terminal.follow(Action.ALLOW_SHRINK)
+    terminal.follow(Action.DRAIN)
+    assert ward.seen.applied == ["full 0000", "incr 0015", "incr 0030", "full 0015", "incr 0030"]
+    assert ward.seen.tables[PRODUCT] == {"1": "2", "last": "0030", "0030": "changed"}
