@@ -46,8 +46,8 @@ class Table:
 
     Mode: `append` (events, logs); `merge`: rows replace those with their key; `delete`: of the table `target`, the rows with
     these keys go; `replace`: they are all that the table holds from now on (a snapshot). `key`: the names of the columns that
-    identify a row, for `merge`, `delete` and `replace`. `load_time`: whether the load adds to each row when it was loaded, as
-    `load_tstamp`.
+    identify a row. Of an `append` table, rows that two overlapping directories both have are known by it, without one by all
+    columns. `load_time`: whether the load adds to each row when it was loaded, as `load_tstamp`.
     """
 
     name: str

@@ -225,8 +225,24 @@ def _order(declared: Declared, ready: Ready, claim: Claim, listing: Listing) -> 
         believed=state.feed(key.feed).believed,
         full=_full(declared, claim),
         snapshots=declared.snapshots_of(key.feed),
+        overlaps=_overlap(ready, claim.step),
         splits_types=key.feed in declared.splits_types,
     )
+
+
+def _overlap(ready: Ready, step: Step) -> str:
+    """With what an item's time overlaps, in words; empty where with nothing, or where the order of windows forbids it.
+
+    Windows of logs do: the vault's clock is set back, or a day is published again under another stop time.
+    """
+    landed, feed = ready.item.landed, ready.state.seen_by(step, ready.item.key.feed)
+    if step.order != "strict" or step.gap == "contiguous" or landed is None or landed.start is None:
+        return ""
+    if ready.item.is_late_for(step.application, feed.serving_epoch):
+        return "it came late, behind what was loaded before"
+    if feed.stop and landed.start < feed.stop:
+        return f"it starts at {landed.start}, and what was loaded before it goes up to {feed.stop}"
+    return ""
 
 
 def _full(declared: Declared, claim: Claim) -> Full | None:

@@ -561,6 +561,25 @@ class EngineContract:
         assert (shop.row_counts(), fences(engine)) == ({"events": 6}, {FEED: (2, 1, "b")})
         assert [(entry.item, entry.late) for entry in shop.ledger(FEED, 1)] == [("a", True), ("b", False)]
 
+    @pytest.mark.parametrize("key", [("id",), ()])
+    def test_rows_that_are_there_already_are_left_out_where_directories_overlap(
+        self, shop: Warehouse, engine: Engine, tmp_path: Path, key: tuple[str, ...]
+    ) -> None:
+        """By the key, or without one by all columns: a missing value is one too."""
+
+        def append(stop: str, rows: list[dict[str, Any]], overlaps: str) -> tuple[str, ...]:
+            listing = written(tmp_path, f"log-{stop}", [(replace(AUDIT, key=key), rows)], files=2)
+            done = shop.apply(load(listing, position=stop, feed=LOG, overlaps=overlaps))
+            assert isinstance(done, Applied)
+            assert done.entry.rows == {AUDIT.name: len(rows)}
+            return done.told
+
+        rows: list[dict[str, Any]] = [{"id": "a", "action": None}, {"id": "b", "action": "login"}]
+        assert append("1", rows, "") == append("2", [{"id": "c"}], "it overlaps") == ()
+        told = append("3", [*rows, {"id": "d"}, {"id": "d"}], "it overlaps")
+        assert told == (f"table {AUDIT.name}: 2 of 4 rows were there already, for it overlaps",)
+        assert [id_ for id_, _ in rows_of(engine, AUDIT)] == ["a", "b", "c", "d", "d"]
+
     def test_a_raised_fence_stops_older_workers(self, settings: EngineSettings, shop: Warehouse, tmp_path: Path) -> None:
         shop.apply(load(events(tmp_path, "a")))
         with closing(open_warehouse(settings, SCHEMA)) as newer:

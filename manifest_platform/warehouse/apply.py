@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from manifest_platform import failpoints
 from manifest_platform.column_names import spelled_twice
-from manifest_platform.listing import BAD_TABLE, Listing, Table
+from manifest_platform.listing import BAD_TABLE, Table
 from manifest_platform.warehouse.columns import RenamedColumns, RenamedEntry
 from manifest_platform.warehouse.consent import refuse_empty, refuse_shrinking
 from manifest_platform.warehouse.control import (
@@ -244,7 +244,7 @@ class Warehouse:
     def _attempt(self, load: Load) -> Applied | AlreadyApplied:
         if found := self._make_room(load):
             return found
-        with self._staged(load.listing) as staged:
+        with self._staged(load) as staged:
             failpoints.reach("load.before_transaction")
             return self._transact(load, staged)
 
@@ -270,15 +270,16 @@ class Warehouse:
         return None
 
     @contextmanager
-    def _staged(self, listing: Listing) -> Generator[dict[str, Staged]]:
-        """The rows of a listing, by table; those that go by key counted and looked through, before anything is changed."""
+    def _staged(self, load: Load) -> Generator[dict[str, Staged]]:
+        """The rows of a load, by table; those that go by key counted and looked through, before anything is changed."""
+        listing = load.listing
         stagings: dict[str, Staging] = {}
         staged: dict[str, Staged] = {}
         try:
             for table in listing.tables:
                 if uris := listing.uris(table.name):
                     staging = stagings[table.name] = self._engine.stage(table, uris)
-                    if table.mode == "append":
+                    if table.mode == "append" and not load.overlaps:
                         staged[table.name] = Staged(table, staging)  # counted as it is inserted: to look twice costs time
                     else:
                         staged[table.name] = self._tables.look_through(table, staging, listing.rows(table.name), listing.item)
@@ -306,7 +307,7 @@ class Warehouse:
             return found
         shadows = Shadows(self._engine, self._tables, load.epoch, load.token)
         try:
-            with self._staged(load.listing) as staged:
+            with self._staged(load) as staged:
                 shadows.build(load.listing, staged, emptied, datetime.now(UTC))
                 failpoints.reach("full.shadows_built")
                 # Repeated alone: what the shadows hold took long to get there.
@@ -378,11 +379,20 @@ class Warehouse:
         for one in by_mode.get("merge", ()):
             self._tables.upsert(transaction, one, now, load.item)
         for one in by_mode.get("append", ()):
-            rows[one.table.name] = self._tables.append(transaction, one, now)
+            if load.overlaps:
+                self._append_once(transaction, one, now, load.overlaps)
+            else:
+                rows[one.table.name] = self._tables.append(transaction, one, now)
         check_counts(load.item, rows, {name: listing.rows(name) for name in rows})
         if listing.retired or any(table.mode != "append" for table in listing.tables):
             self._retired.update(transaction, listing, now)
         return rows
+
+    def _append_once(self, transaction: Transaction, staged: Staged, now: datetime, why: str) -> None:
+        left_out = (staged.rows or 0) - self._tables.append_once(transaction, staged, now)
+        if left_out:
+            told = f"table {staged.table.name}: {left_out:,} of {staged.rows:,} rows were there already, for {why}"
+            self._told = [*(line for line in self._told if line != told), told]
 
     def _raise_fence(self, feed: str, token: int, epoch: int) -> None:
         with opened(self._engine) as transaction:

@@ -55,6 +55,7 @@ class Load:
     epoch must be a new one, and its place in its feed does not matter. `believed`: the record id that the manifest believes
     was applied to the feed last, empty before the first; None where no manifest keeps that chain. `snapshots`: the feed whose
     snapshots contain this one's items, if any: a load does not go onto one that its `serving_epoch` knows nothing of.
+    `overlaps`: with what the directory's time overlaps, in words: rows of appended tables that are there already are left out.
     `splits_types`: a type that a column of an appended table cannot hold goes to a column beside it.
     """
 
@@ -71,4 +72,5 @@ class Load:
     believed: str | None = None
     full: Full | None = None
     snapshots: str | None = None
+    overlaps: str = ""
     splits_types: bool = False

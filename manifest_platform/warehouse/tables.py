@@ -22,7 +22,7 @@ from manifest_platform.warehouse.load import Load
 LOAD_TIME = Column("load_tstamp", "timestamp")
 
 # A name that no target has, or a DELETE would compare the staged rows with themselves.
-_STAGED = '"__mp_staged"'
+_STAGED, _THERE = '"__mp_staged"', '"__mp_there"'
 _PASSING = re.compile(r".+__mp_(shadow|old)_e\d+_t\d+", re.DOTALL)
 _KEYS_SHOWN = 3
 
@@ -104,7 +104,7 @@ class Tables:
             # A snapshot replaces no table that it merges, so that no full load would help where its type changes.
             beside = load.splits_types if table.mode == "append" else load.full is not None
             try:
-                found = self._fit(table.name, wanted, beside, table.key)
+                found = self._fit(table.name, wanted, beside, () if table.mode == "append" else table.key)
             except Misfit as error:
                 raise self._incompatible(load, table.name, error) from error
             room.changes += self._column_changes(table.name, found)
@@ -167,7 +167,7 @@ class Tables:
         Raises CountMismatch, KeyMissing (a row lacks a part of its key) and DuplicateKey (two rows of a key differ). Of those
         to delete the key alone matters, so that they may differ.
         """
-        if not table.key:
+        if not table.key or table.mode == "append":
             [(rows,)] = self._engine.execute(f"SELECT count(*) FROM {staging.sql}", staging.parameters)  # noqa: S608
             keys, missing = rows, 0
         else:
@@ -227,6 +227,27 @@ class Tables:
         """Adds staged rows and returns how many."""
         return transaction.write(*self.insertion(staged, staged.table.name, now))
 
+    def append_once(self, transaction: Transaction, staged: Staged, now: datetime) -> int:
+        """Adds the staged rows that a table does not have, by their key, or without one by all their columns; how many."""
+        columns = [column.name for column in staged.table.columns]
+        stored, quote, target = self._stored(staged.table), self._engine.quote, self.qualified(staged.table.name)
+        same = " AND ".join(
+            f"({_THERE}.{quote(stored[name])} = {_STAGED}.{quote(name)}"
+            + ("" if staged.table.key else f" OR ({_THERE}.{quote(stored[name])} IS NULL AND {_STAGED}.{quote(name)} IS NULL)")
+            + ")"
+            for name in staged.table.key or columns
+        )
+        statement, parameters = self.insertion(staged, staged.table.name, now, stored)
+        absent = f"NOT EXISTS (SELECT 1 FROM {target} AS {_THERE} WHERE {same})"  # noqa: S608
+        return transaction.write(f"{statement} AS {_STAGED} WHERE {absent}", parameters)
+
+    def _stored(self, table: Table) -> dict[str, str]:
+        """What a table calls the columns of a listing's. Raises IncompatibleChange."""
+        try:
+            return self._fit(table.name, stored_columns(table)).names
+        except Misfit as error:  # somebody changed the table after there was room
+            raise IncompatibleChange(f"table {self.schema}.{table.name}, {error}; nothing was changed") from error
+
     def insertion(
         self, staged: Staged, target: str, now: datetime, stored: Mapping[str, str] | None = None
     ) -> tuple[str, Sequence[object]]:
@@ -234,11 +255,7 @@ class Tables:
 
         `stored`: what the table calls them; else as the table of their name calls them.
         """
-        if stored is None:
-            try:
-                stored = self._fit(staged.table.name, stored_columns(staged.table)).names
-            except Misfit as error:  # somebody changed the table after there was room
-                raise IncompatibleChange(f"table {self.schema}.{staged.table.name}, {error}; nothing was changed") from error
+        stored = self._stored(staged.table) if stored is None else stored
         names = [column.name for column in staged.table.columns]
         columns, selected = self.names([stored[name] for name in names]), self.names(names)
         parameters = staged.staging.parameters

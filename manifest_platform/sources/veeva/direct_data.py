@@ -129,10 +129,10 @@ class Contents:
     def _key(self, extract: Extract, header: Sequence[str]) -> tuple[str, ...]:
         key = _KEYS.get(extract.table, _KEY)
         missing = [name for name in key if matched(header, name) is None]
-        if self.feed == "log":
-            return ()
         if own := _own(key, header):
             return own
+        if self.feed == "log":
+            return ()
         if (
             self.feed == "full"
             and not self._is_partial(extract.table)
@@ -147,7 +147,7 @@ class Contents:
     def _define(self, table: str, names: Collection[str], key: tuple[str, ...]) -> Table:
         columns = tuple(Column(name, self._type(table, name)) for name in names)
         if self.feed == "log":
-            return Table(table, columns, "append")
+            return Table(table, columns, "append", key)
         mode = "merge" if self.feed == "incr" or self._is_partial(table) else "replace"
         return Table(table, columns, mode, key)
 

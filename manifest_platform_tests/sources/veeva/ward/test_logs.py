@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from manifest_platform.manifest import Standing
 from manifest_platform.manifest.dataset import Mode
-from manifest_platform.pipeline import Pipeline, Stop
+from manifest_platform.pipeline import Loaded, Pipeline, Stop
 from manifest_platform_tests.sources.veeva.ward.ward import (
     AUDIT,
     FULL,
     INCR,
     LOG,
+    NAME,
     Ward,
+    at,
     begun,
     crashing,
     drained,
@@ -23,6 +27,7 @@ from manifest_platform_tests.sources.veeva.ward.ward import (
     log,
     mend,
     replayed,
+    rows_in,
     spoil,
     standings,
     started,
@@ -99,3 +104,31 @@ def test_L6_a_day_that_is_missing_stops_nothing_and_is_appended_when_it_comes(wa
     assert ward.seen.applied[-3:] == ["log 0000", "log 0104-0000", "log 0103-0000"]
     assert sorted(ward.seen.tables[AUDIT]) == ["login 0000", "login 0103-0000", "login 0104-0000"]
     assert watermark(pipeline, LOG) == "0104-0000"
+
+
+def test_days_that_overlap_are_appended_once_and_told(ward: Ward, pipeline: Pipeline) -> None:
+    """A vault's clock was set back: the day began an hour before the one before it ended, and its rows were there twice."""
+    days = [
+        log("0000", {AUDIT: {"a": "1", "b": "1"}}),
+        dataclasses.replace(log("0103-0000", {AUDIT: {"b": "1", "c": "1"}}), start=at("0101-2300")),
+        log("0104-0000", {AUDIT: {"c": "1 again"}}),
+    ]
+    land(pipeline, *days)
+    events, report = drained(pipeline)
+    assert (report.stop, report.loaded) == (Stop.IDLE, 3)
+    told = [event.told for event in events if isinstance(event, Loaded)]
+    assert (told[0], told[2]) == ((), ())
+    assert "1 of 2 rows were there already, for it starts at 2026-01-01T23:00Z" in told[1][0]
+    kept = rows_in(ward, NAME, AUDIT, "id", "name__v")
+    assert kept == [("a", "1"), ("b", "1"), ("c", "1"), ("c", "1 again")], "days that do not overlap are appended as they are"
+
+
+def test_a_day_that_comes_late_is_appended_once(ward: Ward, pipeline: Pipeline) -> None:
+    land(pipeline, log("0000"), log("0103-0000", {AUDIT: {"a": "1", "b": "1"}}))
+    drained(pipeline)
+    land(pipeline, log("0102-1200", {AUDIT: {"a": "1", "z": "1"}}))
+    events, _ = drained(pipeline)
+    [loaded] = [event for event in events if isinstance(event, Loaded)]
+    assert loaded.late
+    assert "1 of 2 rows were there already, for it came late" in loaded.told[0]
+    assert ward.seen.tables[AUDIT] == {"login 0000": "ok", "a": "1", "b": "1", "z": "1"}
