@@ -313,9 +313,12 @@ class Warehouse:
                 # Repeated alone: what the shadows hold took long to get there.
                 try:
                     return self._patiently(lambda: self._replace(load, staged, shadows))
-                except NameKept as error:
-                    shadows.keep_tables(str(error))
+                except NameKept as kept:
+                    shadows.keep_tables(str(kept))
+                try:
                     return self._patiently(lambda: self._replace(load, staged, shadows))
+                except NameKept as kept:  # of a new table, whose rows have no other place
+                    raise kept.error from kept
         finally:
             shadows.drop()
             self._forget()

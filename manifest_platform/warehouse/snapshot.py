@@ -14,13 +14,17 @@ from datetime import datetime
 
 from manifest_platform.column_names import spelled
 from manifest_platform.listing import Listing
-from manifest_platform.warehouse.engines.engine import Engine, Transaction
+from manifest_platform.warehouse.engines.engine import Engine, Transaction, refuse_but_rename
 from manifest_platform.warehouse.errors import Conflict, CountMismatch, LoadFailed, WarehouseError
 from manifest_platform.warehouse.tables import Staged, Tables, check_written, stored_columns
 
 
 class NameKept(Exception):
-    """Something keeps a table from another name, such as what somebody made of it or an open reader."""
+    """Something keeps a table from another name, such as an index or an open reader. `error`: as it was told."""
+
+    def __init__(self, table: str, error: WarehouseError) -> None:
+        self.error = error
+        super().__init__(f"for something keeps {table} from another name: {str(error).splitlines()[0]}")
 
 
 class Shadows:
@@ -87,10 +91,11 @@ class Shadows:
             self._rename(transaction, name, self._engine.rename(qualified(self._shadow(name)), quote(name)))
 
     def _rename(self, transaction: Transaction, name: str, statement: str) -> None:
+        refuse_but_rename(statement)
         try:
             transaction.rename(statement)
         except (LoadFailed, Conflict) as error:
-            raise NameKept(f"for something keeps {name} from another name: {str(error).splitlines()[0]}") from error
+            raise NameKept(name, error) from error
 
     def _replace_rows(self, transaction: Transaction, name: str) -> None:
         table, columns = self._tables.qualified(name), self._tables.names(self._built[name])
