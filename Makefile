@@ -13,7 +13,7 @@ SYNCED_BENCH := .venv/.synced-bench
 
 UI_HOST ?= 127.0.0.1
 UI_PORT ?= 3000
-BENCHMARKS := ordered_load shred drain_overhead manifest_stores manifest_scale takeover merge plan cdc rewind archive
+BENCHMARKS := ordered_load shred drain_overhead manifest_stores manifest_scale ticks takeover merge plan cdc rewind archive
 # What pytest is to run: make test TESTS=manifest_platform_tests/manifest
 TESTS ?=
 # Where rules run that lie above the store's contract: embedded (SQLite alone) or all (PostgreSQL and DynamoDB Local too).
