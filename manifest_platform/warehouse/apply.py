@@ -191,6 +191,17 @@ class Warehouse:
         """The tables and columns that the source has dropped and the warehouse keeps. Writes nothing."""
         return self._retired.read()
 
+    def leftovers(self) -> list[str]:
+        """The tables that full loads left behind, or are about to rename: nobody's data. Writes nothing."""
+        return self._tables.passing()
+
+    def drop_leftovers(self) -> list[str]:
+        """Drops the tables that full loads left behind, and returns which. Nobody may be loading a snapshot."""
+        left = self.leftovers()
+        for name in left:
+            self._engine.execute(f"DROP TABLE IF EXISTS {self._tables.qualified(name)}")
+        return left
+
     def renamed(self) -> list[RenamedEntry]:
         """The columns that are stored under another name than the source's. Writes nothing."""
         return self._renamed.read()
@@ -300,8 +311,7 @@ class Warehouse:
         # Before all else, so that no older worker adds a table or a row that the shadows would not know of.
         self._raise_all_fences(load, full)
         self._forget()
-        for name in self._tables.passing():
-            self._engine.execute(f"DROP TABLE IF EXISTS {self._tables.qualified(name)}")
+        self.drop_leftovers()
         emptied = self._known_tables.emptied_by(full, load.feed, load.listing)
         if found := self._make_room(load):
             return found

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from manifest_platform.operations.doctor import log, merged, repair, spooled
+from manifest_platform.operations.doctor import log, merged, repair, sink, spooled
 from manifest_platform.operations.doctor.captures import CapturesWatcher
 from manifest_platform.operations.doctor.findings import EXAMINE, Diagnosis, Finding, Kind
 from manifest_platform.operations.doctor.log import States, Watcher
@@ -75,7 +75,9 @@ class Doctor:
         try:
             with self._reader() as warehouse:
                 watchers.append(LedgerWatcher(manifest, warehouse, pipeline.source.root, now))
-                return log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers))
+                diagnosis, states = log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers))
+                diagnosis.findings += sink.shadows(pipeline, warehouse, now)
+                return diagnosis, states
         except WarehouseError as error:
             diagnosis, states = log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers[:-1]))
             place = pipeline.config.warehouse.place
@@ -133,7 +135,7 @@ class Doctor:
 
         Removes none where the examination does not show the whole manifest, and none of runs that it does not know.
         """
-        diagnosis = self._without_spool(diagnosis)
+        diagnosis = self._without_shadows(self._without_spool(diagnosis))
         orphans = [finding for finding in diagnosis.findings if finding.kind in (Kind.ORPHAN, Kind.SUPERSEDED)]
         if orphans and (kept := _kept(diagnosis)):
             return Diagnosis(diagnosis.items, [*diagnosis.findings, kept])
@@ -146,6 +148,17 @@ class Doctor:
             else:
                 self.done.append(result)
         return Diagnosis(diagnosis.items, left)
+
+    def _without_shadows(self, diagnosis: Diagnosis) -> Diagnosis:
+        """Drops the tables that full loads left behind, under the lease of snapshots: nobody makes any meanwhile."""
+        if not any(one.kind is Kind.SHADOW for one in diagnosis.findings):
+            return diagnosis
+        try:
+            with self.pipeline.lease(self.pipeline.source.snapshots or "", LOAD):
+                self.done += [f"dropped table {name}" for name in self.pipeline.warehouse.drop_leftovers()]
+        finally:
+            self.pipeline.warehouse.close()
+        return Diagnosis(diagnosis.items, [one for one in diagnosis.findings if one.kind is not Kind.SHADOW])
 
     def _without_spool(self, diagnosis: Diagnosis) -> Diagnosis:
         """Removes the folders of dead processes, which no manifest has to do with."""

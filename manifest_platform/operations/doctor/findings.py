@@ -32,6 +32,7 @@ class Kind(StrEnum):
     ORPHAN = "objects that nothing names"
     SPOOL = "folder of a process that died"
     SUPERSEDED = "merged objects that nothing needs"
+    SHADOW = "tables of a full load that ended"
     CATALOG = "catalog differs from the manifest"
     KEPT = "nothing was removed"
     UNCHECKED = "not checked"

@@ -10,13 +10,23 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from manifest_platform.manifest import Application, Item, ItemKey, Manifest, Record
-from manifest_platform.operations.doctor.findings import REPAIR, Finding, Kind
+from manifest_platform.operations.doctor.findings import CLEAN, REPAIR, Finding, Kind
 from manifest_platform.operations.doctor.log import Watcher, look_again
-from manifest_platform.pipeline import LOAD, SHRED
+from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.remedies import Action, Remedy
 
 if TYPE_CHECKING:
     from manifest_platform.warehouse.apply import LedgerEntry, Warehouse
+
+
+def shadows(pipeline: Pipeline, warehouse: Warehouse, now: datetime) -> Iterator[Finding]:
+    """The tables that a killed full load left. While somebody holds the snapshots' lease, they are in the making."""
+    feed = pipeline.source.snapshots
+    lease = pipeline.manifest.lease(Application(LOAD), feed) if feed else None
+    if feed and not (lease and lease.is_live(now)):
+        for name in warehouse.leftovers():
+            cause = "a full load that was killed made it; nobody reads it, and the next full load drops it"
+            yield Finding(Kind.SHADOW, cause, CLEAN, step=LOAD, place=f"{warehouse.schema}.{name}")
 
 
 class LedgerWatcher(Watcher):

@@ -20,11 +20,13 @@ from manifest_platform.manifest import (
 )
 from manifest_platform.manifest.dataset import Mode
 from manifest_platform.manifest.store import Write
+from manifest_platform.operations.doctor import Doctor, Kind
 from manifest_platform.pipeline import LOAD, Pipeline, Stop
 from manifest_platform.pipeline.full import cancel, full_status
 from manifest_platform.pipeline.loading import load
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.warehouse.apply import Warehouse
+from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform.warehouse.errors import Fenced
 from manifest_platform_tests.sources.veeva.ward.ward import (
     AUDIT,
@@ -33,6 +35,7 @@ from manifest_platform_tests.sources.veeva.ward.ward import (
     INCR,
     LEGACY,
     LOG,
+    NAME,
     PRODUCT,
     Ward,
     at,
@@ -509,3 +512,21 @@ def test_F20_until_it_is_committed_the_watermark_is_what_is_applied(ward: Ward, 
     found = full_status(ready, at("0100"))
     assert (found.mode, found.loading, found.watermarks[INCR]) == (Mode.INCREMENTAL, None, "2026-01-02T00:00Z")
     assert found.boundary == "2026-01-02T00:00Z"
+
+
+def test_tables_of_a_killed_full_load_are_found_and_removed(ward: Ward, pipeline: Pipeline) -> None:
+    started(pipeline, "0000")
+    warehouse = DuckDB(ward.home / "warehouse.duckdb")
+    left = warehouse.qualified(NAME, f"{PRODUCT}__mp_shadow_e2_t1")
+    warehouse.execute(f"CREATE TABLE {left} (id VARCHAR)")
+    warehouse.close()
+    pipeline.warehouse.close()
+    doctor = Doctor(pipeline)
+    [found] = doctor.examine().findings
+    assert (found.kind, found.remedy.action) == (Kind.SHADOW, Action.CLEAN)
+    assert found.place == f"{NAME}.{PRODUCT}__mp_shadow_e2_t1"
+    with pipeline.lease(FULL, LOAD):
+        assert doctor.examine().healthy, "somebody is at work"
+    assert doctor.clean(doctor.examine()).healthy
+    assert doctor.done == [f"dropped table {PRODUCT}__mp_shadow_e2_t1"]
+    assert doctor.examine().healthy
