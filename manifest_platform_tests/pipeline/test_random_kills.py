@@ -1,0 +1,76 @@
+"""Drains that are killed at any moment, again and again, with either side put back in between: the warehouse ends whole."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manifest_platform.operations.reconcile import reconcile
+from manifest_platform.pipeline import Stop
+from manifest_platform_tests.pipeline.shop import Shop, drained, run_names
+
+RUNS, KILLS, LONGEST_S = 24, 200, 0.8
+LEASE = {"seconds": 1, "max_attempts": 20}
+
+
+def _set_back(shop: Shop, side: str) -> None:
+    """Puts manifest or warehouse back to the copy of the beginning."""
+    for file in shop.home.glob(f"{side}*"):
+        file.unlink()
+    for file in (shop.home / "beginning").glob(f"{side}*"):
+        shutil.copy(file, shop.home)
+
+
+def _kill(shop: Shop, after_s: float) -> bool:
+    """Kills a drain some time after it began; False where it had ended before."""
+    process = shop.process(wait=True)
+    assert process.stdin and process.stdout
+    assert process.stdout.readline() == "ready\n"
+    process.stdin.write("\n")
+    process.stdin.flush()
+    try:
+        process.wait(after_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+    return process.wait() < 0
+
+
+def _whole(shop: Shop) -> None:
+    """Drains to the end, as a person would who does what the drain says, and compares with what landed."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        with shop.open() as pipeline:
+            _, report = drained(pipeline)
+            if report.stop is Stop.BLOCKED and not report.item:
+                list(reconcile(pipeline, "put back"))
+            if report.stop is Stop.IDLE:
+                break
+    assert (report.stop, shop.seen.runs) == (Stop.IDLE, run_names(*range(RUNS))), report.reason
+    assert shop.doubled_events == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(4))
+def test_a_drain_that_is_killed_at_any_moment_loses_and_doubles_nothing(tmp_path: Path, spark: Any, seed: int) -> None:
+    """200 kills in all, each at a moment of its own."""
+    shop, chance = Shop(tmp_path, lease=LEASE), random.Random(seed)
+    shop.shredded(spark, RUNS)
+    (shop.home / "beginning").mkdir()
+    for file in shop.home.glob("manifest.db*"):
+        shutil.copy(file, shop.home / "beginning")
+    killed = 0
+    while killed < KILLS // 4:
+        if _kill(shop, chance.uniform(0, LONGEST_S)):
+            killed += 1
+        else:
+            _whole(shop)
+            _set_back(shop, "warehouse")  # emptied; what the manifest has is to be loaded again
+        if chance.random() < 0.05:
+            _set_back(shop, chance.choice(["manifest.db", "warehouse"]))
+    _whole(shop)
