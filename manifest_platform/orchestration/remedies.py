@@ -24,6 +24,7 @@ _COMMANDS = {
     Action.EXAMINE: "doctor",
     Action.REPAIR: "doctor --repair",
     Action.RECONCILE: "warehouse reconcile",
+    Action.RECONCILE_IN_FULL: "warehouse reconcile --full",
     Action.ACCEPT_WAREHOUSE: "warehouse accept --reason TEXT",
     Action.CREATE_STORE: "store create",
     Action.RETRY_MERGE: "merge retry {0.table} {0.day}",

@@ -9,15 +9,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Generator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from manifest_platform.manifest import Application, ItemKey, StepState, UnknownItem
 from manifest_platform.manifest.dataset import position_name
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.source import LOAD
-from manifest_platform.warehouse.apply import Warehouse, open_warehouse
-from manifest_platform.warehouse.engines.engine import Engine
 from manifest_platform.warehouse.errors import Unavailable, Unbelieved
+
+if TYPE_CHECKING:
+    from manifest_platform.warehouse.apply import Warehouse
+    from manifest_platform.warehouse.engines.engine import Engine
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ def broken(
 
 @contextlib.contextmanager
 def _reader(pipeline: Pipeline, patient: bool, engine: Engine | None) -> Generator[Warehouse]:
+    from manifest_platform.warehouse.apply import Warehouse, open_warehouse  # late: to ask how things stand must cost little
+
     if patient or "warehouse" in pipeline.__dict__:
         yield pipeline.warehouse
         return

@@ -478,9 +478,9 @@ def test_a_spark_that_does_not_start_fails_no_item(shop, run, ask):
     shop.file.write_text(shop.file.read_text() + "spark: {conf: nowhere.conf}\n")
     shop.land(RUNS[0])
     run("discover")
-    code, _, err = run("drain")
+    code, out, _ = run("drain")
     assert code == 1
-    assert "nowhere.conf: No such file or directory" in err
+    assert "nowhere.conf: No such file or directory" in " ".join(out.split())
     assert [record["state"] for record in ask("history", RUNS[0])[1]["records"]] == ["New"]
 
 
