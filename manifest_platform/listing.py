@@ -77,7 +77,10 @@ class Retired:
 
 @dataclass(frozen=True)
 class ShreddedObject:
-    """One Parquet file of one (table, date). Times are those of the rows' collector or modification time (ISO 8601, UTC)."""
+    """One Parquet file of one (table, date). Times are those of the rows' collector or modification time (ISO 8601, UTC).
+
+    `checksum`: BLAKE2b of the file's bytes, 16 bytes as hex; None in listings of releases before it.
+    """
 
     table: str
     date: str
@@ -86,6 +89,7 @@ class ShreddedObject:
     bytes: int
     min_time: str | None = None
     max_time: str | None = None
+    checksum: str | None = None
 
 
 @dataclass(frozen=True)

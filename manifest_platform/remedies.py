@@ -15,6 +15,9 @@ class Action(StrEnum):
     """What a person can do. Behind each: which names of a Remedy it needs."""
 
     RESOLVE = "free the item for another attempt"  # item
+    RESHRED = "shred the item again"  # item
+    ACCEPT = "accept the directory as it is now"  # item
+    KEEP = "acknowledge that other content stays out"  # item
     SKIP = "pass over the item"  # item
     UNSKIP = "lift the item's skips"  # item
     READ_RECORDS = "read the item's records"  # item

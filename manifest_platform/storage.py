@@ -9,6 +9,7 @@ S3 is configured as every AWS tool is: credentials, region and an endpoint overr
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import uuid
 from pathlib import Path
@@ -101,6 +102,11 @@ def open_output(uri: str) -> NativeFile:
     if is_local(uri):
         os.makedirs(os.path.dirname(path), exist_ok=True)
     return system.open_output_stream(path, compression=None)
+
+
+def checksum(data: bytes | memoryview) -> str:
+    """BLAKE2b of some bytes, 16 bytes as hex: what tells a file that is as it was written from one that is not."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def delete_folder(uri: str) -> None:

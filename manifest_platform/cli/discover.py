@@ -28,8 +28,9 @@ def discover(
         as_typed = typed(context, pipeline.name)
     if report.changed:
         warn(
-            f"warning: {some(report.changed)} changed after discovery; the first content stands. Put it back, or land the new"
-            f" content under another name, then run {as_typed(Remedy(Action.DISCOVER))} again"
+            f"warning: {some(report.changed)} changed after discovery; the first content stands. Put it back, then run"
+            f" {as_typed(Remedy(Action.DISCOVER))} again; or, where it was rewritten on purpose:"
+            f" {as_typed(Remedy(Action.ACCEPT, item=report.changed[0]))}"
         )
     if report.moved:
         advice = "move it back or set landing.root to where it was"

@@ -12,7 +12,17 @@ from manifest_platform.cli.app import Command, Exit, app, as_json, ending_well
 from manifest_platform.cli.context import open_pipeline
 from manifest_platform.cli.output import print_json, say, wrapped
 from manifest_platform.cli.remedies import Typed, document, typed
-from manifest_platform.pipeline import Budget, DrainReport, Event, ItemFailed, PutBack, Shredded, ShredStarted, Stop
+from manifest_platform.pipeline import (
+    Budget,
+    DrainReport,
+    Event,
+    ItemFailed,
+    PutBack,
+    Shredded,
+    ShreddedAgain,
+    ShredStarted,
+    Stop,
+)
 from manifest_platform.pipeline.drain import drain as draining
 from manifest_platform.quantities import size_of
 from manifest_platform.sources.source import Words
@@ -70,6 +80,8 @@ def event_document(event: Event) -> dict[str, Any]:
         return {"event": "failed", "item": event.key.name, "application": event.application, **failure}
     if isinstance(event, PutBack):
         return {"event": "put_back", "item": event.key.name, "application": event.application, "reason": event.reason}
+    if isinstance(event, ShreddedAgain):
+        return {"event": "shredded_again", "item": event.key.name, "reason": event.reason}
     return {
         "event": "loaded",
         "item": event.key.name,
@@ -91,6 +103,8 @@ def progress(event: Event, words: Words) -> str:
     if isinstance(event, PutBack):
         text = f"{event.key.name}  {event.application} put it back, no attempt is counted: {event.reason}"
         return wrapped(text, "… ", "    ")
+    if isinstance(event, ShreddedAgain):
+        return wrapped(f"{event.key.name}  shredded again, by itself: {event.reason}", "↺ ", "    ")
     marks = f"{'  late' if event.late else ''}{'  was applied before' if event.already else ''}"
     counts = f"{event.row_count:>7,} rows  {size_of(event.bytes):>16}  {event.seconds:5.2f} s"
     told = [wrapped(line, "    ! ", "      ") for line in event.told]

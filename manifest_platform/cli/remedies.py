@@ -18,6 +18,9 @@ from manifest_platform.remedies import Action, Remedy
 
 _COMMANDS = {
     Action.RESOLVE: "resolve {0.item}",
+    Action.RESHRED: "reshred {0.item}",
+    Action.ACCEPT: "accept {0.item} --reason TEXT",
+    Action.KEEP: "accept {0.item} --keep --reason TEXT",
     Action.SKIP: "skip {0.item} --reason TEXT",
     Action.UNSKIP: "unskip {0.item}",
     Action.READ_RECORDS: "history {0.item}",

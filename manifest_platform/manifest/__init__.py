@@ -24,6 +24,7 @@ from manifest_platform.manifest.item import InvalidKey, Item, ItemKey, Landed
 from manifest_platform.manifest.lease import Lease
 from manifest_platform.manifest.manifest import Commit, Discovered, Manifest, Survey
 from manifest_platform.manifest.records import (
+    ACCEPTED,
     EVERYONE,
     LANDED,
     OUTPUT,
@@ -37,6 +38,7 @@ from manifest_platform.manifest.records import (
 from manifest_platform.manifest.store import ConditionFailed, OutcomeUnknown, Store, StoreError, StoreUnavailable
 
 __all__ = [
+    "ACCEPTED",
     "EVERYONE",
     "LANDED",
     "OUTPUT",

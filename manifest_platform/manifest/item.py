@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from manifest_platform.manifest.records import (
+    ACCEPTED,
     LANDED,
     Application,
     FailureKind,
@@ -41,6 +42,13 @@ def check_key_text(name: str, text: str) -> None:
         raise InvalidKey(f"{name} {text!r} must be printable ASCII without spaces, '!', '\"' or '#'")
 
 
+def short_name(id_: str) -> str:
+    """What people call an item, by its id: see `ItemKey.name`."""
+    uri = id_.rstrip("/")
+    below = _BELOW_SEVERAL_FEEDS.search(uri)
+    return below[1] if below else uri.rsplit("/", 1)[-1]
+
+
 @dataclass(frozen=True, order=True)
 class ItemKey:
     """Where an item stands: its feed, its sort key (logical time, as text) and its id (its URI).
@@ -65,9 +73,7 @@ class ItemKey:
     @property
     def name(self) -> str:
         """The short name for people: the last segment of the URI; with the feed's folder where one folder holds several."""
-        uri = self.id.rstrip("/")
-        below = _BELOW_SEVERAL_FEEDS.search(uri)
-        return below[1] if below else uri.rsplit("/", 1)[-1]
+        return short_name(self.id)
 
     @classmethod
     def at(cls, feed: str, position: str) -> ItemKey:
@@ -99,7 +105,15 @@ class Landed:
 
     def payload(self, late_for: Mapping[str, int] | None = None, set_aside_for: Sequence[str] = ()) -> Payload:
         """The payload of the item's New record: late for whom since which serving epoch, set aside for whom."""
-        data: dict[str, Any] = {
+        return Payload(LANDED, {**self._data(), **lateness(late_for or {}, set_aside_for)})
+
+    def accepted(self, version: int, reason: str, reopens: Sequence[str]) -> Payload:
+        """The payload of a later New record: the directory was rewritten on purpose, for the `version`-th time in all."""
+        again = {"version": version, "reason": reason, "reopens": list(reopens), "keeps_skips": True}
+        return Payload(ACCEPTED, {**self._data(), **again})
+
+    def _data(self) -> dict[str, Any]:
+        return {
             "uri": self.key.id,
             "files": self.files,
             "bytes": self.bytes,
@@ -108,7 +122,6 @@ class Landed:
             "stop": self.stop,
             **({"content": self.content} if self.content else {}),
         }
-        return Payload(LANDED, {**data, **lateness(late_for or {}, set_aside_for)})
 
 
 @dataclass(frozen=True)
@@ -154,13 +167,18 @@ class Item:
 
     @cached_property
     def landed(self) -> Landed | None:
-        """The directory as discovery first saw it, where it lies now; None for an item that no discovery put there."""
-        for record in self.records:
-            if record.state is State.NEW and record.payload and record.payload.schema == LANDED:
+        """The directory as discovery saw it or as it was accepted last, where it lies now; None where no discovery put it there."""
+        move: Move | None = None
+        for record in reversed(self.records):
+            if record.state is not State.NEW:
+                continue
+            if record.data.get("place"):
+                move = move or Move(record.data["place"], record.data.get("checksum"))
+            if record.payload and record.payload.schema in (LANDED, ACCEPTED):
                 data = record.data
-                move = self.move or Move(data.get("content"))
-                window = data["start"], data["stop"], move.place
-                return Landed(self.key, data["files"], data["bytes"], move.checksum or data["checksum"], *window)
+                now = move or Move(data.get("content"))
+                window = data["start"], data["stop"], now.place
+                return Landed(self.key, data["files"], data["bytes"], now.checksum or data["checksum"], *window)
         return None
 
     @property
@@ -177,6 +195,17 @@ class Item:
         if self.landed:
             return self.landed.place
         return (self.move.place if self.move else None) or self.key.id
+
+    @property
+    def version(self) -> int:
+        """How many contents of the directory were accepted: 1 as long as it was never rewritten on purpose."""
+        return max((record.data["version"] for record in self.records if _is_accepted(record)), default=1)
+
+    def knows(self, checksum: str) -> bool:
+        """Whether a directory's content is the item's, or other content that somebody acknowledged."""
+        landed = self.landed
+        own = landed is None or landed.checksum == checksum
+        return own or any(record.data.get("acknowledges") == checksum for record in self.records)
 
     @property
     def problems(self) -> list[str]:
@@ -227,6 +256,19 @@ class Item:
                 return
             if record.state is State.PROCESSED and application.is_done_by(record.application):
                 yield record
+
+    def was_sent_back(self, application: Application) -> bool:
+        """Whether an application did the item again by itself, with nothing gone well and no person's word since.
+
+        What is lost again then is no accident: the item fails.
+        """
+        for record in reversed(self.records):
+            if application.key in record.data.get("reopens", ()):
+                return bool(record.data.get("automatic"))
+            theirs = record.state is State.PROCESSED and not application.is_done_by(record.application)
+            if theirs or (record.state is State.RESOLVED and not record.data.get("automatic")):
+                return False
+        return False
 
     def skipped_for(self, application: Application) -> Record | None:
         """The Skipped record that stops an application; a later New record lifts it, unless it only marks the item late."""
@@ -298,3 +340,7 @@ class Item:
             elif record.state is State.PROCESSED or (record.state is State.RESOLVED and not record.data.get("automatic")):
                 count = 0
         return count
+
+
+def _is_accepted(record: Record) -> bool:
+    return record.state is State.NEW and record.payload is not None and record.payload.schema == ACCEPTED

@@ -10,6 +10,7 @@ import heapq
 from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain, groupby, islice
@@ -197,6 +198,7 @@ class Manifest:
         self._taken_over: set[str] = set()  # feeds without notes of a release before
         self._full_listings: dict[str, FullListing] = {}
         self._leases: dict[tuple[str, str], Lease] = {}
+        self._rehearsing = False
         self._last_commit: int | None = None  # or a number before it, never one beyond
         for feed, steps in self.feeds.items():
             check_key_text("feed", feed)
@@ -644,7 +646,11 @@ class Manifest:
             found = replace(found, key=key, content=found.key.id)
         if found.key not in self._confirmed:
             return Discovered(found, "moved", self._uris[found.key.feed, found.key.sort])
-        return Discovered(found, "known" if self._confirmed[found.key] in (None, found.checksum) else "changed")
+        return Discovered(found, "known" if self.knows(found.key, found.checksum) else "changed")
+
+    def knows(self, key: ItemKey, checksum: str) -> bool:
+        """Whether a content is a known item's, or was acknowledged. Only for other content than the first is the log asked."""
+        return self._confirmed.get(key) in (None, checksum) or self.item(key).knows(checksum)
 
     def _hear_of_moves(self, feed: str, landed: Sequence[Landed]) -> None:
         """Learns anew where items are, once the first that is at another place is known to be there.
@@ -840,6 +846,13 @@ class Manifest:
         """
         return self._end(held, lambda item, _state, stamp: transitions.put_back(item, held, reason, stamp, died))
 
+    def send_back(self, held: Claim, applications: Sequence[str], reason: str) -> Record:
+        """Ends a claim without a failure and has applications before it do the item again. Raises ClaimLost."""
+        steps = self.feeds[held.item.key.feed]
+        return self._end(
+            held, lambda item, _state, stamp: transitions.send_back(item, held, applications, reason, steps, stamp)
+        )
+
     def adopt(self, lease: Lease, abandoned: Abandoned, epoch: int, payload: Payload, believed: str | None = None) -> Record:
         """Completes what a dead worker had committed, in the ledger's epoch, while this worker holds the lease."""
         held = self._inherit(lease, abandoned)
@@ -997,6 +1010,15 @@ class Manifest:
 
     # Operators
 
+    @contextmanager
+    def rehearsing(self) -> Iterator[None]:
+        """While it runs, operators' decisions are checked by all their rules, and not written."""
+        self._rehearsing = True
+        try:
+            yield
+        finally:
+            self._rehearsing = False
+
     def resolve(self, key: ItemKey, reason: str) -> Record:
         """Frees a failed item for another attempt. Raises Refused if it is not blocked or is being worked on."""
 
@@ -1021,12 +1043,26 @@ class Manifest:
             key, lambda item: transitions.unskip(item, reason, steps, self._states(key.feed), DISCOVERY, self._stamp())
         )
 
-    def reopen(self, key: ItemKey, applications: Sequence[str], reason: str) -> Record:
-        """Has applications, by their keys, do an item again. Raises Refused while somebody works on it."""
+    def reopen(
+        self, key: ItemKey, applications: Sequence[str], reason: str, landed: Landed | None = None, automatic: bool = False
+    ) -> Record:
+        """Has applications, by their keys, do an item again, and frees what failed of it.
+
+        `landed`: the directory as it lies there now, where it was rewritten on purpose. Raises Refused while somebody works on
+        the item.
+        """
         steps = self.steps(key.feed)
+
+        def writes(item: Item) -> list[Write]:
+            states, stamp = self._states(key.feed), self._stamp()
+            return transitions.reopen(item, applications, reason, steps, states, OPERATOR, stamp, landed, automatic)
+
+        return self._operate(key, writes)
+
+    def acknowledge(self, key: ItemKey, checksum: str, reason: str, automatic: bool = False) -> Record:
+        """Notes that other content of an item's directory is known, and stays out. Raises Refused where it is known already."""
         return self._operate(
-            key,
-            lambda item: transitions.reopen(item, applications, reason, steps, self._states(key.feed), OPERATOR, self._stamp()),
+            key, lambda item: transitions.acknowledge(item, checksum, reason, OPERATOR, self._stamp(), automatic)
         )
 
     def note(self, key: ItemKey, reason: str) -> Record:
@@ -1092,7 +1128,8 @@ class Manifest:
     def _operate(self, key: ItemKey, writes_of: Callable[[Item], list[Write]]) -> Record:
         def operate() -> Record:
             writes = writes_of(self.item(key))
-            self._write(writes)
+            if not self._rehearsing:
+                self._write(writes)
             return _record(writes[0])
 
         return optimistically(

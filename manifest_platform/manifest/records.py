@@ -21,14 +21,18 @@ LANDED = "iglu:com.manifest_platform/landed/jsonschema/1-0-0"
 """New: {uri, files, bytes, checksum, start, stop, late?: {application key: epoch}, set_aside?: [those that do not append]}."""
 CLAIM = "iglu:com.manifest_platform/claim/jsonschema/1-0-0"
 """Processing of an item that was claimed together with others: {batch}, how many they are."""
+ACCEPTED = "iglu:com.manifest_platform/accepted/jsonschema/1-0-0"
+"""New, of a directory that was rewritten on purpose: what landed says, and {version, reason, reopens, keeps_skips}."""
 OUTPUT = "iglu:com.manifest_platform/output/jsonschema/1-0-0"
 """Processed: {listing?, rows, bytes, …}: what the application made of the item."""
 FAILURE = "iglu:com.manifest_platform/failure/jsonschema/1-0-1"
 """Failed: {kind: permanent | transient | lease_expired, message, exception?, traceback?}."""
 REASON = "iglu:com.manifest_platform/reason/jsonschema/1-0-1"
-"""Resolved, Skipped, New after the first: {reason, automatic?, died?, late?, set_aside?, keeps_skips?, full_load?, reopens?}.
+"""Resolved, Skipped, New after the first: {reason, automatic?, died?, late?, set_aside?, keeps_skips?, full_load?, reopens?,
+acknowledges?}.
 
 `full_load`: `begun` or `cancelled`, on a snapshot. `reopens`: the keys of the applications that are to do the item again.
+`acknowledges`: a checksum of other content that is known, and stays out.
 """
 
 

@@ -449,6 +449,20 @@ def fail(item: Item, held: Claim, failure: Failure, steps: Sequence[Step], stamp
     return [*writes, *changes(item, ended, steps)]
 
 
+def send_back(
+    item: Item, held: Claim, applications: Sequence[str], reason: str, steps: Sequence[Step], stamp: Stamp
+) -> list[Write]:
+    """Ends a claim without a failure and has applications before it do the item again, by themselves: what they made is gone.
+
+    Both at once, so that no crash between the two leaves a person to find it out. Raises ClaimLost if the claim was ended.
+    """
+    own = dataclasses.replace(stamp, record_id=str(uuid4()))
+    freed = _put_back(item, held, reason, stamp)
+    data = {"reason": reason, "automatic": True, "reopens": list(applications), "keeps_skips": True}
+    again = append(freed, State.NEW, held.step.application, own, payload=Payload(REASON, data))
+    return [*(put_record(item.key, record) for record in again.records[-2:]), *changes(item, again, steps)]
+
+
 def put_back(item: Item, held: Claim, reason: str, stamp: Stamp, died: bool = False) -> list[Write]:
     """Ends a claim without a failure: what kept the worker from its work is not the item's fault.
 
@@ -457,9 +471,13 @@ def put_back(item: Item, held: Claim, reason: str, stamp: Stamp, died: bool = Fa
     An outage of a registry, a cluster or the warehouse, charged to items, would use up the attempts of a whole backlog. Only
     for an own claim whose work certainly left nothing behind. Raises ClaimLost if the claim was ended by somebody else.
     """
+    return [put_record(item.key, _put_back(item, held, reason, stamp, died).records[-1])]
+
+
+def _put_back(item: Item, held: Claim, reason: str, stamp: Stamp, died: bool = False) -> Item:
     processing = held.processing
     _require_open(item, processing)
-    freed = append(
+    return append(
         item,
         State.RESOLVED,
         held.step.application,
@@ -468,7 +486,6 @@ def put_back(item: Item, held: Claim, reason: str, stamp: Stamp, died: bool = Fa
         epoch=processing.epoch,
         payload=Payload(REASON, {"reason": reason, "automatic": True, **({"died": True} if died else {})}),
     )
-    return [put_record(item.key, freed.records[-1])]
 
 
 # Operators
@@ -482,18 +499,30 @@ def reopen(
     states: Mapping[str, StepState],
     application: Application,
     stamp: Stamp,
+    landed: Landed | None = None,
+    automatic: bool = False,
 ) -> list[Write]:
     """Has applications, by key, do an item again: a New record. What they did before stays in the log and counts no more.
 
-    Counters and waiting rows follow; watermarks stay. Raises Refused while somebody works on the item.
+    What failed of it is freed: it is to be tried with what they make now. Counters and waiting rows follow; watermarks stay.
+    `landed`: the directory as it lies there now, where it was rewritten on purpose. `automatic`: no person's decision. Raises
+    Refused while somebody works on the item.
     """
-    blocker = item.blocker(serving_epochs(item.key.feed, steps, states))
-    if blocker and blocker.state is State.PROCESSING:
-        raise Refused(f"{item.key.name} is being processed by {blocker.application.key}: it cannot be done again now")
-    data = {"reason": reason, "reopens": list(applications), "keeps_skips": True}
-    reopened = append(item, State.NEW, application, stamp, payload=Payload(REASON, data))
+    serving = serving_epochs(item.key.feed, steps, states)
+    open_records = list(item.open_records(serving))
+    for record in open_records:
+        if record.state is State.PROCESSING:
+            raise Refused(f"{item.key.name} is being processed by {record.application.key}: it cannot be done again now")
+    data = {"reason": reason, "reopens": list(applications), "keeps_skips": True, **({"automatic": True} if automatic else {})}
+    payload = landed.accepted(item.version + 1, reason, applications) if landed else Payload(REASON, data)
+    reopened = append(item, State.NEW, application, stamp, payload=payload)
+    for failed in open_records:
+        own = dataclasses.replace(stamp, record_id=str(uuid4()))
+        why = {"reason": reason, **({"automatic": True} if automatic else {})}
+        freed = {"previous": failed.record_id, "epoch": failed.epoch, "payload": Payload(REASON, why)}
+        reopened = append(reopened, State.RESOLVED, failed.application, own, **freed)
     return [
-        put_record(item.key, reopened.records[-1]),
+        *(put_record(item.key, record) for record in reopened.records[item.sequence :]),
         *changes(item, reopened, steps),
         *_recounts(item, reopened, steps, states),
     ]
@@ -504,6 +533,15 @@ def move(item: Item, to: Move, reason: str, application: Application, stamp: Sta
     data = {"reason": reason, "place": to.place, "keeps_skips": True, **({"checksum": to.checksum} if to.checksum else {})}
     moved = append(item, State.NEW, application, stamp, payload=Payload(REASON, data))
     return put_record(item.key, moved.records[-1])
+
+
+def acknowledge(item: Item, checksum: str, reason: str, application: Application, stamp: Stamp, automatic: bool) -> list[Write]:
+    """Notes that other content of a directory is known, and stays out. Raises Refused where it is known already."""
+    if item.knows(checksum):
+        raise Refused(f"{item.key.name}: this content is known already: there is nothing to acknowledge")
+    data = {"reason": reason, "acknowledges": checksum, "keeps_skips": True, **({"automatic": True} if automatic else {})}
+    noted = append(item, State.NEW, application, stamp, payload=Payload(REASON, data))
+    return [put_record(item.key, noted.records[-1])]
 
 
 def resolve(item: Item, reason: str, steps: Sequence[Step], states: Mapping[str, StepState], stamp: Stamp) -> list[Write]:

@@ -33,12 +33,12 @@ class Input:
 def hold_size(input_: Input, size: int) -> None:
     """Raises ChangedInput where an input's size is not what is known of it."""
     if size != input_.bytes:
-        raise ChangedInput(f"{input_.uri} has {size} bytes, and {input_.bytes} are known of it; bring it back as it was")
+        raise ChangedInput(f"{input_.uri} has {size} bytes, and {input_.bytes} are known of it; shred its directory again")
 
 
 def missing(input_: Input) -> MissingInput:
     """What to raise where an input is not there."""
-    return MissingInput(f"{input_.uri} is not there; bring it back from a backup, or shred its directory anew")
+    return MissingInput(f"{input_.uri} is not there; shred its directory again")
 
 
 def _microseconds(time: str) -> int:

@@ -9,6 +9,7 @@ rows that it read, looks anew when they changed, and finds what it wrote itself 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -340,6 +341,34 @@ class Inventory:
         return table
 
     # Registration
+
+    def take_over(self, commit: CommittedObjects) -> CommittedObjects:
+        """What is left to register of an item that was shredded before: its objects take the places of those that it had.
+
+        Shredded again, an item has the same rows, in other objects: registered beside the first they would be merged twice.
+        Where they are not the same, the first stay. A partition that was set aside as an object was lost is tried again.
+        """
+        left: dict[PartitionName, tuple[SmallObject, ...]] = {}
+        for (table, day), objects in commit.objects.items():
+            rows = list(self._pages(rows_prefix(SMALL, table, day)))
+            found = ((row, from_row(Batch, row)) for row in rows)
+            mine = [(row, batch) for row, batch in found if batch.item == commit.item and batch.commit < commit.number]
+            if not mine:
+                left[table, day] = objects
+            elif [one.rows for _, batch in mine for one in batch.objects] == [one.rows for one in objects]:
+                self._swap(mine, objects)
+                partition = self.partition(table, day)
+                if partition and partition.set_aside:
+                    self.retry(table, day)
+        return dataclasses.replace(commit, objects=left)
+
+    def _swap(self, batches: Sequence[tuple[Row, Batch]], objects: Sequence[SmallObject]) -> None:
+        anew = iter(objects)
+        for row, batch in batches:
+            swapped = tuple(dataclasses.replace(next(anew), id=one.id) for one in batch.objects)
+            changed = transitions.put_batch(dataclasses.replace(batch, objects=swapped))
+            with contextlib.suppress(ConditionFailed):  # another worker has registered the commit
+                self.store.transact(self.dataset, [dataclasses.replace(changed, expected=row.version)], str(uuid4()))
 
     def register(self, commit: CommittedObjects, rules: Rules) -> Registration:
         """Registers the objects of the next commit: partitions, totals and jobs with them; the cursor last.

@@ -11,7 +11,17 @@ from manifest_platform.orchestration.feed_checks import feed_evaluation
 from manifest_platform.orchestration.keys import DATASET_TAG, Names
 from manifest_platform.orchestration.remedies import command_of
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
-from manifest_platform.pipeline import Budget, DrainReport, ItemFailed, Loaded, PutBack, Shredded, ShredStarted, Stop
+from manifest_platform.pipeline import (
+    Budget,
+    DrainReport,
+    ItemFailed,
+    Loaded,
+    PutBack,
+    Shredded,
+    ShreddedAgain,
+    ShredStarted,
+    Stop,
+)
 from manifest_platform.pipeline.drain import drain
 from manifest_platform.sources.source import Drain, Source
 
@@ -66,6 +76,8 @@ def _drain_job(platform: Config, dataset: str, drained: Drain) -> dg.JobDefiniti
                     context.log.error(f"{event.key.name}: {event.application} failed: {event.failure.message}")
                 elif isinstance(event, PutBack):
                     context.log.warning(f"{event.key.name}: {event.application} put it back: {event.reason}")
+                elif isinstance(event, ShreddedAgain):
+                    context.log.warning(f"{event.key.name} is shredded again, by itself: {event.reason}")
                 else:
                     report = event
             yield from metadata.table_events(names, loaded)

@@ -14,6 +14,7 @@ from manifest_platform.pipeline.events import (
     Loaded,
     PutBack,
     Shredded,
+    ShreddedAgain,
     ShredStarted,
     Stop,
 )
@@ -34,5 +35,6 @@ __all__ = [
     "PutBack",
     "ShredStarted",
     "Shredded",
+    "ShreddedAgain",
     "Stop",
 ]

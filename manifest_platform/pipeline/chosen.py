@@ -23,7 +23,7 @@ from manifest_platform.manifest import (
     Standing,
 )
 from manifest_platform.manifest.dataset import blocked, judge
-from manifest_platform.pipeline.events import Event, Loaded, PutBack, Shredded
+from manifest_platform.pipeline.events import Event, Loaded, PutBack, Shredded, ShreddedAgain
 from manifest_platform.pipeline.loading import load, settle
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.pipeline.shredding import free_abandoned, listing_of, portion, shred
@@ -156,6 +156,9 @@ def load_chosen(pipeline: Pipeline, keys: Collection[ItemKey]) -> Iterator[Event
                 except ConditionFailed:
                     continue  # something was registered or resolved meanwhile: look again
                 yield event
+                if isinstance(event, ShreddedAgain):
+                    again = f"{event.key.name} is shredded again first: {event.reason}"
+                    raise OutOfOrder(again, Remedy(Action.DRAIN))
                 if isinstance(event, Loaded) or event.failure.kind in (FailureKind.PERMANENT, FailureKind.BEHIND):
                     ordered = ordered[1:]
             else:

@@ -11,17 +11,22 @@ from typing import TYPE_CHECKING
 
 from manifest_platform.manifest import (
     Abandoned,
+    Application,
     Blocked,
     ClaimLost,
     ConditionFailed,
     FailureKind,
+    FeedState,
     Idle,
+    Item,
+    ItemKey,
     LeaseBusy,
     OutcomeUnknown,
     Ready,
     Standing,
     StoreUnavailable,
 )
+from manifest_platform.manifest.dataset import PASSED, blocked, judge
 from manifest_platform.pipeline.chain import explained
 from manifest_platform.pipeline.events import (
     Budget,
@@ -153,7 +158,21 @@ class _Drain:
         return None
 
     def _may_shred(self, feed: str) -> bool:
-        return feed not in self.pipeline.source.on_demand and bool(self.pipeline.manifest.waiting(feed, SHRED, 1)[0])
+        return bool(self._waiting(feed, 1)[0])
+
+    def _waiting(self, feed: str, limit: int) -> tuple[list[Item], list[Blocked]]:
+        """What may be shredded now, and what is stuck before it; of snapshots only the one that is being loaded."""
+        manifest = self.pipeline.manifest
+        if feed not in self.pipeline.source.on_demand:
+            return manifest.waiting(feed, SHRED, limit)
+        begun = manifest.state(Application(LOAD)).full
+        if begun is None:
+            return [], []
+        item = manifest.item(ItemKey.at(feed, begun))
+        judged = judge(item, manifest.step(feed, SHRED), FeedState())
+        if judged.standing in PASSED:
+            return [], []
+        return ([item], []) if judged.standing is Standing.READY else ([], [blocked(item, judged)])
 
     def _shred(self, feed: str) -> Generator[Event, None, str | None]:
         """Shreds one batch of what waits, as far as the budget goes; returns the passing fault that it met, if any.
@@ -163,13 +182,15 @@ class _Drain:
         pipeline, limit = self.pipeline, self.pipeline.dataset.shred.batch
         if self.budget.items is not None:
             limit = min(limit, self.budget.items - self.report.shredded)
-        if limit <= 0 or feed in pipeline.source.on_demand or not pipeline.manifest.any_pending(feed, SHRED):
+        if limit <= 0 or not pipeline.manifest.any_pending(feed, SHRED):
             return None
+        if feed in pipeline.source.on_demand and not any(self._waiting(feed, 1)):
+            return None  # a snapshot is shredded as its full load begins; again only where what it became is lost since
         fault = None
         with pipeline.lease(feed, SHRED) as lease:
-            ready, stuck = pipeline.manifest.waiting(feed, SHRED, limit)
+            ready, stuck = self._waiting(feed, limit)
             if free_abandoned(pipeline, lease, (one.item for one in stuck)):
-                ready, _ = pipeline.manifest.waiting(feed, SHRED, limit)
+                ready, _ = self._waiting(feed, limit)
             if ready:
                 ready = portion(ready, limit)
                 yield ShredStarted(len(ready), sum(item.landed.bytes for item in ready if item.landed))

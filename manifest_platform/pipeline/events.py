@@ -103,6 +103,14 @@ class PutBack:
 
 
 @dataclass(frozen=True)
+class ShreddedAgain:
+    """What shredding made of an item is gone or damaged, and its directory is there: it is shredded again, by itself."""
+
+    key: ItemKey
+    reason: str
+
+
+@dataclass(frozen=True)
 class ShredStarted:
     """A Spark job for a batch of items begins."""
 
@@ -110,7 +118,7 @@ class ShredStarted:
     bytes: int
 
 
-Event = ShredStarted | Shredded | Loaded | ItemFailed | PutBack
+Event = ShredStarted | Shredded | Loaded | ItemFailed | PutBack | ShreddedAgain
 
 
 class Stop(StrEnum):

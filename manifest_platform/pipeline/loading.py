@@ -32,7 +32,7 @@ from manifest_platform.manifest import (
     Step,
 )
 from manifest_platform.manifest.dataset import BEYOND_IDS
-from manifest_platform.pipeline.events import ItemFailed, Loaded
+from manifest_platform.pipeline.events import ItemFailed, Loaded, ShreddedAgain
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.pipeline.requests import (
     Abandon,
@@ -51,6 +51,7 @@ from manifest_platform.pipeline.requests import (
     RaiseToken,
     ReadState,
     Request,
+    SendBack,
     ask,
     run,
 )
@@ -92,7 +93,7 @@ class Declared:
         return next((other for other in self.feeds if feed in self.step(other).covers), None)
 
 
-def load(pipeline: Pipeline, lease: Lease, ready: Ready) -> Loaded | ItemFailed:
+def load(pipeline: Pipeline, lease: Lease, ready: Ready) -> Loaded | ItemFailed | ShreddedAgain:
     """Loads the item that is next: claim, apply, complete.
 
     Raises ConditionFailed if it is not next any more, Fenced and Unavailable (nothing is recorded then: the next
@@ -113,7 +114,7 @@ def load(pipeline: Pipeline, lease: Lease, ready: Ready) -> Loaded | ItemFailed:
             remedy = consenting(error.consent, ready.item.key.name)
             pipeline.manifest.cancel_full_load(lease, f"given up by itself: {error}")
             raise GivenUp(f"{error}. The full load was given up", remedy) from error
-    if isinstance(done, ItemFailed):
+    if not isinstance(done, Loaded):
         return done
     seconds, used = time.monotonic() - started, pipeline.manifest.store.requests - requests
     return dataclasses.replace(done, seconds=seconds, requests=used)
@@ -130,11 +131,11 @@ def _limit(pipeline: Pipeline, lease: Lease) -> timedelta:
     return pipeline.config.limits.of("full" if pipeline.manifest.step(lease.feed, LOAD).order == "full" else "load")
 
 
-def loading(declared: Declared, ready: Ready, listing: Listing | OutputGone) -> Program[Loaded | ItemFailed]:
-    """The program of a load: claim, apply, complete. `listing`: of the item; or that it is gone, which fails the item."""
+def loading(declared: Declared, ready: Ready, listing: Listing | OutputGone) -> Program[Loaded | ItemFailed | ShreddedAgain]:
+    """The program of a load: claim, apply, complete. `listing`: of the item; or that it is gone, so that it is made again."""
     claim = yield from ask(ClaimNext(ready))
     if isinstance(listing, OutputGone):
-        return (yield from _failed(claim, Failure.of(listing)))
+        return (yield from ask(SendBack(claim, listing)))
     order = _order(declared, ready, claim, listing)
     try:
         applied = yield from _applied(order)
@@ -145,6 +146,8 @@ def loading(declared: Declared, ready: Ready, listing: Listing | OutputGone) -> 
     except Behind as error:
         yield from ask(Defer(claim, str(error)))
         return ItemFailed(ready.item.key, LOAD, Failure(FailureKind.BEHIND, str(error), type(error).__name__))
+    except OutputGone as gone:
+        return (yield from ask(SendBack(claim, gone)))
     except NeedsConsent as error:
         yield from ask(PutBack(claim, str(error)))
         raise

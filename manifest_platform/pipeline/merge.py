@@ -21,7 +21,17 @@ from typing import TYPE_CHECKING
 from manifest_platform import failpoints, storage
 from manifest_platform.faults import Permanent
 from manifest_platform.listing import BAD_TABLE
-from manifest_platform.manifest import ClaimLost, Lease, LeaseBusy, OutcomeUnknown, Refused, StoreError, StoreUnavailable
+from manifest_platform.manifest import (
+    Application,
+    ClaimLost,
+    Lease,
+    LeaseBusy,
+    OutcomeUnknown,
+    Refused,
+    State,
+    StoreError,
+    StoreUnavailable,
+)
 from manifest_platform.merging.catalogs.catalog import Catalog, open_catalog
 from manifest_platform.merging.inventory import Claimed, Inventory
 from manifest_platform.merging.plan import PROFILES, Plan, PlannedRange, Profile, plan
@@ -53,7 +63,8 @@ from manifest_platform.merging.transitions import (
 )
 from manifest_platform.pipeline.events import Stop
 from manifest_platform.pipeline.pipeline import Pipeline
-from manifest_platform.pipeline.shredding import OutputGone, listing_of
+from manifest_platform.pipeline.shredding import OutputGone, listing_of, object_problem, shred_again
+from manifest_platform.sources.source import SHRED
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import Unavailable
 
@@ -279,6 +290,8 @@ def _merge(
         yield from register(merging)
     except OutputGone as error:  # what is registered is merged and shown all the same
         report.stop, report.reason = Stop.BLOCKED, f"nothing more is registered: {error}"
+        if error.remedy and shred_again(merging.pipeline, merging.pipeline.key(error.remedy.item), error.what):
+            report.reason = f"nothing more is registered now: {error.what}; {error.remedy.item} is shredded again, by itself"
     yield from merging.inventory.requeue(datetime.now(UTC))  # whether a worker is alive is no matter of a pretended time
     if not merging.profile.two_runs:
         report.closed = _close(merging)
@@ -309,14 +322,22 @@ def register(merging: Merging) -> Iterator[Registration]:
     inventory, pipeline = merging.inventory, merging.pipeline
     known: set[str] | None = None
     for commit in pipeline.manifest.commits(after=inventory.cursor()):
-        listing = listing_of(pipeline.manifest.item(commit.key))
+        item = pipeline.manifest.item(commit.key)
+        made = item.processed_by(Application(SHRED))
+        if made is None or made.record_id != commit.record_id:  # it is shredded again: another commit brings its objects
+            yield inventory.register(CommittedObjects(commit.number, commit.key.id, {}, {}), merging.rules)
+            continue
+        listing = listing_of(item)
         if known is None:
             known = {table.key for table in inventory.tables()}
         for table in listing.tables:
             if table.name != BAD_TABLE and table.mode == "append" and table.name not in known:
                 inventory.sync_table(merging.table(table.name))
                 known.add(table.name)
-        yield inventory.register(CommittedObjects.of(commit.number, listing), merging.rules)
+        objects = CommittedObjects.of(commit.number, listing)
+        if sum(one.state is State.PROCESSED and one.application.name == SHRED for one in item.records) > 1:
+            objects = inventory.take_over(objects)
+        yield inventory.register(objects, merging.rules)
         failpoints.reach("merge.registered")
 
 
@@ -458,7 +479,8 @@ def _end(merging: Merging, work: _Work, results: Sequence[Merged | MergeFailure]
     for result in results:
         if isinstance(result, MergeFailure):
             if not good:
-                return inventory.fail(job, result.message, permanent=result.permanent)
+                message = "; ".join([result.message, *_shred_again(merging, work)])
+                return inventory.fail(job, message, permanent=result.permanent)
             break
         good.append(result)
     if not good:
@@ -472,6 +494,20 @@ def _end(merging: Merging, work: _Work, results: Sequence[Merged | MergeFailure]
         return inventory.commit(job, ranges, Leftover(due) if more else None, bytes_in=bytes_in)
     except (ChainChanged, CountsDiffer) as error:
         return inventory.fail(job, str(error), permanent=isinstance(error, Permanent))
+
+
+def _shred_again(merging: Merging, work: _Work) -> Iterator[str]:
+    """Has the items shredded again whose objects are lost, by themselves; says which."""
+    pipeline = merging.pipeline
+    root = pipeline.folder_root
+    for found in (one for planned in work.ranges for one in planned.objects):
+        folder = found.uri.removeprefix(f"{root}/").partition("/")[0]
+        problem = object_problem(found.uri, found.bytes) if found.uri.startswith(f"{root}/") else ""
+        for named in pipeline.meant_by(folder) if problem else ():
+            with contextlib.suppress(Refused):
+                key = pipeline.manifest.find(named.feed, named.sort)
+                if shred_again(pipeline, key, problem):
+                    yield f"{key.name} is shredded again, by itself"
 
 
 def _range(job: RunningJob, planned: PlannedRange, merged: Merged) -> Range:

@@ -115,6 +115,16 @@ class Pipeline:
         with contextlib.closing(open_warehouse(self.config.warehouse, self.name, read_only=True, patience=0.1)) as reader:
             return reader.newest_epoch()
 
+    def applied_at(self, key: ItemKey, since_epoch: int) -> datetime | None:
+        """When the warehouse applied an item, by its ledger, without waiting for who has it open. Raises WarehouseError."""
+        from manifest_platform.warehouse.apply import open_warehouse
+
+        with contextlib.closing(open_warehouse(self.config.warehouse, self.name, read_only=True, patience=0.1)) as reader:
+            for entry in reader.ledger(key.feed, since_epoch, after=key.sort):
+                if entry.position >= key.position:
+                    return entry.applied_at if entry.position == key.position else None
+            return None
+
     def key(self, item: str) -> ItemKey:
         """The key of an item named by its name or URI. Raises Refused for a name that is none or is of several, UnknownItem."""
         text = item.rstrip("/")
@@ -144,7 +154,12 @@ class Pipeline:
 
     def folder(self, key: ItemKey) -> str:
         """The URI of the folder below which the attempts at an item write."""
-        return f"{storage.as_uri(self.dataset.shred.output)}/{self.name}/{folder_name(key)}"
+        return f"{self.folder_root}/{folder_name(key)}"
+
+    @property
+    def folder_root(self) -> str:
+        """The URI of the folder that holds those of all items."""
+        return f"{storage.as_uri(self.dataset.shred.output)}/{self.name}"
 
     def meant_by(self, folder: str) -> list[Named]:
         """The items that such a folder may be of, by its name."""

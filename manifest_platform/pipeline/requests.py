@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from manifest_platform import failpoints
 from manifest_platform.manifest import Abandoned, Claim, Failure, Lease, Payload, Ready, Record, StepState
+from manifest_platform.pipeline.events import ItemFailed, ShreddedAgain
+from manifest_platform.pipeline.shredding import OutputGone, check_objects, send_back
+from manifest_platform.warehouse.errors import CannotLoad
 from manifest_platform.warehouse.load import Load
 
 if TYPE_CHECKING:
@@ -74,13 +77,20 @@ class ClaimNext(Request[Claim]):
 
 @dataclass(frozen=True)
 class Apply(Request["Applied | AlreadyApplied"]):
-    """Applies a load under the lease's token; stopped once the lease is lost. Raises as `Warehouse.apply`, LeaseLost."""
+    """Applies a load under the lease's token; stopped once the lease is lost. Raises as `Warehouse.apply`, LeaseLost.
+
+    OutputGone where that is why: an engine's own words for a missing file differ, and help nobody.
+    """
 
     order: Load
 
     def __call__(self, pipeline: Pipeline, lease: Lease) -> Applied | AlreadyApplied:
         with lease.cancelling(pipeline.warehouse.interrupt):
-            return pipeline.warehouse.apply(dataclasses.replace(self.order, token=lease.token))
+            try:
+                return pipeline.warehouse.apply(dataclasses.replace(self.order, token=lease.token))
+            except CannotLoad:
+                check_objects(self.order.listing, content=True)
+                raise
 
 
 @dataclass(frozen=True)
@@ -169,6 +179,17 @@ class PutBack(Request[Record]):
 
     def __call__(self, pipeline: Pipeline, lease: Lease) -> Record:
         return pipeline.manifest.put_back(self.claim, self.reason)
+
+
+@dataclass(frozen=True)
+class SendBack(Request["ShreddedAgain | ItemFailed"]):
+    """Ends a claim on an item whose output is lost: shredded again, or failed. Raises ClaimLost."""
+
+    claim: Claim
+    gone: OutputGone
+
+    def __call__(self, pipeline: Pipeline, lease: Lease) -> ShreddedAgain | ItemFailed:
+        return send_back(pipeline, self.claim, self.gone)
 
 
 @dataclass(frozen=True)

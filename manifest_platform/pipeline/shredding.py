@@ -21,14 +21,17 @@ from manifest_platform.manifest import (
     Failure,
     FailureKind,
     Item,
+    ItemKey,
     Lease,
     Payload,
     Refused,
     State,
 )
 from manifest_platform.manifest.claims import MESSAGE_LIMIT
-from manifest_platform.pipeline.events import ItemFailed, PutBack, Shredded
+from manifest_platform.manifest.item import short_name
+from manifest_platform.pipeline.events import ItemFailed, PutBack, Shredded, ShreddedAgain
 from manifest_platform.pipeline.pipeline import Pipeline
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform.shred.batch import Cause, Directory, ShredFailure, works
 from manifest_platform.sources.errors import LandingDamaged, LandingError
 from manifest_platform.sources.source import SHRED
@@ -43,7 +46,11 @@ log = logging.getLogger(__name__)
 
 
 class OutputGone(Refused):
-    """What the manifest names as committed is not there any more."""
+    """What the manifest names as committed is not there any more, or not as it was written. Its item is shredded again."""
+
+    def __init__(self, message: str, item: str) -> None:
+        self.what = message
+        super().__init__(f"{message}; shred {item} again", Remedy(Action.RESHRED, item=item))
 
 
 def free_abandoned(pipeline: Pipeline, lease: Lease, items: Iterable[Item]) -> int:
@@ -208,7 +215,7 @@ def recent_tables(pipeline: Pipeline, records: int) -> list[Table]:
         named = set(record.data.get("tables", ())) if record.application.name == SHRED else set()
         if listing and named - tables.keys():
             with contextlib.suppress(OutputGone):
-                tables = {table.name: table for table in _read_listing(listing).tables} | tables
+                tables = {table.name: table for table in _read_listing(listing, short_name(record.item)).tables} | tables
     return [tables[name] for name in sorted(tables) if tables[name].mode != "delete"]
 
 
@@ -217,15 +224,94 @@ def listing_of(item: Item) -> Listing:
     record = item.processed_by(Application(SHRED))
     if record is None:
         raise Refused(f"{item.key.name} is not shredded yet")
-    return _read_listing(record.data["listing"])
+    return _read_listing(record.data["listing"], item.key.name)
 
 
-def _read_listing(uri: str) -> Listing:
+def _read_listing(uri: str, item: str) -> Listing:
     try:
         return Listing.read(uri)
     except FileNotFoundError as error:
-        raise OutputGone(f"the listing {uri} is gone, though the manifest names it; put it back from a backup") from error
+        raise OutputGone(f"the listing {uri} is gone, though the manifest names it", item) from error
     except (ValueError, KeyError, TypeError) as error:
-        raise OutputGone(f"the listing {uri} is damaged ({error}); put it back from a backup") from error
+        raise OutputGone(f"the listing {uri} is damaged ({error})", item) from error
     except OSError as error:
         raise Unavailable(f"the listing {uri} cannot be read now: {error}") from error
+
+
+# Output that is lost
+
+
+def check_objects(listing: Listing, content: bool = False) -> None:
+    """Raises OutputGone for an object of a listing that is not there, or has another size, or with `content` other bytes.
+
+    Raises Unavailable where the storage cannot be asked. An object without a known checksum is held against its size alone.
+    """
+    for found in listing.objects:
+        if problem := object_problem(found.uri, found.bytes, found.checksum if content else None):
+            raise OutputGone(problem, short_name(listing.item))
+
+
+def object_problem(uri: str, size: int, checksum: str | None = None) -> str:
+    """What is wrong with an object; nothing where it is as its listing says. Raises Unavailable."""
+    system, path = storage.filesystem(uri)
+    try:
+        there = system.get_file_info(path).size
+        if there is None:
+            return f"{uri} is gone"
+        if there != size:
+            return f"{uri} has {there:,} bytes, and {size:,} were written"
+        if checksum and storage.checksum(storage.read_bytes(uri)) != checksum:
+            return f"{uri} has other bytes than were written"
+    except FileNotFoundError:
+        return f"{uri} is gone"
+    except OSError as error:
+        raise Unavailable(f"{uri} cannot be read now: {error}") from error
+    return ""
+
+
+def landing_problem(pipeline: Pipeline, item: Item) -> str:
+    """Why shredding an item again cannot make the same; nothing where its directory lies there as it was registered.
+
+    Raises Unavailable where the landing place cannot be asked.
+    """
+    landed = item.landed
+    if landed is None:
+        return "nothing says where its files are"
+    if landed.files == 0:
+        return ""  # of an empty window nothing was written
+    try:
+        seen = pipeline.source.reread(landed)
+    except (LandingDamaged, ValueError) as error:
+        return str(error)
+    except LandingError as error:
+        raise Unavailable(f"{landed.place} cannot be looked at now: {error}") from error
+    return "" if seen.checksum == landed.checksum else f"{landed.place} was rewritten since"
+
+
+def send_back(pipeline: Pipeline, claim: Claim, gone: OutputGone) -> ShreddedAgain | ItemFailed:
+    """Ends a load whose item's output is lost: the item is shredded again by itself, once, where its directory is intact.
+
+    Lost again, or with its directory, it fails, and waits for a person.
+    """
+    try:
+        problem = landing_problem(pipeline, claim.item)
+    except Unavailable as error:
+        pipeline.manifest.put_back(claim, str(error))
+        raise
+    if problem:
+        lost = f"{gone.what}, and so is what it was made of: {problem.rstrip('.')}. Put one of the two back from a backup"
+        return pipeline.fail(claim, Failure(FailureKind.PERMANENT, lost, type(gone).__name__))
+    if claim.item.was_sent_back(Application(SHRED)):
+        return pipeline.fail(claim, Failure.of(gone))
+    pipeline.manifest.send_back(claim, [SHRED], str(gone))
+    return ShreddedAgain(claim.item.key, str(gone))
+
+
+def shred_again(pipeline: Pipeline, key: ItemKey, reason: str) -> bool:
+    """Has an item shredded again by itself whose output is lost; False where it was already, or its directory is not intact."""
+    item = pipeline.manifest.item(key)
+    application = Application(SHRED)
+    if not item.processed_by(application) or item.was_sent_back(application) or landing_problem(pipeline, item):
+        return False
+    pipeline.manifest.reopen(key, [SHRED], reason, automatic=True)
+    return True

@@ -219,8 +219,8 @@ class Writer:
         def write(table: tuple[str, Dated]) -> ShreddedObject:
             name, dated = table
             uri = f"{self._prefix}/{name}/date={dated.date}/{self._number:05d}-{self._files:03d}.parquet"
-            size = _write(uri, dated.rows)
-            return ShreddedObject(name, dated.date, uri, dated.rows.num_rows, size, dated.min_time, dated.max_time)
+            size, checksum = _write(uri, dated.rows)
+            return ShreddedObject(name, dated.date, uri, dated.rows.num_rows, size, dated.min_time, dated.max_time, checksum)
 
         parts = [
             (name, dated)
@@ -233,16 +233,20 @@ class Writer:
         self._files, self._bytes = self._files + 1, 0
 
 
-def _write(uri: str, table: pa.Table) -> int:
-    """Writes a table as one Parquet file (zstd) and returns its size in bytes; an existing file is replaced."""
+def _write(uri: str, table: pa.Table) -> tuple[int, str]:
+    """Writes a table as one Parquet file (zstd); an existing file is replaced. Returns its size in bytes and its checksum."""
+    import pyarrow as pa
     from pyarrow import parquet
 
     system, path = storage.filesystem(uri)
     if storage.is_local(uri):
         os.makedirs(os.path.dirname(path), exist_ok=True)
+    whole = pa.BufferOutputStream()
+    parquet.write_table(table, whole, compression="zstd")
+    data = whole.getvalue()
     with system.open_output_stream(path) as stream:
-        parquet.write_table(table, stream, compression="zstd")
-        return stream.tell()
+        stream.write(data)
+    return data.size, storage.checksum(memoryview(data))
 
 
 # Reading

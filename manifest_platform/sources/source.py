@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from manifest_platform import plugins, storage
 from manifest_platform.manifest import Claim, ItemKey, Landed, Manifest, Refused, Step
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.capture import Attempts, CaptureEvent, CapturePlan
 from manifest_platform.sources.directories import DirectoryName, Found, FoundNames, LandedDirectory, Marker, Settle
 from manifest_platform.sources.settings import PLATFORM_STEPS, DatasetSettings
@@ -199,6 +200,10 @@ class Source(ABC):
     def reread(self, landed: Landed) -> Landed:
         """A registered directory as it is now at its place, to be compared: files, bytes, checksum. Raises LandingError."""
 
+    def offered_instead(self, manifest: Manifest, landed: Landed) -> str | None:
+        """The checksum of other content that the origin offers for an item now, where the platform captures it itself."""
+        return None
+
     # Work
 
     @abstractmethod
@@ -251,5 +256,7 @@ def rewritten(landed: Landed, files: int, size: int) -> Refused:
     """What is said of a directory that is not what was registered."""
     return Refused(
         f"{landed.place} was rewritten after its discovery ({landed.files} files, {landed.bytes:,} bytes then;"
-        f" {files} files, {size:,} bytes now): put the first content back and resolve it, or skip it"
+        f" {files} files, {size:,} bytes now): accept it where that was on purpose, or put the first content back and resolve"
+        " it",
+        Remedy(Action.ACCEPT, item=landed.key.name),
     )

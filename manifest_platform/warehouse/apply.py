@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from manifest_platform import failpoints
 from manifest_platform.column_names import spelled_twice
 from manifest_platform.listing import BAD_TABLE, Table
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform.warehouse.columns import RenamedColumns, RenamedEntry
 from manifest_platform.warehouse.consent import refuse_empty, refuse_shrinking
 from manifest_platform.warehouse.control import (
@@ -68,6 +69,7 @@ __all__ = [
     "open_warehouse",
 ]
 
+RESHRED = Remedy(Action.RESHRED)
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.005, 0.25
 
 _T = TypeVar("_T")
@@ -541,7 +543,8 @@ def _refuse_unsupported(load: Load) -> None:
     if unknown := {found.table for found in load.listing.objects} - {table.name for table in load.listing.tables}:
         raise CountMismatch(
             f"{load.item}: its listing has objects of tables that it does not describe "
-            f"({', '.join(sorted(unknown))}); shred it again"
+            f"({', '.join(sorted(unknown))}); shred it again",
+            RESHRED,
         )
 
 
@@ -576,5 +579,6 @@ def _refuse_key(load: Load, table: Table) -> None:
         raise KeyMissing(
             f"{load.item}: table {table.name} is to {table.mode} rows by key, and lacks "
             f"{'the columns ' + ', '.join(sorted(unknown)) if unknown else 'its key' if not table.key else 'its target'}; "
-            "shred it again"
+            "shred it again",
+            RESHRED,
         )

@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from manifest_platform import storage
 from manifest_platform.demo.events import SCHEMAS
 from manifest_platform.manifest import StoreUnavailable
+from manifest_platform.operations.reshred import reshred
 from manifest_platform.pipeline import (
     LOAD,
     SHRED,
@@ -20,11 +22,13 @@ from manifest_platform.pipeline import (
     Pipeline,
     PutBack,
     Shredded,
+    ShreddedAgain,
     ShredStarted,
     Stop,
 )
+from manifest_platform.pipeline import drain as pipeline_drain
 from manifest_platform.pipeline.discovery import discover
-from manifest_platform.pipeline.shredding import listing_of
+from manifest_platform.pipeline.shredding import listing_of, shred
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform.warehouse.engines.duckdb import DuckDB
@@ -218,7 +222,8 @@ def test_rewritten_directory_fails_its_item(shop: Shop, spark: Any) -> None:
         [failed] = [event for event in events if isinstance(event, ItemFailed)]
         assert failed.failure.kind == "permanent"
         assert f"{run_name(0)} was rewritten after its discovery (1 files, " in failed.failure.message
-        assert "1 files, 15 bytes now): put the first content back and resolve it, or skip it" in failed.failure.message
+        assert "1 files, 15 bytes now): accept it where that was on purpose, or put" in failed.failure.message
+        assert report.remedy == Remedy(Action.ACCEPT, item=run_name(0))
 
 
 def test_vanished_directory_fails_its_item(shop: Shop, spark: Any) -> None:
@@ -258,29 +263,76 @@ def test_incompatible_schema_fails_the_item_before_any_data_moves(shop: Shop, sp
     assert (shop.seen.rows, shop.seen.ledger, shop.seen.applied) == (before.rows, before.ledger, before.applied)
 
 
-def test_a_shredded_object_that_is_gone_fails_the_load(shop: Shop, spark: Any) -> None:
+def lose(pipeline: Pipeline, number: int, what: str) -> None:
+    """Takes away what shredding made of a run: an `object`, its `content`, or the `listing`."""
+    listing = listing_of(pipeline.manifest.item(keys(pipeline, number)[0]))
+    file = storage.local_path(listing.uris("events")[0])
+    if what == "listing":
+        (storage.local_path(listing.objects[0].uri).parents[2] / "listing.json").unlink()
+    elif what == "content":
+        file.write_bytes(b"x" * file.stat().st_size)
+    else:
+        file.unlink()
+
+
+@pytest.mark.parametrize("what", ["object", "content", "listing"])
+def test_output_that_is_lost_is_made_again_by_itself(shop: Shop, spark: Any, what: str) -> None:
     shop.shredded(spark, 2)
     with shop.open() as pipeline:
-        listing = listing_of(pipeline.manifest.item(keys(pipeline, 0)[0]))
-        storage.local_path(listing.uris("events")[0]).unlink()
+        lose(pipeline, 0, what)
+        events, report = drained(pipeline, spark)
+        assert (report.stop, report.loaded, report.failed) == (Stop.IDLE, 2, 0)
+        [again] = [event for event in events if isinstance(event, ShreddedAgain)]
+        assert again.key.name == run_name(0)
+        assert f"shred {run_name(0)} again" in again.reason
+        assert history(pipeline, 0)[2:] == [
+            "shred Processed",
+            "load Processing",
+            "load Resolved automatic",
+            "load New automatic",
+            "shred Processing",
+            "shred Processed",
+            "load Processing",
+            "load Processed",
+        ]
+    assert (shop.seen.runs, shop.seen.rows["events"], shop.doubled_events) == (run_names(0, 1), 2 * EVENTS, [])
+
+
+def test_output_that_is_lost_again_fails_and_waits_for_a_person(shop: Shop, spark: Any) -> None:
+    shop.shredded(spark, 1)
+    with shop.open() as pipeline:
+        lose(pipeline, 0, "object")
+        with patch.object(pipeline_drain, "shred", side_effect=lambda *given: shred_and_lose(pipeline, *given)):
+            _, report = drained(pipeline, spark)
+        assert (report.stop, report.loaded, report.failed) == (Stop.BLOCKED, 0, 1)
+        assert report.remedy == Remedy(Action.RESHRED, item=run_name(0))
+        reshred(pipeline, keys(pipeline, 0)[0], "the disk is mended")
+        _, report = drained(pipeline, spark)
+        assert (report.stop, report.loaded) == (Stop.IDLE, 1)
+    assert shop.seen.rows["events"] == EVENTS
+
+
+def shred_and_lose(pipeline: Pipeline, *given: Any) -> list[Any]:
+    outcomes = shred(*given)
+    lose(pipeline, 0, "object")
+    return outcomes
+
+
+def test_output_that_is_lost_with_its_directory_fails_and_says_what_must_come_back(shop: Shop, spark: Any) -> None:
+    shop.shredded(spark, 1)
+    with shop.open() as pipeline:
+        lose(pipeline, 0, "object")
+        shop.directory(0).rename(shop.home / "elsewhere")
         events, report = drained(pipeline)
         assert (report.stop, report.item, report.loaded) == (Stop.BLOCKED, run_name(0), 0)
+        assert report.remedy == Remedy(Action.RESOLVE, item=run_name(0))
         [failed] = events
         assert isinstance(failed, ItemFailed)
         assert (failed.application, failed.failure.kind) == (LOAD, "permanent")
-        assert history(pipeline, 0)[-2:] == ["load Processing", "load Failed permanent"]
-        assert drained(pipeline)[1].stop is Stop.BLOCKED
+        assert "and so is what it was made of" in failed.failure.message
+        assert "Put one of the two back from a backup" in failed.failure.message
     assert shop.seen.ledger == []
     assert set(shop.seen.rows.values()) == {0}, "what was inserted before the missing object is rolled back"
-
-
-def test_a_listing_that_is_gone_fails_the_load(shop: Shop, spark: Any) -> None:
-    shop.shredded(spark, 1)
-    with shop.open() as pipeline:
-        listing = listing_of(pipeline.manifest.item(keys(pipeline, 0)[0]))
-        (storage.local_path(listing.objects[0].uri).parents[2] / "listing.json").unlink()
-        _, report = drained(pipeline)
-        assert (report.stop, report.item, report.failed) == (Stop.BLOCKED, run_name(0), 1)
 
 
 def test_busy_while_another_holds_the_lease(shop: Shop, spark: Any) -> None:
@@ -370,26 +422,18 @@ def test_a_manifest_out_of_reach_ends_the_drain_with_a_word(shop: Shop, monkeypa
     assert (report.stop, report.reason) == (Stop.UNAVAILABLE, "the disk is gone")
 
 
-@pytest.mark.parametrize("fault", ["gone", "damaged", "out of reach"])
-def test_a_listing_that_cannot_be_read(shop: Shop, spark: Any, fault: str) -> None:
-    """What is gone or damaged is for a person; storage that is out of reach costs no attempt."""
+def test_a_listing_that_is_out_of_reach_costs_no_attempt(shop: Shop, spark: Any) -> None:
     shop.shredded(spark, 1)
     listing = next(shop.home.rglob("listing.json"))
     kept = listing.read_bytes()
     listing.unlink()
-    if fault == "damaged":
-        listing.write_bytes(kept[:100])
-    if fault == "out of reach":
-        listing.mkdir()
+    listing.mkdir()
     with shop.open() as pipeline:
         report = drained(pipeline)[1]
-        assert report.stop is (Stop.UNAVAILABLE if fault == "out of reach" else Stop.BLOCKED)
+        assert report.stop is Stop.UNAVAILABLE
         assert "listing" in report.reason
-        if fault == "out of reach":
-            assert history(pipeline, 0)[-1] == "shred Processed", "nothing was claimed"
-            listing.rmdir()
-        else:
-            pipeline.manifest.resolve(keys(pipeline, 0)[0], "put back")
+        assert history(pipeline, 0)[-1] == "shred Processed", "nothing was claimed"
+        listing.rmdir()
         listing.write_bytes(kept)
         assert drained(pipeline)[1].loaded == 1
 

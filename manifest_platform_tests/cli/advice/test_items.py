@@ -10,13 +10,15 @@ from uuid import uuid4
 
 import pytest
 
-from manifest_platform.manifest import Refused
+from manifest_platform.manifest import Failure, Landed, Ready, Refused
 from manifest_platform.manifest.keys import pending_key, record_key
 from manifest_platform.manifest.records import Application
 from manifest_platform.manifest.store import Delete, Put
 from manifest_platform.pipeline import LOAD, SHRED
+from manifest_platform.pipeline.shredding import OutputGone
 from manifest_platform.remedies import Action
 from manifest_platform.sources.snowplow.settings import FEED
+from manifest_platform.sources.source import rewritten
 from manifest_platform_tests.cli.advice.terminal import Terminal, at
 from manifest_platform_tests.cli.test_commands import RUNS, Shop
 
@@ -158,3 +160,112 @@ def test_commands_name_the_dataset_and_the_configuration_where_they_must(
     terminal.run("next", "--dataset", "acme", "--config", str(shop.file))
     terminal.follow(Action.RESOLVE)
     assert json.loads(terminal.run("next", "--dataset", "acme", "--config", str(shop.file), "--json"))["next"]
+
+
+@pytest.mark.walks(Action.ACCEPT)
+def test_a_directory_that_was_rewritten_on_purpose_is_accepted(shop: Shop, terminal: Terminal) -> None:
+    (shop.landing / RUNS[2] / "part-0").write_text("another event")
+    assert "changed after discovery" in terminal.run("discover", code=4)
+    terminal.follow(Action.ACCEPT, TEXT="the producer mended it")
+    with shop.pipeline() as pipeline:
+        item = pipeline.manifest.item(pipeline.key(RUNS[2]))
+        assert item.landed
+        assert (item.landed.bytes, item.version) == (len("another event"), 2)
+        assert item.records[-1].data["reason"] == "the producer mended it"
+    assert "changed" not in terminal.run("discover", code=4)
+    terminal.run("accept", RUNS[2], code=1)
+    assert "is as it was registered" in terminal.told
+    terminal.follow(Action.SKIP, TEXT="it never comes")
+
+
+@pytest.mark.walks(Action.ACCEPT)
+def test_a_directory_that_failed_as_rewritten_is_accepted(shop: Shop, terminal: Terminal) -> None:
+    (shop.landing / RUNS[2] / "part-0").write_text("another event")
+    landed = _landed(shop, RUNS[2])
+    with shop.pipeline() as pipeline, pipeline.lease(FEED, SHRED) as lease:
+        [claim] = pipeline.manifest.claim(lease, [pipeline.manifest.item(pipeline.key(RUNS[2]))])
+        pipeline.manifest.fail(claim, Failure.of(rewritten(landed, 1, 13)))
+    terminal.run("next")
+    terminal.follow(Action.ACCEPT, TEXT="the producer mended it")
+    assert f"shred READY: {RUNS[2]}" in terminal.run("next")
+    shop.work(SHRED, RUNS[2])
+
+
+@pytest.mark.walks(Action.KEEP)
+def test_other_content_of_a_run_that_is_loaded_is_acknowledged(shop: Shop, terminal: Terminal) -> None:
+    shop.work(LOAD, RUNS[0])
+    (shop.landing / RUNS[0] / "part-0").write_text("another event")
+    terminal.run("discover", code=4)
+    terminal.follow(Action.ACCEPT, code=1, TEXT="the producer mended it")
+    assert "its rows stay" in terminal.told
+    terminal.follow(Action.KEEP, TEXT="nobody needs it")
+    assert "changed" not in terminal.run("discover", code=4)
+    assert _landed(shop, RUNS[0]).bytes == len("event")
+    (shop.landing / RUNS[0] / "part-0").write_text("a third event")
+    assert "changed" in terminal.run("discover", code=4)
+
+
+@pytest.mark.walks(Action.RESHRED)
+def test_what_was_lost_twice_is_shredded_again(shop: Shop, terminal: Terminal) -> None:
+    with shop.pipeline() as pipeline, pipeline.lease(FEED, LOAD) as lease:
+        ready = pipeline.manifest.next(FEED, LOAD, holding=True)
+        assert isinstance(ready, Ready)
+        [claim] = pipeline.manifest.claim(lease, [ready.item], ready.state)
+        pipeline.manifest.fail(claim, Failure.of(OutputGone("the listing is gone", RUNS[0])))
+    terminal.run("next")
+    terminal.follow(Action.RESHRED)
+    assert f"shred READY: {RUNS[0]}" in terminal.run("next", code=0)
+    terminal.run("reshred", RUNS[0], code=1)
+    terminal.advised(Action.DRAIN)
+
+
+def _landed(shop: Shop, name: str) -> Landed:
+    with shop.pipeline() as pipeline:
+        landed = pipeline.manifest.item(pipeline.key(name)).landed
+    assert landed
+    return landed
+
+
+# Many at once
+
+
+def test_many_items_are_decided_on_at_once_each_by_itself(shop: Shop, terminal: Terminal) -> None:
+    shop.work(LOAD, RUNS[0], failure="no such column")
+    shop.work(SHRED, RUNS[2], failure="no such schema")
+    told = terminal.run("resolve", "run=2024-05-14-*", "--dry-run")
+    assert told.count("would be Resolved; nothing was written") == 2
+    assert "2 would be done, 0 refused" in told
+    told = terminal.run("resolve", *RUNS, code=1)
+    assert "2 done, 1 refused" in told
+    assert f"error: {RUNS[1]} is not blocked" in told
+    assert "0 done, 0 refused" in terminal.run("resolve", "run=2024-05-14-*", code=4)
+
+
+def test_what_failed_since_a_time_is_meant(shop: Shop, terminal: Terminal) -> None:
+    shop.work(LOAD, RUNS[0], failure="no such column")
+    since = datetime.now(UTC) - timedelta(minutes=5)
+    assert "0 done" in terminal.run("resolve", "--failed-since", f"{since + timedelta(hours=1):%Y-%m-%dT%H:%M}", code=4)
+    assert f"{RUNS[0]}: Skipped" in terminal.run("skip", "--reason", "x", "--failed-since", f"{since:%Y-%m-%dT%H:%M:%S}")
+    assert "say since when" in terminal.run("resolve", code=2)
+    assert "a time as" in terminal.run("resolve", "--failed-since", "yesterday", code=2)
+
+
+def test_patterns_mean_what_the_decision_can_be_about(shop: Shop, terminal: Terminal) -> None:
+    shop.work(LOAD, RUNS[0])
+    assert "2 done, 0 refused" in terminal.run("skip", "*", "--reason", "nobody misses them")
+    lines = terminal.run("unskip", "*", "--json").splitlines()
+    assert [json.loads(line)["record"]["state"] for line in lines[:-1]] == ["New", "New"]
+    assert json.loads(lines[-1]) == {"event": "ended", "done": 2, "refused": 0, "dry_run": False}
+
+
+def test_unskip_says_what_the_item_waits_for(shop: Shop, terminal: Terminal) -> None:
+    terminal.run("skip", RUNS[1], "--reason", "x")
+    shop.work(LOAD, RUNS[0], failure="no such column")
+    told = " ".join(terminal.run("unskip", RUNS[1]).split())
+    assert f"it waits for {RUNS[0]}, which comes first: load failed: no such column" in told
+    terminal.follow(Action.RESOLVE)
+    shop.work(LOAD, RUNS[0], failure="no such column")
+    terminal.run("skip", RUNS[0], "--reason", "x")
+    assert "it is BLOCKED still: load failed: no such column" in " ".join(terminal.run("unskip", RUNS[0]).split())
+    terminal.follow(Action.RESOLVE)
+    assert f"load  READY: {RUNS[0]}" in terminal.run("next")

@@ -1,0 +1,142 @@
+"""Shredded objects against their listings, of the items that somebody will read: is each there, and as it was written?
+
+Belongs here: the objects that are still needed, by items that are not loaded yet, by a full load that would have windows loaded
+anew, by a merge. What nobody needs any more may be gone, and is not looked at. Sizes cost a listing an item; of contents so much is
+read as is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from manifest_platform import storage
+from manifest_platform.listing import Listing
+from manifest_platform.manifest import Application, Item, ItemKey
+from manifest_platform.manifest.dataset import PASSED, Standing, judge
+from manifest_platform.operations.doctor.findings import EXAMINE, Finding, Kind
+from manifest_platform.operations.doctor.log import Watcher
+from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+from manifest_platform.pipeline.merge import Merging
+from manifest_platform.pipeline.shredding import OutputGone, listing_of, object_problem
+from manifest_platform.remedies import Action, Remedy
+from manifest_platform.warehouse.errors import Unavailable
+
+TOLD_EVERY = 500
+"""So many items, and it is told how far the examination is."""
+
+
+class OutputWatcher(Watcher):
+    """Looks at what shredding made of each item that passes and is still needed.
+
+    `read`: of so many bytes the checksums are compared, the oldest items first. `told`: is told how far it is.
+    """
+
+    def __init__(self, pipeline: Pipeline, read: int = 0, told: Callable[[str], None] | None = None):
+        self.pipeline, self.left, self.told = pipeline, read, told
+        self.looked_at = 0
+        self._unregistered = _unregistered(pipeline)
+
+    def feed(self, feed: str) -> None:
+        """Begins with a feed."""
+        manifest = self.pipeline.manifest
+        self._step = manifest.step(feed, LOAD)
+        self._state = manifest.state(self._step.application).seen_by(self._step, feed)
+        self._covered = any(feed in manifest.step(other, LOAD).covers for other in self.pipeline.feeds)
+        self._found: list[Finding] = []
+
+    def see(self, item: Item) -> None:
+        """An item: its objects, where they are needed."""
+        if not item.processed_by(Application(SHRED)) or not self._is_needed(item):
+            return
+        self.looked_at += 1
+        if self.told and self.looked_at % TOLD_EVERY == 0:
+            self.told(f"{self.looked_at:,} shredded items examined, up to {item.key.name}")
+        try:
+            problems = self._problems(listing_of(item))
+        except OutputGone as gone:
+            problems = [gone.what]
+        except Unavailable as error:
+            self._found.append(Finding(Kind.UNCHECKED, str(error), EXAMINE, item.key, SHRED))
+            return
+        if problems:
+            more = f", and {len(problems) - 1:,} more" if len(problems) > 1 else ""
+            remedy = Remedy(Action.RESHRED, item=item.key.name)
+            self._found.append(
+                Finding(Kind.OUTPUT, f"{problems[0]}{more}; {self._reader(item)} needs it", remedy, item.key, SHRED)
+            )
+
+    def end(self, feed: str) -> Iterator[Finding]:
+        """What was wrong in the feed."""
+        yield from self._found
+
+    def _is_needed(self, item: Item) -> bool:
+        return bool(self._reader(item))
+
+    def _reader(self, item: Item) -> str:
+        """Who will read an item's objects; nobody where they may be gone."""
+        judged = judge(item, self._step, self._state).standing
+        if judged not in PASSED and judged is not Standing.LATE:
+            return "a load"
+        if item.key in self._unregistered:
+            return "a merge"
+        again = self._covered and judged is Standing.DONE and item.key.position > self._state.boundary
+        return "a full load, behind which it is loaded anew," if again else ""
+
+    def _problems(self, listing: Listing) -> list[str]:
+        """What is wrong with the objects of a listing: by one look at the folder, and by their bytes as far as is asked for."""
+        sizes = _sizes(listing)
+        found: list[str] = []
+        for one in listing.objects:
+            if (size := sizes.get(one.uri)) != one.bytes:
+                found.append(f"{one.uri} is gone" if size is None else f"{one.uri} has {size:,} bytes, not {one.bytes:,}")
+            elif one.checksum and self.left >= one.bytes:
+                self.left -= one.bytes
+                if problem := object_problem(one.uri, one.bytes, one.checksum):
+                    found.append(problem)
+        return found
+
+
+def _unregistered(pipeline: Pipeline) -> set[ItemKey]:
+    """The items whose objects a merge will read: of commits that are not registered yet."""
+    if pipeline.dataset.merge is None:
+        return set()
+    return {commit.key for commit in pipeline.manifest.commits(after=Merging(pipeline).inventory.cursor())}
+
+
+def unmerged(pipeline: Pipeline) -> Iterator[Finding]:
+    """Small objects that are registered and not merged yet, and are gone or have another size."""
+    if pipeline.dataset.merge is None:
+        return
+    merging = Merging(pipeline)
+    for table in merging.inventory.tables():
+        for partition in merging.inventory.partitions(table.key):
+            if partition.upper >= partition.newest:
+                continue
+            for small in merging.inventory.small_objects(table.key, partition.date, after=partition.upper):
+                try:
+                    problem = object_problem(small.uri, small.bytes)
+                except Unavailable as error:
+                    yield Finding(Kind.UNCHECKED, str(error), EXAMINE, place=small.uri)
+                    continue
+                key = pipeline.item_of(small.uri) if problem else None
+                if problem and key:
+                    remedy = Remedy(Action.RESHRED, item=key.name)
+                    yield Finding(Kind.OUTPUT, f"{problem}; a merge needs it", remedy, key, SHRED)
+
+
+def _sizes(listing: Listing) -> dict[str, int]:
+    """The sizes of all that lies beside a listing, by URI. Raises Unavailable."""
+    from pyarrow.fs import FileSelector
+
+    if not listing.objects:
+        return {}
+    uri = listing.objects[0].uri
+    root = uri.partition(f"/{listing.attempt}/")[0] + f"/{listing.attempt}"
+    system, path = storage.filesystem(root)
+    try:
+        found = system.get_file_info(FileSelector(path, recursive=True, allow_not_found=True))
+    except OSError as error:
+        raise Unavailable(f"{root} cannot be listed now: {error}") from error
+    there = {one.path: one.size or 0 for one in found if one.is_file}
+    paths = {one.uri: storage.filesystem(one.uri)[1] for one in listing.objects}
+    return {uri: there[path] for uri, path in paths.items() if path in there}
