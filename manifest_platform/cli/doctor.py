@@ -27,6 +27,10 @@ def doctor(
         float | None,
         typer.Option(min=0, metavar="HOURS", help="Leave objects alone that are newer; else 24, merged ones a week."),
     ] = None,
+    read: Annotated[
+        int,
+        typer.Option(min=0, metavar="MIB", help="Compare the checksums of so much of the shredded objects that are needed."),
+    ] = 256,
     warehouse: Annotated[bool, typer.Option(help="Compare with the warehouse's ledger.")] = True,
     objects: Annotated[bool, typer.Option(help="Look for objects that nothing names, and at the catalog.")] = True,
 ) -> int:
@@ -39,6 +43,7 @@ def doctor(
     with open_pipeline(context, author=operator()) as pipeline:
         as_typed = typed(context, pipeline.name)
         examiner = Doctor(pipeline, warehouse, objects, None if grace is None else timedelta(hours=grace))
+        examiner.read, examiner.told = read << 20, warn
         try:
             diagnosis = examiner.repair() if repair else examiner.examine()
             if clean:

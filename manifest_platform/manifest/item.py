@@ -167,7 +167,7 @@ class Item:
 
     @cached_property
     def landed(self) -> Landed | None:
-        """The directory as discovery saw it or as it was accepted last, where it lies now; None where no discovery put it there."""
+        """The directory as discovery saw it or as it was accepted last, where it lies now; None where none was found."""
         move: Move | None = None
         for record in reversed(self.records):
             if record.state is not State.NEW:

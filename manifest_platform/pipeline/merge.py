@@ -499,15 +499,11 @@ def _end(merging: Merging, work: _Work, results: Sequence[Merged | MergeFailure]
 def _shred_again(merging: Merging, work: _Work) -> Iterator[str]:
     """Has the items shredded again whose objects are lost, by themselves; says which."""
     pipeline = merging.pipeline
-    root = pipeline.folder_root
     for found in (one for planned in work.ranges for one in planned.objects):
-        folder = found.uri.removeprefix(f"{root}/").partition("/")[0]
-        problem = object_problem(found.uri, found.bytes) if found.uri.startswith(f"{root}/") else ""
-        for named in pipeline.meant_by(folder) if problem else ():
-            with contextlib.suppress(Refused):
-                key = pipeline.manifest.find(named.feed, named.sort)
-                if shred_again(pipeline, key, problem):
-                    yield f"{key.name} is shredded again, by itself"
+        problem = object_problem(found.uri, found.bytes)
+        key = pipeline.item_of(found.uri) if problem else None
+        if key and shred_again(pipeline, key, problem):
+            yield f"{key.name} is shredded again, by itself"
 
 
 def _range(job: RunningJob, planned: PlannedRange, merged: Merged) -> Range:

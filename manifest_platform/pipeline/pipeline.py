@@ -165,6 +165,14 @@ class Pipeline:
         """The items that such a folder may be of, by its name."""
         return self.source.named(folder.replace(".", "/", 1))
 
+    def item_of(self, uri: str) -> ItemKey | None:
+        """The item that an object of an attempt is of, by its URI; None for one that is of none."""
+        folder = uri.removeprefix(f"{self.folder_root}/").partition("/")[0]
+        for named in self.meant_by(folder) if uri.startswith(f"{self.folder_root}/") else ():
+            with contextlib.suppress(Refused):
+                return self.manifest.find(named.feed, named.sort)
+        return None
+
     def lease(self, feed: str, application: str) -> Lease:
         """The lease of a step on a feed, kept alive while a `with` block runs. Raises LeaseBusy."""
         return self.manifest.acquire(feed, application, self.holder, timedelta(seconds=self.config.lease.seconds))

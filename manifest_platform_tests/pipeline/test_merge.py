@@ -19,7 +19,9 @@ from manifest_platform.manifest import Application, Refused
 from manifest_platform.merging.registration import Registration
 from manifest_platform.merging.spark_job import MergeFailure, merge_all
 from manifest_platform.merging.state import FinishedJob, Version
+from manifest_platform.operations.reshred import reshred
 from manifest_platform.pipeline import Pipeline, Stop
+from manifest_platform.pipeline.chosen import shred_chosen
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.merge import MergeBudget, MergeEvent, MergeReport, MergeStarted, Merging, merge, register
 from manifest_platform.pipeline.shredding import listing_of
@@ -209,6 +211,48 @@ def test_a_missing_small_object_sets_its_partition_aside_and_others_go_on(pipeli
     assert partition and partition.set_aside and gone.uri in partition.set_aside.error
     assert (report.failed, report.merged) == (1, len(rows_of(pipeline, 0)) - 1)
     assert set(read_files(merging)) == set(rows_of(pipeline, 0)), "all are shown: this one live"
+
+
+def test_an_item_that_is_shredded_again_is_merged_once(pipeline: Pipeline, spark: Any) -> None:
+    merging = Merging(pipeline)
+    rows = rows_of(pipeline, *range(RUNS))
+    merged(merging, spark, budget=MergeBudget(partitions=2))
+    reshred(pipeline, keys(pipeline, 0)[0], "to see that it does no harm")
+    _, report = merged(merging, spark)
+    assert report.stop is Stop.IDLE, "not shredded yet, it holds nothing up"
+    list(shred_chosen(pipeline, lambda: spark, keys(pipeline, 0)))
+    events, _ = merged(merging, spark)
+    assert [event.objects for event in events if isinstance(event, Registration)] == [0]
+    assert read(merging) == rows
+
+
+def test_an_object_that_a_merge_misses_is_made_again_by_itself_and_its_partition_merged(pipeline: Pipeline, spark: Any) -> None:
+    merging = Merging(pipeline)
+    rows = rows_of(pipeline, *range(RUNS))
+    [gone] = [found for found in listing_of(pipeline.manifest.item(keys(pipeline, 1)[0])).objects if found.table == "events"]
+    storage.local_path(gone.uri).unlink()
+    events, _ = merged(merging, spark)
+    [failed] = [event for event in events if isinstance(event, FinishedJob) and event.outcome == "failed"]
+    assert f"{run_name(1)} is shredded again, by itself" in (failed.error or "")
+    drained(pipeline, spark)
+    _, report = merged(merging, spark)
+    assert (report.stop, report.merged, report.failed) == (Stop.IDLE, 1, 0)
+    assert read(merging) == rows
+    assert len(event_ids(merging)) == len(set(event_ids(merging))) == rows["events"]
+
+
+def test_a_listing_that_a_merge_misses_is_made_again_by_itself(pipeline: Pipeline, spark: Any) -> None:
+    merging = Merging(pipeline)
+    rows = rows_of(pipeline, *range(RUNS))
+    [record] = [one for one in pipeline.manifest.history(keys(pipeline, 1)[0]) if "listing" in one.data]
+    storage.local_path(record.data["listing"]).unlink()
+    _, report = merged(merging, spark)
+    assert report.stop is Stop.BLOCKED
+    assert f"{run_name(1)} is shredded again, by itself" in report.reason
+    drained(pipeline, spark)
+    asked = [(table, DAY) for table in rows]
+    assert merged(merging, spark, asked=asked)[1].stop is Stop.IDLE
+    assert read(merging) == rows
 
 
 def read_files(merging: Merging) -> dict[str, Version]:

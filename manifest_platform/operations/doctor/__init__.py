@@ -6,7 +6,7 @@ Of its parts, `findings` is the vocabulary, `fold` what the log adds up to (pure
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -19,6 +19,7 @@ from manifest_platform.operations.doctor.captures import CapturesWatcher
 from manifest_platform.operations.doctor.findings import EXAMINE, Diagnosis, Finding, Kind
 from manifest_platform.operations.doctor.log import States, Watcher
 from manifest_platform.operations.doctor.objects import GRACE, ObjectsWatcher, clean
+from manifest_platform.operations.doctor.output import OutputWatcher, unmerged
 from manifest_platform.operations.doctor.sink import LedgerWatcher
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.discovery import discover
@@ -41,7 +42,7 @@ class Doctor:
 
     `warehouse`, `objects`: whether to look there. `grace`: how old objects must be that nothing names; None: GRACE for shredded
     ones, `merging.garbage.GRACE` for merged ones. `patience`: for how many seconds a locked warehouse is waited for. `done`:
-    what was mended.
+    what was mended. `read`: of so many bytes of shredded objects the checksums are compared. `told`: is told how far it is.
     """
 
     pipeline: Pipeline
@@ -49,6 +50,8 @@ class Doctor:
     objects: bool = True
     grace: timedelta | None = None
     patience: float = 5.0
+    read: int = 0
+    told: Callable[[str], None] | None = None
     done: list[str] = field(default_factory=list)
 
     def examine(self) -> Diagnosis:
@@ -59,7 +62,7 @@ class Doctor:
     def _with_merged(self, diagnosis: Diagnosis) -> Diagnosis:
         if not self.objects:
             return diagnosis
-        found = merged.examine(self.pipeline, datetime.now(UTC), self.grace)
+        found = chain(unmerged(self.pipeline), merged.examine(self.pipeline, datetime.now(UTC), self.grace))
         return Diagnosis(diagnosis.items, [*diagnosis.findings, *found, *spooled.examine()])
 
     def _examine(self) -> tuple[Diagnosis, States]:
@@ -70,6 +73,7 @@ class Doctor:
         watchers: list[Watcher] = []
         if self.objects:
             watchers = [ObjectsWatcher(pipeline, now, grace), CapturesWatcher(pipeline, now, grace)]
+            watchers += [ObjectsWatcher(pipeline, now, grace), OutputWatcher(pipeline, self.read, self.told)]
         if not self.warehouse:
             return log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers))
         try:

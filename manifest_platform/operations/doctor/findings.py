@@ -31,6 +31,7 @@ class Kind(StrEnum):
     UNKNOWN = "loaded but not known"
     ORPHAN = "objects that nothing names"
     SPOOL = "folder of a process that died"
+    OUTPUT = "shredded objects lost or damaged"
     SUPERSEDED = "merged objects that nothing needs"
     SHADOW = "tables of a full load that ended"
     CATALOG = "catalog differs from the manifest"

@@ -1,8 +1,8 @@
 """Shredded objects against their listings, of the items that somebody will read: is each there, and as it was written?
 
 Belongs here: the objects that are still needed, by items that are not loaded yet, by a full load that would have windows loaded
-anew, by a merge. What nobody needs any more may be gone, and is not looked at. Sizes cost a listing an item; of contents so much is
-read as is asked for.
+anew, by a merge. What nobody needs any more may be gone, and is not looked at. Sizes cost a listing an item; of contents so
+much is read as is asked for.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,19 +13,10 @@ import pytest
 
 from manifest_platform import config
 from manifest_platform.fake_vault import FakeVault
+from manifest_platform.manifest import Standing
 from manifest_platform.remedies import Action
 from manifest_platform_tests.cli.advice.terminal import Terminal
-from manifest_platform_tests.sources.veeva.ward.ward import (
-    PRODUCT,
-    Ward,
-    begun,
-    drained,
-    full,
-    incr,
-    land,
-    log,
-    started,
-)
+from manifest_platform_tests.sources.veeva.ward.ward import (PRODUCT, Ward, full, incr, land, log, standings, started)
 
 
 @pytest.fixture
@@ -128,3 +120,20 @@ def test_a_snapshot_that_shrinks_a_table_is_let_in_on_purpose(ward: Ward, termin
     terminal.follow(Action.DRAIN)
     assert ward.seen.applied == ["full 0000", "incr 0015", "incr 0030", "full 0015", "incr 0030"]
     assert ward.seen.tables[PRODUCT] == {"1": "2", "last": "0030", "0030": "changed"}
+
+
+@pytest.mark.walks(Action.REPAIR)
+def test_what_the_warehouse_has_is_recorded_and_not_skipped(ward: Ward, terminal: Terminal) -> None:
+    """The manifest was put back from a backup: skipped, the rows would have stayed, and nobody would have known of them."""
+    with ward.open() as pipeline:
+        land(pipeline, log("0000"))
+    backup = shutil.copy(ward.home / "manifest.db", ward.home / "backup.db")
+    terminal.run("drain")
+    for file in ward.home.glob("manifest.db*"):
+        file.unlink()
+    shutil.copy(backup, ward.home / "manifest.db")
+    assert "skipped, its rows would stay" in " ".join(terminal.run("skip", log("0000").name, "--reason", "x", code=1).split())
+    terminal.follow(Action.REPAIR)
+    with ward.open() as pipeline:
+        assert standings(pipeline, "log") == {"0000": Standing.DONE}
+    assert "is done" in terminal.run("skip", log("0000").name, "--reason", "x", code=1)
