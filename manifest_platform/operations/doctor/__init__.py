@@ -73,7 +73,7 @@ class Doctor:
         watchers: list[Watcher] = []
         if self.objects:
             watchers = [ObjectsWatcher(pipeline, now, grace), CapturesWatcher(pipeline, now, grace)]
-            watchers += [ObjectsWatcher(pipeline, now, grace), OutputWatcher(pipeline, self.read, self.told)]
+            watchers.append(OutputWatcher(pipeline, self.read, self.told))
         if not self.warehouse:
             return log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers))
         try:

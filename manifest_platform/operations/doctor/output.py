@@ -46,8 +46,9 @@ class OutputWatcher(Watcher):
 
     def see(self, item: Item) -> None:
         """An item: its objects, where they are needed."""
-        if not item.processed_by(Application(SHRED)) or not self._is_needed(item):
-            return
+        made = item.processed_by(Application(SHRED))
+        if made is None or "listing" not in made.data or not self._is_needed(item):
+            return  # what another manifest's shredder made has no listing of ours
         self.looked_at += 1
         if self.told and self.looked_at % TOLD_EVERY == 0:
             self.told(f"{self.looked_at:,} shredded items examined, up to {item.key.name}")

@@ -16,7 +16,7 @@ from manifest_platform.fake_vault import FakeVault
 from manifest_platform.manifest import Standing
 from manifest_platform.remedies import Action
 from manifest_platform_tests.cli.advice.terminal import Terminal
-from manifest_platform_tests.sources.veeva.ward.ward import (PRODUCT, Ward, full, incr, land, log, standings, started)
+from manifest_platform_tests.sources.veeva.ward.ward import (PRODUCT, Ward, begun, drained, full, incr, land, log, standings, started)
 
 
 @pytest.fixture
@@ -137,3 +137,24 @@ def test_what_the_warehouse_has_is_recorded_and_not_skipped(ward: Ward, terminal
     with ward.open() as pipeline:
         assert standings(pipeline, "log") == {"0000": Standing.DONE}
     assert "is done" in terminal.run("skip", log("0000").name, "--reason", "x", code=1)
+
+
+@pytest.mark.parametrize("damage", ["gone", "other bytes"])
+def test_shredded_objects_that_somebody_needs_are_found_by_the_doctor(ward: Ward, terminal: Terminal, damage: str) -> None:
+    with ward.open() as pipeline:
+        started(pipeline, "0000", incr("0015"))
+        land(pipeline, log("0000"))
+        drained(pipeline)
+        land(pipeline, incr("0030"))
+    terminal.run("doctor")
+    for file in (ward.home / "shredded").rglob("*.parquet"):
+        if damage == "gone":
+            file.unlink()
+        else:
+            file.write_bytes(b"x")
+    told = " ".join(terminal.run("doctor", code=1).split())
+    assert told.count("shredded objects lost or damaged") == 2
+    assert "a load needs it" in told, "it is not loaded yet"
+    assert "a full load, behind which it is loaded anew, needs it" in told
+    assert "log/" not in told, "logs are loaded, and no snapshot rewinds them"
+    assert terminal.advised(Action.RESHRED) == [f"manifest-platform reshred {incr(window).name}" for window in ("0015", "0030")]
