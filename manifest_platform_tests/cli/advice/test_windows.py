@@ -16,7 +16,18 @@ from manifest_platform.fake_vault import FakeVault
 from manifest_platform.manifest import Standing
 from manifest_platform.remedies import Action
 from manifest_platform_tests.cli.advice.terminal import Terminal
-from manifest_platform_tests.sources.veeva.ward.ward import (PRODUCT, Ward, begun, drained, full, incr, land, log, standings, started)
+from manifest_platform_tests.sources.veeva.ward.ward import (
+    PRODUCT,
+    Ward,
+    begun,
+    drained,
+    full,
+    incr,
+    land,
+    log,
+    standings,
+    started,
+)
 
 
 @pytest.fixture
