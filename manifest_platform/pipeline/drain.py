@@ -27,7 +27,7 @@ from manifest_platform.manifest import (
     StoreUnavailable,
 )
 from manifest_platform.manifest.dataset import PASSED, blocked, judge
-from manifest_platform.pipeline.chain import explained
+from manifest_platform.pipeline.chain import broken, explained
 from manifest_platform.pipeline.events import (
     Budget,
     DrainReport,
@@ -69,6 +69,9 @@ def drain(
     for event in work.feeds(pipeline.feeds if feeds is None else feeds, ends):
         work.count(event)
         yield event
+    for found in broken(pipeline):  # where nothing was new, no load has met it
+        if found.feed in ends and ends[found.feed].stop is Stop.IDLE:
+            ends[found.feed] = FeedEnd(found.feed, Stop.BLOCKED, reason=found.reason, remedy=found.remedy)
     yield work.ended(ends)
 
 

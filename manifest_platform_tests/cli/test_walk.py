@@ -86,8 +86,9 @@ class Walk:
             shutil.copy(file, to)
 
 
+@pytest.mark.timeout(1200)
 @settings(
-    max_examples=cases(5, 60),
+    max_examples=cases(5, 40),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

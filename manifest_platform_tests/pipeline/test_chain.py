@@ -110,6 +110,15 @@ def test_reconcile_has_all_loaded_again_that_is_lacking_in_order(shop: Shop, bef
     assert shop.doubled_events == []
 
 
+def test_a_drain_that_finds_nothing_new_tells_of_it_too(shop: Shop) -> None:
+    with shop.open() as pipeline:
+        assert drained(pipeline)[1].stop is Stop.IDLE
+    delete(shop)
+    with shop.open() as pipeline:
+        report = drained(pipeline)[1]
+        assert (report.stop, report.remedy and report.remedy.action) == (Stop.BLOCKED, Action.RECONCILE)
+
+
 def test_a_reconcile_that_was_interrupted_is_run_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     delete(shop)
     with shop.open() as pipeline:

@@ -56,6 +56,7 @@ def _whole(shop: Shop) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_drain_that_is_killed_at_any_moment_loses_and_doubles_nothing(tmp_path: Path, spark: Any, seed: int) -> None:
     """200 kills in all, each at a moment of its own."""
