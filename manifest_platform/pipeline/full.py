@@ -19,7 +19,6 @@ from manifest_platform.manifest import (
     Blocked,
     Item,
     ItemKey,
-    Lease,
     Record,
     Refused,
     Standing,
@@ -30,8 +29,9 @@ from manifest_platform.manifest.manifest import FIRST_PAGE
 from manifest_platform.pipeline.chain import broken
 from manifest_platform.pipeline.chosen import shred_chosen
 from manifest_platform.pipeline.events import Event, ItemFailed, Loaded
-from manifest_platform.pipeline.loading import consenting, settle
+from manifest_platform.pipeline.loading import Declared, consenting, settling
 from manifest_platform.pipeline.pipeline import Pipeline
+from manifest_platform.pipeline.requests import Abandon, Program, ReadState, ask, run
 from manifest_platform.pipeline.shredding import OutputGone, listing_of
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.source import LOAD, SHRED
@@ -182,20 +182,21 @@ def cancel(pipeline: Pipeline, reason: str) -> Record:
         if found := broken(pipeline, patient=True):
             raise Refused(f"whether the snapshot is loaded cannot be told: {found[0].reason}. Let the full load end first")
         verdict = next(pipeline.manifest.verdicts(lease))
-        if isinstance(verdict, Abandoned) and (settled := _settle(pipeline, lease, verdict)):
+        program = settling_to_cancel(Declared.by(pipeline), verdict) if isinstance(verdict, Abandoned) else None
+        if program and (settled := run(program, pipeline, lease)):
             raise Refused(f"{settled.key.name} is in the warehouse already: the full load is done, and cannot be cancelled")
         return pipeline.manifest.cancel_full_load(lease, reason)
 
 
-def _settle(pipeline: Pipeline, lease: Lease, abandoned: Abandoned) -> Loaded | None:
-    """Ends what was begun to load. Where the fence holds a later epoch, it can be committed no more by anybody."""
-    epoch = pipeline.manifest.state(Application(LOAD)).epoch
+def settling_to_cancel(declared: Declared, abandoned: Abandoned) -> Program[Loaded | None]:
+    """The program that ends what was begun to load. What the fence holds a later epoch than, nobody can commit any more."""
+    state = yield from ask(ReadState())
     try:
-        return settle(pipeline, lease, abandoned)
+        return (yield from settling(declared, abandoned))
     except Fenced as fenced:
-        if fenced.epoch <= epoch:
+        if fenced.epoch <= state.epoch:
             raise
-    pipeline.manifest.abandon(lease, abandoned)
+    yield from ask(Abandon(abandoned))
     return None
 
 

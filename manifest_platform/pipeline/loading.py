@@ -30,6 +30,7 @@ from manifest_platform.manifest import (
     Ready,
     Refused,
     Step,
+    StepState,
 )
 from manifest_platform.manifest.dataset import BEYOND_IDS
 from manifest_platform.pipeline.events import ItemFailed, Loaded, ShreddedAgain
@@ -172,7 +173,7 @@ def settling(declared: Declared, abandoned: Abandoned) -> Program[Loaded | None]
     # A snapshot replaces what a warehouse that was set back lacks, so it rests on nothing that came before.
     believed = None if step.order == "full" else state.feed(key.feed).believed
     yield from above_fence(RaiseFence(state.epoch, believed), state.epoch)
-    entry = yield from ask(AskLedger(key.id, state.seen_by(step, key.feed).serving_epoch, believed))
+    entry = yield from ask(AskLedger(key.id, _counts_from(state, step, key.feed), believed))
     if entry is None:
         yield from ask(Abandon(abandoned))
         return None
@@ -205,6 +206,11 @@ def above_fence(request: Request[Answer], epoch: int) -> Program[Answer]:
     return (yield from ask(request))
 
 
+def _counts_from(state: StepState, step: Step, feed: str) -> int:
+    """The epoch from which on what the ledger has of a feed's items counts."""
+    return state.seen_by(step, feed).serving_epoch
+
+
 def _failed(claim: Claim, failure: Failure) -> Program[ItemFailed]:
     yield from ask(Fail(claim, failure))
     return ItemFailed(claim.item.key, claim.step.application.key, failure)
@@ -213,7 +219,7 @@ def _failed(claim: Claim, failure: Failure) -> Program[ItemFailed]:
 def _order(declared: Declared, ready: Ready, claim: Claim, listing: Listing) -> Load:
     """What the warehouse is to apply for a claimed item."""
     state, key, landed = ready.state, ready.item.key, ready.item.landed
-    serving_epoch = state.seen_by(claim.step, key.feed).serving_epoch
+    serving_epoch = _counts_from(state, claim.step, key.feed)
     return Load(
         item=key.id,
         feed=key.feed,

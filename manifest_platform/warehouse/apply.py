@@ -54,7 +54,7 @@ from manifest_platform.warehouse.errors import (
     WarehouseError,
 )
 from manifest_platform.warehouse.load import Full, Load
-from manifest_platform.warehouse.rules import Entry, Held, Refusal, Why, knows, lift, passing, refusals
+from manifest_platform.warehouse.rules import Entry, Held, Refusal, Why, is_held_back, knows, lift, lifts, moves, refusals
 from manifest_platform.warehouse.snapshot import NameKept, Shadows
 from manifest_platform.warehouse.tables import LOAD_TIME, Staged, Tables, check_counts, is_passing
 
@@ -342,7 +342,7 @@ class Warehouse:
 
     def _raise_all_fences(self, load: Load, full: Full) -> None:
         with opened(self._engine) as transaction:
-            if self._fence.lift_all(transaction, load, full):
+            if self._fence.move_all(transaction, lifts(load, full)):
                 _commit_or_conflict(transaction, f"raising the fences of dataset {self.dataset!r}")
                 return
         self._why_not(load)
@@ -371,12 +371,7 @@ class Warehouse:
 
     def _may_go_on(self, transaction: Transaction, load: Load) -> bool:
         """Moves the fences, as the transaction's first writes, and asks the ledger."""
-        if load.full is None:
-            passed = self._fence.move(transaction, load.feed, passing(load))
-            may = passed and not self._ledger.has(transaction, load)
-            return may and not (load.snapshots and self._ledger.beyond(load.snapshots, load.serving_epoch, transaction))
-        passed = self._fence.let_snapshot_pass(transaction, load, load.full)
-        return passed and not self._ledger.in_epoch(load, load.full, transaction)  # itself included
+        return self._fence.move_all(transaction, moves(load)) and not is_held_back(load, self._ledger.within(transaction))
 
     def _move_rows(
         self, transaction: Transaction, load: Load, staged: Mapping[str, Staged], existing: Collection[str], now: datetime

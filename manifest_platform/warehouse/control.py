@@ -7,7 +7,7 @@ what was applied, under which epoch. Beside these two, what is known of the data
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -17,7 +17,7 @@ from manifest_platform.listing import BAD_TABLE, Listing, Retired
 from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine, Transaction
 from manifest_platform.warehouse.errors import Conflict, ConstraintViolated, LoadFailed
 from manifest_platform.warehouse.load import Full, Load
-from manifest_platform.warehouse.rules import Held, Move, covered, lift, lift_other, other_feeds, snapshot_passing
+from manifest_platform.warehouse.rules import Held, Move
 from manifest_platform.warehouse.tables import naive
 
 _FENCE = {
@@ -126,21 +126,9 @@ class Fence:
         least = [one.value for one in move.conditions]
         return transaction.write(statement, [*new, self._dataset, feed, *least]) > 0
 
-    def lift_all(self, transaction: Transaction, load: Load, full: Full) -> bool:
-        """Raises the snapshot's own fence, and all others to its epoch; False where one of them holds something newer."""
-        others = all(self.move(transaction, feed, lift_other(load)) for feed in other_feeds(load, full))
-        return others and self.move(transaction, load.feed, lift(load.token, load.epoch))
-
-    def let_snapshot_pass(self, transaction: Transaction, load: Load, full: Full) -> bool:
-        """Moves all fences to a snapshot's epoch, and what the covered feeds have applied to its boundary.
-
-        False where one of them holds something newer.
-        """
-        others = all(
-            self.move(transaction, feed, covered(load, full) if feed in full.covers else lift_other(load))
-            for feed in other_feeds(load, full)
-        )
-        return others and self.move(transaction, load.feed, snapshot_passing(load))
+    def move_all(self, transaction: Transaction, moves: Iterable[tuple[str, Move]]) -> bool:
+        """Makes moves by feed, in their order; False where one of them found its row amiss."""
+        return all(self.move(transaction, feed, move) for feed, move in moves)
 
     def where(self, feed: str) -> str:
         """A feed and its dataset, in words."""
@@ -170,8 +158,13 @@ class LedgerEntry:
 class Ledger:
     """The ledger's rows of one dataset."""
 
-    def __init__(self, engine: Engine, dataset: str) -> None:
+    def __init__(self, engine: Engine, dataset: str, transaction: Transaction | None = None) -> None:
         self._engine, self._dataset = engine, dataset
+        self._query = transaction.rows if transaction else engine.execute
+
+    def within(self, transaction: Transaction) -> Ledger:
+        """The same ledger, as a transaction sees it."""
+        return Ledger(self._engine, self._dataset, transaction)
 
     def create(self) -> None:
         """Creates the table, where absent."""
@@ -204,14 +197,13 @@ class Ledger:
         )
         return [_entry(row) for row in found]
 
-    def has(self, transaction: Transaction, load: Load) -> bool:
-        """Whether a load was applied before. What its entry says is read afterwards: to plan that costs ten times as much."""
-        return bool(
-            transaction.rows(
-                f'SELECT 1 FROM {self._table} WHERE "dataset" = ? AND "feed" = ? AND "item" = ? AND "epoch" >= ? LIMIT 1',  # noqa: S608
-                (self._dataset, load.feed, load.item, load.serving_epoch),
-            )
+    def has(self, feed: str, item: str, since_epoch: int) -> bool:
+        """Whether an item was applied in this epoch or a later one. To plan a query of its entry costs ten times as much."""
+        found = self._query(
+            f'SELECT 1 FROM {self._table} WHERE "dataset" = ? AND "feed" = ? AND "item" = ? AND "epoch" >= ? LIMIT 1',  # noqa: S608
+            (self._dataset, feed, item, since_epoch),
         )
+        return bool(found)
 
     def has_record(self, record: str) -> bool:
         """Whether the attempt with this record id was applied, to whichever feed."""
@@ -231,22 +223,20 @@ class Ledger:
         )
         return _entry(found[0]) if found else None
 
-    def in_epoch(self, load: Load, full: Full, transaction: Transaction | None = None) -> tuple[str, int] | None:
+    def in_epoch(self, load: Load, full: Full) -> tuple[str, int] | None:
         """An item, with its epoch, that was loaded in a snapshot's epoch or later, by its own feed or one that it covers."""
         feeds = [load.feed, *full.covers]
         marks = ", ".join("?" for _ in feeds)
-        query = transaction.rows if transaction else self._engine.execute
-        found = query(
+        found = self._query(
             f'SELECT "item", "epoch" FROM {self._table} '  # noqa: S608
             f'WHERE "dataset" = ? AND "feed" IN ({marks}) AND "epoch" >= ? LIMIT 1',
             (self._dataset, *feeds, load.epoch),
         )
         return found[0] if found else None
 
-    def beyond(self, feed: str, epoch: int, transaction: Transaction | None = None) -> tuple[str, int] | None:
+    def beyond(self, feed: str, epoch: int) -> tuple[str, int] | None:
         """The newest item of a feed that was loaded in a later epoch, with that epoch."""
-        query = transaction.rows if transaction else self._engine.execute
-        found = query(
+        found = self._query(
             f'SELECT "item", "epoch" FROM {self._table} WHERE "dataset" = ? AND "feed" = ? AND "epoch" > ? '  # noqa: S608
             'ORDER BY "epoch" DESC LIMIT 1',
             (self._dataset, feed, epoch),

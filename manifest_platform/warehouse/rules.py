@@ -43,6 +43,10 @@ class LedgerAnswers(Protocol):
         """The newest entry of an item of this epoch or a later one."""
         ...
 
+    def has(self, feed: str, item: str, since_epoch: int) -> bool:
+        """Whether an item was applied in this epoch or a later one."""
+        ...
+
     def has_record(self, record: str) -> bool:
         """Whether the attempt with this record id was applied, to whichever feed of the dataset."""
         ...
@@ -104,11 +108,29 @@ class Move(NamedTuple):
         return held._replace(**changed)
 
 
+Moves = list[tuple[str, Move]]
+"""Moves by feed, in the order in which they are made."""
+
+
 def lift(token: int, epoch: int) -> Move:
     """Raises a feed's fence: no older token or epoch may commit afterwards. What it has applied stays."""
     return Move(
         (Change("epoch", epoch), Change("token", token)), (Condition("epoch", "<=", epoch), Condition("token", "<=", token))
     )
+
+
+def lifts(load: Load, full: Full) -> Moves:
+    """Raises the fences of all feeds to a snapshot's epoch, its own to the token too, before the snapshot is built."""
+    return [*((feed, lift_other(load)) for feed in other_feeds(load, full)), (load.feed, lift(load.token, load.epoch))]
+
+
+def moves(load: Load) -> Moves:
+    """What a load's transaction begins with. It goes on only where each of them moves its row."""
+    if not load.full:
+        return [(load.feed, passing(load))]
+    full = load.full
+    others = [(feed, covered(load, full) if feed in full.covers else lift_other(load)) for feed in other_feeds(load, full)]
+    return [*others, (load.feed, snapshot_passing(load))]
 
 
 def passing(load: Load) -> Move:
@@ -142,6 +164,15 @@ def covered(load: Load, full: Full) -> Move:
 def other_feeds(load: Load, full: Full) -> list[str]:
     """All feeds of a snapshot's dataset but its own."""
     return [feed for feed in full.feeds if feed != load.feed]
+
+
+def is_held_back(load: Load, ledger: LedgerAnswers) -> bool:
+    """Whether the ledger stops a transaction whose moves went through. A snapshot's own entry is one of its epoch."""
+    if load.full:
+        return ledger.in_epoch(load, load.full) is not None
+    if ledger.has(load.feed, load.item, load.serving_epoch):
+        return True
+    return bool(load.snapshots and ledger.beyond(load.snapshots, load.serving_epoch))
 
 
 # Why a load may not pass

@@ -148,7 +148,7 @@ class Checker:
     def _adrift(self, worker: int) -> int:
         """What a restore leaves of a worker, all of which were stopped: a transaction that the sink may still commit."""
         held = self.workers.values[worker]
-        return self.workers.of(held._replace(at="adrift", holds=False)) if held.at == "apply" else self.idle
+        return self.workers.of(held._replace(at="adrift", holds=False)) if self.program.commits(held) else self.idle
 
     def _of_worker(self, rows: int, sink: int, worker: int) -> list[tuple]:
         key = (rows, sink, worker)
@@ -218,7 +218,9 @@ class Checker:
         for job, (step, feed, _) in enumerate(scope.jobs):
             held, known = scope.rows.values[rows], program.sinks.values[sink]
             tokens = {held.leases[job][0]}
-            tokens.update(one.token for one in map(self.workers.values.__getitem__, workers) if one.job == job)
+            tokens.update(
+                seen for one in map(self.workers.values.__getitem__, workers) if one.job == job for seen in _tokens(one)
+            )
             if step.ordered:
                 tokens.add(known.fences[feed].token)
             if max(tokens) < len(tokens) or held.leases[job][0] < max(tokens):
@@ -233,7 +235,7 @@ class Checker:
             for place, number in enumerate(workers):
                 worker = self.workers.values[number]
                 if worker.job == job:
-                    workers[place] = self.workers.of(worker._replace(token=rank[worker.token]))
+                    workers[place] = self.workers.of(_with_tokens(worker, rank))
         return rows, sink, workers
 
     # Judgement
@@ -339,3 +341,23 @@ class Checker:
     def _rests(self, world: World) -> bool:
         idle = world[CLERK] == self.away and all(worker == self.idle for worker in world[WORKERS:])
         return idle and self.program.rests(world[ROWS])
+
+
+def _tokens(worker: Worker) -> tuple[int, ...]:
+    """The tokens that a worker knows: its own, and that of a fence which it is about to take the lease above."""
+    fence = _above(worker)
+    return (worker.token,) if fence is None else (worker.token, fence[1])
+
+
+def _above(worker: Worker) -> tuple | None:
+    answer = worker.begun.answers[-1] if worker.begun and worker.begun.answers else None
+    return answer if answer and answer[0] == "fenced" else None
+
+
+def _with_tokens(worker: Worker, rank: dict[int, int]) -> Worker:
+    after = worker._replace(token=rank[worker.token])
+    fence = _above(worker)
+    if fence is None or worker.begun is None:
+        return after
+    answers = (*worker.begun.answers[:-1], ("fenced", rank[fence[1]], fence[2]))
+    return after._replace(begun=worker.begun._replace(answers=answers))

@@ -139,7 +139,7 @@ CONFIGURATIONS = [
     Configuration(
         "takeover",
         "leases that run out under living workers",
-        Budget(crashes=1, expiries=2, unclear=1, failures=1, resolves=1),
+        Budget(crashes=1, expiries=2, unclear=1, failures=1),
         (INCR,),
     ),
     Configuration(
@@ -152,37 +152,37 @@ CONFIGURATIONS = [
     Configuration(
         "append",
         "late items that are appended",
-        Budget(expiries=1, unclear=1, failures=1),
+        Budget(expiries=1, unclear=1),
         (Feed(items=3, late="append"),),
     ),
     Configuration(
         "operators",
         "skipping and unskipping, while workers work, on a feed that quarantines",
-        Budget(expiries=1, failures=1, skips=1, unskips=1),
+        Budget(expiries=1, skips=1, unskips=1),
         (Feed(items=3),),
     ),
     Configuration(
         "operators-append",
         "the same on a feed that appends",
-        Budget(expiries=1, failures=1, resolves=1, skips=1, unskips=2),
+        Budget(expiries=1, failures=1, skips=1, unskips=1),
         (Feed(items=2, late="append"),),
     ),
     Configuration(
         "gap",
         "windows that must follow each other without a gap",
-        Budget(expiries=1, failures=1, skips=1, unskips=1),
+        Budget(expiries=1, skips=1, unskips=1),
         (Feed(items=3, gap="contiguous"),),
     ),
     Configuration(
         "full",
         "snapshots that contain the first of two windows, begun and cancelled at any time",
-        Budget(expiries=1, begins=2, cancels=1),
+        Budget(expiries=1, begins=1, cancels=1),
         (INCR, SNAPSHOTS),
     ),
     Configuration(
         "full-crash",
         "a snapshot whose worker dies, or cannot read it",
-        Budget(crashes=1, unclear=1, failures=1, begins=1, cancels=1),
+        Budget(crashes=1, unclear=1, failures=1, begins=1),
         (INCR, SNAPSHOTS),
     ),
     Configuration(

@@ -19,6 +19,8 @@ from manifest_platform.manifest.claims import Claim
 from manifest_platform.manifest.dataset import FeedState, Judgement, Jumped, Mode, Ready, Standing, Verdict
 from manifest_platform.manifest.records import REASON, Application, Stamp
 from manifest_platform.manifest.store import Put, Write
+from manifest_platform.pipeline import loading
+from manifest_platform.pipeline.requests import Abandon, Program, ask
 
 Patch = tuple[object, str, Any]
 
@@ -199,6 +201,10 @@ def _judges_without_boundary(item: Item, step: Step, feed: FeedState) -> Judgeme
     return _judge(item, step, dataclasses.replace(feed, boundary=""))
 
 
+def _abandons_unasked(_declared: loading.Declared, abandoned: dataset.Abandoned) -> Program[None]:
+    yield from ask(Abandon(abandoned))
+
+
 def _everywhere(name: str, replacement: Callable) -> tuple[Patch, ...]:
     """The patches of a rule in all modules of the product that name it."""
     return tuple((module, name, replacement) for module in (dataset, transitions, operations) if hasattr(module, name))
@@ -236,14 +242,36 @@ OPERATIONS = (
 GUARDS = [
     # The sink
     Guard("fence_token", "a commit needs a token that is not older than the fence's", "two"),
-    Guard("fence_epoch", "a commit needs an epoch that is not older than the fence's", "full-two"),
+    Guard(
+        "fence_epoch",
+        "a commit needs an epoch that is not older than the fence's",
+        "full-two",
+        needless="what an older epoch would commit goes onto a snapshot that it knows nothing of, which is refused too",
+    ),
+    Guard(
+        "snapshot_ahead",
+        "a commit needs a ledger without a snapshot of a later epoch than the load goes by",
+        "restore-full",
+        needless="the snapshot's commit has raised the fence's epoch",
+    ),
+    Guard(
+        "older_epochs",
+        "a commit goes onto the snapshot that its manifest goes by: one of the two before must say so",
+        "full-two",
+        conditions=("fence_epoch", "snapshot_ahead"),
+    ),
     Guard(
         "fence_moves",
         "a commit moves the fence to its own token and epoch",
         "two",
         needless="a takeover raises the fence itself, and nobody else can have a commit in flight",
     ),
-    Guard("snapshot_fences", "a snapshot's commit moves the fences of all feeds to its epoch", "full-two"),
+    Guard(
+        "snapshot_fences",
+        "a snapshot's commit moves the fences of all feeds to its epoch",
+        "full-two",
+        needless="its entry in the ledger refuses an older epoch too",
+    ),
     Guard(
         "epoch_unused",
         "a snapshot's commit needs an epoch in which nothing was applied to the feeds that it covers",
@@ -252,11 +280,26 @@ GUARDS = [
     Guard("applied", "a commit needs a position beyond the newest applied one", "restore-skip"),
     Guard("marker", "an item that the ledger has is not applied again", "restore-append"),
     # What a worker does, and in which order
-    Guard("serving_in_marker", "the ledger is asked for every epoch that still serves, not only for one's own", "full-one"),
-    Guard("seen_in_marker", "for a snapshot, the ledger is asked from the epoch that was begun for it", "full-one"),
+    Guard(
+        "serving_in_marker",
+        "the ledger is asked for every epoch that still serves, not only for one's own",
+        "full-one",
+        patches=((loading, "_counts_from", lambda state, _step, _feed: state.epoch),),
+    ),
+    Guard(
+        "seen_in_marker",
+        "for a snapshot, the ledger is asked from the epoch that was begun for it",
+        "full-one",
+        patches=((loading, "_counts_from", lambda state, _step, feed: state.feed(feed).serving_epoch),),
+    ),
     Guard("serving_in_load", "a load counts as late only by a mark of an epoch that still serves", "full-late"),
     Guard("raise_fence", "the fence is raised before the ledger is asked", "two"),
-    Guard("ask_when_unclear", "after a COMMIT without an answer the ledger is asked before anything is recorded", "order"),
+    Guard(
+        "ask_when_unclear",
+        "after a COMMIT without an answer the ledger is asked before anything is recorded",
+        "order",
+        patches=((loading, "settling", _abandons_unasked),),
+    ),
     Guard("current", "a new holder settles the lease row's current item before anything else", "two"),
     Guard(
         "raise_token",

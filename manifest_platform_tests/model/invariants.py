@@ -84,14 +84,20 @@ def _violations(scope: Scope, rows: int, sink: Sink, past: Past) -> Iterator[str
         yield from _wrong_epoch(scope, state, sink)
 
 
+def _applied(scope: Scope, content: Content) -> list[tuple[int, bool]]:
+    """The numbers of the items that a feed's content consists of, and whether each was applied as late."""
+    return [(scope.named(item), late) for item, late in content.applied]
+
+
 def _wrong_content(scope: Scope, feed: int, items: list[int], rows: int, content: Content) -> Iterator[str]:
     """What readers see: in order, nothing twice, nothing that the snapshot contains already."""
-    in_order = [i for i, late in content.applied if not late]
+    seen = _applied(scope, content)
+    in_order = [i for i, late in seen if not late]
     positions = [content.boundary, *(scope.keys[i].position for i in in_order)]
     for before, after in pairwise(positions):
         if after <= before:
             yield f"(1) {after} was applied after {before}"
-    applied = [i for i, _ in content.applied]
+    applied = [i for i, _ in seen]
     if len(set(applied)) < len(applied):
         yield "(2) an item's rows are there twice"
     declared = scope.configuration.feeds[feed]
@@ -122,15 +128,17 @@ def _wrong_feed(scope: Scope, feed: int, items: list[int], rows: int, sink: Sink
         return
     if content.boundary != known.boundary:
         yield f"(4) {scope.feeds[feed]}: readers see a snapshot up to {content.boundary!r}, the manifest {known.boundary!r}"
-    applied = {i for i, _ in content.applied}
-    last = max((i for i, late in content.applied if not late), default=-1)
+    seen = _applied(scope, content)
+    applied = {i for i, _ in seen}
+    last = max((i for i, late in seen if not late), default=-1)
     for i in items:
         log = scope.logs.values[scope.log(rows, i)]
         if not log:
             continue
         name, fact = scope.keys[i].id, facts(log, LOAD.key, known.serving_epoch)
         contained = scope.keys[i].position <= content.boundary
-        if fact.done and i not in applied and (feed, i, known.serving_epoch) not in sink.ledger:
+        told = any((one.item, one.epoch) == (scope.keys[i].id, known.serving_epoch) for one in sink.ledger)
+        if fact.done and i not in applied and not told:
             yield f"(4) {name} is done, and not in the warehouse"
         if fact.done and i not in applied:
             yield f"(2) {name} is done, and readers do not see it"
@@ -140,7 +148,7 @@ def _wrong_feed(scope: Scope, feed: int, items: list[int], rows: int, sink: Sink
             continue
         if contained and fact.late:
             yield f"(7) {name} is in the snapshot, and called late"
-        if (i, True) in content.applied and not fact.late:
+        if (i, True) in seen and not fact.late:
             yield f"(1) {name} was applied as late, and is not"
         if i in applied and not (fact.done or fact.open):
             yield f"(4) {name} is in the warehouse, and the manifest neither has it as done nor as open"
@@ -155,9 +163,9 @@ def _wrong_epoch(scope: Scope, state: StepState, sink: Sink) -> Iterator[str]:
     """A snapshot that is begun has its epoch for itself, or the warehouse would refuse it for ever."""
     begun = _begun(scope, state)
     declared = scope.configuration.feeds[scope.feed_of[begun]]
-    for feed, i, epoch in sorted(sink.ledger):
-        if i != begun and epoch >= state.epoch and scope.feeds[feed] in (declared.name, *declared.covers):
-            yield f"(8) {scope.keys[begun].id} fails for ever: {scope.keys[i].id} was applied in its epoch"
+    for one in sorted(sink.ledger):
+        if one.item != scope.keys[begun].id and one.epoch >= state.epoch and one.feed in (declared.name, *declared.covers):
+            yield f"(8) {scope.keys[begun].id} fails for ever: {one.item} was applied in its epoch"
 
 
 def _wrong_counters(scope: Scope, feed: int, items: list[int], rows: int, state: StepState) -> Iterator[str]:
@@ -251,7 +259,7 @@ def unfinished(scope: Scope, rows: int, sink: Sink, past: Past) -> str | None:
         for i in [i for i, one in enumerate(scope.feed_of) if one == feed and declared.order == "strict"]:
             log = scope.logs.values[scope.log(rows, i)]
             fact = facts(log, LOAD.key, known.serving_epoch)
-            if not past.restored and not fact.done and any(i == one for one, _ in sink.content[feed].applied):
+            if not past.restored and not fact.done and any(i == one for one, _ in _applied(scope, sink.content[feed])):
                 return f"(4) at rest, and {scope.keys[i].id} is in the warehouse and not done"
             if not log or (scope.keys[i].position <= sink.content[feed].boundary and not fact.late):
                 continue

@@ -1,18 +1,19 @@
 """What a worker does, request by request; and what discovery and operators do.
 
-Belongs here: the order of requests to manifest and sink, as the pipeline has it. Every request is a step of its own, so that
-all others may come between. What a request writes is computed by the product's transitions.
+Belongs here: how the requests of the product's programs (`pipeline.loading`) are done in a compact world, each a step of its
+own, so that all others may come between. Which comes next is the programs' matter: each is begun anew with its arguments and
+the answers so far, and is asked what it wants. What a request writes is computed by the product's transitions.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from manifest_platform.manifest import Payload, Refused, State, Step, StepState, transitions
 from manifest_platform.manifest.claims import Claim, Failure
 from manifest_platform.manifest.dataset import (
-    BEYOND_IDS,
     Abandoned,
     Blocked,
     Jumped,
@@ -25,10 +26,26 @@ from manifest_platform.manifest.dataset import (
 from manifest_platform.manifest.errors import ClaimLost
 from manifest_platform.manifest.manifest import DISCOVERY, OPERATOR
 from manifest_platform.manifest.records import EVERYONE, OUTPUT, Application, FailureKind
-from manifest_platform.manifest.store import Write
+from manifest_platform.manifest.store import ConditionFailed, Write
+from manifest_platform.pipeline.requests import (
+    Abandon,
+    Adopt,
+    Apply,
+    AskLedger,
+    ClaimNext,
+    Complete,
+    Defer,
+    Fail,
+    RaiseFence,
+    RaiseToken,
+    ReadState,
+)
+from manifest_platform.warehouse.load import Load
+from manifest_platform.warehouse.rules import Refusal, Why
 from manifest_platform_tests.model import sink as warehouse
 from manifest_platform_tests.model.configurations import LOAD, SHRED, Budget
 from manifest_platform_tests.model.invariants import not_next
+from manifest_platform_tests.model.replay import CANCELLING, DONE, LOADING, SETTLING, Answer, Begun, Replay
 from manifest_platform_tests.model.scope import HeldLease, Numbers, Rejected, Scope, Writes, stamp
 from manifest_platform_tests.model.sink import Sink
 
@@ -42,9 +59,10 @@ UNREAD, FRESH = -2, -1
 class Worker(NamedTuple):
     """A worker between two requests: what it will do next (`at`), its grant, and what it remembers.
 
-    `current`: the item that the lease's former holder may have left open. `length`: of the item's log as it was read;
-    `opened`: sequence of the Processing record; `under`: the watermark that the claim rested on; `ledger`: the epoch of the
-    ledger's entry; `then`: what follows a step in between.
+    `current`: the item that the lease's former holder may have left open. `begun`: the program that it runs, once it has found
+    something to do; `at` is `asks` then, or where it is in what the request takes. `length`: of the item's log as it was read
+    last; `opened`: sequence of the Processing record; `under`: the watermark that the claim rested on; `then`: what follows a
+    step in between.
     """
 
     at: str = "idle"
@@ -54,14 +72,11 @@ class Worker(NamedTuple):
     current: int = -1
     cancels: bool = False
     memory: int = UNREAD
+    begun: Begun | None = None
     item: int = -1
     length: int = 0
     opened: int = 0
-    epoch: int = 0
-    serving: int = 0
-    late: bool = False
     under: str = ""
-    ledger: int = 0
     then: str = ""
 
 
@@ -104,11 +119,12 @@ class Program:
     def __init__(self, scope: Scope):
         self.scope = scope
         self.sinks: Numbers[Sink] = Numbers()
-        feeds = len(scope.feeds)
-        self.start = self.sinks.of(Sink((warehouse.Fence(),) * feeds, (warehouse.Content(),) * feeds))
-        self.rules = warehouse.Rules(*(scope.on(name) for name in warehouse.Rules._fields))
+        self.start = self.sinks.of(Sink.empty(scope.feeds))
+        self.rules = warehouse.Rules(scope.off)
         self._computed: dict[tuple, Writes | str] = {}
         self._verdicts: dict[tuple, tuple] = {}
+        self._commits: dict[tuple, int | None] = {}
+        self.replay = Replay(scope)
 
     # What the product computes
 
@@ -275,8 +291,7 @@ class Program:
         """The lease row's current item, if it is still open; what the sink says of it is asked before anything else."""
         if found := self._unsettled(rows, worker):
             i, opened = found
-            after = worker._replace(at="settle", item=i, length=self.scope.length(rows, i), opened=opened)
-            yield Effect(f"finds {self._name(i)} unsettled", rows, sink, after)
+            yield Effect(f"finds {self._name(i)} unsettled", rows, sink, self._settling(rows, worker, i, opened))
         else:
             yield Effect("finds nothing unsettled", rows, sink, worker._replace(at="state", current=-1))
 
@@ -298,27 +313,24 @@ class Program:
         if i < 0 or what.startswith("blocked"):
             yield Effect(f"{what}{f' ({self._name(i)})' if i >= 0 else ''}, gives the lease back", rows, sink, IDLE)
             return
-        step, feed, _ = scope.jobs[worker.job]
-        state = scope.state(self._state(rows, worker.memory))
-        seen = self._seen(state, worker)
-        log = scope.item(i, scope.log(rows, i))
-        after = worker._replace(
-            at=what,
-            item=i,
-            length=scope.length(rows, i),
-            opened=opened,
-            epoch=state.epoch,
-            serving=seen,
-            late=step.order == "strict" and log.is_late_for(LOAD, seen if scope.on("serving_in_load") else 0),
-            under=state.feed(scope.feeds[feed]).watermark,
-        )
+        if what == "settle":
+            after = self._settling(rows, worker, i, opened)
+        else:
+            state = self._state(rows, worker.memory)
+            after = worker._replace(at=what, item=i, length=scope.length(rows, i), under=self._watermark(state, worker))
+            if what == "claim":
+                begun = Begun(LOADING, worker.job, i, scope.log(rows, i), scope.outline(state, scope.jobs[worker.job].feed), 0)
+                after = after._replace(at="asks", begun=begun)
         yield Effect(f"next is to {what} {self._name(i)}", rows, sink, after, broken=broken)
 
-    def _seen(self, state: StepState, worker: Worker) -> int:
-        step, feed, _ = self.scope.jobs[worker.job]
-        if not self.scope.on("seen_in_marker"):
-            return state.feed(self.scope.feeds[feed]).serving_epoch
-        return state.seen_by(step, self.scope.feeds[feed]).serving_epoch
+    def _settling(self, rows: int, worker: Worker, i: int, opened: int) -> Worker:
+        """The worker, about to settle an item that somebody left open."""
+        name = CANCELLING if worker.cancels else SETTLING
+        begun = Begun(name, worker.job, i, self.scope.log(rows, i), 0, opened)
+        return worker._replace(at="asks", begun=begun, item=i, length=self.scope.length(rows, i), opened=opened)
+
+    def _watermark(self, state: int, worker: Worker) -> str:
+        return self.scope.state(state).feed(self.scope.feeds[self.scope.jobs[worker.job].feed]).watermark
 
     def _at_sweep(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
         scope, i = self.scope, worker.item
@@ -331,7 +343,31 @@ class Program:
         again = self._next(worker)
         yield from self._write("sweep", rows, sink, worker, writes, again, again)
 
-    def _at_claim(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
+    # What the programs ask
+
+    def _at_asks(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
+        assert worker.begun
+        request = self.replay.place(worker.begun).request
+        assert request
+        yield from getattr(self, f"_{type(request).__name__.lower()}")(rows, sink, worker, request)
+
+    def _answered(self, worker: Worker, answer: Answer = DONE) -> Worker:
+        """The worker once its request is answered: about to ask the next, or to look for what is next."""
+        assert worker.begun
+        begun = worker.begun.answered(answer)
+        while True:
+            place = self.replay.place(begun)
+            if place.request is None:
+                gives_up = (place.error and not isinstance(place.error, ConditionFailed)) or (worker.cancels and place.result)
+                return IDLE if gives_up else self._next(worker)
+            if not isinstance(place.request, RaiseFence) or self.scope.on("raise_fence"):
+                return worker._replace(at="asks", begun=begun)
+            begun = begun.answered(DONE)
+
+    def _claimnext(self, rows: int, sink: int, worker: Worker, _request: ClaimNext) -> Iterator[Effect]:
+        return self._claim(rows, sink, worker)
+
+    def _claim(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
         scope, i, step = self.scope, worker.item, self.scope.jobs[worker.job].step
         if self._unsettled(rows, worker):
             yield Effect("may not claim: something is unsettled", rows, sink, IDLE)
@@ -345,125 +381,140 @@ class Program:
         if isinstance(writes, str):
             yield Effect(f"claim {self._name(i)}: {writes}", rows, sink, IDLE, broken=f"(8) its own choice is {writes}")
             return
-        at = "apply" if step.ordered else "complete"
         opened = worker.length + 1
-        claimed = worker._replace(at=at, current=-1, length=opened, opened=opened)
+        claimed = worker._replace(at="complete", current=-1, length=opened, opened=opened)
+        if step.ordered:
+            claimed = self._answered(claimed)
         yield from self._write("claim", rows, sink, worker, writes, claimed, self._next(worker), i if step.ordered else -1)
 
-    # The sink
+    def _load(self, worker: Worker) -> Load:
+        """What the worker has applied, under its token."""
+        assert worker.begun
+        request = self.replay.place(worker.begun).request
+        assert isinstance(request, Apply)
+        order = dataclasses.replace(request.order, token=worker.token)
+        if self.scope.on("serving_in_load") or order.full:
+            return order
+        return dataclasses.replace(order, late=self.scope.item(worker.item, worker.begun.log).is_late_for(LOAD, 0))
 
-    def _load(self, rows: int, worker: Worker) -> warehouse.Load:
-        scope, (step, feed, _) = self.scope, self.scope.jobs[worker.job]
-        since = worker.serving if scope.on("serving_in_marker") else worker.epoch
-        position = scope.keys[worker.item].position
-        covers = frozenset(scope.feeds.index(name) for name in step.covers)
-        snapshot = step.order == "full"
-        return warehouse.Load(worker.item, feed, position, worker.token, worker.epoch, since, worker.late, snapshot, covers)
+    def _commit(self, sink: int, load: Load) -> int | None:
+        """The sink after a load's transaction; None where that is rolled back."""
+        key = (sink, load.item, load.record_id, load.token, load.epoch, load.serving_epoch, load.late, load.believed)
+        if key not in self._commits:
+            after = self.rules.commit(self.sinks.values[sink], load)
+            self._commits[key] = None if after is None else self.sinks.of(after)
+        return self._commits[key]
 
-    def _at_apply(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
-        """One transaction of the sink; staging, before it, touches nothing that others see."""
-        name = self._name(worker.item)
-        load, before = self._load(rows, worker), self.sinks.values[sink]
-        yield Effect(f"cannot read {name}", rows, sink, worker._replace(at="fail"), cost=FAILURE)
-        refused = warehouse.refusal(before, load, self.rules)
-        unclear = "settle" if self.scope.on("ask_when_unclear") else "abandon"
-        if refused:
+    def _apply(self, rows: int, sink: int, worker: Worker, _request: Apply) -> Iterator[Effect]:
+        """One transaction of the sink; staging, before it, touches nothing that others see. A snapshot is asked about first."""
+        name, load = self._name(worker.item), self._load(worker)
+        yield Effect(f"cannot read {name}", rows, sink, self._answered(worker, ("unreadable",)), cost=FAILURE)
+        if not load.full:
+            yield from self._at_commit(rows, sink, worker)
+        elif self.rules.refusal(self.sinks.values[sink], load):
+            yield Effect(f"{name} is refused", rows, sink, worker._replace(at="why"))
+        else:
+            yield Effect(f"builds {name}", rows, sink, worker._replace(at="commit"))
+
+    def _at_commit(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
+        name, load = self._name(worker.item), self._load(worker)
+        after = self._commit(sink, load)
+        if after is None:
             yield Effect(f"COMMIT {name} is refused", rows, sink, worker._replace(at="why"))
             return
-        after = self.sinks.of(self._commit(before, load))
-        yield Effect(f"COMMIT {name}", rows, after, worker._replace(at="complete"))
-        yield Effect(f"COMMIT {name}, answer lost", rows, after, worker._replace(at=unclear), cost=UNCLEAR)
-        yield Effect(f"COMMIT {name} fails, answer lost", rows, sink, worker._replace(at=unclear), cost=UNCLEAR)
-
-    def _commit(self, sink: Sink, load: warehouse.Load) -> Sink:
-        if not load.snapshot:
-            return warehouse.commit(sink, load, self.rules)
-        boundary = f"{self.scope.landed[load.item].stop}#{BEYOND_IDS}"
-        return warehouse.commit_snapshot(sink, load, self.rules, boundary)
+        unclear = self._answered(worker, ("unclear",))
+        yield Effect(f"COMMIT {name}", rows, after, self._answered(worker, ("applied", load.epoch, load.record_id)))
+        yield Effect(f"COMMIT {name}, answer lost", rows, after, unclear, cost=UNCLEAR)
+        yield Effect(f"COMMIT {name} fails, answer lost", rows, sink, unclear, cost=UNCLEAR)
 
     def _at_adrift(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
         """A transaction whose worker was stopped: the sink commits it, or rolls it back."""
-        load, before = self._load(rows, worker), self.sinks.values[sink]
-        if warehouse.refusal(before, load, self.rules) is None:
-            yield Effect(
-                f"COMMIT {self._name(worker.item)}, heard by nobody", rows, self.sinks.of(self._commit(before, load)), IDLE
-            )
-        yield Effect(f"{self._name(worker.item)} is rolled back, heard by nobody", rows, sink, IDLE)
+        name, after = self._name(worker.item), self._commit(sink, self._load(worker))
+        if after is not None:
+            yield Effect(f"COMMIT {name}, heard by nobody", rows, after, IDLE)
+        yield Effect(f"{name} is rolled back, heard by nobody", rows, sink, IDLE)
+
+    def commits(self, worker: Worker) -> bool:
+        """Whether a worker is in a transaction of the sink."""
+        return (
+            worker.at in ("asks", "commit")
+            and bool(worker.begun)
+            and isinstance(self.replay.place(worker.begun).request, Apply)
+        )
 
     def _at_why(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
         """Looks why the sink refused, after its transaction was rolled back."""
-        name, load, held = self._name(worker.item), self._load(rows, worker), self.sinks.values[sink]
-        match warehouse.refusal(held, load, self.rules):
-            case "epoch":
-                yield Effect("is fenced by a newer epoch", rows, sink, IDLE)
-            case "token":
-                yield self._fenced(rows, sink, worker, "apply")
-            case "known":
-                yield Effect(f"the ledger has {name}", rows, sink, worker._replace(at="complete"))
-            case "in use":
-                yield Effect(f"the epoch of {name} is in use", rows, sink, worker._replace(at="fail"))
-            case "behind" if self.scope.on("defer"):
-                yield Effect(f"{name} is behind", rows, sink, worker._replace(at="defer"))
-            case "behind":
-                broken = f"(8) {name} fails for ever, and nothing is wrong with it"
-                yield Effect(f"{name} is behind, and fails", rows, sink, worker._replace(at="fail"), broken=broken)
-            case None:
-                yield Effect("tries again", rows, sink, worker._replace(at="apply"))
+        name, load = self._name(worker.item), self._load(worker)
+        refusal = self.rules.refusal(self.sinks.values[sink], load)
+        if refusal is None:
+            yield Effect("tries again", rows, sink, worker._replace(at="asks"))
+            return
+        label, answer = self._refused(refusal, name, load)
+        yield Effect(label, rows, sink, self._answered(worker, answer))
 
-    def _fenced(self, rows: int, sink: int, worker: Worker, then: str) -> Effect:
-        """A newer token in the fence: taken over, or the manifest was set back; only the lease's row can tell."""
-        if not self.scope.on("raise_token"):
-            return Effect("is fenced", rows, sink, IDLE)
-        return Effect("is fenced by a newer token", rows, sink, worker._replace(at="retoken", then=then))
+    def _refused(self, refusal: Refusal, name: str, load: Load) -> tuple[str, Answer]:
+        """What a refusal is called, and what the program is told."""
+        held, entry = refusal.held, refusal.entry
+        match refusal.why:
+            case Why.FENCED:
+                newer = "epoch" if held.epoch > load.epoch and self.scope.on("fence_epoch") else "token"
+                return f"is fenced by a newer {newer}", ("fenced", held.token, held.epoch)
+            case Why.KNOWN:
+                assert isinstance(entry, warehouse.Entry)
+                return f"the ledger has {name}", ("already", entry.epoch, entry.record_id)
+            case Why.EPOCH_IN_USE:
+                return f"the epoch of {name} is in use", ("in use",)
+            case Why.SNAPSHOT_AHEAD:
+                return f"{name} goes by an older snapshot than the sink's", ("ahead",)
+            case Why.UNBELIEVED:
+                return f"the sink lacks what is believed, to apply {name}", ("unbelieved",)
+            case Why.MANIFEST_BEHIND:
+                return f"the fence names a later record, to apply {name}", ("manifest behind", held.record)
+            case Why.BEHIND:
+                return f"{name} is behind", ("behind",)
+        raise AssertionError(refusal)
 
-    def _at_retoken(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
+    def _raisetoken(self, rows: int, sink: int, worker: Worker, request: RaiseToken) -> Iterator[Effect]:
         scope, held = self.scope, self.scope.rows.values[rows]
-        feed = scope.jobs[worker.job].feed
-        if not worker.holds:
+        if not worker.holds or not scope.on("raise_token"):
             yield Effect("raise token: the lease is lost", rows, sink, IDLE)
             return
-        token = max(worker.token, self.sinks.values[sink].fences[feed].token) + 1
-        current = held.leases[worker.job][1]
-        leases = (*held.leases[: worker.job], (token, current), *held.leases[worker.job + 1 :])
-        after = worker._replace(at=worker.then, then="", token=token)
+        assert worker.begun
+        token = max(worker.token, request.above) + 1
+        leases = (*held.leases[: worker.job], (token, held.leases[worker.job][1]), *held.leases[worker.job + 1 :])
+        *before, (_, _, epoch) = worker.begun.answers
+        begun = worker.begun._replace(answers=(*before, ("fenced", 0, epoch)))  # its token matters no more
+        after = self._answered(worker._replace(token=token, begun=begun))
         yield Effect("takes the lease again, above the fence", scope.rows.of(held._replace(leases=leases)), sink, after)
 
-    # Settling what a dead worker, or an unclear COMMIT, left behind
-
-    def _at_settle(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
-        state = self.scope.state(self.scope.rows.values[rows].state)
-        at = "raise" if self.scope.on("raise_fence") else "ask"
-        after = worker._replace(at=at, epoch=state.epoch, serving=self._seen(state, worker))
+    def _readstate(self, rows: int, sink: int, worker: Worker, _request: ReadState) -> Iterator[Effect]:
+        state = self.scope.rows.values[rows].state
+        outline = self.scope.outline(state, self.scope.jobs[worker.job].feed, watermark=False)
+        after = self._answered(worker, ("state", outline))
         yield Effect(f"reads the state, to settle {self._name(worker.item)}", rows, sink, after)
 
-    def _at_raise(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
+    def _raisefence(self, rows: int, sink: int, worker: Worker, request: RaiseFence) -> Iterator[Effect]:
         feed = self.scope.jobs[worker.job].feed
-        fence = self.sinks.values[sink].fences[feed]
-        if fence.epoch > worker.epoch:
-            yield Effect("is fenced by a newer epoch", rows, sink, IDLE)
-        elif fence.token > worker.token:
-            yield self._fenced(rows, sink, worker, "raise")
+        name, held = self.scope.feeds[feed], self.sinks.values[sink]
+        after = warehouse.raise_fence(held, name, worker.token, request.epoch)
+        if after is None:
+            fence = held.fence(name)
+            newer = "epoch" if fence.epoch > request.epoch else "token"
+            answer = ("fenced", fence.token, fence.epoch)
+            yield Effect(f"is fenced by a newer {newer}", rows, sink, self._answered(worker, answer))
         else:
-            after = warehouse.raise_fence(self.sinks.values[sink], feed, worker.token, worker.epoch)
-            yield Effect("raises the fence", rows, self.sinks.of(after), worker._replace(at="ask"))
+            yield Effect("raises the fence", rows, self.sinks.of(after), self._answered(worker))
 
-    def _at_ask(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
-        since = worker.serving if self.scope.on("serving_in_marker") else worker.epoch
-        found = warehouse.entry(self.sinks.values[sink], worker.item, since)
-        name = self._name(worker.item)
-        if found is None:
-            yield Effect(f"the ledger lacks {name}", rows, sink, worker._replace(at="abandon"))
-        else:
-            yield Effect(f"the ledger has {name}", rows, sink, worker._replace(at="inherit", ledger=found))
-
-    def _at_inherit(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
-        state = self.scope.state(self.scope.rows.values[rows].state)
-        under = state.feed(self.scope.feeds[self.scope.jobs[worker.job].feed]).watermark
-        yield Effect("reads the state", rows, sink, worker._replace(at="adopt", memory=FRESH, under=under))
+    def _askledger(self, rows: int, sink: int, worker: Worker, request: AskLedger) -> Iterator[Effect]:
+        feed = self.scope.feeds[self.scope.jobs[worker.job].feed]
+        found = self.sinks.values[sink].entry(feed, request.item, request.since_epoch)
+        answer = DONE if found is None else ("found", found.epoch, found.record_id)
+        verb = "lacks" if found is None else "has"
+        yield Effect(f"the ledger {verb} {self._name(worker.item)}", rows, sink, self._answered(worker, answer))
 
     # Ending a claim
 
-    def _claim(self, worker: Worker, log: int) -> Claim:
+    def _held(self, worker: Worker, log: int) -> Claim:
         """The claim as its holder remembers it."""
         scope, (step, feed, _) = self.scope, self.scope.jobs[worker.job]
         item = scope.item(worker.item, log)
@@ -477,18 +528,18 @@ class Program:
         sink: int,
         worker: Worker,
         compute: Callable[[Claim, StepState], Sequence[Write]],
-        lease: bool,
+        lease: bool = False,
+        rest: object = None,
     ) -> Iterator[Effect]:
+        """A claim's last write. `rest`: what the writes rest on beside the claim and the state."""
         scope, i = self.scope, worker.item
         log, state = scope.log(rows, i, worker.length), self._state(rows, worker.memory)
-        key = (what, worker.job, i, log, state, worker.opened, worker.under, worker.ledger)
-        writes = self._writes(key, lambda: compute(self._claim(worker, log), scope.state(max(state, 0))))
+        key = (what, worker.job, i, log, state, worker.opened, worker.under, rest)
+        writes = self._writes(key, lambda: compute(self._held(worker, log), scope.state(max(state, 0))))
         if isinstance(writes, str):
             yield Effect(f"{what} {self._name(i)}: the claim is {writes}", rows, sink, IDLE)
             return
-        done = self._next(worker)
-        if what == "complete" and self.scope.jobs[worker.job].step.order == "any":
-            done = IDLE
+        done = self._answered(worker) if worker.begun else IDLE if what == "complete" else self._next(worker)
         again = worker._replace(at="again", then=worker.at)
         yield from self._write(what, rows, sink, worker, writes, done, again, -1 if lease else None)
 
@@ -497,31 +548,37 @@ class Program:
         after = worker._replace(at=worker.then, then="", memory=FRESH, length=length)
         yield Effect(f"reads {self._name(worker.item)} and the state again", rows, sink, after)
 
-    def _at_complete(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
+    def _complete(self, rows: int, sink: int, worker: Worker, _request: Complete | None) -> Iterator[Effect]:
         steps = self._steps(worker.item)
 
         def writes(claim: Claim, state: StepState) -> Sequence[Write]:
             return transitions.complete(claim.item, claim, state, OUTPUTS, steps, stamp())
 
-        yield from self._end("complete", rows, sink, worker, writes, lease=False)
+        yield from self._end("complete", rows, sink, worker, writes)
+
+    def _adopt(self, rows: int, sink: int, worker: Worker, _request: Adopt) -> Iterator[Effect]:
+        """Adopting reads the state first."""
+        under = self._watermark(self.scope.rows.values[rows].state, worker)
+        yield Effect("reads the state", rows, sink, worker._replace(at="adopt", memory=FRESH, under=under))
 
     def _at_adopt(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
-        steps = self._steps(worker.item)
+        assert worker.begun
+        request = self.replay.place(worker.begun).request
+        assert isinstance(request, Adopt)
+        steps, epoch = self._steps(worker.item), request.epoch
 
         def writes(claim: Claim, state: StepState) -> Sequence[Write]:
-            return transitions.complete(claim.item, claim, state, OUTPUTS, steps, stamp(), worker.ledger)
+            return transitions.complete(claim.item, claim, state, OUTPUTS, steps, stamp(), epoch)
 
-        yield from self._end("adopt", rows, sink, worker, writes, lease=True)
+        yield from self._end("adopt", rows, sink, worker, writes, lease=True, rest=epoch)
 
-    def _at_fail(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
+    def _fail(self, rows: int, sink: int, worker: Worker, request: Fail) -> Iterator[Effect]:
         def writes(claim: Claim, _: StepState) -> Sequence[Write]:
-            return transitions.fail(
-                claim.item, claim, Failure(FailureKind.PERMANENT, "unreadable"), self._steps(worker.item), stamp()
-            )
+            return transitions.fail(claim.item, claim, request.failure, self._steps(worker.item), stamp())
 
-        yield from self._end("fail", rows, sink, worker, writes, lease=False)
+        yield from self._end("fail", rows, sink, worker, writes, rest=request.failure.kind)
 
-    def _at_abandon(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
+    def _abandon(self, rows: int, sink: int, worker: Worker, _request: Abandon | None) -> Iterator[Effect]:
         def writes(claim: Claim, _: StepState) -> Sequence[Write]:
             return transitions.fail(
                 claim.item, claim, Failure(FailureKind.LEASE_EXPIRED, "gone"), self._steps(worker.item), stamp()
@@ -529,16 +586,31 @@ class Program:
 
         yield from self._end("abandon", rows, sink, worker, writes, lease=True)
 
-    def _at_defer(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
-        def writes(claim: Claim, state: StepState) -> Sequence[Write]:
-            return transitions.defer(claim.item, claim, state, "behind", stamp())
+    def _defer(self, rows: int, sink: int, worker: Worker, request: Defer) -> Iterator[Effect]:
+        if not self.scope.on("defer"):
+            name = self._name(worker.item)
+            broken = f"(8) {name} fails for ever, and nothing is wrong with it"
+            yield Effect(f"{name} is behind, and fails", rows, sink, IDLE, broken=broken)
+            return
 
-        yield from self._end("defer", rows, sink, worker, writes, lease=False)
+        def writes(claim: Claim, state: StepState) -> Sequence[Write]:
+            return transitions.defer(claim.item, claim, state, request.reason, stamp())
+
+        yield from self._end("defer", rows, sink, worker, writes)
 
     def _steps(self, i: int) -> Sequence[Step]:
         return self.scope.steps[self.scope.keys[i].feed]
 
     # An unordered step: no state, no sink
+
+    def _at_claim(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
+        return self._claim(rows, sink, worker)
+
+    def _at_complete(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
+        return self._complete(rows, sink, worker, None)
+
+    def _at_abandon(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
+        return self._abandon(rows, sink, worker, None)
 
     def _at_look(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
         what, i, opened, _ = self._verdict(rows, worker.job, FRESH, True)
@@ -566,9 +638,8 @@ class Program:
             return
         opened = item.blocker({LOAD.key: state.epoch})
         assert opened and opened.state is State.PROCESSING
-        yield Effect(
-            f"may not cancel: {self._name(i)} is open", rows, sink, after._replace(at="settle", opened=opened.sequence)
-        )
+        settling = self._settling(rows, after, i, opened.sequence)
+        yield Effect(f"may not cancel: {self._name(i)} is open", rows, sink, settling)
 
     def _cancelling(self, step: Step, worker: Worker, log: int, state: int) -> Writes | str:
         item = self.scope.item(worker.item, log)

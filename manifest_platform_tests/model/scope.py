@@ -139,6 +139,7 @@ class Scope:
         self.rows: Numbers[Rows] = Numbers()
         self.view = View(self)
         self._index = {key: i for i, key in enumerate(self.keys)}
+        self._names = {key.id: i for i, key in enumerate(self.keys)}
         self._record_prefixes = {f"{records_prefix(key.feed, key.position)}": i for i, key in enumerate(self.keys)}
         self._pending_rows = {
             pending_key(job.step.application, key): (job.step.application.key, i)
@@ -163,6 +164,10 @@ class Scope:
         """An item's number."""
         return self._index[key]
 
+    def named(self, item: str) -> int:
+        """The number of an item of a name."""
+        return self._names[item]
+
     # Items
 
     def log(self, rows: int, i: int, length: int | None = None) -> int:
@@ -184,6 +189,10 @@ class Scope:
             found = self._items[i, log] = Item(self.keys[i], records)
         return found
 
+    def record_id(self, i: int, sequence: int) -> str:
+        """What a record of an item is called."""
+        return f"{self.keys[i].id}@{sequence}"
+
     def _record(self, i: int, sequence: int, event: Event) -> Record:
         data: dict[str, Any] = {
             "late": dict(event.late),
@@ -191,6 +200,7 @@ class Scope:
             "keeps_skips": event.keeps_skips,
             "automatic": event.automatic,
             "kind": event.kind,
+            "bytes": 1,
         }
         payload = Payload(REASON, data)
         if sequence == 1 and event.state is State.NEW:
@@ -198,12 +208,12 @@ class Scope:
         return Record(
             item=self.keys[i].id,
             sequence=sequence,
-            record_id=f"record-{sequence}",
+            record_id=self.record_id(i, sequence),
             state=event.state,
             application=_application(event.application),
             author="model",
             timestamp=START,
-            previous=f"record-{event.previous}" if event.previous else None,
+            previous=self.record_id(i, event.previous) if event.previous else None,
             epoch=event.epoch,
             payload=payload,
         )
@@ -223,6 +233,13 @@ class Scope:
             known = {name: feed for name, feed in zip(self.feeds, feeds, strict=True) if feed != FeedState()}
             found = self._states[number] = StepState(mode, epoch, boundary, full, known, READ)
         return found
+
+    def outline(self, number: int, feed: int, watermark: bool = True) -> int:
+        """The number of what a program goes by, of a state: the rest of it makes no world of its own."""
+        state, name = self.state(number), self.feeds[feed]
+        known = state.feed(name)
+        kept = FeedState(known.watermark if watermark else "", serving_epoch=known.serving_epoch)
+        return self.state_number(StepState(state.mode, state.epoch, feeds={name: kept}))
 
     # Writes
 
@@ -314,7 +331,7 @@ def _application(key: str) -> Application:
 def _event(stored: dict[str, Any], sequences: dict[str, int]) -> Event:
     previous = stored["previous"]
     if previous is not None:
-        previous = sequences[previous] if previous in sequences else int(previous.removeprefix("record-"))
+        previous = sequences[previous] if previous in sequences else int(previous.rpartition("@")[2])
     data = stored["payload"]["data"] if stored["payload"] else {}
     return Event(
         State(stored["state"]),

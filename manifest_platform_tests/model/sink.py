@@ -1,20 +1,18 @@
 """The warehouse as a small pure machine: fence, ledger and content move in one transaction, or nothing does.
 
-Belongs here: the rules of `manifest_platform.warehouse.apply`, and those of a snapshot's commit. The content is what readers
-see: the items applied since the last snapshot, in the order in which they were.
+Belongs here: what a transaction makes of fences, ledger and content. Whether it may, and why not, is evaluated by the
+product's `warehouse.rules`, of which any may be switched off. The content is what readers see: the items applied since the last
+snapshot, in the order in which they were.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
-
-class Fence(NamedTuple):
-    """A feed's newest token, epoch and applied position."""
-
-    token: int = 0
-    epoch: int = 1
-    applied: str = ""
+from manifest_platform.warehouse import rules
+from manifest_platform.warehouse.load import Full, Load
+from manifest_platform.warehouse.rules import Held, Move, Refusal, Why
 
 
 class Content(NamedTuple):
@@ -22,105 +20,156 @@ class Content(NamedTuple):
 
     epoch: int = 1
     boundary: str = ""
-    applied: tuple[tuple[int, bool], ...] = ()
+    applied: tuple[tuple[str, bool], ...] = ()
+
+
+class Entry(NamedTuple):
+    """A ledger's row."""
+
+    feed: str
+    item: str
+    epoch: int
+    record_id: str
+    checksum: str = ""
 
 
 class Sink(NamedTuple):
-    """Fence and content by feed, and the ledger: (feed, item, epoch)."""
+    """Fence and content by feed, in the scope's order, and the ledger."""
 
-    fences: tuple[Fence, ...]
+    feeds: tuple[str, ...]
+    fences: tuple[Held, ...]
     content: tuple[Content, ...]
-    ledger: frozenset[tuple[int, int, int]] = frozenset()
+    ledger: frozenset[Entry] = frozenset()
+
+    @classmethod
+    def empty(cls, feeds: list[str]) -> Sink:
+        """A warehouse in which nothing was loaded yet."""
+        return cls(tuple(feeds), (Held(),) * len(feeds), (Content(),) * len(feeds))
+
+    # What the rules ask
+
+    def fence(self, feed: str) -> Held:
+        """The fence's row of a feed."""
+        return self.fences[self.feeds.index(feed)]
+
+    def of(self, feed: str) -> Content:
+        """A feed's content."""
+        return self.content[self.feeds.index(feed)]
+
+    def entry(self, feed: str, item: str, since_epoch: int) -> Entry | None:
+        """The newest entry of an item."""
+        mine = [one for one in self.ledger if (one.feed, one.item) == (feed, item) and one.epoch >= since_epoch]
+        return max(mine, key=lambda one: (one.epoch, one.record_id), default=None)
+
+    def has(self, feed: str, item: str, since_epoch: int) -> bool:
+        """Whether an item was applied."""
+        return self.entry(feed, item, since_epoch) is not None
+
+    def has_record(self, record: str) -> bool:
+        """Whether an attempt was applied."""
+        return any(one.record_id == record for one in self.ledger)
+
+    def in_epoch(self, load: Load, full: Full) -> tuple[str, int] | None:
+        """What was loaded in a snapshot's epoch or later, to the feeds that it covers."""
+        return self._first(lambda one: one.epoch >= load.epoch and one.feed in (load.feed, *full.covers))
+
+    def beyond(self, feed: str, epoch: int) -> tuple[str, int] | None:
+        """What was loaded to a feed in a later epoch."""
+        return self._first(lambda one: one.epoch > epoch and one.feed == feed)
+
+    def _first(self, wanted: Callable[[Entry], bool]) -> tuple[str, int] | None:
+        return min(((one.item, one.epoch) for one in self.ledger if wanted(one)), default=None)
 
 
-class Load(NamedTuple):
-    """One item to apply, and on whose authority. `since`: ledger entries of an earlier epoch count no more.
-
-    `covers`: the feeds whose content a snapshot replaces.
-    """
-
-    item: int
-    feed: int
-    position: str
-    token: int
-    epoch: int
-    since: int
-    late: bool
-    snapshot: bool
-    covers: frozenset[int] = frozenset()
+COLUMNS = {"fence_token": "token", "fence_epoch": "epoch", "applied": "applied", "chain": "record"}
+"""The guards that are conditions of the fence, by their column."""
+WHY = {
+    "marker": (Why.KNOWN,),
+    "epoch_unused": (Why.EPOCH_IN_USE,),
+    "applied": (Why.BEHIND,),
+    "chain": (Why.UNBELIEVED, Why.MANIFEST_BEHIND),
+    "snapshot_ahead": (Why.SNAPSHOT_AHEAD,),
+}
+"""The guards that are reasons to refuse."""
 
 
-class Rules(NamedTuple):
-    """Which of the sink's guards are in force."""
+class Rules:
+    """The product's rules, less those that are switched off."""
 
-    fence_token: bool = True
-    fence_epoch: bool = True
-    applied: bool = True
-    marker: bool = True
-    fence_moves: bool = True
-    snapshot_fences: bool = True
-    epoch_unused: bool = True
+    def __init__(self, off: frozenset[str]):
+        self.off = off
+        self._columns = {column for guard, column in COLUMNS.items() if guard in off}
+        self._why = {why for guard, whys in WHY.items() for why in whys if guard in off}
 
+    def refusal(self, sink: Sink, load: Load) -> Refusal | None:
+        """Why a load may not pass; None where it may, or where nothing says why not."""
+        return next((one for one in rules.refusals(load, sink.fence, sink) if self._counts(one, load)), None)
 
-Refusal = Literal["epoch", "token", "known", "in use", "behind"]
+    def _counts(self, refusal: Refusal, load: Load) -> bool:
+        if refusal.why is not Why.FENCED:
+            return refusal.why not in self._why
+        move = rules.lift(load.token, load.epoch) if refusal.feed == load.feed else rules.lift_other(load)
+        return not self._may(move, refusal.held)
 
+    def _may(self, move: Move, held: Held) -> bool:
+        return all(one.holds(held) for one in move.conditions if one.column not in self._columns)
 
-def refusal(sink: Sink, load: Load, rules: Rules) -> Refusal | None:
-    """Why a load may not commit; None where it may."""
-    fence = sink.fences[load.feed]
-    if rules.fence_epoch and fence.epoch > load.epoch:
-        return "epoch"
-    if rules.fence_token and fence.token > load.token:
-        return "token"
-    if rules.marker and entry(sink, load.item, load.since):
-        return "known"
-    if rules.epoch_unused and load.snapshot and _in_epoch(sink, load):
-        return "in use"
-    in_order = load.late or load.snapshot
-    if rules.applied and not in_order and load.position <= fence.applied:
-        return "behind"
-    return None
+    def commit(self, sink: Sink, load: Load) -> Sink | None:
+        """The sink after a load's transaction; None where that is rolled back."""
+        moves = rules.moves(load)
+        if not all(self._may(move, sink.fence(feed)) for feed, move in moves) or self._is_held_back(sink, load):
+            return None
+        fences, content = list(sink.fences), list(sink.content)
+        for feed, move in moves:
+            n = sink.feeds.index(feed)
+            kept = move._replace(changes=tuple(one for one in move.changes if not self._is_kept(one.column, feed, load)))
+            fences[n] = kept.after(fences[n])
+            if load.full and feed in load.full.covers:
+                content[n] = Content(load.epoch, load.full.boundary)
+        n = sink.feeds.index(load.feed)
+        content[n] = content[n]._replace(applied=(*content[n].applied, (load.item, load.late)))
+        entry = Entry(load.feed, load.item, load.epoch, load.record_id, load.checksum)
+        return Sink(sink.feeds, tuple(fences), tuple(content), sink.ledger | {entry})
 
+    def _is_kept(self, column: str, feed: str, load: Load) -> bool:
+        """Whether a change of a fence is left out."""
+        guard = "snapshot_fences" if feed != load.feed else "fence_moves"
+        return column in ("token", "epoch") and guard in self.off
 
-def entry(sink: Sink, item: int, since: int) -> int | None:
-    """The newest epoch in which an item was applied, of those from `since` on."""
-    return max((epoch for _, known, epoch in sink.ledger if known == item and epoch >= since), default=None)
-
-
-def _in_epoch(sink: Sink, load: Load) -> bool:
-    """Whether something was applied in a snapshot's epoch or later, by its own feed or one that it covers."""
-    return any(epoch >= load.epoch and feed in {load.feed, *load.covers} for feed, _, epoch in sink.ledger)
-
-
-def commit(sink: Sink, load: Load, rules: Rules) -> Sink:
-    """The sink after a load of one item onto what is there."""
-    fence, content = sink.fences[load.feed], sink.content[load.feed]
-    applied = fence.applied if load.late else max(load.position, fence.applied)
-    moved = Fence(load.token, load.epoch, applied) if rules.fence_moves else fence._replace(applied=applied)
-    after = content._replace(applied=(*content.applied, (load.item, load.late)))
-    return Sink(
-        put(sink.fences, load.feed, moved),
-        put(sink.content, load.feed, after),
-        sink.ledger | {(load.feed, load.item, load.epoch)},
-    )
+    def _is_held_back(self, sink: Sink, load: Load) -> bool:
+        return rules.is_held_back(
+            load, _Blinded(sink, self.off) if self.off & {"marker", "epoch_unused", "snapshot_ahead"} else sink
+        )
 
 
-def commit_snapshot(sink: Sink, load: Load, rules: Rules, boundary: str) -> Sink:
-    """The sink after a snapshot: it replaces the content of the feeds that it covers, and every fence gets its epoch."""
-    after = commit(sink, load, rules)
-    fences, content = list(after.fences), list(after.content)
-    for feed in range(len(fences)):
-        if rules.snapshot_fences:
-            fences[feed] = fences[feed]._replace(epoch=load.epoch)
-        if feed in load.covers:
-            fences[feed] = fences[feed]._replace(applied=boundary)
-            content[feed] = Content(load.epoch, boundary)
-    return Sink(tuple(fences), tuple(content), after.ledger)
+class _Blinded:
+    """A ledger that is not asked what a guard that is off would ask."""
+
+    def __init__(self, sink: Sink, off: frozenset[str]):
+        self._sink, self._off = sink, off
+
+    def entry(self, feed: str, item: str, since_epoch: int) -> Entry | None:
+        return self._sink.entry(feed, item, since_epoch)
+
+    def has_record(self, record: str) -> bool:
+        return self._sink.has_record(record)
+
+    def has(self, feed: str, item: str, since_epoch: int) -> bool:
+        return "marker" not in self._off and self._sink.has(feed, item, since_epoch)
+
+    def in_epoch(self, load: Load, full: Full) -> tuple[str, int] | None:
+        return None if "epoch_unused" in self._off else self._sink.in_epoch(load, full)
+
+    def beyond(self, feed: str, epoch: int) -> tuple[str, int] | None:
+        return None if "snapshot_ahead" in self._off else self._sink.beyond(feed, epoch)
 
 
-def raise_fence(sink: Sink, feed: int, token: int, epoch: int) -> Sink:
-    """The sink after a takeover's first step: nothing older may commit to the feed."""
-    return sink._replace(fences=put(sink.fences, feed, sink.fences[feed]._replace(token=token, epoch=epoch)))
+def raise_fence(sink: Sink, feed: str, token: int, epoch: int) -> Sink | None:
+    """The sink after a takeover's first step: nothing older may commit to the feed. None where something newer is there."""
+    n, move = sink.feeds.index(feed), rules.lift(token, epoch)
+    if not move.may(sink.fences[n]):
+        return None
+    return sink._replace(fences=put(sink.fences, n, move.after(sink.fences[n])))
 
 
 def put(values: tuple, index: int, value: object) -> tuple:

@@ -14,7 +14,7 @@ from manifest_platform_tests.model.configurations import CONFIGURATIONS, LOAD
 from manifest_platform_tests.model.guards import GUARDS, Guard
 from manifest_platform_tests.model.invariants import Past, violation
 from manifest_platform_tests.model.scope import READ, Event, RecordPut, Rejected, Scope, Writes, Written, stamp
-from manifest_platform_tests.model.sink import Content, Fence, Sink
+from manifest_platform_tests.model.sink import Sink
 
 SMALL = (
     "two",
@@ -178,7 +178,7 @@ def test_an_item_that_is_open_twice_is_found() -> None:
     assert isinstance(once, Written)
     twice = scope.transact(once.rows, (opened[1],), "claim", fresh=True)
     assert isinstance(twice, Written)
-    sink, past = Sink((Fence(),), (Content(),)), Past(restored=False, blamed=False)
+    sink, past = Sink.empty(scope.feeds), Past(restored=False, blamed=False)
     assert violation(scope, once.rows, sink, past) is None
     assert violation(scope, twice.rows, sink, past) == "(5) incr/1 is open twice for load"
 

@@ -1,0 +1,131 @@
+"""Where a program of the product stands: begun anew with its arguments and the answers so far, it says what it asks next.
+
+Belongs here: the compact form of arguments and answers, and the product's objects that they stand for. What an answer is in
+a world is said by `program`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from manifest_platform.listing import Listing
+from manifest_platform.manifest import Abandoned, Item, Ready, State, StepState
+from manifest_platform.manifest.claims import Claim
+from manifest_platform.manifest.records import Record
+from manifest_platform.manifest.store import ConditionFailed
+from manifest_platform.pipeline import full, loading
+from manifest_platform.pipeline.loading import Declared
+from manifest_platform.pipeline.requests import Apply, AskLedger, ClaimNext, Program, ReadState, Request
+from manifest_platform.warehouse.apply import AlreadyApplied, Applied, LedgerEntry
+from manifest_platform.warehouse.errors import Behind, EpochInUse, Fenced, LoadFailed, SnapshotAhead, Unclear
+from manifest_platform_tests.model.scope import START, Scope
+
+Answer = tuple
+"""What a request was answered, as a name and numbers: `("fenced", token, epoch)`."""
+
+DONE: Answer = ("done",)
+LOADING, SETTLING, CANCELLING = "load", "settle", "settle to cancel"
+NOTHING = Listing("", "", 0, 0, 0, (), ())
+
+ERRORS: dict[str, Callable[..., Exception]] = {
+    "fenced": lambda token, epoch: Fenced("", (0, 0), token, epoch),
+    "unclear": lambda: Unclear("no answer"),
+    "behind": lambda: Behind("", "", ""),
+    "in use": lambda: EpochInUse("in use"),
+    "ahead": lambda: SnapshotAhead("ahead"),
+    "unreadable": lambda: LoadFailed("unreadable"),
+    "conflict": lambda: ConditionFailed(()),
+}
+
+
+class Begun(NamedTuple):
+    """A program that was begun: with an item as it was read (`log`), and the state that was read, or the open record."""
+
+    name: str
+    job: int
+    item: int
+    log: int
+    state: int
+    opened: int
+    answers: tuple[Answer, ...] = ()
+
+    def answered(self, answer: Answer) -> Begun:
+        """The program after one more answer."""
+        return self._replace(answers=(*self.answers, answer))
+
+
+class Place(NamedTuple):
+    """Where a program stands: what it asks, or how it ended: with a result, or with an error that it did not foresee."""
+
+    request: Request[Any] | None
+    result: Any = None
+    error: Exception | None = None
+
+
+class Replay:
+    """The programs of a scope."""
+
+    def __init__(self, scope: Scope):
+        self._scope = scope
+        self._declared = Declared(scope.view.feeds)
+        self._places: dict[Begun, Place] = {}
+
+    def place(self, begun: Begun) -> Place:
+        """Where a program stands."""
+        found = self._places.get(begun)
+        if found is None:
+            found = self._places[begun] = self._replay(begun)
+        return found
+
+    def _replay(self, begun: Begun) -> Place:
+        try:
+            program = self._begin(begun)
+            request = next(program)
+            for answer in begun.answers:
+                if answer[0] in ERRORS:
+                    request = program.throw(ERRORS[answer[0]](*answer[1:]))
+                else:
+                    request = program.send(self._answer(request, answer, begun))
+        except StopIteration as end:
+            return Place(None, end.value)
+        except (Fenced, ConditionFailed) as error:
+            return Place(None, error=error)
+        return Place(request)
+
+    def _begin(self, begun: Begun) -> Program[Any]:
+        item = self._scope.item(begun.item, begun.log)
+        if begun.name == LOADING:
+            return loading.loading(self._declared, Ready(item, self._scope.state(begun.state)), NOTHING)
+        abandoned = Abandoned(item, item.records[begun.opened - 1])
+        if begun.name == CANCELLING:
+            return full.settling_to_cancel(self._declared, abandoned)
+        return SETTLE(self._declared, abandoned)
+
+    def _answer(self, request: Request[Any], answer: Answer, begun: Begun) -> object:
+        match request:
+            case ClaimNext(ready):
+                return self._claim(begun, ready.item, ready.state)
+            case Apply(order):
+                entry = self._entry(order.item, order.feed, *answer[1:])
+                return AlreadyApplied(entry) if answer[0] == "already" else Applied(entry)
+            case AskLedger(item) if answer != DONE:
+                return self._entry(item, self._scope.feeds[self._scope.feed_of[begun.item]], *answer[1:])
+            case ReadState():
+                return self._scope.state(answer[1])
+        return None
+
+    def _claim(self, begun: Begun, item: Item, state: StepState) -> Claim:
+        step, sequence = self._scope.jobs[begun.job].step, item.sequence + 1
+        name = self._scope.record_id(begun.item, sequence)
+        opened = Record(
+            item.key.id, sequence, name, State.PROCESSING, step.application, "model", START, epoch=state.epoch, token=0
+        )
+        return Claim(item.with_record(opened), opened, step, state, "model")
+
+    def _entry(self, item: str, feed: str, epoch: int, record: str) -> LedgerEntry:
+        return LedgerEntry(item, feed, "", epoch, 0, record, False, {}, "", START)
+
+
+SETTLE = loading.settling
+"""As it is, whatever of it a guard that is switched off replaces for who loads."""
