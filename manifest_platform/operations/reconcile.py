@@ -256,12 +256,11 @@ def lacking(pipeline: Pipeline, warehouse: Warehouse, feed: str, after: str) -> 
     for item in pipeline.manifest.items(feed, after=after):
         while entry and entry.position < item.key.position:
             entry = next(entries, None)
-        if entry is None or entry.position != item.key.position:
-            record = item.processed_by(Application(LOAD), serving)
-            if record and record.token is not None:
-                yield Lacking(item.key, before)
-            elif record is None and any(LOAD in one.data.get("reopens", ()) for one in item.records):
-                yield Lacking(item.key, before, freed=True)
+        record = item.processed_by(Application(LOAD), serving)
+        if record is None and any(LOAD in one.data.get("reopens", ()) for one in item.records):
+            yield Lacking(item.key, before, freed=True)  # where the ledger has it too: the next load finds that out
+        elif record and record.token is not None and (entry is None or entry.position != item.key.position):
+            yield Lacking(item.key, before)
         before = item.key.position
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from manifest_platform_tests.model.configurations import Budget
 from manifest_platform_tests.model.invariants import Past, unfinished, violation
 from manifest_platform_tests.model.program import (
+    ACCEPT,
     AWAY,
     BEGIN,
     CRASH,
@@ -22,6 +23,7 @@ from manifest_platform_tests.model.program import (
     FRESH,
     IDLE,
     RESTORE,
+    REWIND,
     UNCLEAR,
     Clerk,
     Effect,
@@ -29,12 +31,13 @@ from manifest_platform_tests.model.program import (
     Worker,
 )
 from manifest_platform_tests.model.scope import Numbers, Scope
-from manifest_platform_tests.model.sink import put
+from manifest_platform_tests.model.sink import Sink, put
 
 World = tuple[int, ...]
-"""Numbers: the manifest's, the sink's, the budget's, the backup's (or none), the clerk's, and the workers' in order."""
+"""Numbers: the manifest's, the sink's, the budget's, the backup's and the sink's copy's (or none), the clerk's, and the
+workers' in order."""
 NO_BACKUP, USED_BACKUP = -1, -2
-ROWS, SINK, BUDGET, BACKUP, CLERK, WORKERS = range(6)
+ROWS, SINK, BUDGET, BACKUP, COPY, CLERK, WORKERS = range(7)
 
 
 class Step(NamedTuple):
@@ -77,6 +80,7 @@ class Checker:
             self.program.start,
             self.budgets.of(budget),
             NO_BACKUP,
+            NO_BACKUP,
             self.away,
             *[self.idle] * scope.configuration.workers,
         )
@@ -90,7 +94,7 @@ class Checker:
 
     def steps(self, world: World) -> Iterator[Step]:
         """Every step that a world can take."""
-        rows, sink, budget, backup, clerk = world[:WORKERS]
+        rows, sink, budget, backup, copy, clerk = world[:WORKERS]
         workers = world[WORKERS:]
         for place, worker in enumerate(workers):
             if place and worker == self.idle and workers[place - 1] == self.idle:
@@ -115,15 +119,17 @@ class Checker:
                 others[place] = after
                 own = after_budget == budget
                 token = self.workers.values[worker].token or self.workers.values[after].token
-                if token and backup < 0 and (took >= 0 or after == self.idle or after_sink != sink):
-                    after_rows, after_sink, others = self._ranked(after_rows, after_sink, others)
-                after_world = (after_rows, after_sink, after_budget, backup, after_clerk, *sorted(others))
+                ranks = token and backup < 0 and (took >= 0 or after == self.idle or after_sink != sink)
+                after_copy = copy
+                if ranks:
+                    after_rows, after_sink, after_copy, others = self._ranked(after_rows, after_sink, copy, others)
+                after_world = (after_rows, after_sink, after_budget, backup, after_copy, after_clerk, *sorted(others))
                 yield Step(place, label, after_world, own, broken, others)
         yield from self._others(world)
 
     def _others(self, world: World) -> Iterator[Step]:
         """Steps of discovery and operators, and the backup."""
-        rows, sink, budget, backup, clerk = world[:WORKERS]
+        rows, sink, budget, backup, copy, clerk = world[:WORKERS]
         workers = world[WORKERS:]
         for label, after_rows, after, put_state, cost, broken in self._of_clerk(rows, clerk):
             begins = clerk == self.away
@@ -136,14 +142,27 @@ class Checker:
             if put_state:
                 state = self.scope.rows.values[rows].state
                 after_workers = tuple(self._with_stale(one, state) for one in workers)
-            after_world = (after_rows, sink, after_budget, backup, after, *sorted(after_workers))
+            after_world = (after_rows, sink, after_budget, backup, copy, after, *sorted(after_workers))
             yield Step(-1, label, after_world, not begins, broken, after_workers)
         if backup == NO_BACKUP and self.budgets.values[budget][RESTORE]:
-            yield Step(-1, "backup", (rows, sink, budget, rows, *world[CLERK:]), False, None, workers)
+            yield Step(-1, "backup", (rows, sink, budget, rows, *world[COPY:]), False, None, workers)
         elif backup >= 0:
             left = [self._adrift(one) for one in workers]
-            after_world = (backup, sink, self._spend(budget, RESTORE), USED_BACKUP, self.away, *sorted(left))
+            restored = self.scope.set_back(backup)
+            after_world = (restored, sink, self._spend(budget, RESTORE), USED_BACKUP, copy, self.away, *sorted(left))
             yield Step(-1, "restore the backup", after_world, False, None, left)
+        if self.budgets.values[budget][REWIND]:
+            yield from self._rewinds(world)
+
+    def _rewinds(self, world: World) -> Iterator[Step]:
+        """The sink is copied, set back to its copy, or emptied. Its workers know nothing of it and go on."""
+        rows, sink, budget, backup, copy, clerk = world[:WORKERS]
+        workers, spent = world[WORKERS:], self._spend(budget, REWIND)
+        if copy == NO_BACKUP and sink != self.program.start:
+            yield Step(-1, "copy the sink", (rows, sink, budget, backup, sink, clerk, *workers), False, None, workers)
+        for label, before in (("set the sink back to its copy", copy), ("empty the sink", self.program.start)):
+            if before >= 0 and before != sink:
+                yield Step(-1, label, (rows, before, spent, backup, NO_BACKUP, clerk, *workers), False, None, workers)
 
     def _adrift(self, worker: int) -> int:
         """What a restore leaves of a worker, all of which were stopped: a transaction that the sink may still commit."""
@@ -209,20 +228,20 @@ class Checker:
         held = self.clerks.values[clerk]
         return self.clerks.of(held._replace(memory=state)) if held.memory == FRESH else clerk
 
-    def _ranked(self, rows: int, sink: int, workers: list[int]) -> tuple[int, int, list[int]]:
+    def _ranked(self, rows: int, sink: int, copy: int, workers: list[int]) -> tuple[int, int, int, list[int]]:
         """The same with tokens by rank: which is newer is all that matters, as long as the lease's row has the newest.
 
         It has, but for a manifest that was set back; and a backup keeps its tokens.
         """
         scope, program = self.scope, self.program
         for job, (step, feed, _) in enumerate(scope.jobs):
-            held, known = scope.rows.values[rows], program.sinks.values[sink]
+            held, sinks = scope.rows.values[rows], [program.sinks.values[one] for one in (sink, copy) if one >= 0]
             tokens = {held.leases[job][0]}
             tokens.update(
                 seen for one in map(self.workers.values.__getitem__, workers) if one.job == job for seen in _tokens(one)
             )
             if step.ordered:
-                tokens.add(known.fences[feed].token)
+                tokens.update(known.fences[feed].token for known in sinks)
             if max(tokens) < len(tokens) or held.leases[job][0] < max(tokens):
                 continue
             rank = {token: n for n, token in enumerate(sorted(tokens))}
@@ -230,13 +249,13 @@ class Checker:
             leases[job] = (rank[leases[job][0]], leases[job][1])
             rows = scope.rows.of(held._replace(leases=tuple(leases)))
             if step.ordered:
-                fence = known.fences[feed]
-                sink = program.sinks.of(known._replace(fences=put(known.fences, feed, fence._replace(token=rank[fence.token]))))
+                renamed = [program.sinks.of(_renamed(known, feed, rank)) for known in sinks]
+                sink, copy = renamed[0], renamed[1] if copy >= 0 else copy
             for place, number in enumerate(workers):
                 worker = self.workers.values[number]
                 if worker.job == job:
                     workers[place] = self.workers.of(_with_tokens(worker, rank))
-        return rows, sink, workers
+        return rows, sink, copy, workers
 
     # Judgement
 
@@ -245,7 +264,8 @@ class Checker:
         left, had = self.budgets.values[world[BUDGET]], self.scope.configuration.budget
         blamed = any(left[one] < had[one] for one in (CRASH, EXPIRY, UNCLEAR, BEGIN))
         restored = world[BACKUP] == USED_BACKUP
-        past = Past(restored, blamed or restored)
+        rewound = left[REWIND] < had[REWIND]
+        past = Past(restored, blamed or restored, rewound, left[ACCEPT] < had[ACCEPT])
         key = (world[ROWS], world[SINK], past)
         if key not in self._judged:
             self._judged[key] = violation(self.scope, world[ROWS], self.program.sinks.values[world[SINK]], past)
@@ -340,7 +360,12 @@ class Checker:
 
     def _rests(self, world: World) -> bool:
         idle = world[CLERK] == self.away and all(worker == self.idle for worker in world[WORKERS:])
-        return idle and self.program.rests(world[ROWS])
+        return idle and self.program.rests(world[ROWS], world[SINK])
+
+
+def _renamed(sink: Sink, feed: int, rank: dict[int, int]) -> Sink:
+    fence = sink.fences[feed]
+    return sink._replace(fences=put(sink.fences, feed, fence._replace(token=rank[fence.token])))
 
 
 def _tokens(worker: Worker) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ class Budget(NamedTuple):
     """How often each thing may still happen.
 
     Expiries: takeovers from a worker that lives. Losses: answers of the manifest that get lost; unclear: those of a COMMIT.
+    Restores: of the manifest. Rewinds: the sink is set back to a copy, or is empty. Refusals: loads that are put back.
     """
 
     crashes: int = 0
@@ -27,6 +28,9 @@ class Budget(NamedTuple):
     begins: int = 0
     cancels: int = 0
     restores: int = 0
+    rewinds: int = 0
+    refusals: int = 0
+    accepts: int = 0
 
 
 @dataclass(frozen=True)
@@ -124,9 +128,7 @@ CONFIGURATIONS = [
         "full-skip", "a snapshot that is skipped", Budget(skips=1, unskips=1, begins=1, cancels=1), (Feed(items=1), SNAPSHOTS)
     ),
     Configuration("restore-skip", "set back to before a skip", Budget(skips=1, restores=1), (INCR,), workers=1),
-    Configuration(
-        "shred", "an unordered step before the load", Budget(expiries=1, crashes=1, failures=1, resolves=1), shred=True
-    ),
+    Configuration("shred", "an unordered step before the load", Budget(expiries=1, failures=1, resolves=1), shred=True),
     Configuration(
         "shred-skip", "an unordered step that is told to skip items", Budget(expiries=1, skips=1, unskips=1), shred=True
     ),
@@ -152,7 +154,7 @@ CONFIGURATIONS = [
     Configuration(
         "append",
         "late items that are appended",
-        Budget(expiries=1, unclear=1),
+        Budget(expiries=1),
         (Feed(items=3, late="append"),),
     ),
     Configuration(
@@ -195,7 +197,7 @@ CONFIGURATIONS = [
         "full-append",
         "a snapshot of a feed with late items",
         Budget(crashes=1, begins=1),
-        (Feed("incr", 3, late="append"), SNAPSHOTS),
+        (Feed("incr", 2, late="append"), SNAPSHOTS),
     ),
     Configuration(
         "restore",
@@ -229,6 +231,46 @@ CONFIGURATIONS = [
         "the same with late items that are appended",
         Budget(expiries=1, restores=1),
         (Feed(items=2, late="append"),),
+    ),
+    Configuration(
+        "rewind",
+        "the warehouse is set back to a copy, or emptied, under two workers, and reconciled",
+        Budget(expiries=1, rewinds=1, refusals=1),
+        (INCR,),
+    ),
+    Configuration(
+        "rewind-settle",
+        "the warehouse is emptied or set back while a COMMIT of a paused worker is under way, and what it left is settled",
+        Budget(expiries=1, unclear=1, rewinds=1),
+        (INCR,),
+    ),
+    Configuration(
+        "rewind-crash",
+        "the same with three items, and workers that die",
+        Budget(crashes=1, rewinds=1, refusals=1),
+        (Feed(items=3),),
+        workers=1,
+    ),
+    Configuration(
+        "rewind-append",
+        "the warehouse of a feed with late items is set back",
+        Budget(rewinds=1, refusals=1),
+        (Feed(items=3, late="append"),),
+        workers=1,
+    ),
+    Configuration(
+        "rewind-full",
+        "the warehouse is set back to before a full load",
+        Budget(begins=2, rewinds=1, refusals=1),
+        (INCR, SNAPSHOTS),
+        workers=1,
+    ),
+    Configuration(
+        "rewind-restore",
+        "warehouse and manifest are set back, each to a copy of its own",
+        Budget(restores=1, rewinds=1, refusals=1),
+        (INCR,),
+        workers=1,
     ),
 ]
 """All scopes, each whole."""

@@ -22,7 +22,10 @@ _THINGS = {
     "unskips": "unskip",
     "begins": "full load begun",
     "cancels": "cancel",
-    "restores": "restore",
+    "restores": "restore of the manifest",
+    "rewinds": "the warehouse set back",
+    "refusals": "load refused for the warehouse's sake",
+    "accepts": "warehouse accepted",
 }
 
 

@@ -237,6 +237,7 @@ OPERATIONS = (
     "begin",
     "cancel",
     "discover",
+    "free",
 )
 
 GUARDS = [
@@ -279,6 +280,31 @@ GUARDS = [
     ),
     Guard("applied", "a commit needs a position beyond the newest applied one", "restore-skip"),
     Guard("marker", "an item that the ledger has is not applied again", "restore-append"),
+    # The chain
+    Guard("chain", "a commit needs the fence to name the record that the manifest believes was applied last", "rewind-crash"),
+    Guard(
+        "chain_in_settle",
+        "what the ledger says of an item counts only if it has the record that the manifest believes",
+        "rewind-settle",
+    ),
+    Guard("believe_with_complete", "complete believes the ledger's record, in its own transaction", "rewind-crash"),
+    Guard("free_first", "reconcile frees every item that the ledger lacks before it believes the sink again", "rewind-crash"),
+    Guard("sweep_freed", "what reconcile freed behind the watermark is looked at again before the next claim", "rewind"),
+    Guard("sweep_in_reconcile", "reconcile looks at what the watermark jumped before it frees anything there", "rewind-crash"),
+    Guard("lease_in_free", "freeing an item needs the newest lease", "rewind"),
+    Guard(
+        "lease_in_believe_sink",
+        "believing a sink needs the newest lease",
+        "rewind",
+        needless="the write rests on the record that was believed, which another reconcile or load has changed",
+    ),
+    Guard(
+        "lease_in_believe",
+        "believing a later record needs the newest lease",
+        "rewind-restore",
+        needless="it is what the fence named, whoever says so, and the write rests on what was believed",
+    ),
+    Guard("instead_of", "believing needs that the record is still believed that it rests on", "rewind"),
     # What a worker does, and in which order
     Guard(
         "serving_in_marker",
@@ -327,12 +353,7 @@ GUARDS = [
         needless="the snapshot's next record number is taken by whatever a newer holder does with it",
     ),
     Guard("check_in_discover", "a directory is in order only if the watermark is still the one that was read", "three"),
-    Guard(
-        "check_in_claim",
-        "a claim rests on the state that was read",
-        "full-one",
-        needless="narrows a window: what it stops would be stopped by the fence's epoch and by complete, or be swept",
-    ),
+    Guard("check_in_claim", "a claim rests on the state that was read", "rewind"),
     *(
         Guard(f"state_in_{one}", f"{one} rests on the state that was read", configuration)
         for one, configuration in (

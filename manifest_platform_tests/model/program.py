@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 from manifest_platform.manifest import Payload, Refused, State, Step, StepState, transitions
 from manifest_platform.manifest.claims import Claim, Failure
@@ -27,31 +28,58 @@ from manifest_platform.manifest.errors import ClaimLost
 from manifest_platform.manifest.manifest import DISCOVERY, OPERATOR
 from manifest_platform.manifest.records import EVERYONE, OUTPUT, Application, FailureKind
 from manifest_platform.manifest.store import ConditionFailed, Write
+from manifest_platform.operations import reconcile
+from manifest_platform.operations.reconcile import (
+    AskRecord,
+    AskSnapshot,
+    AskStop,
+    BelieveSink,
+    FindLacking,
+    Free,
+    ReadFence,
+    Sweep,
+)
 from manifest_platform.pipeline.requests import (
     Abandon,
     Adopt,
     Apply,
     AskLedger,
+    Believe,
     ClaimNext,
     Complete,
     Defer,
     Fail,
+    PutBack,
     RaiseFence,
     RaiseToken,
     ReadState,
 )
 from manifest_platform.warehouse.load import Load
-from manifest_platform.warehouse.rules import Refusal, Why
+from manifest_platform.warehouse.rules import Held, Refusal, Why, knows
 from manifest_platform_tests.model import sink as warehouse
 from manifest_platform_tests.model.configurations import LOAD, SHRED, Budget
 from manifest_platform_tests.model.invariants import not_next
-from manifest_platform_tests.model.replay import CANCELLING, DONE, LOADING, SETTLING, Answer, Begun, Replay
+from manifest_platform_tests.model.replay import (
+    ACCEPTING,
+    CANCELLING,
+    DONE,
+    LOADING,
+    RECONCILING,
+    SETTLING,
+    Answer,
+    Begun,
+    Replay,
+)
 from manifest_platform_tests.model.scope import HeldLease, Numbers, Rejected, Scope, Writes, stamp
 from manifest_platform_tests.model.sink import Sink
 
 OUTPUTS = Payload(OUTPUT, {"rows": 1})
 FREE = -1
-CRASH, EXPIRY, LOSS, UNCLEAR, FAILURE, RESOLVE, SKIP, UNSKIP, BEGIN, CANCEL, RESTORE = range(len(Budget._fields))
+CRASH, EXPIRY, LOSS, UNCLEAR, FAILURE, RESOLVE, SKIP, UNSKIP, BEGIN, CANCEL, RESTORE, REWIND, REFUSAL, ACCEPT = range(
+    len(Budget._fields)
+)
+CANCEL_ERRAND = "cancel"
+LABELS = {"believe": "believe the fence", "believe_sink": "believe the sink", "free": "free", "swept": "has swept all"}
 UNREAD, FRESH = -2, -1
 """What a worker remembers of the state: nothing; what it still is; or else the number of what it was."""
 
@@ -59,10 +87,10 @@ UNREAD, FRESH = -2, -1
 class Worker(NamedTuple):
     """A worker between two requests: what it will do next (`at`), its grant, and what it remembers.
 
-    `current`: the item that the lease's former holder may have left open. `begun`: the program that it runs, once it has found
-    something to do; `at` is `asks` then, or where it is in what the request takes. `length`: of the item's log as it was read
-    last; `opened`: sequence of the Processing record; `under`: the watermark that the claim rested on; `then`: what follows a
-    step in between.
+    `current`: the item that the lease's former holder may have left open. `errand`: what an operator has it do under the lease.
+    `begun`: the program that it runs, once it has found something to do; `at` is `asks` then, or where it is in what a request
+    takes. `length`: of the item's log as it was read last; `opened`: sequence of the Processing record; `under`: the watermark
+    that the claim rested on; `then`: what follows a step in between.
     """
 
     at: str = "idle"
@@ -70,7 +98,7 @@ class Worker(NamedTuple):
     token: int = 0
     holds: bool = False
     current: int = -1
-    cancels: bool = False
+    errand: str = ""
     memory: int = UNREAD
     begun: Begun | None = None
     item: int = -1
@@ -193,11 +221,14 @@ class Program:
         what = self._verdict(rows, job, FRESH, False)[0]
         return what in ("claim", "sweep", f"blocked: {Standing.PROCESSING}")
 
-    def rests(self, rows: int) -> bool:
+    def rests(self, rows: int, sink: int) -> bool:
         """Whether no step has anything to do, without a person or a new directory.
 
-        A mode that holds a feed is no rest by itself: it ends by the snapshot's own step.
+        A mode that holds a feed is no rest by itself: it ends by the snapshot's own step. Nor is a sink that lacks what is
+        believed: it is told, and reconciled.
         """
+        if not all(self.knows(rows, sink, feed) for feed in self.scope.feeds):
+            return False
         restless = ("claim", "sweep", f"blocked: {Standing.PROCESSING}", f"blocked: {Standing.READY}")
         return all(self._verdict(rows, job, FRESH, False)[0] not in restless for job in range(len(self.scope.jobs)))
 
@@ -214,35 +245,54 @@ class Program:
         return [*found, Effect("crashes", rows, sink, IDLE, cost=CRASH)]
 
     def _acquire(self, rows: int, sink: int) -> Iterator[Effect]:
-        scope = self.scope
-        for job, (step, _, name) in enumerate(scope.jobs):
-            for cancels in (False, True) if step.order == "full" else (False,):
-                mode = scope.state(scope.rows.values[rows].state).mode
-                if not (mode == Mode.FULL_LOAD if cancels else self.has_work(rows, job)):
-                    continue
-                token, current = scope.rows.values[rows].leases[job]
-                leases = scope.rows.values[rows].leases
-                after = scope.rows.of(
-                    scope.rows.values[rows]._replace(leases=(*leases[:job], (token + 1, current), *leases[job + 1 :]))
-                )
-                at = "cancel" if cancels else "look" if step.order == "any" else "unsettled"
-                if not scope.on("lease_in_acquire"):
-                    reader = Worker("taking", job, token, False, current, cancels)
-                    yield Effect(f"reads the lease of {name}", rows, sink, reader, cost=CANCEL if cancels else FREE)
-                    continue
-                unsettled = current if scope.on("current") else -1
-                worker = Worker(at, job, token + 1, True, unsettled, cancels)
-                label = f"takes the lease of {name}{' to cancel' * cancels}"
-                cost = CANCEL if cancels else FREE
-                yield Effect(label, after, sink, worker, took=job, cost=cost)
+        for job in range(len(self.scope.jobs)):
+            for errand, cost in self._reasons(rows, sink, job):
+                yield self._taken(rows, sink, job, errand, cost)
+
+    def _reasons(self, rows: int, sink: int, job: int) -> Iterator[tuple[str, int]]:
+        """What the lease of a job may be taken for, and what it costs."""
+        step, name = self.scope.jobs[job].step, self.scope.feeds[self.scope.jobs[job].feed]
+        state = self.scope.state(self.scope.rows.values[rows].state)
+        broken = step.order == "strict" and not self.knows(rows, sink, name)
+        if self.has_work(rows, job):
+            yield "", REFUSAL if broken else FREE
+        if step.order == "full" and state.mode == Mode.FULL_LOAD:
+            yield CANCEL_ERRAND, CANCEL
+        if broken and state.mode == Mode.INCREMENTAL:
+            yield RECONCILING, FREE
+            yield ACCEPTING, ACCEPT
+
+    def knows(self, rows: int, sink: int, feed: str) -> bool:
+        """Whether the ledger has what the manifest believes was applied last."""
+        believed = self.scope.state(self.scope.rows.values[rows].state).feed(feed).believed
+        return knows(believed, self.sinks.values[sink])
+
+    def _taken(self, rows: int, sink: int, job: int, errand: str, cost: int) -> Effect:
+        scope, name = self.scope, self.scope.jobs[job].name
+        held = scope.rows.values[rows]
+        token, current = held.leases[job]
+        if not scope.on("lease_in_acquire"):
+            reader = Worker("taking", job, token, False, current, errand)
+            return Effect(f"reads the lease of {name}", rows, sink, reader, cost=cost)
+        after = scope.rows.of(held._replace(leases=(*held.leases[:job], (token + 1, current), *held.leases[job + 1 :])))
+        unsettled = current if scope.on("current") else -1
+        worker = self._set_out(Worker("", job, token + 1, True, unsettled, errand))
+        label = f"takes the lease of {name}{f' to {errand}' if errand else ''}"
+        return Effect(label, after, sink, worker, took=job, cost=cost)
+
+    def _set_out(self, worker: Worker) -> Worker:
+        """The worker, once it has the lease."""
+        if worker.errand in (RECONCILING, ACCEPTING):
+            return worker._replace(at="asks", begun=Begun(worker.errand, worker.job, -1, 0))
+        any_order = self.scope.jobs[worker.job].step.order == "any"
+        return worker._replace(at="cancel" if worker.errand else "look" if any_order else "unsettled")
 
     def _at_taking(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
         """Takes a lease in two requests, as it would be if the write did not rest on the version that was read."""
-        scope, (step, _, name) = self.scope, self.scope.jobs[worker.job]
+        scope, name = self.scope, self.scope.jobs[worker.job].name
         held, row = scope.rows.values[rows], (worker.token + 1, worker.current)
         after = scope.rows.of(held._replace(leases=(*held.leases[: worker.job], row, *held.leases[worker.job + 1 :])))
-        at = "cancel" if worker.cancels else "look" if step.order == "any" else "unsettled"
-        taken = worker._replace(at=at, token=row[0], holds=True)
+        taken = self._set_out(worker._replace(token=row[0], holds=True))
         yield Effect(f"takes the lease of {name}", after, sink, taken, took=worker.job)
 
     def _write(
@@ -284,8 +334,8 @@ class Program:
 
     def _next(self, worker: Worker) -> Worker:
         """The worker, about to look for what is next."""
-        at = "cancel" if worker.cancels else "look" if self.scope.jobs[worker.job].step.order == "any" else "state"
-        return Worker(at, worker.job, worker.token, worker.holds, worker.current, worker.cancels)
+        at = "cancel" if worker.errand else "look" if self.scope.jobs[worker.job].step.order == "any" else "state"
+        return Worker(at, worker.job, worker.token, worker.holds, worker.current, worker.errand)
 
     def _at_unsettled(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
         """The lease row's current item, if it is still open; what the sink says of it is asked before anything else."""
@@ -319,13 +369,17 @@ class Program:
             state = self._state(rows, worker.memory)
             after = worker._replace(at=what, item=i, length=scope.length(rows, i), under=self._watermark(state, worker))
             if what == "claim":
-                begun = Begun(LOADING, worker.job, i, scope.log(rows, i), scope.outline(state, scope.jobs[worker.job].feed), 0)
+                outline = scope.outline(state, scope.jobs[worker.job].feed)
+                begun = Begun(LOADING, worker.job, i, scope.log(rows, i), outline, life=scope.rows.values[rows].life)
                 after = after._replace(at="asks", begun=begun)
+        refused = worker.memory != FRESH and scope.on("check_in_claim")  # the state has changed, so the claim will be
+        if refused or not self.knows(rows, sink, scope.feeds[scope.jobs[worker.job].feed]):
+            broken = None  # and while the sink lacks what is believed, every load is
         yield Effect(f"next is to {what} {self._name(i)}", rows, sink, after, broken=broken)
 
     def _settling(self, rows: int, worker: Worker, i: int, opened: int) -> Worker:
         """The worker, about to settle an item that somebody left open."""
-        name = CANCELLING if worker.cancels else SETTLING
+        name = CANCELLING if worker.errand else SETTLING
         begun = Begun(name, worker.job, i, self.scope.log(rows, i), 0, opened)
         return worker._replace(at="asks", begun=begun, item=i, length=self.scope.length(rows, i), opened=opened)
 
@@ -335,11 +389,7 @@ class Program:
     def _at_sweep(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
         scope, i = self.scope, worker.item
         log, state = scope.log(rows, i, worker.length), self._state(rows, worker.memory)
-        writes = self._writes(
-            ("sweep", i, log, state),
-            lambda: transitions.sweep(scope.item(i, log), scope.jobs[worker.job].step, scope.state(state), DISCOVERY, stamp()),
-        )
-        assert not isinstance(writes, str)
+        writes = self._sweeping(rows, i, scope.jobs[worker.job].step, log, state)
         again = self._next(worker)
         yield from self._write("sweep", rows, sink, worker, writes, again, again)
 
@@ -358,7 +408,9 @@ class Program:
         while True:
             place = self.replay.place(begun)
             if place.request is None:
-                gives_up = (place.error and not isinstance(place.error, ConditionFailed)) or (worker.cancels and place.result)
+                if worker.errand in (RECONCILING, ACCEPTING):
+                    return IDLE
+                gives_up = (place.error and not isinstance(place.error, ConditionFailed)) or (worker.errand and place.result)
                 return IDLE if gives_up else self._next(worker)
             if not isinstance(place.request, RaiseFence) or self.scope.on("raise_fence"):
                 return worker._replace(at="asks", begun=begun)
@@ -489,13 +541,17 @@ class Program:
 
     def _readstate(self, rows: int, sink: int, worker: Worker, _request: ReadState) -> Iterator[Effect]:
         state = self.scope.rows.values[rows].state
-        outline = self.scope.outline(state, self.scope.jobs[worker.job].feed, watermark=False)
-        after = self._answered(worker, ("state", outline))
-        yield Effect(f"reads the state, to settle {self._name(worker.item)}", rows, sink, after)
+        if worker.errand not in (RECONCILING, ACCEPTING):
+            state = self.scope.outline(state, self.scope.jobs[worker.job].feed)
+        after = self._answered(worker, ("state", state))
+        yield Effect("reads the state", rows, sink, after)
 
     def _raisefence(self, rows: int, sink: int, worker: Worker, request: RaiseFence) -> Iterator[Effect]:
         feed = self.scope.jobs[worker.job].feed
         name, held = self.scope.feeds[feed], self.sinks.values[sink]
+        if request.believed and held.fence(name) == Held() and self.scope.on("chain_in_settle"):
+            yield Effect("finds no fence, and a record is believed", rows, sink, self._answered(worker, ("unbelieved",)))
+            return
         after = warehouse.raise_fence(held, name, worker.token, request.epoch)
         if after is None:
             fence = held.fence(name)
@@ -507,6 +563,12 @@ class Program:
 
     def _askledger(self, rows: int, sink: int, worker: Worker, request: AskLedger) -> Iterator[Effect]:
         feed = self.scope.feeds[self.scope.jobs[worker.job].feed]
+        if not knows(request.believed, self.sinks.values[sink]) and self.scope.on("chain_in_settle"):
+            name = self._name(worker.item)
+            yield Effect(
+                f"the sink lacks what is believed, to settle {name}", rows, sink, self._answered(worker, ("unbelieved",))
+            )
+            return
         found = self.sinks.values[sink].entry(feed, request.item, request.since_epoch)
         answer = DONE if found is None else ("found", found.epoch, found.record_id)
         verb = "lacks" if found is None else "has"
@@ -548,13 +610,16 @@ class Program:
         after = worker._replace(at=worker.then, then="", memory=FRESH, length=length)
         yield Effect(f"reads {self._name(worker.item)} and the state again", rows, sink, after)
 
-    def _complete(self, rows: int, sink: int, worker: Worker, _request: Complete | None) -> Iterator[Effect]:
-        steps = self._steps(worker.item)
+    def _complete(self, rows: int, sink: int, worker: Worker, request: Complete | None) -> Iterator[Effect]:
+        steps, believed = self._steps(worker.item), self._believed(request.believed) if request else None
 
         def writes(claim: Claim, state: StepState) -> Sequence[Write]:
-            return transitions.complete(claim.item, claim, state, OUTPUTS, steps, stamp())
+            return transitions.complete(claim.item, claim, state, OUTPUTS, steps, stamp(), None, believed)
 
-        yield from self._end("complete", rows, sink, worker, writes)
+        yield from self._end("complete", rows, sink, worker, writes, rest=believed)
+
+    def _believed(self, record: str) -> str | None:
+        return record if self.scope.on("believe_with_complete") else None
 
     def _adopt(self, rows: int, sink: int, worker: Worker, _request: Adopt) -> Iterator[Effect]:
         """Adopting reads the state first."""
@@ -565,12 +630,18 @@ class Program:
         assert worker.begun
         request = self.replay.place(worker.begun).request
         assert isinstance(request, Adopt)
-        steps, epoch = self._steps(worker.item), request.epoch
+        steps, epoch, believed = self._steps(worker.item), request.epoch, self._believed(request.believed)
 
         def writes(claim: Claim, state: StepState) -> Sequence[Write]:
-            return transitions.complete(claim.item, claim, state, OUTPUTS, steps, stamp(), epoch)
+            return transitions.complete(claim.item, claim, state, OUTPUTS, steps, stamp(), epoch, believed)
 
-        yield from self._end("adopt", rows, sink, worker, writes, lease=True, rest=epoch)
+        yield from self._end("adopt", rows, sink, worker, writes, lease=True, rest=(epoch, believed))
+
+    def _putback(self, rows: int, sink: int, worker: Worker, request: PutBack) -> Iterator[Effect]:
+        def writes(claim: Claim, _: StepState) -> Sequence[Write]:
+            return transitions.put_back(claim.item, claim, request.reason, stamp())
+
+        yield from self._end("put back", rows, sink, worker, writes)
 
     def _fail(self, rows: int, sink: int, worker: Worker, request: Fail) -> Iterator[Effect]:
         def writes(claim: Claim, _: StepState) -> Sequence[Write]:
@@ -600,6 +671,131 @@ class Program:
 
     def _steps(self, i: int) -> Sequence[Step]:
         return self.scope.steps[self.scope.keys[i].feed]
+
+    # What the manifest is to believe, and reconciling
+
+    def _of_state(
+        self, what: str, rows: int, sink: int, worker: Worker, key: object, compute: Callable[[StepState], Sequence[Write]]
+    ) -> Iterator[Effect]:
+        """A write of the state under the lease. It is read again as often as it was changed: that is as reading it now."""
+        number, label = self.scope.rows.values[rows].state, LABELS[what]
+        if what == "free":
+            label = f"{label} {self._name(worker.item)}"
+        writes = self._writes((what, worker.job, worker.item, number, key), lambda: compute(self.scope.state(number)))
+        if isinstance(writes, str):
+            yield Effect(f"{label}: {writes}", rows, sink, IDLE)
+            return
+        written = self.scope.transact(rows, writes, what, True, (worker.job, worker.holds, -1))
+        if isinstance(written, Rejected):
+            yield Effect(f"{label}: the lease is lost", rows, sink, IDLE)
+        else:
+            yield Effect(label, written.rows, sink, self._answered(worker), written.put_state, broken=written.broken)
+
+    def _believe(self, rows: int, sink: int, worker: Worker, request: Believe) -> Iterator[Effect]:
+        step, name = self.scope.jobs[worker.job].step, self.scope.feeds[self.scope.jobs[worker.job].feed]
+
+        def writes(state: StepState) -> Sequence[Write]:
+            self._require_believed(state, name, request.instead_of)
+            return transitions.believe(step, name, state, request.record)
+
+        yield from self._of_state("believe", rows, sink, worker, request, writes)
+
+    def _believesink(self, rows: int, sink: int, worker: Worker, request: BelieveSink) -> Iterator[Effect]:
+        step, name = self.scope.jobs[worker.job].step, self.scope.feeds[self.scope.jobs[worker.job].feed]
+        found = request.sink
+        if not self.scope.on("sweep_freed"):
+            found = dataclasses.replace(found, swept=found.applied)
+
+        def writes(state: StepState) -> Sequence[Write]:
+            self._require_believed(state, name, request.instead_of)
+            return transitions.believe_sink(step, name, state, found)
+
+        yield from self._of_state("believe_sink", rows, sink, worker, found, writes)
+
+    def _require_believed(self, state: StepState, feed: str, instead_of: str) -> None:
+        if state.feed(feed).believed != instead_of and self.scope.on("instead_of"):
+            raise Refused("another record is believed by now")
+
+    def _sweep(self, rows: int, sink: int, worker: Worker, _request: Sweep) -> Iterator[Effect]:
+        """Marks late what the watermark jumped, item by item, and notes then that nothing is left there."""
+        step, name = self.scope.jobs[worker.job].step, self.scope.feeds[self.scope.jobs[worker.job].feed]
+        if not self.scope.on("sweep_in_reconcile"):
+            yield Effect("sweeps nothing", rows, sink, self._answered(worker))
+            return
+        what, i, _, _ = self._verdict(rows, worker.job, FRESH, True)
+        if what != "sweep":
+            swept = self._of_state("swept", rows, sink, worker, None, lambda state: transitions.swept(step, name, state))
+            yield from swept
+            return
+        writes = self._sweeping(rows, i, step, self.scope.log(rows, i), self.scope.rows.values[rows].state)
+        written = self.scope.transact(rows, writes, "sweep", True)
+        assert not isinstance(written, Rejected)
+        yield Effect(f"sweep {self._name(i)}", written.rows, sink, worker, written.put_state, broken=written.broken)
+
+    def _sweeping(self, rows: int, i: int, step: Step, log: int, state: int) -> Writes:
+        scope = self.scope
+        writes = self._writes(
+            ("sweep", i, log, state),
+            lambda: transitions.sweep(scope.item(i, log), step, scope.state(state), DISCOVERY, stamp()),
+        )
+        assert not isinstance(writes, str)
+        return writes
+
+    def _free(self, rows: int, sink: int, worker: Worker, request: Free) -> Iterator[Effect]:
+        i = self.scope.number(request.key)
+        item, steps = self.scope.item(i, self.scope.log(rows, i)), self._steps(i)
+
+        def writes(state: StepState) -> Sequence[Write]:
+            return transitions.reopen(item, [LOAD.key], "", steps, {LOAD.key: state}, OPERATOR, stamp())
+
+        yield from self._of_state("free", rows, sink, worker._replace(item=i), self.scope.log(rows, i), writes)
+
+    def _findlacking(self, rows: int, sink: int, worker: Worker, request: FindLacking) -> Iterator[Effect]:
+        found: list[tuple] = []
+        if self.scope.on("free_first"):
+            feed = self.scope.feeds[self.scope.jobs[worker.job].feed]
+            lacking = reconcile.lacking(self._dataset(rows), self._asked(sink), feed, request.after)
+            found = [(self.scope.number(one.key), *dataclasses.astuple(one)[1:]) for one in lacking]
+        names = ", ".join(self._name(i) for i, *_ in found) or "nothing more"
+        yield Effect(f"the ledger lacks {names}", rows, sink, self._answered(worker, ("lacking", tuple(found))))
+
+    def _askrecord(self, rows: int, sink: int, worker: Worker, request: AskRecord) -> Iterator[Effect]:
+        has = self.sinks.values[sink].has_record(request.record)
+        answer = ("found", 0, request.record) if has else DONE
+        yield Effect(f"the ledger {'has' if has else 'lacks'} what is believed", rows, sink, self._answered(worker, answer))
+
+    def _asksnapshot(self, rows: int, sink: int, worker: Worker, request: AskSnapshot) -> Iterator[Effect]:
+        has = reconcile.has_snapshot(self._asked(sink), request.feed, request.since_epoch)
+        yield Effect(
+            f"the ledger {'has' if has else 'lacks'} the snapshot", rows, sink, self._answered(worker, ("snapshot", has))
+        )
+
+    def _readfence(self, rows: int, sink: int, worker: Worker, _request: ReadFence) -> Iterator[Effect]:
+        held = self.sinks.values[sink].fence(self.scope.feeds[self.scope.jobs[worker.job].feed])
+        yield Effect("reads the fence", rows, sink, self._answered(worker, ("held", 0, held.epoch, held.applied, held.record)))
+
+    def _askstop(self, rows: int, sink: int, worker: Worker, request: AskStop) -> Iterator[Effect]:
+        feed = self.scope.feeds[self.scope.jobs[worker.job].feed]
+        try:
+            stop = reconcile.stop_at(self._dataset(rows), feed, request.position)
+        except Refused:
+            yield Effect("the sink has what the manifest does not know", rows, sink, IDLE)
+            return
+        yield Effect("reads where that stops", rows, sink, self._answered(worker, ("stop", stop)))
+
+    def _dataset(self, rows: int) -> Any:
+        """As much of a pipeline as those look at who compare manifest and ledger."""
+        return SimpleNamespace(manifest=self.scope.view.at(rows))
+
+    def _asked(self, sink: int) -> Any:
+        """As much of a warehouse."""
+        positions = {key.id: key.position for key in self.scope.keys}
+
+        def ledger(feed: str, since_epoch: int, after: str = "") -> Iterator[Any]:
+            items = {one.item for one in self.sinks.values[sink].ledger if one.feed == feed and one.epoch >= since_epoch}
+            return (SimpleNamespace(position=one) for one in sorted(map(positions.__getitem__, items)) if one > after)
+
+        return SimpleNamespace(ledger=ledger)
 
     # An unordered step: no state, no sink
 

@@ -14,11 +14,23 @@ from manifest_platform.manifest import Abandoned, Item, Ready, State, StepState
 from manifest_platform.manifest.claims import Claim
 from manifest_platform.manifest.records import Record
 from manifest_platform.manifest.store import ConditionFailed
+from manifest_platform.operations import reconcile
+from manifest_platform.operations.reconcile import AskRecord, AskSnapshot, AskStop, FindLacking, Lacking, ReadFence
 from manifest_platform.pipeline import full, loading
 from manifest_platform.pipeline.loading import Declared
 from manifest_platform.pipeline.requests import Apply, AskLedger, ClaimNext, Program, ReadState, Request
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, LedgerEntry
-from manifest_platform.warehouse.errors import Behind, EpochInUse, Fenced, LoadFailed, SnapshotAhead, Unclear
+from manifest_platform.warehouse.errors import (
+    Behind,
+    EpochInUse,
+    Fenced,
+    LoadFailed,
+    ManifestBehind,
+    SnapshotAhead,
+    Unbelieved,
+    Unclear,
+)
+from manifest_platform.warehouse.rules import Held
 from manifest_platform_tests.model.scope import START, Scope
 
 Answer = tuple
@@ -26,6 +38,7 @@ Answer = tuple
 
 DONE: Answer = ("done",)
 LOADING, SETTLING, CANCELLING = "load", "settle", "settle to cancel"
+RECONCILING, ACCEPTING = "reconcile", "accept"
 NOTHING = Listing("", "", 0, 0, 0, (), ())
 
 ERRORS: dict[str, Callable[..., Exception]] = {
@@ -33,6 +46,8 @@ ERRORS: dict[str, Callable[..., Exception]] = {
     "unclear": lambda: Unclear("no answer"),
     "behind": lambda: Behind("", "", ""),
     "in use": lambda: EpochInUse("in use"),
+    "unbelieved": lambda: Unbelieved("", "", "", ""),
+    "manifest behind": lambda record: ManifestBehind("", record),
     "ahead": lambda: SnapshotAhead("ahead"),
     "unreadable": lambda: LoadFailed("unreadable"),
     "conflict": lambda: ConditionFailed(()),
@@ -40,14 +55,18 @@ ERRORS: dict[str, Callable[..., Exception]] = {
 
 
 class Begun(NamedTuple):
-    """A program that was begun: with an item as it was read (`log`), and the state that was read, or the open record."""
+    """A program that was begun: with an item as it was read (`log`), and the state that was read, or the open record.
+
+    `life`: of the manifest that it was begun with.
+    """
 
     name: str
     job: int
     item: int
     log: int
-    state: int
-    opened: int
+    state: int = 0
+    opened: int = 0
+    life: int = 0
     answers: tuple[Answer, ...] = ()
 
     def answered(self, answer: Answer) -> Begun:
@@ -89,11 +108,16 @@ class Replay:
                     request = program.send(self._answer(request, answer, begun))
         except StopIteration as end:
             return Place(None, end.value)
-        except (Fenced, ConditionFailed) as error:
+        except (Fenced, Unbelieved, ConditionFailed) as error:
             return Place(None, error=error)
         return Place(request)
 
     def _begin(self, begun: Begun) -> Program[Any]:
+        feed = self._scope.feeds[self._scope.jobs[begun.job].feed]
+        if begun.name == RECONCILING:
+            return reconcile.reconciling(self._declared, feed, "")
+        if begun.name == ACCEPTING:
+            return reconcile.accepting(self._declared, feed)
         item = self._scope.item(begun.item, begun.log)
         if begun.name == LOADING:
             return loading.loading(self._declared, Ready(item, self._scope.state(begun.state)), NOTHING)
@@ -113,11 +137,19 @@ class Replay:
                 return self._entry(item, self._scope.feeds[self._scope.feed_of[begun.item]], *answer[1:])
             case ReadState():
                 return self._scope.state(answer[1])
+            case AskRecord() if answer != DONE:
+                return self._entry("", "", *answer[1:])
+            case AskSnapshot() | AskStop():
+                return answer[1]
+            case FindLacking():
+                return [Lacking(self._scope.keys[i], *rest) for i, *rest in answer[1]]
+            case ReadFence():
+                return Held(*answer[1:])
         return None
 
     def _claim(self, begun: Begun, item: Item, state: StepState) -> Claim:
         step, sequence = self._scope.jobs[begun.job].step, item.sequence + 1
-        name = self._scope.record_id(begun.item, sequence)
+        name = self._scope.record_id(begun.item, sequence, begun.life)
         opened = Record(
             item.key.id, sequence, name, State.PROCESSING, step.application, "model", START, epoch=state.epoch, token=0
         )

@@ -6,6 +6,7 @@ value, and the evaluation of writes as the Store contract has it. What workers d
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
@@ -19,6 +20,7 @@ from manifest_platform.manifest.records import LANDED, REASON, Stamp
 from manifest_platform.manifest.store import ABSENT, Check, Delete, Put, Write
 from manifest_platform_tests.model.configurations import LOAD, Configuration
 
+RESTORED = "'"
 START = datetime(2026, 1, 1, tzinfo=UTC)
 READ = 7
 """The version of every row in the product's hands: the one that was read."""
@@ -54,18 +56,24 @@ class Event(NamedTuple):
     keeps_skips: bool = False
     automatic: bool = False
     kind: str = ""
+    reopens: tuple[str, ...] = ()
+    life: int = 0
 
 
 Log = tuple[Event, ...]
 
 
 class Rows(NamedTuple):
-    """A manifest: its logs and its state by number, its waiting rows, and by job the lease's token and current item."""
+    """A manifest: its logs and its state by number, its waiting rows, and by job the lease's token and current item.
+
+    `life`: how often it was set back, which tells attempts apart that have the same number in an item's log.
+    """
 
     logs: tuple[int, ...]
     pending: frozenset[tuple[str, int]]
     state: int
     leases: tuple[tuple[int, int], ...]
+    life: int = 0
 
 
 class Job(NamedTuple):
@@ -160,6 +168,11 @@ class Scope:
         logs = (self.logs.of(()),) * len(self.keys)
         return self.rows.of(Rows(logs, frozenset(), self.state_number(StepState()), ((0, -1),) * len(self.jobs)))
 
+    def set_back(self, rows: int) -> int:
+        """A backup, as the manifest again."""
+        held = self.rows.values[rows]
+        return self.rows.of(held._replace(life=held.life + 1))
+
     def number(self, key: ItemKey) -> int:
         """An item's number."""
         return self._index[key]
@@ -185,36 +198,41 @@ class Scope:
         """The product's item of a log."""
         found = self._items.get((i, log))
         if found is None:
-            records = tuple(self._record(i, n, event) for n, event in enumerate(self.logs.values[log], start=1))
+            events = self.logs.values[log]
+            records = tuple(self._record(i, n, events) for n in range(1, len(events) + 1))
             found = self._items[i, log] = Item(self.keys[i], records)
         return found
 
-    def record_id(self, i: int, sequence: int) -> str:
-        """What a record of an item is called."""
-        return f"{self.keys[i].id}@{sequence}"
+    def record_id(self, i: int, sequence: int, life: int) -> str:
+        """What a record of an item is called: another name each, also where a manifest that was set back repeats a number."""
+        return f"{self.keys[i].id}@{sequence}{RESTORED * life}"
 
-    def _record(self, i: int, sequence: int, event: Event) -> Record:
+    def _record(self, i: int, sequence: int, log: Log) -> Record:
+        event = log[sequence - 1]
         data: dict[str, Any] = {
             "late": dict(event.late),
             "set_aside": list(event.set_aside),
             "keeps_skips": event.keeps_skips,
             "automatic": event.automatic,
             "kind": event.kind,
+            "reopens": list(event.reopens),
             "bytes": 1,
         }
         payload = Payload(REASON, data)
+        previous = self.record_id(i, event.previous, log[event.previous - 1].life) if event.previous else None
         if sequence == 1 and event.state is State.NEW:
             payload = Payload(LANDED, {**self.landed[i].payload().data, **data})
         return Record(
             item=self.keys[i].id,
             sequence=sequence,
-            record_id=self.record_id(i, sequence),
+            record_id=self.record_id(i, sequence, event.life),
             state=event.state,
             application=_application(event.application),
             author="model",
             timestamp=START,
-            previous=self.record_id(i, event.previous) if event.previous else None,
+            previous=previous,
             epoch=event.epoch,
+            token=1 if event.state is State.PROCESSED else None,
             payload=payload,
         )
 
@@ -234,12 +252,11 @@ class Scope:
             found = self._states[number] = StepState(mode, epoch, boundary, full, known, READ)
         return found
 
-    def outline(self, number: int, feed: int, watermark: bool = True) -> int:
-        """The number of what a program goes by, of a state: the rest of it makes no world of its own."""
+    def outline(self, number: int, feed: int) -> int:
+        """The number of what loading goes by, of a state: counters and other feeds would make worlds of their own."""
         state, name = self.state(number), self.feeds[feed]
-        known = state.feed(name)
-        kept = FeedState(known.watermark if watermark else "", serving_epoch=known.serving_epoch)
-        return self.state_number(StepState(state.mode, state.epoch, feeds={name: kept}))
+        known = dataclasses.replace(state.feed(name), swept="", stop=None, applied=0, skipped=0, quarantined=0, late=0)
+        return self.state_number(dataclasses.replace(state, feeds={name: known}))
 
     # Writes
 
@@ -296,6 +313,8 @@ class Scope:
             match write:
                 case RecordPut(i, sequence, event):
                     log = self.logs.values[logs[i]]
+                    if event.state is State.PROCESSING:
+                        event = event._replace(life=before.life)
                     if len(log) >= sequence:
                         broken = f"(6) record {sequence} of {self.keys[i].id} was overwritten"
                     logs[i] = self.logs.of((*log[: sequence - 1], event, *log[sequence:]))
@@ -308,7 +327,7 @@ class Scope:
             job, _, current = lease
             leases = (*leases[:job], (leases[job][0], current), *leases[job + 1 :])
         put_state = any(isinstance(write, StatePut) for write in writes)
-        return Written(self.rows.of(Rows(tuple(logs), pending, state, leases)), put_state, broken)
+        return Written(self.rows.of(Rows(tuple(logs), pending, state, leases, before.life)), put_state, broken)
 
     def _holds(self, before: Rows, write: CompactWrite, what: str, fresh: bool) -> bool:
         match write:
@@ -331,7 +350,7 @@ def _application(key: str) -> Application:
 def _event(stored: dict[str, Any], sequences: dict[str, int]) -> Event:
     previous = stored["previous"]
     if previous is not None:
-        previous = sequences[previous] if previous in sequences else int(previous.rpartition("@")[2])
+        previous = sequences[previous] if previous in sequences else int(previous.rpartition("@")[2].rstrip(RESTORED))
     data = stored["payload"]["data"] if stored["payload"] else {}
     return Event(
         State(stored["state"]),
@@ -343,6 +362,7 @@ def _event(stored: dict[str, Any], sequences: dict[str, int]) -> Event:
         bool(data.get("keeps_skips")),
         bool(data.get("automatic")),
         data.get("kind", ""),
+        tuple(sorted(data.get("reopens", ()))),
     )
 
 

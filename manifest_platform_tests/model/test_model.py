@@ -30,8 +30,10 @@ SMALL = (
     "answers",
     "restore-skip",
     "restore-epoch",
+    "rewind-append",
+    "rewind-restore",
 )
-RESTING = ("two", "three-append", "full-two", "full-late", "full-skip", "restore-skip")
+RESTING = ("two", "three-append", "full-two", "full-late", "full-skip", "restore-skip", "rewind-append")
 STATES = 300_000
 NEEDED = [one for one in GUARDS if not one.needless]
 NEEDLESS = [one for one in GUARDS if one.needless]
@@ -77,7 +79,7 @@ def test_a_snapshot_whose_epoch_is_in_use_fails_and_is_loaded_in_a_higher_one_on
             state = scope.state(scope.rows.values[rows].state)
             log = scope.logs.values[scope.log(rows, scope.number(snapshot))]
             refused = any((one.state, one.kind, one.epoch) == (State.FAILED, "permanent", 2) for one in log)
-            failed = failed or (refused and state.mode == Mode.FULL_LOAD and program.rests(rows))
+            failed = failed or (refused and state.mode == Mode.FULL_LOAD and program.rests(rows, sink))
             serves = state.mode == Mode.INCREMENTAL and state.feed(incr.feed).serving_epoch == 3
             loaded = loaded or (refused and serves and program.sinks.values[sink].content[0].epoch == 3)
     assert failed and loaded
