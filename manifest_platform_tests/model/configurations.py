@@ -259,6 +259,13 @@ CONFIGURATIONS = [
         workers=1,
     ),
     Configuration(
+        "rewind-accept",
+        "the warehouse is set back or emptied, and accepted as it is",
+        Budget(rewinds=1, refusals=1, accepts=1),
+        (INCR,),
+        workers=1,
+    ),
+    Configuration(
         "rewind-full",
         "the warehouse is set back to before a full load",
         Budget(begins=2, rewinds=1, refusals=1),

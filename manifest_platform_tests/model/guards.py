@@ -84,26 +84,47 @@ def _with_state(writes: Sequence[Write], **changes: Any) -> list[Write]:
 
 
 def _completes_in_any_epoch(
-    item: Item, held: Claim, state: StepState, payload: Payload, steps: Sequence[Step], stamp: Stamp, epoch: int | None = None
+    item: Item,
+    held: Claim,
+    state: StepState,
+    payload: Payload,
+    steps: Sequence[Step],
+    stamp: Stamp,
+    epoch: int | None = None,
+    believed: str | None = None,
 ) -> list[Write]:
     assert held.processing.epoch is not None
     pretended = dataclasses.replace(state, epoch=held.processing.epoch)
-    return _with_state(_complete(item, held, pretended, payload, steps, stamp, epoch), epoch=state.epoch)
+    return _with_state(_complete(item, held, pretended, payload, steps, stamp, epoch, believed), epoch=state.epoch)
 
 
 def _completes_in_any_mode(
-    item: Item, held: Claim, state: StepState, payload: Payload, steps: Sequence[Step], stamp: Stamp, epoch: int | None = None
+    item: Item,
+    held: Claim,
+    state: StepState,
+    payload: Payload,
+    steps: Sequence[Step],
+    stamp: Stamp,
+    epoch: int | None = None,
+    believed: str | None = None,
 ) -> list[Write]:
     if held.step.order != "strict":
-        return _complete(item, held, state, payload, steps, stamp, epoch)
+        return _complete(item, held, state, payload, steps, stamp, epoch, believed)
     pretended = dataclasses.replace(state, mode=Mode.INCREMENTAL)
-    return _with_state(_complete(item, held, pretended, payload, steps, stamp, epoch), mode=state.mode)
+    return _with_state(_complete(item, held, pretended, payload, steps, stamp, epoch, believed), mode=state.mode)
 
 
 def _adopts_in_its_own_epoch(
-    item: Item, held: Claim, state: StepState, payload: Payload, steps: Sequence[Step], stamp: Stamp, epoch: int | None = None
+    item: Item,
+    held: Claim,
+    state: StepState,
+    payload: Payload,
+    steps: Sequence[Step],
+    stamp: Stamp,
+    epoch: int | None = None,
+    believed: str | None = None,
 ) -> list[Write]:
-    return _complete(item, held, state, payload, steps, stamp)
+    return _complete(item, held, state, payload, steps, stamp, None, believed)
 
 
 def _begins_no_epoch(

@@ -199,3 +199,27 @@ def test_a_run_that_was_rewritten_after_it_was_loaded_is_never_called_applied(tm
             doctor.repair()
             assert "was rewritten since" in " ".join(doctor.done)
             assert history(pipeline, 0)[-1] == "load Failed permanent", "no repair calls it loaded"
+
+
+def test_what_a_manifest_that_was_set_back_too_does_not_know_of_is_looked_at_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reopened, loaded again, and reopened once more by the older manifest: the ledger has it, and nobody looked."""
+    delete(shop)
+    with shop.open() as pipeline:
+        monkeypatch.setattr(pipeline.manifest, "believe_sink", lambda *_: exit())
+        with pytest.raises(SystemExit):
+            list(reconcile(pipeline, "interrupted"))
+    shutil.copy(shop.home / "manifest.db", shop.home / "backup.db")
+    with shop.open() as pipeline:
+        list(reconcile(pipeline, "to its end"))
+        drained(pipeline, budget=ONE)
+    for file in shop.home.glob("manifest.db*"):
+        file.unlink()
+    shutil.copy(shop.home / "backup.db", shop.home / "manifest.db")
+    with shop.open() as pipeline:
+        list(reconcile(pipeline, "both were set back"))
+        assert drained(pipeline)[1].stop is Stop.IDLE
+        assert [history(pipeline, n)[-1] for n in range(4)] == ["load Processed"] * 4
+    assert shop.seen.runs == run_names(0, 1, 2, 3)
+    assert shop.doubled_events == []
