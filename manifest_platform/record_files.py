@@ -6,6 +6,7 @@ Belongs here: what such a file holds and how it is checked. Which items may go, 
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from manifest_platform.manifest import Item, ItemKey, Record, StoreUnavailable
 from manifest_platform.manifest.item import ArchivedRecords
 from manifest_platform.manifest.records import format_time
 from manifest_platform.manifest.store import RowDamaged
+from manifest_platform.releases import FIRST_FORM
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,6 +99,8 @@ def _columns() -> dict[str, tuple[pa.DataType, Callable[[Item, Record], Any]]]:
         "token": (number, lambda _, record: record.token),
         "payload_schema": (text, lambda _, record: record.payload and record.payload.schema),
         "payload": (text, lambda _, record: record.payload and json.dumps(record.payload.data)),
+        "version": (number, lambda _, record: record.form.number),
+        "unknown": (text, lambda _, record: json.dumps(record.unknown) if record.unknown else None),
     }
 
 
@@ -117,8 +121,14 @@ def _from_parquet(content: bytes) -> list[dict[str, Any]]:
     return parquet.read_table(BytesIO(content)).to_pylist()
 
 
+_OWN = ("item", "sequence", "record_id", "previous", "state", "author", "run_id", "epoch", "token")
+
+
 def _record(row: dict[str, Any]) -> Record:
     application = {name: row[f"application_{name}"] for name in ("version", "instance")}
     payload = {"schema": row["payload_schema"], "data": json.loads(row["payload"])} if row["payload_schema"] else None
+    others = json.loads(row.get("unknown") or "{}")  # what a newer release wrote; files of release 0.1.0 have no such column
     parts = {"application": {"name": row["application"], **application}, "payload": payload}
-    return Record.from_dict({**row, **parts, "timestamp": format_time(row["timestamp"])})
+    own = {name: row[name] for name in _OWN} | {"version": row.get("version") or FIRST_FORM}
+    record = Record.from_dict({**own, **parts, "timestamp": format_time(row["timestamp"])})
+    return dataclasses.replace(record, unknown=others)

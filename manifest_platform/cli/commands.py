@@ -40,7 +40,7 @@ COMMANDS = {
     "archive": Known("archive", "Moves the records of finished items to Parquet files at manifest.archive."),
     "config": Known("config", "Shows, checks and explains the configuration."),
     "warehouse": Known("warehouse", "Goes on with a warehouse that was set back, or takes another one."),
-    "store": Known("store", "Makes the manifest's store, or checks how it is set up."),
+    "store": Known("store", "Makes the manifest's store, checks it, or takes an older one over."),
     "dump": Known("dump", "Writes the whole manifest of a dataset on stdout."),
     "import": Known("dump", "Puts a dump into the configured store."),
     "import-snowplow": Known("migrate", "Imports a table of the Snowplow Processing Manifest."),

@@ -43,6 +43,7 @@ def import_(
     repeated. Exit 4 if all of it was there.
     """
     from manifest_platform.manifest.dump import put_dump
+    from manifest_platform.manifest.takeover import TakenOver
 
     def lines() -> Iterator[str]:
         try:
@@ -52,7 +53,8 @@ def import_(
             raise WrongUse(f"cannot read {file}: {error}; name a file that `dump` wrote") from error
 
     with open_pipeline(context) as pipeline:
-        done = put_dump(pipeline.manifest.store, pipeline.name, lines)
+        store = pipeline.manifest.store  # as it is: a dump brings all rows, and those that a takeover makes would be in its way
+        done = put_dump(store.store if isinstance(store, TakenOver) else store, pipeline.name, lines)
     if as_json(context):
         print_json({"dataset": pipeline.name, "written": done.written, "there": done.there})
     else:

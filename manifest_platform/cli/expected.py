@@ -12,6 +12,7 @@ from manifest_platform.manifest.payloads import InvalidPayload, InvalidSchema
 from manifest_platform.manifest.records import InvalidRecord
 from manifest_platform.merging.catalogs.catalog import CatalogError
 from manifest_platform.merging.errors import MergeError
+from manifest_platform.releases import NewerRelease
 from manifest_platform.sources.errors import LandingError
 from manifest_platform.warehouse.errors import WarehouseError
 
@@ -26,6 +27,7 @@ EXPECTED = (
     LandingError,
     CatalogError,
     MergeError,
+    NewerRelease,
     StoreError,
     WarehouseError,
     spark.SparkUnavailable,

@@ -22,7 +22,7 @@ from manifest_platform.manifest.dataset import (
 from manifest_platform.manifest.errors import ClaimLost, LeaseBusy, LeaseLost, Refused, UnknownItem
 from manifest_platform.manifest.item import InvalidKey, Item, ItemKey, Landed
 from manifest_platform.manifest.lease import Lease
-from manifest_platform.manifest.manifest import Commit, Discovered, Manifest, Survey
+from manifest_platform.manifest.manifest import Commit, Discovered, Manifest, Memory, Survey, Witness
 from manifest_platform.manifest.records import (
     ACCEPTED,
     EVERYONE,
@@ -64,6 +64,7 @@ __all__ = [
     "LeaseLost",
     "LeaseState",
     "Manifest",
+    "Memory",
     "Mode",
     "OutcomeUnknown",
     "Payload",
@@ -80,4 +81,5 @@ __all__ = [
     "Survey",
     "UnknownItem",
     "Verdict",
+    "Witness",
 ]

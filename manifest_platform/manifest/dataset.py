@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from manifest_platform.manifest.item import Item, ItemKey
 from manifest_platform.manifest.records import Application, Record, State, format_time, parse_time
+from manifest_platform.releases import FORM, NEEDS, OWN, RELEASE, Form, marked, unknown, unmarked
 from manifest_platform.remedies import Action, Remedy, after_failure
 
 
@@ -83,6 +84,7 @@ class FeedState:
     wait to be appended). `stop`: where the watermark item's window stops, for the gap rule. Work of an epoch before
     `serving_epoch` counts no more; `boundary`: position up to which a full load's snapshot contains the feed. `believed`: the
     id of the attempt, its Processing record, that the sink applied last as far as the manifest knows; empty before the first.
+    `unknown`: what a newer release wrote beside, which is written back.
     """
 
     watermark: str = ""
@@ -95,6 +97,18 @@ class FeedState:
     skipped: int = 0
     quarantined: int = 0
     late: int = 0
+    unknown: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The stored form."""
+        data = dataclasses.asdict(self)
+        return {**data.pop("unknown"), **data}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> FeedState:
+        """The state of its stored form."""
+        names = {one.name for one in dataclasses.fields(cls)} - {"unknown"}
+        return cls(**{name: data[name] for name in names & data.keys()}, unknown=unknown(data, names))
 
 
 @dataclass(frozen=True)
@@ -102,7 +116,8 @@ class StepState:
     """The stored state of a step over all feeds of its dataset; `version` is the row's, for conditions.
 
     `mode`: INCREMENTAL, or FULL_LOAD while the snapshot at position `full` is to be loaded and all other feeds are held.
-    `epoch`: the generation of the warehouse's data. `boundary`: the stop time of the snapshot loaded last.
+    `epoch`: the generation of the warehouse's data. `boundary`: the stop time of the snapshot loaded last. `form`: which
+    release wrote the row; `unknown`: what it has that this one does not know, which is written back.
     """
 
     mode: Mode = Mode.INCREMENTAL
@@ -111,6 +126,8 @@ class StepState:
     full: str | None = None
     feeds: dict[str, FeedState] = field(default_factory=dict)
     version: int = 0
+    form: Form = field(default=OWN, compare=False)
+    unknown: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def feed(self, name: str) -> FeedState:
         """The state of a feed; a fresh one for a feed that nothing was done on yet."""
@@ -130,18 +147,25 @@ class StepState:
     def to_dict(self) -> dict[str, Any]:
         """The stored form."""
         return {
-            "mode": str(self.mode),
+            **self.unknown,
+            "version": FORM,
+            "release": RELEASE,
+            "mode": marked(str(self.mode)),
             "epoch": self.epoch,
             "boundary": self.boundary,
             "full": self.full,
-            "feeds": {name: dataclasses.asdict(feed) for name, feed in self.feeds.items()},
+            "feeds": {name: feed.to_dict() for name, feed in self.feeds.items()},
         }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], version: int) -> StepState:
         """The state of its stored form."""
-        feeds = {name: FeedState(**feed) for name, feed in data["feeds"].items()}
-        return cls(Mode(data["mode"]), data["epoch"], data["boundary"], data.get("full"), feeds, version)
+        feeds = {name: FeedState.from_dict(feed) for name, feed in data["feeds"].items()}
+        others = unknown(data, {"version", "release", "mode", "epoch", "boundary", "full", "feeds"})
+        form = Form.of(data)
+        return cls(
+            Mode(unmarked(data["mode"])), data["epoch"], data["boundary"], data.get("full"), feeds, version, form, others
+        )
 
 
 GIVEN_BACK = datetime(1970, 1, 1, tzinfo=UTC)
@@ -168,7 +192,8 @@ class LeaseState:
     """The stored lease of (application, feed): who may work, until when (UTC), under which token, on which item.
 
     The token only grows. `current` is the position of the item claimed last; a new holder settles it first. `nonce` tells
-    the writer's own write apart when an answer was lost.
+    the writer's own write apart when an answer was lost. `form`: which release wrote the row; `unknown`: what it has that this
+    one does not know, which is written back.
     """
 
     holder: str
@@ -178,6 +203,8 @@ class LeaseState:
     current: str | None
     nonce: str
     version: int = 0
+    form: Form = field(default=OWN, compare=False)
+    unknown: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def given_back(self) -> bool:
@@ -191,6 +218,8 @@ class LeaseState:
     def to_dict(self) -> dict[str, Any]:
         """The stored form."""
         return {
+            **self.unknown,
+            NEEDS.format(RELEASE): FORM,
             "holder": self.holder,
             "run_id": self.run_id,
             "token": self.token,
@@ -202,8 +231,11 @@ class LeaseState:
     @classmethod
     def from_dict(cls, data: dict[str, Any], version: int) -> LeaseState:
         """The lease of its stored form."""
-        fields: dict[str, Any] = {**data, "expires_at": parse_time(data["expires_at"])}
-        return cls(**fields, version=version)
+        names = ("holder", "run_id", "token", "expires_at", "current", "nonce")
+        form = Form.of_key(data)
+        fields: dict[str, Any] = {name: data[name] for name in names} | {"expires_at": parse_time(data["expires_at"])}
+        others = unknown(data, {*names, NEEDS.format(form.release)})
+        return cls(**fields, version=version, form=form, unknown=others)
 
 
 class Standing(StrEnum):

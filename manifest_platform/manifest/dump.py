@@ -24,6 +24,7 @@ from manifest_platform.manifest.keys import record_key, records_prefix
 from manifest_platform.manifest.payloads import problems
 from manifest_platform.manifest.records import Record
 from manifest_platform.manifest.store import ABSENT, MAX_WRITES, ConditionFailed, Put, Row, Store
+from manifest_platform.releases import Form
 
 FORMAT = 1
 PAGE = 500
@@ -68,7 +69,7 @@ def put_dump(store: Store, dataset: str, lines: Callable[[], Iterable[str]]) -> 
 
     What is there already, and equal, is passed over. All of it is checked before anything is put, so an import that was
     interrupted goes on when it is repeated. Raises NotImportable, having changed nothing, for a dump that is damaged or breaks
-    the manifest's rules, and where the store has a row that differs or that the dump lacks; StoreError.
+    the manifest's rules, and where the store has a row that differs or that the dump lacks; NewerRelease; StoreError.
     """
     _check_items(_parsed(lines(), dataset))
     total = sum(1 for _ in _missing(store, dataset, lines))  # and every difference is met
@@ -177,6 +178,7 @@ def _check_records(rows: list[Line]) -> None:
     except (ValueError, KeyError, TypeError) as error:
         raise NotImportable(f"line {first.number}: {first.sort} holds no record: {error}") from error
     for line, record in zip(rows, records, strict=True):
+        Form.of(line.data).require_writable(f"line {line.number}: record {record.sequence} of {key.name}, by {record.author},")
         if line.sort != record_key(key, record.sequence):
             raise NotImportable(f"line {line.number}: {line.sort} holds record {record.sequence} of {record.item}")
     if "archived" in first.data:
@@ -190,7 +192,10 @@ def _check_other(line: Line) -> None:
         "STATE": lambda data: StepState.from_dict(data, 1),
         "LEASE": lambda data: LeaseState.from_dict(data, 1),
     }
-    check = kinds.get(line.sort.partition("#")[0])
+    kind = line.sort.partition("#")[0]
+    if kind in ("ID", "STATE"):
+        Form.of(line.data).require_writable(f"line {line.number}: {line.sort}")
+    check = kinds.get(kind)
     try:
         if check:
             check(line.data)

@@ -150,7 +150,7 @@ class ArchivedRecords:
     def of(cls, row: Row) -> ArchivedRecords | None:
         """The place that an item's first row names; None for an item that is not archived."""
         place = row.data.get("archived")
-        return cls(**place) if place else None
+        return cls(place["uri"], place["checksum"], place["upto"]) if place else None
 
 
 @dataclass(frozen=True)

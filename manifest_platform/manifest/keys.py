@@ -13,9 +13,12 @@ from manifest_platform.manifest.records import Application
 
 def state_key(application: Application) -> str:
     """Sort key of a step's state."""
-    return f"STATE#{application.key}"
+    return f"{STATES}{application.key}"
 
 
+ID = "ID"
+"""Sort key of the row that tells a dataset's manifest from every other, and of which form its rows are."""
+STATES = "STATE#"
 LEASES = "LEASE#"
 
 
@@ -61,6 +64,10 @@ COMMITS = "COMMIT#"
 def commit_key(number: int) -> str:
     """Sort key of the row that gives the completion of a numbered step its number."""
     return f"{COMMITS}{number:013d}"
+
+
+MERGED = "MCURSOR"
+"""Sort key of merging's own row that says up to which commit it has registered what was shredded."""
 
 
 def commit_number(sort: str) -> int:

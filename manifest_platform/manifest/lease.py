@@ -29,7 +29,11 @@ HEARTBEATS_PER_DURATION = 3
 def write_lease(
     store: Store, partition: str, application: Application, feed: str, lease: LeaseState, writes: Sequence[Write] = ()
 ) -> LeaseState:
-    """Puts a lease's row over the version it was read at, together with other writes; returns it with its new version."""
+    """Puts a lease's row over the version it was read at, together with other writes; returns it with its new version.
+
+    Raises NewerRelease for a row that a newer release wrote.
+    """
+    lease.form.require_writable(f"the lease of {application.key} on {feed}")
     own = Put(lease_key(application, feed), lease.to_dict(), lease.version, lasting=True)
     transact_once(store, partition, [own, *writes], mark="nonce")
     return dataclasses.replace(lease, version=lease.version + 1)

@@ -47,6 +47,7 @@ from manifest_platform.manifest.errors import Refused, UnknownItem
 from manifest_platform.manifest.item import ArchivedRecords, Item, ItemKey, Landed, Move, check_key_text
 from manifest_platform.manifest.keys import (
     COMMITS,
+    ID,
     LEASES,
     attention_prefix,
     commit_key,
@@ -89,6 +90,7 @@ from manifest_platform.manifest.store import (
     optimistically,
     transact_once,
 )
+from manifest_platform.manifest.takeover import NOTE, Identity, note
 from manifest_platform.remedies import Action, Remedy
 
 PAGE = 500
@@ -148,6 +150,36 @@ class Survey:
     lease: LeaseState | None
 
 
+@dataclass(frozen=True, order=True)
+class Witness:
+    """A record that was read or written: when it was made, the sort key of its row, and its id."""
+
+    time: str
+    sort: str
+    record_id: str
+
+
+@dataclass(frozen=True)
+class Memory:
+    """By what it is known whether what was once read of a manifest still stands in it.
+
+    `id`: the manifest's own, None where that is not known. `witnesses`: the newest of the records that were read or written.
+    """
+
+    id: str | None = None
+    witnesses: tuple[Witness, ...] = ()
+
+    def with_newest(self, other: Memory) -> Memory:
+        """This memory with the newest of all witnesses alone, its own and another's of the same store."""
+        return Memory(self.id, tuple(sorted({*self.witnesses, *other.witnesses})[-1:]))
+
+    def stands(self, rows: Mapping[str, Row]) -> bool:
+        """Whether rows that were read just now, that of the identity among them, are of the same manifest and not older."""
+        found = Identity.of(rows.get(ID))
+        same = self.id is None or (found is not None and found.id == self.id)
+        return same and all(one.sort in rows and rows[one.sort].data["record_id"] == one.record_id for one in self.witnesses)
+
+
 @dataclass(frozen=True)
 class Commit:
     """The completion of an item by a numbered step, with its number: 1 for the first, then without holes."""
@@ -200,6 +232,9 @@ class Manifest:
         self._leases: dict[tuple[str, str], Lease] = {}
         self._rehearsing = False
         self._last_commit: int | None = None  # or a number before it, never one beyond
+        self._id: str | None = None
+        self._read: Witness | None = None
+        self._written: Witness | None = None
         for feed, steps in self.feeds.items():
             check_key_text("feed", feed)
             names = [step.application.key for step in steps]
@@ -284,6 +319,7 @@ class Manifest:
 
     def _whole(self, key: ItemKey, rows: Sequence[Row]) -> Item:
         """The item of its rows, with those of its records that were archived."""
+        self._saw(rows[-1])
         records = tuple(Record.from_dict(row.data) for row in rows)
         place = ArchivedRecords.of(rows[0])
         if place is None:
@@ -550,6 +586,57 @@ class Manifest:
             verdict = self.next(feed, step.application.key) if len(keys) > SURVEYED else found
         return _surveyed(feed, step, state, verdict, judged, needed, lease, len(keys) > SURVEYED)
 
+    # What this object knows
+
+    @property
+    def memory(self) -> Memory:
+        """By what it can be told later, by another process too, whether what was read and written here still stands."""
+        return Memory(self._id, tuple(dict.fromkeys(one for one in (self._read, self._written) if one)))
+
+    def recall(self, other: Memory | None = None) -> bool:
+        """Looks whether the store is still the one that this object knows; forgets all if it is not. Says whether it is.
+
+        A store is replaced, or put back in place to an earlier moment, under whoever has it open. The identity tells another
+        store. One that was put back has the same identity, and lacks what was written last. One request; none where nothing is
+        known. `other`: what another process knew, which must stand as well.
+        """
+        held = {lease_key(Application.parse(name), place): (name, place) for name, place in self._leases}
+        own, other = self.memory, other or Memory()
+        known = [one.sort for one in (*own.witnesses, *other.witnesses)]
+        if not (known or held or other.id):
+            return True
+        rows = self.store.get_many(self.dataset, [ID, *known, *held])
+        stands = own.stands(rows)
+        if not stands:
+            self._forget()
+        for sort, name in held.items():
+            lease = self._leases.get(name)
+            if lease and (lease.given_back is None or sort not in rows or rows[sort].data["nonce"] != lease.given_back.nonce):
+                del self._leases[name]
+        found = Identity.of(rows.get(ID))
+        self._id = found.id if found else None
+        return stands and other.stands(rows)
+
+    def _forget(self) -> None:
+        self._confirmed.clear()
+        self._uris.clear()
+        self._aliases.clear()
+        self._asked.clear()
+        self._leases.clear()
+        self._full_listings.clear()
+        self._taken_over.clear()
+        self._last_commit = self._read = self._written = None
+
+    def _saw(self, row: Row) -> None:
+        """Notes a record's row that was read, if it is the newest."""
+        seen = Witness(row.data["timestamp"], row.sort, row.data["record_id"])
+        self._read = max(self._read or seen, seen)
+
+    def _wrote(self, writes: Sequence[Write]) -> None:
+        """Notes what was written last."""
+        if isinstance(writes[0], Put):
+            self._written = Witness(writes[0].data["timestamp"], writes[0].sort, writes[0].data["record_id"])
+
     # Discovery
 
     def known(self, feed: str, keys: Sequence[ItemKey]) -> dict[str, str | None]:
@@ -610,9 +697,10 @@ class Manifest:
         if feed in self._taken_over:
             return
         old = self.store.get(self.dataset, old_looks_key(feed))
-        if old:
-            self._write_notes([Put(look_key(feed, name), look, ABSENT) for name, look in old.data.items()])
-            self._write_notes([Delete(old.sort, old.version)])
+        if old and (noted := {name: look for name, look in old.data.items() if name != NOTE}):
+            self._write_notes([Put(look_key(feed, name), look, ABSENT) for name, look in noted.items()])
+            kept = Put(old.sort, note(), old.version) if NOTE in old.data else Delete(old.sort, old.version)
+            self._write_notes([kept])
         self._taken_over.add(feed)
 
     def discover(self, feed: str, landed: Sequence[Landed]) -> list[Discovered]:
@@ -685,6 +773,7 @@ class Manifest:
                 if data := _move(row):
                     self._aliases[ItemKey(feed, key.sort, data["place"])] = key
                     self._confirmed[key] = data.get("checksum") or self._confirmed[key]
+                self._saw(row)
 
     def unregistered(self, feed: str, sorts: Iterable[str]) -> set[str]:
         """Which of some sort keys no item has. For items of long ago, which are many: what is read of them is not kept."""
@@ -820,6 +909,7 @@ class Manifest:
         state = state or StepState()
         claimed, writes = transitions.claim(items, step, state, lease.token, self._stamp())
         lease.transact(writes, claimed[0].key.position if step.ordered else None)
+        self._wrote(writes)
         return [Claim(item, item.records[-1], step, state, self.dataset) for item in claimed]
 
     def complete(self, held: Claim, payload: Payload, believed: str | None = None) -> Record:
@@ -976,6 +1066,7 @@ class Manifest:
             except ConditionFailed:
                 self._last_commit = None
                 raise
+            self._wrote(writes)
             if writes[-1].sort.startswith(COMMITS):
                 self._last_commit = commit_number(writes[-1].sort)
             return _record(writes[0])
@@ -1151,6 +1242,7 @@ class Manifest:
     def _write(self, writes: list[Write]) -> None:
         """Transacts writes that begin with a record, which is recognised where the answer was unclear."""
         transact_once(self.store, self.dataset, writes, mark="record_id")
+        self._wrote(writes)
 
 
 def _surveyed(

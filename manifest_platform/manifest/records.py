@@ -7,12 +7,14 @@ add up to is in `item`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 from uuid import uuid4
+
+from manifest_platform.releases import FIRST, OWN, Form, unknown
 
 EVERYONE = "*"
 """Application name of a Skipped record that stops every application."""
@@ -137,7 +139,8 @@ class Record:
     """One event on an item. `sequence` counts from 1 within the item; `previous` is the record that this one consumes.
 
     `epoch` is set by applications whose work belongs to an epoch of the warehouse (loads), `token` by those that work
-    under a lease.
+    under a lease. `form`: which release wrote it; `unknown`: what it has that this release does not know, the payload's and the
+    application's under their names.
     """
 
     item: str
@@ -152,6 +155,8 @@ class Record:
     epoch: int | None = None
     token: int | None = None
     payload: Payload | None = None
+    form: Form = OWN
+    unknown: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def data(self) -> dict[str, Any]:
@@ -160,7 +165,11 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """The stored form, JSON-ready."""
+        others = {name: value for name, value in self.unknown.items() if name not in ("application", "payload")}
+        form = {"version": self.form.number} if self.form != FIRST else {}
         return {
+            **others,
+            **form,
             "item": self.item,
             "sequence": self.sequence,
             "record_id": self.record_id,
@@ -170,18 +179,21 @@ class Record:
                 "name": self.application.name,
                 "version": self.application.version,
                 "instance": self.application.instance,
+                **self.unknown.get("application", {}),
             },
             "author": self.author,
             "run_id": self.run_id,
             "timestamp": format_time(self.timestamp),
             "epoch": self.epoch,
             "token": self.token,
-            "payload": {"schema": self.payload.schema, "data": self.payload.data} if self.payload else None,
+            "payload": {"schema": self.payload.schema, "data": self.payload.data, **self.unknown.get("payload", {})}
+            if self.payload
+            else None,
         }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Record:
-        """The record of its stored form; attributes that may be null may be absent, others than a record's are ignored.
+        """The record of its stored form; attributes that may be null may be absent, others than a record's are kept.
 
         Raises InvalidRecord with everything that is missing or wrong.
         """
@@ -202,6 +214,8 @@ class Record:
             epoch=data.get("epoch"),
             token=data.get("token"),
             payload=Payload(payload["schema"], payload["data"]) if payload else None,
+            form=Form.of(data),
+            unknown=_unknown(data),
         )
 
 
@@ -240,6 +254,19 @@ def _wrong(data: dict[str, Any]) -> list[str]:
         found.append(f"state {data['state']!r} is none of {', '.join(_STATES)}")
     if isinstance(data.get("timestamp"), str) and not _is_time(data["timestamp"]):
         found.append(f"timestamp {data['timestamp']!r} is no time with its zone, as 2026-01-31T12:00:00.000000Z")
+    return found
+
+
+_BESIDE = ("version", "archived")
+"""What a record's row has beside the record: of which form it is, and where the item's records were archived."""
+
+
+def _unknown(data: dict[str, Any]) -> dict[str, Any]:
+    """What a stored record has, its application and payload included, that this release does not know."""
+    found = unknown(data, {*_TYPES[""], *_BESIDE})
+    for part in ("application", "payload"):
+        if others := unknown(data.get(part) or {}, _TYPES[part]):
+            found[part] = others
     return found
 
 

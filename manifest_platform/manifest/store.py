@@ -132,7 +132,10 @@ class Store(Protocol):
     that it answered well, None where it charges nothing.
     """
 
-    requests: int
+    @property
+    def requests(self) -> int:
+        """How many calls were made."""
+        ...
 
     @property
     def units(self) -> Units | None:

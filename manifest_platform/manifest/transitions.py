@@ -46,6 +46,7 @@ from manifest_platform.manifest.records import (
     coupling_problem,
 )
 from manifest_platform.manifest.store import ABSENT, Check, Put, Write
+from manifest_platform.releases import OWN
 from manifest_platform.remedies import Action, Remedy
 
 
@@ -65,12 +66,21 @@ def put_record(key: ItemKey, record: Record) -> Put:
 
 
 def put_state(application: Application, state: StepState) -> Put:
-    """The write of a step's state over the version that was read."""
+    """The write of a step's state over the version that was read. Raises NewerRelease."""
+    state.form.require_writable(f"the state of {application.key}")
     return Put(state_key(application), state.to_dict(), state.version)
 
 
+def check_state(application: Application, state: StepState) -> Check:
+    """The condition that a step's state is still as it was read. Raises NewerRelease."""
+    state.form.require_writable(f"the state of {application.key}")
+    return Check(state_key(application), state.version)
+
+
 def append(item: Item, state: State, application: Application, stamp: Stamp, **fields: Any) -> Item:
-    """The item after one more record. Raises CouplingViolation for a record that may not follow."""
+    """The item after one more record. Raises CouplingViolation for a record that may not follow, NewerRelease."""
+    for other in item.records:
+        other.form.require_writable(f"record {other.sequence} of {item.key.name}, by {other.author},")
     record = Record(
         item=item.key.id,
         sequence=item.sequence + 1,
@@ -181,8 +191,7 @@ def discover(
         if step.order == "strict":
             state = states[step.application.key]
             counted = any(comes_late(found.key, state) for found in landed)
-            key = state_key(step.application)
-            writes.append(put_state(step.application, state) if counted else Check(key, state.version))
+            writes.append(put_state(step.application, state) if counted else check_state(step.application, state))
     return writes
 
 
@@ -235,8 +244,12 @@ def acquire(
     if lease and lease.is_live(stamp.at):
         raise LeaseBusy(application, feed, lease)
     expires = stamp.at + duration
-    token, current, version = (lease.token + 1, lease.current, lease.version) if lease else (1, None, ABSENT)
-    return LeaseState(holder, stamp.run_id, token, expires, current, stamp.record_id, version)
+    if lease is None:
+        return LeaseState(holder, stamp.run_id, 1, expires, None, stamp.record_id, ABSENT)
+    lease.form.require_writable(f"the lease of {application.key} on {feed}")
+    return dataclasses.replace(
+        lease, holder=holder, run_id=stamp.run_id, token=lease.token + 1, expires_at=expires, nonce=stamp.record_id, form=OWN
+    )
 
 
 def claim(items: Sequence[Item], step: Step, state: StepState, token: int, stamp: Stamp) -> tuple[list[Item], list[Write]]:
@@ -261,7 +274,7 @@ def claim(items: Sequence[Item], step: Step, state: StepState, token: int, stamp
     for before, after in zip(items, claimed, strict=True):
         writes += changes(before, after, [step])
     if step.ordered:
-        writes.append(Check(state_key(step.application), state.version))
+        writes.append(check_state(step.application, state))
     return claimed, writes
 
 

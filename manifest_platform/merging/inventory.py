@@ -85,6 +85,7 @@ from manifest_platform.merging.transitions import (
     Leftover,
     name,
 )
+from manifest_platform.releases import unmarked
 
 PAGE, FIRST_PAGE = 500, 50
 TRIES = 30
@@ -141,7 +142,7 @@ class Inventory:
     def cursor(self) -> int:
         """The last commit that is registered whole; 0 if none is."""
         row = self.store.get(self.dataset, CURSOR)
-        return row.data["commit"] if row else 0
+        return unmarked(row.data["commit"]) if row else 0
 
     def table(self, key: str) -> MergedTable | None:
         """A table by what shredding calls it; None for one that is not known, or was dropped."""
@@ -403,7 +404,7 @@ class Inventory:
     def _register(self, commit: CommittedObjects, chunk: Sequence[_Piece], rules: Rules, now: datetime, last: bool) -> None:
         row = self.store.get(self.dataset, CURSOR)
         version = row.version if row else ABSENT
-        if row and row.data["commit"] >= commit.number:
+        if row and unmarked(row.data["commit"]) >= commit.number:
             return
         batches: list[Write] = []
         others: list[Write] = []

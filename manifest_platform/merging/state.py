@@ -34,6 +34,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter
 
 from manifest_platform.listing import Column
+from manifest_platform.manifest.keys import MERGED
 from manifest_platform.manifest.records import format_time
 from manifest_platform.manifest.store import Row
 
@@ -373,7 +374,7 @@ def _codec(kind: type) -> TypeAdapter[Any]:
 
 # Keys
 
-CURSOR = "MCURSOR"
+CURSOR = MERGED
 TABLES, PARTITIONS, OPEN, DUE, RUNNING, LOG = "MTABLE#", "MPART#", "MOPEN#", "MDUE#", "MRUN#", "MLOG#"
 SMALL, RANGES, VERSIONS = "MSMALL", "MRANGE", "MVERSION"
 DIGITS = 19

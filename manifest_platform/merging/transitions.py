@@ -50,6 +50,7 @@ from manifest_platform.merging.state import (
     to_data,
     version_key,
 )
+from manifest_platform.releases import marked
 
 MERGE = Application("merge")
 """The application whose lease a merge worker holds."""
@@ -202,7 +203,7 @@ def _scheduled(partition: Partition, table: MergedTable, rules: Rules, now: date
 
 def put_cursor(commit: int, version: int) -> Put:
     """The write that says that a commit is registered whole."""
-    return Put(CURSOR, {"commit": commit}, version, lasting=True)
+    return Put(CURSOR, {"commit": marked(commit)}, version, lasting=True)
 
 
 # The queue

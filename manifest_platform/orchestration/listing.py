@@ -14,7 +14,7 @@ from typing import Self
 import dagster as dg
 
 from manifest_platform.config import Config, load
-from manifest_platform.manifest import Application, Blocked, Item, Ready, Standing, State, Verdict
+from manifest_platform.manifest import Application, Blocked, Item, Memory, Ready, Standing, State, Verdict, Witness
 from manifest_platform.manifest.stores import file_identity
 from manifest_platform.orchestration.asking import INTERVAL_S, Asked, asked
 from manifest_platform.orchestration.drain import drain_job_name
@@ -108,11 +108,12 @@ def _forget(config_file: str | None, dataset: str) -> None:
 @dataclass(frozen=True)
 class Remembered:
     """The sensor's cursor: what it asked for, by job; what it last told, by asset and check; and, by feed, how
-    far Dagster has been shown it."""
+    far Dagster has been shown it. `memory`: by what it is known whether that is still so of the store."""
 
     asked: dict[str, Asked] = field(default_factory=dict)
     told: dict[str, str] = field(default_factory=dict)
     shown: dict[str, Shown] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
 
     @classmethod
     def from_json(cls, text: str | None) -> Self:
@@ -124,7 +125,8 @@ class Remembered:
         if not all(isinstance(one, dict) for one in data["shown"].values()):
             return cls(asked, data["told"])  # of the release before
         shown = {feed: Shown(**one) for feed, one in data["shown"].items()}
-        return cls(asked, data["told"], shown)
+        witnesses = tuple(Witness(**one) for one in data["memory"]["witnesses"])
+        return cls(asked, data["told"], shown, Memory(data["memory"]["id"], witnesses))
 
     def to_json(self) -> str:
         """The cursor as text."""
@@ -155,7 +157,10 @@ def build_listing_sensor(source: Source, drain_jobs: Sequence[dg.JobDefinition])
 def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline) -> dg.SensorResult:
     now, instance = datetime.now(UTC), context.instance
     remembered = Remembered.from_json(context.cursor)
-    report = discover(pipeline)
+    if not pipeline.manifest.recall(remembered.memory):
+        context.log.warning("the manifest's store was replaced, or put back to an earlier moment: all is looked at anew")
+        remembered = Remembered()
+    report = discover(pipeline, recalled=True)
     for problem, names in (
         ("rewritten after discovery", report.changed),
         ("known under another URI", report.moved),
@@ -194,7 +199,7 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline) -> dg.SensorR
     return dg.SensorResult(
         run_requests=requests,
         skip_reason=None if requests else "; ".join(reasons),
-        cursor=Remembered(asked_for, told, shown).to_json(),
+        cursor=Remembered(asked_for, told, shown, pipeline.manifest.memory.with_newest(remembered.memory)).to_json(),
         dynamic_partitions_requests=partitions,
         asset_events=events,
     )

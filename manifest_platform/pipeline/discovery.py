@@ -34,14 +34,17 @@ READ = 100
 """How many of these that the manifest does not know it looks into, at most."""
 
 
-def discover(pipeline: Pipeline, everything: bool = False) -> DiscoveryReport:
+def discover(pipeline: Pipeline, everything: bool = False, recalled: bool = False) -> DiscoveryReport:
     """Looks at the landing root and registers complete directories that the manifest does not know, feed by feed.
 
     Looks from the watermark's logical time minus the look-back on, or at `everything`; and at a part of all that lies before,
     so that each day (`full_listing_hours`) every directory was looked for, whatever its time. A directory that is dated more
     than a day ahead is reported and not registered: loaded, it would put the watermark beyond all that is still to come.
-    Raises LandingError.
+    What the manifest's object knew of a store that was replaced or put back since is forgotten first, unless the caller has
+    `recalled` it. Raises LandingError.
     """
+    if not recalled:
+        pipeline.manifest.recall()
     report = DiscoveryReport()
     for feed in pipeline.feeds:
         report += _discover(pipeline, feed, everything)

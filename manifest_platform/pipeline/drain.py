@@ -64,6 +64,7 @@ def drain(
     drained. Yields what happens as it happens, and last a DrainReport with the totals and why it stopped. `spark` is called
     only if something is to be shredded. Raises what neither the manifest nor the warehouse foresees.
     """
+    pipeline.manifest.recall()
     work = _Drain(pipeline, spark, budget)
     ends: dict[str, FeedEnd] = {}
     for event in work.feeds(pipeline.feeds if feeds is None else feeds, ends):

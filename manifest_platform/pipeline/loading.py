@@ -60,7 +60,16 @@ from manifest_platform.pipeline.shredding import OutputGone, listing_of, shredde
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.source import LOAD
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Full, LedgerEntry, Load, other_content
-from manifest_platform.warehouse.errors import Behind, CannotLoad, Fenced, ManifestBehind, NeedsConsent, Unbelieved, Unclear
+from manifest_platform.warehouse.errors import (
+    Behind,
+    CannotLoad,
+    Fenced,
+    ManifestBehind,
+    NeedsConsent,
+    NewerControlTables,
+    Unbelieved,
+    Unclear,
+)
 from manifest_platform.warehouse.load import EMPTY, Limits
 from manifest_platform.warehouse.rules import is_same_content
 
@@ -154,7 +163,7 @@ def loading(declared: Declared, ready: Ready, listing: Listing | OutputGone) -> 
         raise
     except CannotLoad as error:
         return (yield from _failed(claim, Failure.of(error, traceback.format_exc())))
-    except Unbelieved as error:
+    except (Unbelieved, NewerControlTables) as error:
         yield from ask(PutBack(claim, str(error)))  # no item's fault: the whole warehouse is not what it was
         raise
     told = () if isinstance(applied, AlreadyApplied) else applied.told

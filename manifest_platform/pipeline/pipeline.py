@@ -32,12 +32,19 @@ from manifest_platform.manifest import (
     UnknownItem,
 )
 from manifest_platform.manifest.payloads import register_folder
+from manifest_platform.manifest.takeover import Places, TakenOver
 from manifest_platform.pipeline.events import ItemFailed
 from manifest_platform.record_files import read_archived
 from manifest_platform.sources.source import Named, open_source
 
 if TYPE_CHECKING:
     from manifest_platform.warehouse.apply import Warehouse
+
+
+_OTHER_WORK = tuple(
+    (Application(name), place) for name, place in (("merge", "0"), ("publish", "catalog"), ("upkeep", "objects"))
+)
+"""The leases of merging, by their names: whether a dataset is merged may change, and merging is loaded by who merges."""
 
 
 class Pipeline:
@@ -67,7 +74,8 @@ class Pipeline:
         author = author or f"manifest-platform {__version__}"
         self.source = open_source(dataset, self.dataset)
         declared = {feed: self._steps(feed) for feed in self.source.feeds}
-        self.manifest = Manifest(store, dataset, declared, author, run_id, clock, read_archived)
+        places = Places.of(declared, _OTHER_WORK)
+        self.manifest = Manifest(TakenOver(store, places, clock), dataset, declared, author, run_id, clock, read_archived)
 
     def _steps(self, feed: str) -> tuple[Step, ...]:
         attempts = self.config.lease.max_attempts

@@ -31,6 +31,7 @@ import pytest
 
 from manifest_platform import storage
 from manifest_platform.listing import Column, Listing, Retired, ShreddedObject, Table
+from manifest_platform.releases import FORM
 from manifest_platform.testing.loads import (
     AUDIT,
     EVENTS,
@@ -70,6 +71,7 @@ from manifest_platform.warehouse.errors import (
     IncompatibleChange,
     LoadFailed,
     ManifestBehind,
+    NewerControlTables,
     OtherContent,
     Unavailable,
     Unbelieved,
@@ -665,6 +667,21 @@ class EngineContract:
             with pytest.raises(Unbelieved):
                 ask()
         assert engine.columns("manifest_platform") == engine.columns(SCHEMA) == {}
+
+    def test_nothing_is_loaded_where_a_newer_release_has_begun(
+        self, settings: EngineSettings, engine: Engine, shop: Warehouse, tmp_path: Path
+    ) -> None:
+        """It would write fence and ledger back without what it does not know."""
+        shop.apply(load(events(tmp_path, "a")))
+        fence = engine.qualified(CONTROL_SCHEMA, "fence")
+        newer = f'UPDATE {fence} SET "version" = {FORM + 1}, "release" = \'0.9.0\''
+        engine.write(newer)
+        with closing(open_warehouse(settings, SCHEMA)) as older:
+            for write in (lambda: older.apply(load(events(tmp_path, "b"))), lambda: older.raise_fence(FEED, 2, 1)):
+                with pytest.raises(NewerControlTables, match=r"of version 3.* use manifest-platform 0\.9\.0 or later"):
+                    write()
+            assert older.row_counts() == {"events": 3}
+        assert fences(engine) == {FEED: (1, 1, "a")}
 
     def test_a_fence_of_the_release_before_is_named_by_the_next_load(
         self, shop: Warehouse, engine: Engine, tmp_path: Path

@@ -233,9 +233,9 @@ class Warehouse:
     def _create_control_tables(self, feed: str) -> None:
         for schema in (CONTROL_SCHEMA, self.schema):
             self._engine.execute(self._engine.schema_creation(schema))
+        self._fence.create(feed)  # first: it refuses what a newer release has begun
         for control in (self._ledger, self._known_tables, self._retired):
             control.create()
-        self._fence.create(feed)
 
     def _apply_with_known_columns(self, load: Load) -> Applied | AlreadyApplied:
         """Applies with the columns known from before; somebody else may have changed them, so a failure asks again."""

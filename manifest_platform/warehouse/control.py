@@ -14,8 +14,9 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from manifest_platform.listing import BAD_TABLE, Listing, Retired
+from manifest_platform.releases import FORM, RELEASE
 from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine, Transaction
-from manifest_platform.warehouse.errors import Conflict, ConstraintViolated, LoadFailed
+from manifest_platform.warehouse.errors import Conflict, ConstraintViolated, LoadFailed, NewerControlTables
 from manifest_platform.warehouse.load import Full, Load
 from manifest_platform.warehouse.rules import Held, Move
 from manifest_platform.warehouse.tables import naive
@@ -45,6 +46,10 @@ _LEDGER = {
     "checksum": "string",
     "applied_at": "timestamp",
 }
+_VERSION = {"version": "bigint"}
+"""Of which form a row of fence or ledger is; release 0.1.0 wrote none."""
+_RELEASE = {"release": "string"}
+"""The first release that writes fences of this form: which one to use is told by the newest."""
 _LEDGER_NAMES = ", ".join(f'"{name}"' for name in _LEDGER)
 _TABLES = {"dataset": "string", "table": "string", "feed": "string", "mode": "string"}
 _RETIRED = {"dataset": "string", "table": "string", "column": "string", "item": "string", "retired_at": "timestamp"}
@@ -57,21 +62,45 @@ class Fence:
         self._engine, self._dataset = engine, dataset
 
     def create(self, feed: str) -> None:
-        """Creates the table and the feed's row, where absent. Raises Conflict where another one does so at the same time."""
+        """Creates the table and the feed's row, where absent; one of an older release is brought to this one's form.
+
+        Raises Conflict where another one does so at the same time, NewerControlTables.
+        """
+        if self._forms().get(feed) == FORM:
+            return
         # The key keeps two first loads from making two rows where it is enforced; nothing else rests on it.
-        self._engine.execute(_creation(self._engine, self._table, _FENCE, ', PRIMARY KEY ("dataset", "feed")'))
-        if "record" not in self._engine.columns(CONTROL_SCHEMA)["fence"]:  # made by a release before the chain
-            self._engine.execute(f'ALTER TABLE {self._table} ADD COLUMN "record" {self._engine.sql_type("string")}')
+        self._engine.execute(
+            _creation(self._engine, self._table, _FENCE | _VERSION | _RELEASE, ', PRIMARY KEY ("dataset", "feed")')
+        )
+        _add_columns(self._engine, "fence", {"record": "string", **_VERSION, **_RELEASE})
         if self.held(feed):
+            self._engine.write(
+                f'UPDATE {self._table} SET "version" = ?, "release" = ? WHERE "dataset" = ? AND "feed" = ? '  # noqa: S608
+                'AND ("version" IS NULL OR "version" < ?)',
+                (FORM, RELEASE, self._dataset, feed, FORM),
+            )
             return
         try:
             self._engine.write(
-                f'INSERT INTO {self._table} ("dataset", "feed", "epoch", "token", "applied", "record") '  # noqa: S608
-                "VALUES (?, ?, 0, 0, '', '')",
-                (self._dataset, feed),
+                f'INSERT INTO {self._table} ("dataset", "feed", "epoch", "token", "applied", "record", "version", "release") '  # noqa: S608
+                "VALUES (?, ?, 0, 0, '', '', ?, ?)",
+                (self._dataset, feed, FORM, RELEASE),
             )
         except ConstraintViolated as error:
             raise Conflict(f"another first load of {self.where(feed)} made its fence at the same time") from error
+
+    def _forms(self) -> dict[str, int]:
+        """The version of each feed's row; none for those of release 0.1.0. Raises NewerControlTables."""
+        if "version" not in self._engine.columns(CONTROL_SCHEMA).get("fence", ()):
+            return {}
+        found = self._engine.execute(
+            f'SELECT "feed", "version", "release" FROM {self._table} WHERE "dataset" = ? AND "version" IS NOT NULL',  # noqa: S608
+            (self._dataset,),
+        )
+        for _, version, release in found:
+            if version > FORM:
+                raise NewerControlTables(f"the fence of dataset {self._dataset} in the warehouse", version, release or "")
+        return {feed: version for feed, version, _ in found}
 
     def held(self, feed: str) -> Held | None:
         """What a feed's row holds now."""
@@ -167,8 +196,9 @@ class Ledger:
         return Ledger(self._engine, self._dataset, transaction)
 
     def create(self) -> None:
-        """Creates the table, where absent."""
-        self._engine.execute(_creation(self._engine, self._table, _LEDGER))
+        """Creates the table, where absent; one of an older release gets the columns that it lacks."""
+        self._engine.execute(_creation(self._engine, self._table, _LEDGER | _VERSION))
+        _add_columns(self._engine, "ledger", _VERSION)
 
     def entry(self, feed: str, item: str, since_epoch: int) -> LedgerEntry | None:
         """The newest entry of an item of this epoch or a later one."""
@@ -260,8 +290,8 @@ class Ledger:
         values = {**vars(entry), "dataset": self._dataset, "rows": json.dumps(rows), "applied_at": naive(now)}
         marks = ", ".join("?" for _ in _LEDGER)
         transaction.write(
-            f"INSERT INTO {self._table} ({_LEDGER_NAMES}) VALUES ({marks})",  # noqa: S608
-            [values[name] for name in _LEDGER],
+            f'INSERT INTO {self._table} ({_LEDGER_NAMES}, "version") VALUES ({marks}, ?)',  # noqa: S608
+            [*(values[name] for name in _LEDGER), FORM],
         )
         return entry
 
@@ -398,6 +428,15 @@ def _creation(engine: Engine, table: str, columns: dict[str, str], key: str = ""
     """The statement that makes a control table, where absent; of a key only the text in it is used."""
     definitions = ", ".join(f"{engine.quote(name)} {engine.sql_type(type_)}" for name, type_ in columns.items())
     return f"CREATE TABLE IF NOT EXISTS {table} ({definitions}{key})"
+
+
+def _add_columns(engine: Engine, table: str, columns: dict[str, str]) -> None:
+    """Adds to a control table the columns that a table of an older release lacks."""
+    there = engine.columns(CONTROL_SCHEMA)[table]
+    for name, type_ in columns.items():
+        if name not in there:
+            place = engine.qualified(CONTROL_SCHEMA, table)
+            engine.execute(f"ALTER TABLE {place} ADD COLUMN {engine.quote(name)} {engine.sql_type(type_)}")
 
 
 def _quoted(column: str) -> str:

@@ -3,6 +3,7 @@
 Fenced, Behind      the protocol's own answers: stop working; the item is late
 CannotLoad          trying again cannot help: the item fails and waits for a person
 Unavailable         nothing was loaded, and a later try may succeed
+NewerControlTables  a newer release has begun to write: nothing is loaded by this one
 Unbelieved          the warehouse was set back, or is another one: nothing is loaded until a person decides
 ManifestBehind      the manifest was set back: it is to believe what the fence names, and to try again
 Unclear             it is not known whether it was loaded: raise the fence, then ask the ledger
@@ -11,6 +12,7 @@ Unclear             it is not known whether it was loaded: raise the fence, then
 from typing import ClassVar
 
 from manifest_platform.faults import Permanent, Transient
+from manifest_platform.releases import NewerRelease
 from manifest_platform.remedies import Remedy
 from manifest_platform.warehouse.load import EMPTY, SHRINK
 
@@ -44,6 +46,10 @@ class Behind(WarehouseError):
             f"{item} at {position!r} is not after {applied!r}, the newest that the warehouse has applied, and was never "
             "applied itself: treat it as late, by the feed's policy"
         )
+
+
+class NewerControlTables(WarehouseError, NewerRelease):
+    """A newer release has begun to write fence and ledger, so this one writes nothing. That is the fault of no item."""
 
 
 class Unbelieved(WarehouseError, Permanent):

@@ -21,6 +21,7 @@ from manifest_platform.operations.doctor.log import States, Watcher
 from manifest_platform.operations.doctor.objects import GRACE, ObjectsWatcher, clean
 from manifest_platform.operations.doctor.output import OutputWatcher, unmerged
 from manifest_platform.operations.doctor.sink import LedgerWatcher
+from manifest_platform.operations.upgrade import upgrade
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.loading import settle
@@ -96,7 +97,11 @@ class Doctor:
         return closing(open_warehouse(config.warehouse, dataset, read_only=True, patience=self.patience))
 
     def repair(self) -> Diagnosis:
-        """Mends what is safe to mend; what it returns is wrong still. Raises StoreError, WarehouseError, LandingError."""
+        """Mends what is safe to mend; what it returns is wrong still. Raises StoreError, WarehouseError, LandingError.
+
+        Rows of an older release are taken over first: what is mended rests on rows as they are read.
+        """
+        upgrade(self.pipeline)
         for pass_ in (self._settle, self._rewrite, self._adopt):
             diagnosis, states = self._examine()
             if diagnosis.healthy:

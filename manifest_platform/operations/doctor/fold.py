@@ -109,13 +109,13 @@ class Fold:
         passed = max(self.seen, self.boundary) if self.swept is None else self.swept
         # What is registered while this is folded rests on the stored watermark: beyond that, it must be looked for again.
         swept = min(stored.swept, passed, self.watermark)
-        return FeedState(
+        return dataclasses.replace(
+            stored,
             watermark=self.watermark,
             swept=max(swept, self.boundary),
             stop=self.stop,
             serving_epoch=self.serving,
             boundary=self.boundary,
-            believed=stored.believed,
             **counters,
         )
 
