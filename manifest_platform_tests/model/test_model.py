@@ -62,7 +62,11 @@ def test_rest_can_be_reached_from_every_state_without_a_person(name: str) -> Non
 @pytest.mark.parametrize("name", ["restore-full", "restore-epoch"])
 def test_a_manifest_set_back_to_before_a_full_load_rests_only_once_that_is_begun_again(name: str) -> None:
     alone, helped = runs.rested(name), runs.rested(name, helped=True)
-    assert alone.trace[-2:] == ("restore the backup", "discovery reads, to discover incr/1")
+    assert alone.trace[-3:] == (
+        "restore the backup",
+        "w1 COMMIT full/1, heard by nobody",
+        "discovery reads, to discover incr/1",
+    )
     assert helped.violation is None, helped.trace
 
 
