@@ -10,8 +10,10 @@ import typer
 from manifest_platform.cli.app import Command, Exit, app, as_json, ending_well
 from manifest_platform.cli.context import open_pipeline
 from manifest_platform.cli.output import print_json, say, warn, wrapped
+from manifest_platform.cli.remedies import Typed, typed
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.quantities import moment, size_of
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.capture import Awaited, Captured, CaptureEvent, CaptureFailed, CaptureReport, Diverged
 
 
@@ -36,7 +38,7 @@ def capture_(
             elif as_json(context):
                 print_json({"event": type(event).__name__.lower(), **dataclasses.asdict(event)})
             else:
-                _tell(event, origin)
+                _tell(event, origin, typed(context, pipeline.name))
     assert report is not None  # it is the last event
     if as_json(context):
         print_json({"event": "ended", **dataclasses.asdict(report)})
@@ -53,12 +55,15 @@ def _origin(pipeline: Pipeline) -> str:
     return plan.origin if plan else "the origin"
 
 
-def _tell(event: CaptureEvent, origin: str) -> None:
+def _tell(event: CaptureEvent, origin: str, as_typed: Typed) -> None:
     if isinstance(event, Captured):
         what = "empty" if event.is_empty else f"{event.landed.files:,} files  {size_of(event.bytes):>9}  {event.seconds:5.2f} s"
         say(f"✓ {event.name}  captured  {what}{'' if event.outcome == 'new' else f'  {event.outcome}'}")
     elif isinstance(event, Diverged):
-        warn(wrapped(f"{event.name}: {origin} has other content now than was captured; what was captured stands", "✗ ", "    "))
+        stands = f"{event.name}: {origin} has other content now than was captured; what was captured stands"
+        advice = f"To take the other: {as_typed(Remedy(Action.ACCEPT, item=event.name))}"
+        known = f"to know it and leave it out: {as_typed(Remedy(Action.KEEP, item=event.name))}"
+        warn(wrapped(f"{stands}. {advice} (while it is not loaded); {known}", "✗ ", "    "))
     elif isinstance(event, CaptureFailed):
         warn(wrapped(f"{event.name}: {event.reason}", "✗ ", "    "))
     elif isinstance(event, Awaited):

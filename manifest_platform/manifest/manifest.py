@@ -1110,6 +1110,11 @@ class Manifest:
         finally:
             self._rehearsing = False
 
+    @property
+    def is_rehearsing(self) -> bool:
+        """Whether operators' decisions are only checked."""
+        return self._rehearsing
+
     def resolve(self, key: ItemKey, reason: str) -> Record:
         """Frees a failed item for another attempt. Raises Refused if it is not blocked or is being worked on."""
 

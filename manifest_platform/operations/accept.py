@@ -10,6 +10,8 @@ from manifest_platform.remedies import Action, Remedy
 def accept(pipeline: Pipeline, key: ItemKey, reason: str) -> Record:
     """Takes an item's directory as it lies there now: a New record with its checksum, a version more, then shredded again.
 
+    Of what the platform captures itself, what the origin offers now, which is captured for it.
+
     Raises Refused while somebody works on it, for an item that is loaded (its rows would have to change, and with them all that
     was loaded on top), where nothing was rewritten, and LandingError where the directory cannot be read.
     """
@@ -18,7 +20,8 @@ def accept(pipeline: Pipeline, key: ItemKey, reason: str) -> Record:
     if landed is None:
         raise Refused(f"{key.name} was not discovered, so nothing says where its files are")
     seen = pipeline.source.reread(landed)
-    if seen.checksum == landed.checksum:
+    offers = pipeline.source.offered_instead(pipeline.manifest, landed)
+    if seen.checksum == landed.checksum and offers is None:
         raise Refused(
             f"{landed.place} is as it was registered: there is nothing to accept. Land it again first; if it never comes,"
             " skip it",
@@ -37,6 +40,8 @@ def accept(pipeline: Pipeline, key: ItemKey, reason: str) -> Record:
             " acknowledged",
             Remedy(Action.KEEP, item=key.name),
         )
+    if offers is not None:
+        seen = landed if pipeline.manifest.is_rehearsing else pipeline.source.capture_again(pipeline.manifest, landed)
     unordered = [step.application for step in pipeline.manifest.steps(key.feed) if step.order == "any"]
     again = [one.key for one in unordered if one.name == SHRED or item.processed_by(one)]
     return pipeline.manifest.reopen(key, again, reason, seen)

@@ -14,9 +14,10 @@ from pydantic import Field
 from manifest_platform.manifest import Landed, Refused, StoreError, UnknownItem
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.keys import Names
-from manifest_platform.orchestration.remedies import told
+from manifest_platform.orchestration.remedies import command_of, told
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import Pipeline
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.capture import Awaited, Captured, CapturePlan, CaptureReport, CaptureSchedule, Diverged
 from manifest_platform.sources.errors import LandingError
 from manifest_platform.sources.source import Source
@@ -72,7 +73,7 @@ def build_captured(source: Source, feed: str) -> dg.AssetsDefinition:
             done = {name: metadata.landed_event(names, landed) for name in chosen if (landed := _landed(pipeline, name))}
         if report and len(done) < len(chosen):
             yield from done.values()  # a failed run has no output to tell of them
-            _fail_on(report, source)
+            _fail_on(report, pipeline)
         for name, event in done.items():
             context.add_asset_metadata(dict(event.metadata), partition_key=name)
         yield dg.Output(None)
@@ -108,7 +109,7 @@ def build_capture(source: Source, plan: CapturePlan) -> Capture:
             "requests": report.requests,
             "bytes": report.bytes,
         }
-        _fail_on(report, source, shown)
+        _fail_on(report, pipeline, shown)
         yield dg.Output(None, metadata=shown)
 
     @dg.job(
@@ -138,11 +139,15 @@ def _schedule(job: dg.JobDefinition, plan: CapturePlan, schedule: CaptureSchedul
     )
 
 
-def other_content(source: Source) -> str:
+def other_content(pipeline: Pipeline, name: str) -> str:
     """What is said of a directory that the origin has changed since it was captured."""
+    source = pipeline.source
     origin = source.captures.origin if source.captures else "the origin"
-    again = ", until a full load is begun" if source.snapshots else ""
-    return f"{origin} has other content now than was captured; what was captured stands{again}"
+    take, known = (command_of(Remedy(action, item=name), pipeline) for action in (Action.ACCEPT, Action.KEEP))
+    return (
+        f"{origin} has other content now than was captured; what was captured stands. To take the other: {take} (while it is"
+        f" not loaded); to know it and leave it out: {known}"
+    )
 
 
 def _landed(pipeline: Pipeline, name: str) -> Landed | None:
@@ -176,7 +181,7 @@ def _captured(
             elif isinstance(event, Awaited):
                 context.log.warning(f"{event.name}: {origin} failed to publish it, and tries again: {event.message}")
             elif isinstance(event, Diverged):
-                context.log.error(f"{event.name}: {other_content(source)}")
+                context.log.error(f"{event.name}: {other_content(pipeline, event.name)}")
             else:
                 context.log.error(f"{event.name}: {event.reason}")
     except (Refused, StoreError, LandingError) as error:
@@ -185,10 +190,10 @@ def _captured(
     return report
 
 
-def _fail_on(report: CaptureReport, source: Source, shown: Mapping[str, str | int] | None = None) -> None:
+def _fail_on(report: CaptureReport, pipeline: Pipeline, shown: Mapping[str, str | int] | None = None) -> None:
     """Raises dagster.Failure where something could not be captured, or is other now. What was captured is registered."""
     reasons = [f"{one.name}: {one.reason}" for one in report.failed]
-    reasons += [f"{name}: {other_content(source)}" for name in report.diverged]
+    reasons += [f"{name}: {other_content(pipeline, name)}" for name in report.diverged]
     reasons += [report.unavailable] if report.unavailable else []
     if reasons:
         raise dg.Failure("\n".join(reasons), metadata=dict(shown or {}), allow_retries=False)

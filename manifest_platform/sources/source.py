@@ -204,6 +204,13 @@ class Source(ABC):
         """The checksum of other content that the origin offers for an item now, where the platform captures it itself."""
         return None
 
+    def capture_again(self, manifest: Manifest, landed: Landed) -> Landed:
+        """What the origin offers for a known item now, written beside what was captured; the manifest does not know it yet.
+
+        Only where `offered_instead` says that it offers other content. Raises Refused, LandingError.
+        """
+        raise NotImplementedError
+
     # Work
 
     @abstractmethod

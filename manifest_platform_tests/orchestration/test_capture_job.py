@@ -114,11 +114,12 @@ def test_P6_other_content_for_what_is_registered_is_an_alarm_and_changes_nothing
     assert dagster.capture().success
     name = _names(vault, INCR)[3]
     before = dagster.shown("incr/windows", name)
-    vault.inject(Fault("repacked", window=_ref(vault, 3)))
+    vault.inject(Fault("duplicate_ids", window=_ref(vault, 3)))
     vault.now += QUARTER
     result = dagster.capture()
     assert failure(result).startswith(f"{name}: ")
     assert "what was captured stands" in failure(result)
+    assert f"manifest-platform accept {name} --keep" in failure(result)
     assert materialized_by(result, dagster.key("incr/windows")) == _names(vault, INCR)[-1:], "the others are captured"
     assert dagster.shown("incr/windows", name) == before
     with dagster.ward.open() as pipeline:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -14,6 +15,8 @@ from typing import Any, Literal
 Feed = Literal["incr", "log", "full"]
 FINGERPRINT = "vault-"
 """How the checksum of what Vault announced begins, which is none of files."""
+CONTENT = "files-"
+"""How the checksum of an archive's files begins."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,12 @@ class UnpackedFile:
     records: int | None = None
 
 
+def content_of(files: Iterable[UnpackedFile]) -> str:
+    """Stands for the files of an archive, in whatever bytes they were packed."""
+    listed = sorted((file.path, file.sha256) for file in files)
+    return f"{CONTENT}{hashlib.blake2b(repr(listed).encode(), digest_size=16).hexdigest()}"
+
+
 @dataclass(frozen=True)
 class Announced:
     """What Vault had announced of a captured window; times as in the manifest, `2026-01-01T00:15Z`."""
@@ -121,6 +130,11 @@ class Sidecar:
 
     source: Announced
     files: tuple[UnpackedFile, ...]
+
+    @property
+    def content(self) -> str:
+        """Stands for the files."""
+        return content_of(self.files)
 
     def to_bytes(self) -> bytes:
         """The JSON form."""

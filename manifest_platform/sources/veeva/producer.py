@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from manifest_platform import failpoints, storage
-from manifest_platform.manifest import Discovered, ItemKey, Landed, Manifest
+from manifest_platform.manifest import Discovered, ItemKey, Landed, Manifest, Refused
 from manifest_platform.manifest.records import format_time, parse_time
 from manifest_platform.manifest.store import Row
 from manifest_platform.sources.capture import Awaited, Captured, CaptureEvent, CaptureFailed, CaptureReport, Diverged
@@ -41,6 +41,7 @@ from manifest_platform.sources.veeva.files import (
     FileListing,
     Sidecar,
     UnpackedFile,
+    content_of,
 )
 from manifest_platform.sources.veeva.layout import (
     ATTEMPT,
@@ -49,6 +50,7 @@ from manifest_platform.sources.veeva.layout import (
     list_attempts,
     minute,
     parse_window_name,
+    read_files,
     window_name,
 )
 
@@ -56,6 +58,8 @@ BY_URGENCY: tuple[Feed, ...] = ("log", "incr", "full")
 """The order in which feeds are captured: logs first, which Vault keeps for two days only."""
 AWAITED = "vault"
 """Where the manifest keeps the windows that Vault failed to publish."""
+OFFERED = "offered"
+"""Where the manifest keeps what Vault offers for known windows, where it announces something else than was captured."""
 LOGIN = "login"
 """Where the manifest keeps the login that Vault refused."""
 LOGIN_PAUSE = timedelta(hours=24)
@@ -110,6 +114,30 @@ def capture(
     yield run.report(unavailable or run.given_up)
 
 
+def offered(manifest: Manifest, key: ItemKey) -> str | None:
+    """Stands for the other content that Vault offered for a window when it was captured last; None where it offers none."""
+    row = manifest.looks(OFFERED).get(key.name)
+    return (row.data["content"] or None) if row else None
+
+
+def capture_again(
+    vault: Vault, manifest: Manifest, root: str | Path, vault_id: str, key: ItemKey, keep_unnamed: bool = False
+) -> Landed:
+    """Downloads what Vault offers for a known window now, verified and written beside what was captured; registers nothing.
+
+    Raises Refused where Vault does not have the window or its archive cannot be used, and what the client and landing raise.
+    """
+    run = _Run(vault, manifest, root, vault_id, frozenset([key.name]), LIMITS, keep_unnamed)
+    feed = next(feed for feed in BY_URGENCY if feed == key.feed)
+    file = next((file for file in vault.files(feed).files if window_name(feed, file.stop) == key.name), None)
+    if file is None:
+        raise Refused(f"{key.name}: Vault does not have it any more, so there is nothing to accept")
+    try:
+        return run.fetch(file, key)
+    except BadArchive as error:
+        raise Refused(f"{key.name}: what Vault offers cannot be used: {error}") from error
+
+
 @dataclass
 class _Run:
     """One run of the producer, while it runs."""
@@ -126,6 +154,7 @@ class _Run:
     known: int = 0
     failed_in_a_row: int = 0
     given_up: str | None = None
+    _offered: dict[str, Row] | None = None
 
     def wants(self, feed: Feed) -> bool:
         """Whether anything of a feed is to be captured."""
@@ -154,13 +183,22 @@ class _Run:
         elsewhere = self.manifest.registered(feed, list(keys.values()))
         for file, key in keys.items():
             if key.id in known:
-                yield from self._compare(file, known[key.id])
+                yield from self._compare(file, key, known[key.id])
             elif key.sort in elsewhere:
                 yield _moved(file, elsewhere[key.sort])
             else:
                 yield from self._capture(file, key)
             if self.failed_in_a_row >= FAILED_IN_A_ROW:
                 return
+
+    def fetch(self, file: DirectDataFile, key: ItemKey) -> Landed:
+        """A window as it was downloaded, verified and written under an attempt of its own; an empty one is not downloaded."""
+        landed = Landed(key, 0, 0, file.fingerprint, minute(file.start), minute(file.stop))
+        if file.is_empty:
+            return landed
+        content = f"{key.id}/{ATTEMPT}{uuid.uuid4().hex}"
+        files = self._write(file, content)
+        return replace(landed, files=len(files), bytes=sum(one.bytes for one in files), content=content)
 
     def report(self, unavailable: str | None) -> CaptureReport:
         """What all of it came to."""
@@ -211,19 +249,15 @@ class _Run:
     def _capture(self, file: DirectDataFile, key: ItemKey) -> Iterator[Captured | Diverged | CaptureFailed]:
         """Downloads, verifies, writes and registers a window. An empty one has nothing to be written."""
         began = time.monotonic()
-        landed = _landed(file, key)
-        if not file.is_empty:
-            content = f"{key.id}/{ATTEMPT}{uuid.uuid4().hex}"
-            try:
-                files = self._write(file, content)
-            except (LoginRefused, VaultUnreachable):
-                raise
-            except (BadArchive, VaultRefused, VaultUnavailable) as error:
-                yield self._failed(file.feed, key.name, error)
-                return
+        try:
+            landed = self.fetch(file, key)
+        except (LoginRefused, VaultUnreachable):
+            raise
+        except (BadArchive, VaultRefused, VaultUnavailable) as error:
+            yield self._failed(file.feed, key.name, error)
+            return
+        if landed.content:
             self.failed_in_a_row = 0
-            size = sum(one.bytes for one in files)
-            landed = replace(landed, files=len(files), bytes=size, content=content)
         failpoints.reach("capture.landed")
         [found] = self.manifest.discover(file.feed, [landed])
         failpoints.reach("capture.registered")
@@ -265,26 +299,69 @@ class _Run:
             there = self.manifest.item(key).landed
             if there and there.content == content:
                 return  # it is our own, after an answer that was lost
-            yield from self._compare(file, there.checksum if there else None)
+            yield from self._compare(file, key, there.checksum if there else None)
         if content:
             _discard(content)
 
-    def _compare(self, file: DirectDataFile, known: str | None) -> Iterator[Diverged]:
-        """What the manifest has of a window stays; that Vault has something else now is told.
+    def _compare(self, file: DirectDataFile, key: ItemKey, known: str | None) -> Iterator[Diverged | CaptureFailed]:
+        """What the manifest has of a window stays; that Vault has other content now is told, until somebody acknowledges it.
 
         The checksum of one that somebody else landed is of another kind, and says nothing here. A Vault may begin to tell
-        MD5s: what was captured before is known without.
+        MD5s: what was captured before is known without. What is announced otherwise is downloaded once, to compare the files:
+        the same ones in other bytes of gzip are no other content.
         """
-        same = known in (file.fingerprint, file.without_md5.fingerprint)
-        if known is None or same or not known.startswith(FINGERPRINT):
+        announced = file.fingerprint, file.without_md5.fingerprint
+        if known is None or known in announced or not known.startswith(FINGERPRINT):
+            self.known += 1
+            return
+        item = self.manifest.item(key)
+        if item.landed is None or item.landed.checksum in announced or not item.landed.checksum.startswith(FINGERPRINT):
+            self.known += 1  # it was accepted since
+            return
+        try:
+            content = self._content_of(file, key, item.landed)
+        except (LoginRefused, VaultUnreachable):
+            raise
+        except (VaultRefused, VaultUnavailable) as error:
+            yield self._failed(file.feed, key.name, error)
+            return
+        if not content or item.knows(content):
             self.known += 1
         else:
-            yield Diverged(file.feed, window_name(file.feed, file.stop), known, file.fingerprint)
+            yield Diverged(file.feed, key.name, item.landed.checksum, content)
 
+    def _content_of(self, file: DirectDataFile, key: ItemKey, landed: Landed) -> str:
+        """Stands for the files that Vault offers for a known window; empty where they are those that were captured."""
+        noted = self._noted(key.name)
+        if noted is not None and (noted["announced"], noted["captured"]) == (file.fingerprint, landed.checksum):
+            return noted["content"]
+        offered = self._download(file, key)
+        captured = read_files(landed.place) if landed.content else None
+        own = captured.content if captured else content_of(())
+        content = "" if offered == own else offered
+        look = {"feed": file.feed, "announced": file.fingerprint, "captured": landed.checksum, "content": content}
+        assert self._offered is not None  # they were read above
+        before = {name: row for name, row in self._offered.items() if name == key.name}
+        self.manifest.keep_looks(OFFERED, before, {key.name: look})
+        return content
 
-def _landed(file: DirectDataFile, key: ItemKey) -> Landed:
-    """A window without content."""
-    return Landed(key, 0, 0, file.fingerprint, minute(file.start), minute(file.stop))
+    def _noted(self, name: str) -> Mapping[str, str] | None:
+        """What an earlier capture noted of a window; read once, where first something is announced otherwise."""
+        if self._offered is None:
+            self._offered = self.manifest.looks(OFFERED)
+        return self._offered[name].data if name in self._offered else None
+
+    def _download(self, file: DirectDataFile, key: ItemKey) -> str:
+        """Stands for the files of an archive that nobody keeps; for what Vault announces where it is none."""
+        try:
+            place = self.fetch(file, key).content
+        except BadArchive:
+            return file.fingerprint
+        if place is None:
+            return content_of(())
+        fetched = read_files(place)
+        _discard(place)
+        return fetched.content if fetched else file.fingerprint
 
 
 def _moved(file: DirectDataFile, elsewhere: str) -> CaptureFailed:

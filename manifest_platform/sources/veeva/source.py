@@ -307,6 +307,20 @@ class VeevaDirectData(Source):
             except ValueError as error:
                 raise Refused(str(error)) from error
 
+    def offered_instead(self, manifest: Manifest, landed: Landed) -> str | None:
+        """The checksum of the files that the vault offers for a window, as the last capture found them."""
+        from manifest_platform.sources.veeva import producer
+
+        return producer.offered(manifest, landed.key) if self.captures else None
+
+    def capture_again(self, manifest: Manifest, landed: Landed) -> Landed:
+        """The window as the vault offers it now."""
+        from manifest_platform.sources.veeva import producer
+
+        keep = self.settings.archive.unnamed == "keep"
+        with closing(self.vault()) as vault:
+            return producer.capture_again(vault, manifest, self.root, self.vault_id, landed.key, keep)
+
     def vault(self) -> Vault:
         """The Vault that is captured, by the configuration and the secrets of the environment; logs in at first use.
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from manifest_platform import config
-from manifest_platform.fake_vault import FakeVault
+from manifest_platform.fake_vault import FakeVault, Fault
 from manifest_platform.manifest import Standing
 from manifest_platform.remedies import Action
 from manifest_platform_tests.cli.advice.terminal import Terminal
@@ -39,6 +39,49 @@ def ward(tmp_path: Path, vault: FakeVault, monkeypatch: pytest.MonkeyPatch) -> I
         monkeypatch.setenv(name, value)
     yield ward
     assert os.environ[config.VARIABLE]
+
+
+def other_content(ward: Ward) -> str:
+    """The vault offers other content for a window that was captured: the window's name, as `incr/…`."""
+    assert ward.vault
+    with ward.open() as pipeline:
+        item = list(pipeline.manifest.items("incr"))[1]
+    assert item.landed
+    ward.vault.inject(Fault("duplicate_ids", window=f"incr/{item.landed.stop}"))
+    return item.key.name
+
+
+@pytest.mark.walks(Action.KEEP)
+def test_other_content_of_a_window_is_acknowledged(ward: Ward, terminal: Terminal) -> None:
+    """It was told at every capture, each of which failed, and nothing but a full load helped."""
+    terminal.run("capture")
+    name = other_content(ward)
+    for _ in range(2):
+        assert name in terminal.run("capture", code=1)
+    terminal.follow(Action.KEEP, TEXT="Veeva mended it, and nobody needs it")
+    assert "other content" not in terminal.run("capture", code=4)
+    terminal.run("accept", name, "--keep", "--reason", "x", code=1)
+    assert "is known already" in " ".join(terminal.told.split())
+
+
+@pytest.mark.walks(Action.ACCEPT)
+def test_other_content_of_a_window_that_is_not_loaded_is_taken(ward: Ward, terminal: Terminal) -> None:
+    terminal.run("capture")
+    name = other_content(ward)
+    with ward.open() as pipeline:
+        before = pipeline.manifest.item(pipeline.key(name)).landed
+    assert name in terminal.run("capture", code=1)
+    assert "would be New" in terminal.run("accept", name, "--reason", "x", "--dry-run")
+    with ward.open() as pipeline:
+        assert pipeline.manifest.item(pipeline.key(name)).landed == before
+    terminal.run("capture", code=1)
+    terminal.follow(Action.ACCEPT, TEXT="Veeva mended it")
+    with ward.open() as pipeline:
+        item = pipeline.manifest.item(pipeline.key(name))
+        assert item.landed and before and item.version == 2
+        assert (item.landed.checksum, item.landed.content) != (before.checksum, before.content)
+        assert pipeline.source.reread(item.landed) == item.landed, "its files are there"
+    assert "other content" not in terminal.run("capture", code=4)
 
 
 @pytest.mark.walks(Action.DRAIN)

@@ -26,7 +26,7 @@ from manifest_platform.sources.veeva.client import Password, Patience, Vault, Va
 from manifest_platform.sources.veeva.errors import LoginRefused, VaultUnavailable, WrongVault
 from manifest_platform.sources.veeva.files import FINGERPRINT, DirectDataFile, Feed, FileListing, Part, UnusableEntry
 from manifest_platform.sources.veeva.layout import SIDECAR, list_windows, read_files, read_window
-from manifest_platform.sources.veeva.producer import AWAITED, BY_URGENCY, LOGIN, capture
+from manifest_platform.sources.veeva.producer import AWAITED, BY_URGENCY, LOGIN, capture, offered
 from manifest_platform_tests.manifest.given import DONE
 from manifest_platform_tests.manifest.vault import HOUR, INCR, LOG, acquire, claim, state
 from manifest_platform_tests.manifest.vault import vault as manifest_of_vault
@@ -354,16 +354,57 @@ def test_P5_a_redelivery_is_the_same_item(run: Producer) -> None:
 def test_P6_other_content_for_a_known_window_is_told_and_changes_nothing(run: Producer) -> None:
     run("incr")
     before = run.items()
-    run.fake.requests.clear()
+    run.fake.inject(Fault("duplicate_ids", window=ref("0030")))
+    for downloads in (1, 0):  # what was found is noted
+        run.fake.requests.clear()
+        report = run("incr")
+        assert (report.diverged, report.known, report.failed) == (incr("0030"), 6, ())
+        [diverged] = run.events
+        assert isinstance(diverged, Diverged)
+        assert diverged.known == run.landed(*incr("0030")).checksum != diverged.found
+        assert run.items() == before
+        assert run.fake.count("download") == downloads
+        assert len(run.attempts(*incr("0030"))) == 1
+
+
+def test_the_same_files_in_another_archive_are_no_other_content(run: Producer) -> None:
+    """It was told at every capture, and no schedule went well any more."""
+    run("incr")
     run.fake.inject(Fault("repacked", window=ref("0030")))
-    report = run("incr")
-    assert (report.diverged, report.known, report.failed) == (incr("0030"), 6, ())
+    for downloads in (1, 0):
+        run.fake.requests.clear()
+        report = run("incr")
+        assert (report.diverged, report.known, report.failed) == ((), len(STOPS), ())
+        assert run.fake.count("download") == downloads
+    assert len(run.attempts(*incr("0030"))) == 1
+
+
+def test_other_content_that_is_acknowledged_is_told_no_more_however_it_is_packed(run: Producer) -> None:
+    run("incr")
+    run.fake.inject(Fault("duplicate_ids", window=ref("0030")))
+    run("incr")
     [diverged] = run.events
     assert isinstance(diverged, Diverged)
-    assert diverged.known == run.landed(*incr("0030")).checksum != diverged.found
-    assert run.items() == before
-    assert run.fake.count("download") == 0
-    assert len(run.attempts(*incr("0030"))) == 1
+    manifest, key = run.manifest(), run.landed(*incr("0030")).key
+    assert offered(manifest, key) == diverged.found
+    manifest.acknowledge(key, diverged.found, "nobody needs it")
+    assert run("incr").diverged == ()
+    run.fake.inject(Fault("repacked", window=ref("0030")))
+    assert run("incr").diverged == ()
+    run.fake.heal()
+    run.fake.inject(Fault("missing_file", window=ref("0030")))
+    assert run("incr").diverged == incr("0030"), "that is a third content"
+
+
+def test_other_content_that_cannot_be_had_just_now_is_compared_later(run: Producer) -> None:
+    run("incr")
+    run.fake.inject(Fault("duplicate_ids", window=ref("0030")))
+    run.fake.inject(Fault("status", call="download"))
+    report = run("incr")
+    assert ([failed.name for failed in report.failed], report.diverged) == (list(incr("0030")), ())
+    run.fake.heal()
+    run.fake.inject(Fault("duplicate_ids", window=ref("0030")))
+    assert run("incr").diverged == incr("0030")
 
 
 def test_P6_md5s_that_vault_begins_to_tell_are_no_other_content(run: Producer) -> None:
@@ -813,7 +854,7 @@ def test_a_race_lost_to_other_content_is_told(run: Producer, monkeypatch: pytest
     other = Producer(run.fake, run.root, run._reopen)
 
     def republish() -> None:
-        run.fake.inject(Fault("repacked", window=ref("0015")))
+        run.fake.inject(Fault("duplicate_ids", window=ref("0015")))
         other("incr", names=incr("0015"))
 
     meanwhile(monkeypatch, republish)
