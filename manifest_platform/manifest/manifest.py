@@ -1102,7 +1102,7 @@ class Manifest:
     # Operators
 
     @contextmanager
-    def rehearsing(self) -> Iterator[None]:
+    def rehearsing(self) -> Generator[None]:
         """While it runs, operators' decisions are checked by all their rules, and not written."""
         self._rehearsing = True
         try:

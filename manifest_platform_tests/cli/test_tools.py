@@ -312,8 +312,8 @@ def test_status_names_a_command_for_what_failed_and_what_is_set_aside(tmp_path: 
 def test_a_changed_directory_is_told_with_its_cause_and_command(shop: Shop, run: Any) -> None:
     shop.land(MORE[4], content="another event")
     _, _, err = run("discover")
-    assert f"{MORE[4]} changed after discovery; the first content stands. Put it back, or land the new content" in err
-    assert err.endswith("then run manifest-platform discover again\n")
+    assert f"{MORE[4]} changed after discovery; the first content stands. Put it back, then run manifest-platform" in err
+    assert err.endswith(f"or, where it was rewritten on purpose: manifest-platform accept {MORE[4]} --reason TEXT\n")
 
 
 def test_an_expired_lease_is_told_with_item_cause_and_command(shop: Shop, ask: Any) -> None:
