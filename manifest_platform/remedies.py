@@ -88,6 +88,10 @@ class Remedy:
         return str(self.action)
 
 
+LAND_ANEW = Remedy(Action.ACCEPT)
+"""What helps where a directory itself is at fault: it is accepted once it was landed anew. Its answer says what else does."""
+
+
 def after_failure(action: str | None, item: str) -> Remedy:
     """What helps with an item that failed: the action of this name, or to resolve it where the failure names none.
 

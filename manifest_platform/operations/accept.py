@@ -23,8 +23,8 @@ def accept(pipeline: Pipeline, key: ItemKey, reason: str) -> Record:
     offers = pipeline.source.offered_instead(pipeline.manifest, landed)
     if seen.checksum == landed.checksum and offers is None:
         raise Refused(
-            f"{landed.place} is as it was registered: there is nothing to accept. Land it again first; if it never comes,"
-            " skip it",
+            f"{landed.place} is as it was registered: there is nothing to accept. Land it again first; where"
+            " something else was at fault, and is mended, resolve it; if it never comes, skip it",
             Remedy(Action.SKIP, item=key.name),
         )
     if is_loaded(pipeline, item):

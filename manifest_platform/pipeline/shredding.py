@@ -169,12 +169,17 @@ def _by_halves(
 def _not_shredded(pipeline: Pipeline, claim: Claim, result: ShredFailure, suspected: bool) -> ItemFailed | PutBack:
     """Ends a claim that came to nothing. `suspected`: it was alone, after a death, and Spark worked just before."""
     if result.cause is Cause.ITEM:
-        failure = Failure.of(result.error) if result.error else Failure(FailureKind.PERMANENT, result.message)
+        failure = Failure.of(result.error) if result.error else _failure(result)
         return pipeline.fail(claim, failure)
     if result.cause is Cause.DIED or (result.cause is Cause.LOST and suspected):
         return pipeline.fail(claim, Failure(FailureKind.TRANSIENT, f"shredded alone: {result.message}"))
     pipeline.manifest.put_back(claim, result.message[:MESSAGE_LIMIT], died=result.cause is Cause.LOST)
     return PutBack(claim.item.key, SHRED, result.message)
+
+
+def _failure(result: ShredFailure) -> Failure:
+    """The failure of a directory that Spark tells of by its message."""
+    return Failure(FailureKind.PERMANENT, result.message, remedy=result.helps.name if result.helps else None)
 
 
 def _output(pipeline: Pipeline, claim: Claim) -> str:

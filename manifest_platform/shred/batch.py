@@ -23,6 +23,7 @@ from manifest_platform import failpoints, storage
 from manifest_platform.column_types import widened
 from manifest_platform.faults import Misconfigured, Permanent, Transient
 from manifest_platform.listing import BAD_TABLE, LISTING_FILE, Column, Listing, Retired, ShreddedObject, Table
+from manifest_platform.remedies import LAND_ANEW, Action, Remedy
 from manifest_platform.shred.compression import COMPRESSED_NAMES, HEAD, Decompressed, Replayed, compression_of
 
 if TYPE_CHECKING:
@@ -39,7 +40,14 @@ Part = TypeVar("Part")
 
 
 class Unusable(ValueError, Permanent):
-    """What a directory holds cannot be shredded. The message says what, where and what to do."""
+    """What a directory holds cannot be shredded. The message says what, where and what to do.
+
+    `remedy`: what helps besides; unless told otherwise, to accept the directory once it was landed anew. None: to resolve it.
+    """
+
+    def __init__(self, message: str, remedy: Remedy | None = LAND_ANEW) -> None:
+        super().__init__(message)
+        self.remedy = remedy
 
 
 class SchemaError(ValueError):
@@ -103,8 +111,8 @@ class Cause(StrEnum):
 class ShredFailure:
     """Why a directory could not be shredded. `error`: what kept it from being shredded, where that was no task's.
 
-    Where there were too many bad lines, the message has an example and the Parquet file of all their reasons. What the
-    attempt wrote stays under its prefix, unreferenced.
+    `helps`: what a person can do; None: to resolve it. Where there were too many bad lines, the message has an example and the
+    Parquet file of all their reasons. What the attempt wrote stays under its prefix, unreferenced.
     """
 
     item: str
@@ -112,6 +120,7 @@ class ShredFailure:
     message: str
     cause: Cause = Cause.ITEM
     error: Exception | None = field(default=None, compare=False)
+    helps: Action | None = None
 
     @classmethod
     def of(cls, directory: Directory, error: Exception) -> ShredFailure:
@@ -441,7 +450,8 @@ def _result(task: Task[Part], work: Callable[[Task[Part]], Written]) -> dict[str
     try:
         return {"written": asdict(work(task))}
     except (Transient, Permanent) as error:
-        return _failed(str(error), cause_of(error))
+        remedy: Remedy | None = getattr(error, "remedy", None)
+        return _failed(str(error), cause_of(error), remedy.action if remedy else None)
     except OSError as error:
         return _failed(_where(task, error), cause_of(error))
     except Exception as error:  # a defect must not take the other directories of the batch with it
@@ -449,8 +459,8 @@ def _result(task: Task[Part], work: Callable[[Task[Part]], Written]) -> dict[str
         return _failed(f"{_where(task, error)} (at {last.name}, line {last.lineno} of {last.filename})", Cause.ITEM)
 
 
-def _failed(message: str, cause: Cause) -> dict[str, Any]:
-    return {"failure": message, "cause": str(cause)}
+def _failed(message: str, cause: Cause, helps: Action | None = None) -> dict[str, Any]:
+    return {"failure": message, "cause": str(cause), "helps": helps.name if helps else ""}
 
 
 def _where(task: Task, error: Exception) -> str:
@@ -481,7 +491,8 @@ def _conclude(directory: Directory, results: list[dict[str, Any]], options: Opti
     if failures:
         causes = list(Cause)
         worst = min(failures, key=lambda failure: causes.index(Cause(failure["cause"])))
-        return ShredFailure(directory.item, directory.attempt, worst["failure"], Cause(worst["cause"]))
+        helps = Action[worst["helps"]] if worst["helps"] else None
+        return ShredFailure(directory.item, directory.attempt, worst["failure"], Cause(worst["cause"]), helps=helps)
     try:
         total = _sum(results)
     except SchemaError as error:
@@ -529,5 +540,7 @@ def _too_many_bad(directory: Directory, total: Written, options: Options) -> Shr
         directory.attempt,
         f"{total.bad} of {total.lines} lines of {directory.item} are bad ({total.bad / total.lines:.1%}); allowed are"
         f" {options.max_bad_share:.1%}, or {options.max_bad_count} lines if at least as many are good; for example"
-        f" {total.example}. All reasons are in {bad_objects[0]}{more}; mend the cause and retry, or raise the threshold",
+        f" {total.example}. All reasons are in {bad_objects[0]}{more}. Land the directory anew where it is at fault; else mend"
+        " the schemas, or raise the threshold, and resolve it",
+        helps=LAND_ANEW.action,
     )

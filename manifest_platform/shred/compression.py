@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, BinaryIO
 
 from manifest_platform.faults import Permanent
+from manifest_platform.remedies import LAND_ANEW
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +39,8 @@ _REFUSED = {
 
 class Unreadable(ValueError, Permanent):
     """A file is neither text nor compressed in a way that is read, or its compressed data is damaged."""
+
+    remedy = LAND_ANEW
 
 
 def compression_of(head: bytes, uri: str) -> str | None:

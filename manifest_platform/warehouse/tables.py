@@ -144,8 +144,9 @@ class Tables:
                 Remedy(Action.BEGIN_FULL_LOAD),
             )
         return IncompatibleChange(
-            f"{what}Give the column a new name in the source's schema, or convert it in the warehouse by hand, then resolve "
-            "the item"
+            f"{what}Give the column a new name, or another type, where the item is shredded (the source's schema, shred.types),"
+            " or convert it in the warehouse by hand; then reshred the item: resolved, it is loaded as it was shredded",
+            Remedy(Action.RESHRED),
         )
 
     def creation(self, name: str, columns: dict[str, str]) -> str:

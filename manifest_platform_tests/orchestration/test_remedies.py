@@ -15,7 +15,6 @@ from manifest_platform_tests.pipeline.shop import Shop
 
 ONLY_AT_A_TERMINAL = {
     Action.SKIP,
-    Action.RECONCILE_IN_FULL,
     Action.DISCOVER,
     Action.DISCOVER_ALL,
     Action.RUN_PROGRAM,

@@ -165,7 +165,8 @@ class Contents:
         if said not in TYPES:
             raise Unusable(
                 f"the metadata give {name} the type {said!r}; known are {', '.join(TYPES)}; "
-                f"say in the configuration what it is, as shred.types: {{{name}: String}}"
+                f"say in the configuration what it is, as shred.types: {{{name}: String}}",
+                None,
             )
         return TYPES[said]
 

@@ -158,7 +158,7 @@ def _contents(window: Window, options: VeevaOptions, batch: str) -> Contents:
     if window.expected is not None:
         other = sorted(set(filter(_is_data, window.expected)) ^ set(window.paths))
         if other:
-            raise Unusable(f"{window.place} was altered after it was registered: {', '.join(other[:3])} {_ADVICE}")
+            raise Unusable(f"{window.place} was altered after it was registered: {', '.join(other[:3])} {_ADVICE}", None)
     return read_contents(
         window.feed,
         window.paths.keys(),
@@ -236,7 +236,7 @@ class _Verified(io.RawIOBase):
             return block
         self._found.update(block)
         if not block and self._found.hexdigest() != self._expected:
-            raise Unusable(f"{self._uri} was altered after it was registered: its content {_ADVICE}")
+            raise Unusable(f"{self._uri} was altered after it was registered: its content {_ADVICE}", None)
         return block
 
     def close(self) -> None:

@@ -1,0 +1,98 @@
+"""Walks on what shredding made, or could not make, of a run."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manifest_platform.pipeline.discovery import discover
+from manifest_platform.remedies import Action
+from manifest_platform_tests.cli.advice.terminal import Terminal, at
+from manifest_platform_tests.pipeline.shop import Shop, drained, run_name, run_names
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    shop = Shop(tmp_path / "shop")
+    at(monkeypatch, shop.config_file)
+    return shop
+
+
+def work(shop: Shop, spark: Any) -> None:
+    """What `drain` does, with the session of all tests."""
+    with shop.open() as pipeline:
+        drained(pipeline, spark)
+
+
+def spoil(shop: Shop, damage: str) -> dict[Path, bytes]:
+    """Spoils every file of the first run; what they were."""
+    files = {file: file.read_bytes() for file in shop.directory(0).glob("part-*")}
+    assert files
+    for file, content in files.items():
+        file.write_bytes(gzip.compress(content)[:-20] if damage == "truncated" else b"no event\n" * 50)
+    return files
+
+
+@pytest.mark.parametrize("damage", ["truncated", "bad"])
+@pytest.mark.walks(Action.ACCEPT)
+def test_a_run_that_is_corrupt_is_landed_anew_and_accepted(shop: Shop, spark: Any, terminal: Terminal, damage: str) -> None:
+    """It was advised to resolve it, and it failed again for ever."""
+    shop.write(0, 1)
+    good = spoil(shop, damage)
+    with shop.open() as pipeline:
+        discover(pipeline, everything=True)
+    work(shop, spark)
+    assert "BLOCKED" in terminal.run("next", code=3)
+    terminal.follow(Action.ACCEPT, code=1, TEXT="too early")
+    assert "Land it again first" in " ".join(terminal.told.split())
+    assert terminal.advised(Action.SKIP)
+    for file, content in good.items():
+        file.write_bytes(content)
+    terminal.run("next", code=3)
+    terminal.follow(Action.ACCEPT, TEXT="the producer mended it")
+    work(shop, spark)
+    assert shop.seen.runs == run_names(0, 1)
+
+
+@pytest.mark.walks(Action.SKIP)
+def test_a_run_that_is_corrupt_and_never_comes_again_is_skipped(shop: Shop, spark: Any, terminal: Terminal) -> None:
+    shop.write(0, 1)
+    spoil(shop, "truncated")
+    with shop.open() as pipeline:
+        discover(pipeline, everything=True)
+    work(shop, spark)
+    terminal.run("next", code=3)
+    terminal.follow(Action.ACCEPT, code=1, TEXT="too early")
+    terminal.follow(Action.SKIP, TEXT="it never comes")
+    work(shop, spark)
+    assert shop.seen.runs == run_names(1)
+
+
+@pytest.mark.walks(Action.RESHRED)
+def test_a_run_whose_column_does_not_fit_is_shredded_again(shop: Shop, spark: Any, terminal: Terminal) -> None:
+    """Resolved, it is loaded with the types that it was shredded with, and fails again."""
+    shop.write(0, 1)
+    with shop.open() as pipeline:
+        discover(pipeline, everything=True)
+        shop.write(2)
+        drained(pipeline, spark)
+        _retype(pipeline, "DATE")
+        discover(pipeline, everything=True)
+        drained(pipeline, spark)
+    assert shop.seen.runs == run_names(0, 1)
+    terminal.run("next", code=3)
+    assert "column br_colordepth: the warehouse has date" in " ".join(terminal.told.split())
+    terminal.follow(Action.RESHRED)
+    with shop.open() as pipeline:
+        _retype(pipeline, "VARCHAR")
+    assert f"shred READY: {run_name(2)}" in terminal.run("next")
+    work(shop, spark)
+    assert shop.seen.runs == run_names(0, 1, 2)
+
+
+def _retype(pipeline: Any, type_: str) -> None:
+    table = pipeline.warehouse._tables.qualified("events")
+    pipeline.warehouse._engine.execute(f"ALTER TABLE {table} ALTER COLUMN br_colordepth SET DATA TYPE {type_} USING NULL")
