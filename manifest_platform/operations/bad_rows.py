@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from manifest_platform.manifest import ItemKey, State
 from manifest_platform.pipeline import SHRED, Pipeline
 
-NEWEST = 400
-"""How many of a feed's newest records are looked at: one query, whatever the feed has."""
+NEWEST, GLANCE = 400, 100
+"""How many of a feed's newest records are looked at: one query, whatever the feed has; and where many feeds are shown."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class BadRows:
         return tuple(item for item in self.found if item.share > share)
 
 
-def bad_rows(pipeline: Pipeline, feed: str) -> BadRows:
-    """The bad rows of a feed's newest items, by their records: one query."""
+def bad_rows(pipeline: Pipeline, feed: str, records: int = NEWEST) -> BadRows:
+    """The bad rows of a feed's newest items, by so many of their records: one query."""
     newest: dict[str, BadItem] = {}
-    for record in pipeline.manifest.newest(feed, NEWEST):
+    for record in pipeline.manifest.newest(feed, records, State.PROCESSED):
         counts = record.data
-        if record.state is State.PROCESSED and record.application.name == SHRED and "lines" in counts:
+        if record.application.name == SHRED and "lines" in counts:
             name = ItemKey(feed, "-", record.item).name
             newest.setdefault(record.item, BadItem(name, counts.get("bad", 0), counts["lines"]))
     found = sorted((item for item in newest.values() if item.bad), key=lambda item: item.share, reverse=True)

@@ -16,7 +16,7 @@ from manifest_platform.manifest import Application, Blocked, Idle, LeaseState, R
 from manifest_platform.manifest.beside import Need
 from manifest_platform.manifest.dataset import position_name
 from manifest_platform.manifest.manifest import Kept
-from manifest_platform.operations.bad_rows import BadRows, bad_rows
+from manifest_platform.operations.bad_rows import GLANCE, BadRows, bad_rows
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.chain import Broken
 from manifest_platform.remedies import Action, Remedy
@@ -194,7 +194,7 @@ def step_status(pipeline: Pipeline, feed: str, application: str, kept: Kept | No
         **named,
         remedies={kind: Remedy(Action.EXPLAIN, item=names[0]) for kind, names in named.items() if names},
         lease=_lease(survey.lease, now),
-        bad_rows=bad_rows(pipeline, feed) if application == SHRED else None,
+        bad_rows=bad_rows(pipeline, feed, GLANCE) if application == SHRED else None,
         behind=behind(pipeline, feed, watermark) if application == LOAD else None,
     )
 

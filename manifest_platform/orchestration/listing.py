@@ -15,6 +15,7 @@ import dagster as dg
 
 from manifest_platform.config import Config, load
 from manifest_platform.manifest import Application, Blocked, Item, Memory, Ready, Standing, State, Verdict, Witness
+from manifest_platform.manifest.manifest import Kept
 from manifest_platform.manifest.stores import file_identity
 from manifest_platform.orchestration.asking import INTERVAL_S, Asked, asked
 from manifest_platform.orchestration.drain import drain_job_name
@@ -31,9 +32,9 @@ from manifest_platform.sources.source import Source
 class Reading:
     """What a tick reads of the steps: their states and leases at once, and of each feed what comes next to be loaded, once."""
 
-    def __init__(self, pipeline: Pipeline):
+    def __init__(self, pipeline: Pipeline, kept: Kept | None = None):
         self._pipeline = pipeline
-        self.kept = pipeline.manifest.kept()
+        self.kept = kept or pipeline.manifest.kept()
         self.broken = {one.feed: one for one in broken(pipeline, state=self.kept.state(LOAD))}
         self._next: dict[str, Verdict] = {}
 
@@ -42,6 +43,13 @@ class Reading:
         if feed not in self._next:
             self._next[feed] = self._pipeline.manifest.next(feed, LOAD, state=self.kept.state(LOAD))
         return self._next[feed]
+
+    def is_held(self, application: Application, feed: str, now: datetime) -> bool:
+        """Whether a worker lives. One that seems gone is looked at once more: a slow listing lies behind what was read."""
+        lease = self.kept.leases.get((application.key, feed))
+        if lease is None or not lease.is_live(now):
+            lease = self._pipeline.manifest.lease(application, feed)
+        return lease is not None and lease.is_live(now)
 
 
 def work_waiting(
@@ -72,10 +80,10 @@ def _work_of(pipeline: Pipeline, feed: str, now: datetime, reading: Reading) -> 
         if not isinstance(stopped, Blocked) or stopped.standing is Standing.MODE:
             continue  # what a full load holds is settled once that is done
         processing = stopped.item.blocker()
-        if processing and processing.state is State.PROCESSING:
-            lease = reading.kept.leases.get((processing.application.key, feed))
-            if lease is None or not lease.is_live(now):
-                yield f"settle {stopped.item.key.name} {stopped.item.sequence}"
+        if not processing or processing.state is not State.PROCESSING:
+            continue
+        if not reading.is_held(processing.application, feed, now):
+            yield f"settle {stopped.item.key.name} {stopped.item.sequence}"
 
 
 def _work(application: str, item: Item) -> str:
@@ -157,10 +165,11 @@ def build_listing_sensor(source: Source, drain_jobs: Sequence[dg.JobDefinition])
 def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline) -> dg.SensorResult:
     now, instance = datetime.now(UTC), context.instance
     remembered = Remembered.from_json(context.cursor)
-    if not pipeline.manifest.recall(remembered.memory):
+    stands, kept = pipeline.manifest.recall_kept(remembered.memory)
+    if not stands:
         context.log.warning("the manifest's store was replaced, or put back to an earlier moment: all is looked at anew")
         remembered = Remembered()
-    report = discover(pipeline, recalled=True)
+    report = discover(pipeline, recalled=True, state=kept.state(LOAD))
     for problem, names in (
         ("rewritten after discovery", report.changed),
         ("known under another URI", report.moved),
@@ -173,8 +182,8 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline) -> dg.SensorR
     events: list = []
     partitions: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
     shown: dict[str, Shown] = {}
-    reading = Reading(pipeline)
     registered = {*report.new, *report.late, *report.quarantined}
+    reading = Reading(pipeline, None if registered else kept)  # what is late or set aside changed the state
     for feed in pipeline.feeds:
         found = news(pipeline, feed, registered, instance, remembered.shown.get(feed, Shown()), reading.kept)
         of_feed = Names.of(pipeline.source).partitions(feed)

@@ -70,7 +70,7 @@ def news(
     if stands != shown.seen or not shown.upto or registered:
         told.look_at_the_newest(kept.state(LOAD).feed(feed).watermark)
         told.begin_round(stands)
-    if told.news.shown.upto:
+    if stands != shown.seen or registered or pipeline.manifest.has_heard_beyond(feed, shown.upto):
         told.look_beyond()
     told.go_on(stands)
     told.let_the_oldest_leave()
@@ -110,6 +110,8 @@ class _Told:
 
     def look_beyond(self) -> None:
         """Adds what lies beyond the newest item that was looked at."""
+        if not self.news.shown.upto:
+            return
         found = list(islice(self._items(self.news.shown.upto), ADDED_A_TICK))
         if found and self._compare(found):
             self.news.shown = replace(self.news.shown, upto=found[-1].key.position)

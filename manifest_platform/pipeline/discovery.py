@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from manifest_platform import storage
-from manifest_platform.manifest import Application, Discovered, ItemKey
+from manifest_platform.manifest import Application, Discovered, ItemKey, StepState
 from manifest_platform.manifest.dataset import position_name
 from manifest_platform.manifest.records import format_time, parse_time
 from manifest_platform.pipeline.events import DiscoveryReport
@@ -34,26 +34,29 @@ READ = 100
 """How many of these that the manifest does not know it looks into, at most."""
 
 
-def discover(pipeline: Pipeline, everything: bool = False, recalled: bool = False) -> DiscoveryReport:
+def discover(
+    pipeline: Pipeline, everything: bool = False, recalled: bool = False, state: StepState | None = None
+) -> DiscoveryReport:
     """Looks at the landing root and registers complete directories that the manifest does not know, feed by feed.
 
     Looks from the watermark's logical time minus the look-back on, or at `everything`; and at a part of all that lies before,
     so that each day (`full_listing_hours`) every directory was looked for, whatever its time. A directory that is dated more
     than a day ahead is reported and not registered: loaded, it would put the watermark beyond all that is still to come.
     What the manifest's object knew of a store that was replaced or put back since is forgotten first, unless the caller has
-    `recalled` it. Raises LandingError.
+    `recalled` it. `state`: that of loading, where it was read just now. Raises LandingError.
     """
     if not recalled:
         pipeline.manifest.recall()
     report = DiscoveryReport()
+    state = state or pipeline.manifest.state(Application(LOAD))
     for feed in pipeline.feeds:
-        report += _discover(pipeline, feed, everything)
+        report += _discover(pipeline, feed, everything, state)
     return report
 
 
-def _discover(pipeline: Pipeline, feed: str, everything: bool) -> DiscoveryReport:
+def _discover(pipeline: Pipeline, feed: str, everything: bool, state: StepState) -> DiscoveryReport:
     now = pipeline.clock()
-    start = None if everything else _look_from(pipeline, feed, now)
+    start = None if everything else _look_from(pipeline, feed, now, state)
     there = pipeline.source.look(feed, start, lambda keys: _registered(pipeline, feed, keys))
     part = _part_of_all(pipeline, feed, start, now)
     unreadable = (*there.unreadable, *part.unreadable)
@@ -64,7 +67,7 @@ def _discover(pipeline: Pipeline, feed: str, everything: bool) -> DiscoveryRepor
     known = pipeline.manifest.known(feed, [one.key for one in landed.values()])
     unknown = [seen for seen in present if landed[seen.name].key.id not in known]
     settles = isinstance(pipeline.source.completeness, Settle)
-    noted = pipeline.manifest.looks(feed) if settles else {}
+    noted = pipeline.manifest.looks(feed, all_known=not unknown) if settles else {}
     looks = {name: Look(row.data["checksum"], parse_time(row.data["first_seen"])) for name, row in noted.items()}
     complete_now, next_looks = complete_directories(unknown, pipeline.source.completeness, looks, there.now or now)
     found = pipeline.manifest.discover(
@@ -181,8 +184,8 @@ def _note(look: Look) -> dict[str, str]:
     return {"checksum": look.checksum, "first_seen": format_time(look.first_seen)}
 
 
-def _look_from(pipeline: Pipeline, feed: str, now: datetime) -> datetime | None:
-    watermark = pipeline.manifest.state(Application(LOAD)).feed(feed).watermark
+def _look_from(pipeline: Pipeline, feed: str, now: datetime, state: StepState) -> datetime | None:
+    watermark = state.feed(feed).watermark
     time_ = pipeline.source.time(position_name(feed, watermark))
     return min(time_, now) - timedelta(days=pipeline.dataset.landing.look_back_days) if time_ else None
 

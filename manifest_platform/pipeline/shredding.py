@@ -215,7 +215,7 @@ def recent_tables(pipeline: Pipeline, records: int) -> list[Table]:
     An item whose listing is gone is passed over.
     """
     tables: dict[str, Table] = {}
-    for record in (record for feed in pipeline.feeds for record in pipeline.manifest.newest(feed, records)):
+    for record in (record for feed in pipeline.feeds for record in pipeline.manifest.newest(feed, records, State.PROCESSED)):
         listing = record.data.get("listing")
         named = set(record.data.get("tables", ())) if record.application.name == SHRED else set()
         if listing and named - tables.keys():

@@ -316,11 +316,13 @@ def test_a_changed_directory_is_told_with_its_cause_and_command(shop: Shop, run:
     assert err.endswith(f"or, where it was rewritten on purpose: manifest-platform accept {MORE[4]} --reason TEXT\n")
 
 
-def test_an_expired_lease_is_told_with_item_cause_and_command(shop: Shop, ask: Any) -> None:
+def test_a_worker_that_is_gone_is_told_with_item_cause_and_command(shop: Shop, ask: Any) -> None:
     with shop.pipeline() as pipeline, pipeline.lease(FEED, SHRED) as lease:
         pipeline.manifest.claim(lease, [pipeline.manifest.item(pipeline.key(MORE[4]))])
     told = ask("explain", MORE[4])[1]["text"]
-    assert re.search(r"shred began to work on it at .* and that worker is gone \(its lease ended at .*\): `manifest-pl", told)
+    assert re.search(
+        r"shred began to work on it at .* and that worker is gone \(its lease was given back\): `manifest-pl", told
+    )
     found = ask("doctor", "--no-warehouse")[1]["findings"]
     assert [(one["kind"], one["key"]["name"], one["command"]) for one in found] == [
         ("dead_claim", MORE[4], "manifest-platform doctor --repair")

@@ -323,6 +323,18 @@ def test_hundreds_of_runs_cost_a_tick_few_requests(fresh: DagsterShop) -> None:
     assert time.monotonic() - began < 30, "a tick is cut off after 60 seconds"
 
 
+def test_at_rest_a_tick_costs_three_requests(shredded: DagsterShop) -> None:
+    """States and leases at once, what comes next to be loaded, what waits to be shredded."""
+    with shredded.shop.open() as pipeline:
+        drained(pipeline)
+    cursor, costs = None, []
+    for _ in range(5):
+        before = shredded.sensor_pipeline.manifest.store.requests if cursor else 0
+        cursor = shredded.tick(cursor).cursor
+        costs.append(shredded.sensor_pipeline.manifest.store.requests - before)
+    assert costs[-2:] == [3, 3], costs
+
+
 def test_a_tick_with_nothing_new_costs_few_requests_whatever_waits(fresh: DagsterShop) -> None:
     """Five thousand failed shreds cost 5,013 requests a tick."""
     costs = []

@@ -343,6 +343,22 @@ def test_a_part_of_a_full_listing_of_s3_is_a_request_and_one_for_each_unknown_ru
 # What a look reads of the manifest
 
 
+def test_a_look_that_finds_nothing_new_asks_the_store_nothing(tmp_path: Path) -> None:
+    """It read the state that its sensor had read just before, and its own notes, of which there were none."""
+    shop = Shop(tmp_path, landing={"complete": "settle", "settle_seconds": 60})
+    with shop.open() as pipeline:
+        costs = []
+        for _ in range(2):
+            state = pipeline.manifest.state(Application(LOAD))
+            before = pipeline.manifest.store.requests
+            discover(pipeline, state=state)
+            costs.append(pipeline.manifest.store.requests - before)
+        assert costs[-1] == 0
+        shop.write(2)
+        assert discover(pipeline).incomplete == (run_name(2),)
+        assert list(pipeline.manifest.looks("enriched", all_known=True)) == [run_name(2)], "a note was made"
+
+
 class Rows:
     """Counts the rows that a store gives."""
 
