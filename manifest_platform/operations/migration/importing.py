@@ -34,7 +34,7 @@ from manifest_platform.manifest import (
     UnknownItem,
 )
 from manifest_platform.manifest.beside import prefixes, rows_of
-from manifest_platform.manifest.dataset import PASSED, Mode, judge
+from manifest_platform.manifest.dataset import PASSED, LeaseState, Mode, judge
 from manifest_platform.manifest.dump import stored_rows
 from manifest_platform.manifest.item import ArchivedRecords
 from manifest_platform.manifest.keys import records_prefix
@@ -210,15 +210,17 @@ def _broke_off(manifest: Manifest, feed: str, stamp: Stamp) -> bool:
 
 def _take(manifest: Manifest, feed: str, step: Step, stamp: Stamp) -> Lease:
     """The lease of a step, also from an import of the same source that broke off. Raises LeaseBusy."""
-    before = manifest.lease(step.application, feed)
-    if before and before.run_id == stamp.run_id:
-        before = expire(before)
     holder = f"{stamp.author}, {stamp.run_id}: run the import again to complete it, or with --abort to drop it"
-    after = acquire(step.application, feed, before, holder, _next(stamp), HELD)
-    try:
-        held = write_lease(manifest.store, manifest.dataset, step.application, feed, after)
-    except ConditionFailed as error:
-        raise Refused(f"somebody took the lease of {step.application.key} on feed {feed} just now; try again") from error
+
+    def take() -> LeaseState:
+        before = manifest.lease(step.application, feed)
+        if before and before.run_id == stamp.run_id:
+            before = expire(before)
+        after = acquire(step.application, feed, before, holder, _next(stamp), HELD)
+        return write_lease(manifest.store, manifest.dataset, step.application, feed, after)
+
+    # Tried again, for the first write to a store of the release before takes it over, and its rows then have other versions.
+    held = optimistically(take, lambda: Refused(f"others took the lease of {step.application.key} on feed {feed}; try again"))
     return Lease(manifest.store, manifest.dataset, step.application, feed, held, HELD, _now)
 
 
