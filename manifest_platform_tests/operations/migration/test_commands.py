@@ -110,7 +110,7 @@ def test_an_import_without_problems_says_so_by_its_exit_code(table: Tables, call
 def test_an_import_that_broke_off_is_dropped_without_its_table(call: Call, where: list[str], file: Path) -> None:
     with Pipeline(config.load(file), "shop") as pipeline:
         manifest = pipeline.manifest
-        manifest.store = BreakingStore(manifest.store, 3)
+        manifest.store = BreakingStore(manifest.store, 4)
         with pytest.raises(KeyboardInterrupt):
             import_items(manifest, FEED, histories(loaded(1)), "dynamodb://gone")
     code, told, _ = call("import-snowplow", "gone", *where, "--abort", "--dry-run")
