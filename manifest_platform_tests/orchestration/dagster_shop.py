@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterator
@@ -10,9 +11,10 @@ from typing import Any
 
 import dagster as dg
 
-from manifest_platform.manifest import Ready
+from manifest_platform.listing import Listing
+from manifest_platform.manifest import Application, Ready
 from manifest_platform.orchestration.keys import item_partitions
-from manifest_platform.pipeline import LOAD, Pipeline
+from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.orchestration.code_location import CodeLocation, Result, materialized_by
 from manifest_platform_tests.pipeline.shop import NAME, Shop, keys, run_name, run_names
@@ -83,7 +85,20 @@ def _rows(store: sqlite3.Connection, number: int) -> Iterator[tuple[str, dict[st
 
 
 def break_listing(shop: Shop, number: int) -> None:
-    """Makes the load of a shredded item fail for good: what it wrote cannot be found."""
+    """Makes the load of a shredded item fail for good: its listing promises a row more than its objects have."""
+    with shop.open() as pipeline:
+        record = pipeline.manifest.item(keys(pipeline, number)[0]).processed_by(Application(SHRED))
+    assert record
+    listing = Listing.read(record.data["listing"])
+    first, *others = listing.objects
+    promised = dataclasses.replace(first, rows=first.rows + 1)
+    broken = f"file://{shop.home}/broken-{number}.json"  # beside it: copies of a shop share what was shredded
+    dataclasses.replace(listing, objects=(promised, *others)).write(broken)
+    tamper(shop, number, "shred", lambda data: data.update(listing=broken))
+
+
+def lose_listing(shop: Shop, number: int) -> None:
+    """Has the manifest name a listing that is not there."""
     tamper(shop, number, "shred", lambda data: data.update(listing=f"file://{shop.home}/nowhere.json"))
 
 

@@ -15,7 +15,7 @@ from manifest_platform.config import VARIABLE, ConfigError
 from manifest_platform.orchestration.build import build_defs
 from manifest_platform.orchestration.resources import WarehouseResource
 from manifest_platform.warehouse.errors import WarehouseError
-from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, break_listing, key
+from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, key, lose_listing
 from manifest_platform_tests.pipeline.shop import NAME, REPOSITORY, Shop
 
 
@@ -101,7 +101,7 @@ def test_tables_appear_with_their_columns_once_they_are_written(shredded: Dagste
 
 def test_shredded_output_that_is_gone_keeps_nothing_else_from_being_shown(shredded: DagsterShop) -> None:
     for number in range(5):
-        break_listing(shredded.shop, number)
+        lose_listing(shredded.shop, number)
     assert len(_specs(build_defs(shredded.shop.config_file))) == 3
 
 

@@ -23,7 +23,14 @@ from manifest_platform.pipeline.discovery import discover
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.manifest.many import grow
 from manifest_platform_tests.orchestration.code_location import output
-from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, break_listing, next_ready, records, resolve
+from manifest_platform_tests.orchestration.dagster_shop import (
+    DagsterShop,
+    break_listing,
+    lose_listing,
+    next_ready,
+    records,
+    resolve,
+)
 from manifest_platform_tests.pipeline.shop import NAME, Shop, drained, keys, run_name, run_names
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -263,7 +270,7 @@ def test_what_dagster_did_is_not_shown_twice(shredded: DagsterShop) -> None:
 def test_shredded_output_that_is_gone_stops_no_tick(shredded: DagsterShop) -> None:
     with shredded.shop.open() as pipeline:
         drained(pipeline)
-    break_listing(shredded.shop, 0)
+    lose_listing(shredded.shop, 0)
     shredded.tick()
     assert shredded.materialized("shredded") == set(run_names(0, 1, 2, 3, 4))
 

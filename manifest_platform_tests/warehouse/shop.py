@@ -49,7 +49,9 @@ def seen(path: Path) -> dict[str, Any]:
 def process(directory: Path, path: Path, wanted: Load, failpoint: str) -> subprocess.Popen[str]:
     """Another process that applies a load and reaches a failpoint on its way."""
     wanted.listing.write(storage.as_uri(directory / "listing.json"))
-    given = {**asdict(wanted), "listing": storage.as_uri(directory / "listing.json")}
+    given: dict[str, Any] = {**asdict(wanted), "listing": storage.as_uri(directory / "listing.json")}
+    if wanted.full:
+        given["full"]["allows"] = sorted(wanted.full.allows)
     return subprocess.Popen(
         [sys.executable, "-m", __name__, str(path), json.dumps(given)],
         env={"PATH": "", failpoints.VARIABLE: failpoint},

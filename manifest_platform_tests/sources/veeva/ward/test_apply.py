@@ -261,7 +261,8 @@ def _with_a_key_twice(listing: Listing) -> Listing:
     rows = pa.parquet.read_table(local_path(object_.uri))
     other = object_.uri.replace("/0.parquet", "/1.parquet")
     pa.parquet.write_table(rows.set_column(1, "name__v", pa.array(["another"] * rows.num_rows)), local_path(other))
-    return dataclasses.replace(listing, objects=(*listing.objects, dataclasses.replace(object_, uri=other)))
+    twin = dataclasses.replace(object_, uri=other, bytes=Path(local_path(other)).stat().st_size, checksum=None)
+    return dataclasses.replace(listing, objects=(*listing.objects, twin))
 
 
 @pytest.mark.parametrize(
