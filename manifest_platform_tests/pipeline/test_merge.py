@@ -326,7 +326,7 @@ def test_a_listing_that_is_gone_stops_registering_and_nothing_else(shop: Shop, p
     assert listing
     storage.local_path(listing.data["listing"]).unlink()
     _, report = merged(merging, spark)
-    assert (report.stop, report.commits) == (Stop.BLOCKED, 2) and "put it back from a backup" in report.reason
+    assert (report.stop, report.commits) == (Stop.BLOCKED, 2) and "is gone, though the manifest names it" in report.reason
     assert read(merging) == rows_of(pipeline, 0, 1)
 
 
