@@ -542,5 +542,4 @@ def _too_many_bad(directory: Directory, total: Written, options: Options) -> Shr
         f" {options.max_bad_share:.1%}, or {options.max_bad_count} lines if at least as many are good; for example"
         f" {total.example}. All reasons are in {bad_objects[0]}{more}. Land the directory anew where it is at fault; else mend"
         " the schemas, or raise the threshold, and resolve it",
-        helps=LAND_ANEW.action,
     )
