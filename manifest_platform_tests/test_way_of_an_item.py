@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "way_of_an_item"
-MOST, MOST_WITH_WORKERS = 26, 32
+MOST, MOST_WITH_WORKERS = 36, 43
 """Modules that the drain of one item may execute, in its own process, and in that and Spark's workers."""
 TYPED = "manifest_platform.sources.snowplow.atomic"
 

@@ -119,6 +119,7 @@ def test_the_stored_form_says_everything(one: Record) -> None:
 
 def test_the_stored_form_has_every_field_also_where_empty() -> None:
     assert record(State.NEW, "1").to_dict() == {
+        "version": 2,
         "item": key(1).id,
         "sequence": 1,
         "record_id": "1",

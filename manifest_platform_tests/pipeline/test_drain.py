@@ -113,7 +113,7 @@ def test_nothing_passes_a_failed_item_until_somebody_resolves_it(tmp_path: Path,
         assert (failed.key.name, failed.application, failed.failure.kind) == (run_name(1), SHRED, "permanent")
         assert "are bad" in failed.failure.message
         assert (report.stop, report.item, report.failed) == (Stop.BLOCKED, run_name(1), 1)
-        assert report.remedy == Remedy(Action.ACCEPT, item=run_name(1))
+        assert report.remedy == Remedy(Action.RESOLVE, item=run_name(1))
         assert shop_after(pipeline, shop).runs == run_names(0)
 
         assert drained(pipeline)[1].stop is Stop.BLOCKED

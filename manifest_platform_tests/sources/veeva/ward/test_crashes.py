@@ -202,13 +202,13 @@ def test_killed_while_loading_a_snapshot(stage: Stage, point: str, committed: bo
         stage.at_rest(pipeline)
         assert _attempts(pipeline, snapshot) == (1 if committed else 2)
         assert state(pipeline).epoch == epoch + 1
-        stage.check(pipeline)
         assert [entry for entry in stage.loaded if entry[1] == epoch + 1 and entry[0].startswith("full")] == stage.loaded[-2:-1]
-        if committed:  # what it replaced is left to the next full load
+        assert bool(stage.passing_tables) == committed
+        if committed:  # what it replaced goes with the next full load
             begun(pipeline, "latest")
             stage.at_rest(pipeline)
-            stage.check(pipeline)
-        assert stage.passing_tables == []
+            assert stage.passing_tables == []
+        stage.check(pipeline)
 
 
 def test_F14_killed_after_a_full_load_was_begun(stage: Stage) -> None:
