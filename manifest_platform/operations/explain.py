@@ -134,6 +134,8 @@ class _Words:
         command = f"`{self._told(helps)}`"
         if helps.action is Action.RESOLVE:
             command = f"{command} has it tried again once the cause is mended"
+        if helps.action is Action.BEGIN_FULL_LOAD:
+            command = f"{command}, or where its type was wrong, {self._do(Action.RESHRED)} once shred.types says the right one"
         return (
             f"{record.application.key} failed on it at {moment(record.timestamp)} ({kind}): {message}. It waits for a person:"
             f" {command}, {over} passes over it for good."

@@ -140,7 +140,8 @@ class Tables:
         )
         if load.snapshots:
             return IncompatibleChange(
-                f"{what}A full load with a snapshot that was taken since replaces the table, and has the new type",
+                f"{what}A full load with a snapshot that was taken since replaces the table, and has the new type. Where the "
+                "new one is wrong, set shred.types and reshred the item: resolved, it is loaded as it was shredded",
                 Remedy(Action.BEGIN_FULL_LOAD),
             )
         return IncompatibleChange(

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from manifest_platform import config
 from manifest_platform.fake_vault import FakeVault, Fault
 from manifest_platform.manifest import Standing
+from manifest_platform.pipeline import Stop
 from manifest_platform.remedies import Action
 from manifest_platform_tests.cli.advice.terminal import Terminal
 from manifest_platform_tests.sources.veeva.ward.ward import (
@@ -146,6 +148,28 @@ def test_a_window_that_changes_a_type_comes_in_with_a_newer_snapshot(ward: Ward,
     terminal.follow(Action.DRAIN)
     assert ward.seen.applied == ["full 0000", "full 0030"]
     assert "goes on by changes" in terminal.run("full", "status")
+
+
+@pytest.mark.walks(Action.RESHRED)
+def test_a_window_that_was_shredded_with_a_wrong_type_is_shredded_again(ward: Ward, spark: Any, terminal: Terminal) -> None:
+    """Resolved, it was loaded as it was shredded, and failed for ever."""
+    with ward.open() as pipeline:
+        ward.captured(pipeline)
+        begun(pipeline, "latest", spark)
+        drained(pipeline, spark, feeds=["full"])
+    right = ward.config_file.read_text()
+    wrong = yaml.safe_load(right)
+    wrong["datasets"]["vault"]["shred"]["types"] = {"product__v.sterile__c": "String"}
+    ward.config_file.write_text(yaml.safe_dump(wrong))
+    with ward.open() as pipeline:
+        report = drained(pipeline, spark, feeds=["incr"])[1]
+    assert report.item and "set shred.types and reshred the item" in report.reason
+    ward.config_file.write_text(right)
+    terminal.run("explain", report.item)
+    terminal.follow(Action.RESHRED)
+    terminal.run("reshred", "incr/*", code=1)  # those behind it were shredded so too
+    with ward.open() as pipeline:
+        assert drained(pipeline, spark, feeds=["incr"])[1].stop is Stop.IDLE
 
 
 @pytest.mark.walks(Action.ALLOW_EMPTY)
