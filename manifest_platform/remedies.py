@@ -43,10 +43,12 @@ class Action(StrEnum):
     RECONCILE_IN_FULL = "load again what the warehouse lacks, with a full load"
     ACCEPT_WAREHOUSE = "take the warehouse as it is"
     IMPORT = "import the other manifest to the end"  # source
+    IMPORT_LOADER = "import the loader's manifest to the end"  # source
     IMPORT_MOVED = "tell that directories were moved"  # source, item: the folders, before and now
     CHECK_CLOCK = "see whether this machine's clock is right"
     MERGE = "merge what is due"
     MERGE_PARTITION = "merge the partition"  # table, day
+    REBUILD = "write the partition's merged objects anew"  # table, day
     RETRY_MERGE = "let the partition be merged again"  # table, day
     SHOW_MERGING = "look at how merging stands"
     PUBLISH = "show readers what is merged"

@@ -192,8 +192,8 @@ class LeaseState:
     """The stored lease of (application, feed): who may work, until when (UTC), under which token, on which item.
 
     The token only grows. `current` is the position of the item claimed last; a new holder settles it first. `nonce` tells
-    the writer's own write apart when an answer was lost. `form`: which release wrote the row; `unknown`: what it has that this
-    one does not know, which is written back.
+    the writer's own write apart when an answer was lost. `purpose`: what it is held for, where that is no step's work. `form`:
+    which release wrote the row; `unknown`: what it has that this one does not know, which is written back.
     """
 
     holder: str
@@ -203,6 +203,7 @@ class LeaseState:
     current: str | None
     nonce: str
     version: int = 0
+    purpose: str = ""
     form: Form = field(default=OWN, compare=False)
     unknown: dict[str, Any] = field(default_factory=dict, compare=False)
 
@@ -226,6 +227,7 @@ class LeaseState:
             "expires_at": format_time(self.expires_at),
             "current": self.current,
             "nonce": self.nonce,
+            **({"purpose": self.purpose} if self.purpose else {}),
         }
 
     @classmethod
@@ -234,8 +236,8 @@ class LeaseState:
         names = ("holder", "run_id", "token", "expires_at", "current", "nonce")
         form = Form.of_key(data)
         fields: dict[str, Any] = {name: data[name] for name in names} | {"expires_at": parse_time(data["expires_at"])}
-        others = unknown(data, {*names, NEEDS.format(form.release)})
-        return cls(**fields, version=version, form=form, unknown=others)
+        others = unknown(data, {*names, "purpose", NEEDS.format(form.release)})
+        return cls(**fields, version=version, purpose=data.get("purpose", ""), form=form, unknown=others)
 
 
 class Standing(StrEnum):

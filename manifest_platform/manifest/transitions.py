@@ -248,7 +248,14 @@ def acquire(
         return LeaseState(holder, stamp.run_id, 1, expires, None, stamp.record_id, ABSENT)
     lease.form.require_writable(f"the lease of {application.key} on {feed}")
     return dataclasses.replace(
-        lease, holder=holder, run_id=stamp.run_id, token=lease.token + 1, expires_at=expires, nonce=stamp.record_id, form=OWN
+        lease,
+        holder=holder,
+        run_id=stamp.run_id,
+        token=lease.token + 1,
+        expires_at=expires,
+        nonce=stamp.record_id,
+        purpose="",
+        form=OWN,
     )
 
 

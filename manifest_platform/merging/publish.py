@@ -33,7 +33,7 @@ from manifest_platform.merging.catalogs.catalog import (
 )
 from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.served import Served, live_files, served_files
-from manifest_platform.merging.state import NEW, MergedTable, Partition, ServedFile, Version
+from manifest_platform.merging.state import LIVE, NEW, MergedTable, Partition, ServedFile, Version
 from manifest_platform.merging.transitions import Overtaken, is_over
 
 log = logging.getLogger(__name__)
@@ -358,6 +358,10 @@ class _Publication:
             right = self._catalog.location(work.entry, partition.date, served)
             if partition.current == NEW or partition.date in but or known.get(partition.date) == right:
                 continue
+            if _is_lost(self._inventory, partition):
+                reason = f"the manifest has no row of version {served.newest} any more: rebuild the partition"
+                self._failed.append(Failed(_place(partition), reason, transient=False))
+                continue
             found[partition.date] = _Target(partition, served, served_files(self._inventory, partition))
         return found
 
@@ -431,17 +435,21 @@ class _Publication:
 
 @dataclass(frozen=True)
 class CatalogDifference:
-    """Where a catalog does not say what the manifest says; a table that is not as it should be has no date."""
+    """Where a catalog does not say what the manifest says; a table that is not as it should be has no date.
+
+    `lost`: the manifest itself lacks the row of the version that readers are to see, so that a catalog can be told of no files.
+    """
 
     place: TablePart
     expected: str
     found: str
+    lost: bool = False
 
 
 def differences(inventory: Inventory, catalog: Catalog, settings: PublishSettings) -> list[CatalogDifference]:
     """Where the catalog's entries differ from the manifest; changes nothing. Partitions that are due count as they are.
 
-    A publication with `verify` mends them. Raises CatalogError.
+    A publication with `verify` mends them, but for those that are lost, which are rebuilt. Raises CatalogError.
     """
     found: list[CatalogDifference] = []
     for table in inventory.tables():
@@ -458,9 +466,14 @@ def differences(inventory: Inventory, catalog: Catalog, settings: PublishSetting
                 "missing" if partition.current == NEW else catalog.location(entry, partition.date, Served.recorded(partition))
             )
             if told != expected:
-                found.append(CatalogDifference(_place(partition), expected, told))
+                found.append(CatalogDifference(_place(partition), expected, told, _is_lost(inventory, partition)))
         found += [CatalogDifference(TablePart(table.key, day), "missing", told) for day, told in sorted(known.items())]
     return found
+
+
+def _is_lost(inventory: Inventory, partition: Partition) -> bool:
+    """Whether readers are to see a merged version of which the manifest has no row."""
+    return partition.current > LIVE and inventory.shown_version(partition) is None
 
 
 def _place(partition: Partition) -> TablePart:

@@ -32,6 +32,7 @@ from manifest_platform.manifest.keys import PENDING, position_beside, record_key
 from manifest_platform.manifest.payloads import problems
 from manifest_platform.operations.doctor.findings import EXAMINE, REPAIR, Diagnosis, Finding, Kind
 from manifest_platform.operations.doctor.fold import COUNTERS, Fold, Loads, fold_loads, fold_state
+from manifest_platform.operations.migration.histories import Layout
 from manifest_platform.operations.migration.importing import IMPORTED
 from manifest_platform.remedies import Action, Remedy
 
@@ -357,7 +358,8 @@ def _import(feed: str, lease: LeaseState) -> Finding:
         " same source was imported to the end: by the same command, with the same options"
     )
     source = (lease.run_id or "").removeprefix(IMPORTED).removeprefix("dynamodb://")
-    return Finding(Kind.IMPORT, cause, Remedy(Action.IMPORT, source=source), place=feed)
+    action = Action.IMPORT_LOADER if lease.purpose == Layout.LOADER else Action.IMPORT
+    return Finding(Kind.IMPORT, cause, Remedy(action, source=source), place=feed)
 
 
 def _full_steps(manifest: Manifest, name: str) -> Iterator[tuple[str, Step]]:

@@ -37,7 +37,11 @@ def examine(pipeline: Pipeline, now: datetime, grace: timedelta | None) -> Itera
         comments = {key: table.comments for key, table in merging.config.tables.items()}
         for one in differences(merging.inventory, merging.catalog(), PublishSettings(merging.output, comments=comments)):
             cause = f"the catalog says {one.found}, and should say {one.expected}"
-            yield Finding(Kind.CATALOG, cause, VERIFY, place=str(one.place))
+            remedy = VERIFY
+            if one.lost and one.place.day:
+                cause = f"{cause}: the manifest has no row of that version any more"
+                remedy = Remedy(Action.REBUILD, table=one.place.table, day=one.place.day)
+            yield Finding(Kind.CATALOG, cause, remedy, place=str(one.place))
     except CatalogError as error:
         yield Finding(Kind.UNCHECKED, str(error), VERIFY, place="catalog")
 

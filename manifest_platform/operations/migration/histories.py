@@ -10,6 +10,7 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from urllib.parse import urlsplit
 from uuid import UUID, uuid5
 
@@ -31,6 +32,13 @@ class Note:
     text: str
 
 
+class Layout(StrEnum):
+    """Whose manifest a source is: what it is imported by depends on that."""
+
+    PROCESSING_MANIFEST = "Snowplow Processing Manifest"
+    LOADER = "Snowflake Loader's manifest"
+
+
 @dataclass(frozen=True)
 class Histories:
     """What a source holds, as histories of items of ours; what cannot be one; what was repaired. `rows`: how many were read."""
@@ -39,6 +47,7 @@ class Histories:
     problems: tuple[Note, ...] = ()
     repairs: tuple[Note, ...] = ()
     rows: int = 0
+    layout: Layout = Layout.PROCESSING_MANIFEST
 
 
 @dataclass(frozen=True)
@@ -98,10 +107,10 @@ class Collector:
         self._items[item.key] = item
         self._repairs += [Note(self._names[item.key], repair) for repair in repairs]
 
-    def histories(self, rows: int) -> Histories:
+    def histories(self, rows: int, layout: Layout = Layout.PROCESSING_MANIFEST) -> Histories:
         """All that was gathered, in the items' order."""
         items = tuple(self._items[key] for key in sorted(self._items))
-        return Histories(items, tuple(self._problems), tuple(self._repairs), rows)
+        return Histories(items, tuple(self._problems), tuple(self._repairs), rows, layout)
 
 
 def _same_folder(one: str, other: str) -> bool:

@@ -43,7 +43,7 @@ from manifest_platform.manifest.manifest import DISCOVERY
 from manifest_platform.manifest.records import REASON, Stamp
 from manifest_platform.manifest.store import ABSENT, MAX_WRITES, TRIES, Changed, Delete, Put, Write, optimistically
 from manifest_platform.manifest.transitions import acquire, append, counted_as, expire, put_record, put_state, sweep
-from manifest_platform.operations.migration.histories import Histories, Note, derived_id, open_work
+from manifest_platform.operations.migration.histories import Histories, Layout, Note, derived_id, open_work
 
 IMPORTED = "imported from "
 """What the run id of an imported record begins with; the source follows."""
@@ -117,7 +117,8 @@ def import_items(
         return report
     leases, resumed = ExitStack(), _broke_off(manifest, feed, stamp)
     try:
-        held = [leases.enter_context(_take(manifest, feed, step, stamp)) for step in manifest.steps(feed)]
+        steps, layout = manifest.steps(feed), histories.layout
+        held = [leases.enter_context(_take(manifest, feed, step, stamp, layout)) for step in steps]
         items, growths = _plan(manifest, feed, histories, free_open, stamp, report)
     except BaseException as error:
         if not resumed or isinstance(error, WorkedOn):  # who worked on the feed was let in by an import that had done all
@@ -208,8 +209,10 @@ def _broke_off(manifest: Manifest, feed: str, stamp: Stamp) -> bool:
     return any(lease and lease.run_id == stamp.run_id and lease.is_live(_now()) for lease in leases)
 
 
-def _take(manifest: Manifest, feed: str, step: Step, stamp: Stamp) -> Lease:
-    """The lease of a step, also from an import of the same source that broke off. Raises LeaseBusy."""
+def _take(manifest: Manifest, feed: str, step: Step, stamp: Stamp, layout: Layout | None = None) -> Lease:
+    """The lease of a step, also from an import of the same source that broke off; it says of which layout, unless that is None,
+    as whoever drops the import does not know it. Raises LeaseBusy.
+    """
     holder = f"{stamp.author}, {stamp.run_id}: run the import again to complete it, or with --abort to drop it"
 
     def take() -> LeaseState:
@@ -217,6 +220,7 @@ def _take(manifest: Manifest, feed: str, step: Step, stamp: Stamp) -> Lease:
         if before and before.run_id == stamp.run_id:
             before = expire(before)
         after = acquire(step.application, feed, before, holder, _next(stamp), HELD)
+        after = dataclasses.replace(after, purpose=layout or (before.purpose if before else ""))
         return write_lease(manifest.store, manifest.dataset, step.application, feed, after)
 
     # Tried again, for the first write to a store of the release before takes it over, and its rows then have other versions.

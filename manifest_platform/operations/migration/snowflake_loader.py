@@ -17,7 +17,7 @@ from typing import Any
 from manifest_platform.manifest import EVERYONE, Application, Item, ItemKey, Payload, Record, State
 from manifest_platform.manifest.records import REASON
 from manifest_platform.operations.migration.attributes import Attributes, Row, shown
-from manifest_platform.operations.migration.histories import Collector, Histories, Place, derived_id, in_order
+from manifest_platform.operations.migration.histories import Collector, Histories, Layout, Place, derived_id, in_order
 
 PROCESSED = "iglu:com.manifest_platform/snowflake_processed/jsonschema/1-0-0"
 """Processed of the Snowflake Transformer: {shredTypes, savedTo}."""
@@ -79,7 +79,7 @@ def read_snowflake(rows: Iterable[Row], place: Place, load: Application) -> Hist
             found.leave_out(shown(row, "RunId"), *wrong)
         elif key := found.key(run.run_id):
             found.keep(Item(key, tuple(in_order(_records(key, run, load)))))
-    return found.histories(count)
+    return found.histories(count, Layout.LOADER)
 
 
 def read_row(row: Row) -> tuple[Run | None, list[str]]:

@@ -12,7 +12,9 @@ import pytest
 from manifest_platform import config
 from manifest_platform.demo.events import write_run
 from manifest_platform.manifest import Store
+from manifest_platform.manifest.store import Delete
 from manifest_platform.merging.inventory import Inventory
+from manifest_platform.merging.state import version_key
 from manifest_platform.pipeline.chosen import shred_chosen
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.merge import Merging
@@ -69,6 +71,25 @@ def test_a_catalog_that_differs_is_mended(
     assert "catalog differs" in terminal.run("doctor", code=1)
     terminal.follow(Action.VERIFY_PUBLISHED)
     terminal.run("doctor")
+
+
+@pytest.mark.walks(Action.REBUILD)
+def test_a_version_whose_row_is_lost_is_rebuilt(shop: Shop, terminal: Terminal) -> None:
+    """Publishing again was advised, and found nothing to tell readers."""
+    terminal.run("merge", "run")
+    with shop.open() as pipeline:
+        inventory = Merging(pipeline).inventory
+        [version] = inventory.versions("events")
+        row = inventory.store.get(inventory.dataset, version_key(version))
+        assert row
+        inventory.store.transact(inventory.dataset, [Delete(row.sort, row.version)], "lost")
+    assert "not published (for a person)" in words(terminal.run("merge", "publish", "--verify", code=1))
+    assert "no row of that version" in words(terminal.run("doctor", code=1))
+    terminal.follow(Action.REBUILD)
+    terminal.run("doctor")
+    with shop.open() as pipeline:
+        inventory = Merging(pipeline).inventory
+        assert inventory.versions("events")[-1].files
 
 
 @pytest.mark.walks(Action.RETRY_MERGE)

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from manifest_platform.demo.dynamodb import REGION
-from manifest_platform.manifest import Manifest
-from manifest_platform.operations.migration.importing import HELD, IMPORTED
-from manifest_platform.pipeline import LOAD, SHRED
+from manifest_platform.manifest import Application, Manifest
+from manifest_platform.operations.migration import Histories, import_items, read_snowflake
+from manifest_platform.pipeline import LOAD
 from manifest_platform.remedies import Action
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.cli.advice.terminal import Terminal, at
 from manifest_platform_tests.cli.test_commands import RUNS, Shop
-from manifest_platform_tests.operations.migration.given import ROOT, added, source_table
+from manifest_platform_tests.operations.migration.given import PLACE, ROOT, added, histories, run, snowflake_row, source_table
+from manifest_platform_tests.operations.migration.test_importing import BreakingStore
 
 
 @pytest.fixture
@@ -45,24 +46,46 @@ def test_a_clock_that_is_ahead_is_looked_at(shop: Shop, terminal: Terminal) -> N
     terminal.follow(Action.CHECK_CLOCK)
 
 
-@pytest.mark.walks(Action.IMPORT)
-def test_an_import_that_broke_off_is_done_to_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dynamodb: Any, terminal: Terminal
-) -> None:
+@pytest.fixture
+def importing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dynamodb: Any) -> Shop:
+    """A shop whose runs lie where those of another system's table do."""
     shop = Shop(tmp_path)
     at(monkeypatch, shop.file)
     shop.file.write_text(shop.file.read_text().replace("root: landing", f"root: '{ROOT}'"))
-    name = source_table(dynamodb, added(1), "ItemId", "Id")
     monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynamodb.endpoint)
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    return shop
+
+
+def _break_off(shop: Shop, found: Histories, table: str) -> None:
+    """An import that is killed once it holds the feed."""
     with shop.pipeline() as pipeline:
         manifest = pipeline.manifest
-        importing = Manifest(manifest.store, "acme", manifest.feeds, "operator", run_id=f"{IMPORTED}dynamodb://{name}")
-        for step in (SHRED, LOAD):
-            importing.acquire(FEED, step, "operator, importing", HELD).leave()
+        manifest.store = BreakingStore(manifest.store, 3)
+        with pytest.raises(KeyboardInterrupt):
+            import_items(manifest, FEED, found, f"dynamodb://{table}")
+
+
+@pytest.mark.walks(Action.IMPORT)
+def test_an_import_that_broke_off_is_done_to_the_end(importing: Shop, dynamodb: Any, terminal: Terminal) -> None:
+    name = source_table(dynamodb, added(1), "ItemId", "Id")
+    _break_off(importing, histories(added(1)), name)
     assert "it broke off" in terminal.run("doctor", "--no-objects", code=1)
     terminal.follow(Action.IMPORT)
     assert "it broke off" not in terminal.run("doctor", "--no-objects")
+    assert f"shred READY: {run(1)}" in terminal.run("next")
+
+
+@pytest.mark.walks(Action.IMPORT_LOADER)
+def test_an_import_of_the_loaders_table_is_done_to_the_end(importing: Shop, dynamodb: Any, terminal: Terminal) -> None:
+    """The command for the other kind of table was advised, which reads none of its rows."""
+    rows = [snowflake_row(1, "NEW")]
+    name = source_table(dynamodb, rows, "RunId")
+    _break_off(importing, read_snowflake(rows, PLACE, Application(LOAD)), name)
+    assert "it broke off" in terminal.run("doctor", "--no-objects", code=1)
+    terminal.follow(Action.IMPORT_LOADER)
+    assert "it broke off" not in terminal.run("doctor", "--no-objects")
+    assert f"shred READY: {run(1)}" in terminal.run("next")
 
 
 @pytest.mark.walks(Action.IMPORT_MOVED)
