@@ -15,6 +15,7 @@ from manifest_platform.manifest.dataset import PASSED, Judgement, judge, positio
 from manifest_platform.operations.standing import helping, working
 from manifest_platform.quantities import moment, size_of
 from manifest_platform.remedies import Action, Remedy, after_failure
+from manifest_platform.warehouse.errors import IncompatibleChange
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ class _Words:
         command = f"`{self._told(helps)}`"
         if helps.action is Action.RESOLVE:
             command = f"{command} has it tried again once the cause is mended"
-        if helps.action is Action.BEGIN_FULL_LOAD:
+        if helps.action is Action.BEGIN_FULL_LOAD and record.data.get("exception") == IncompatibleChange.__name__:
             command = f"{command}, or where its type was wrong, {self._do(Action.RESHRED)} once shred.types says the right one"
         return (
             f"{record.application.key} failed on it at {moment(record.timestamp)} ({kind}): {message}. It waits for a person:"

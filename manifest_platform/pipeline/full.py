@@ -36,7 +36,7 @@ from manifest_platform.pipeline.shredding import OutputGone, listing_of
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.source import LOAD, SHRED
 from manifest_platform.warehouse.consent import refuse_empty
-from manifest_platform.warehouse.errors import EmptySnapshot, Fenced, WarehouseError
+from manifest_platform.warehouse.errors import EmptySnapshot, Fenced, SnapshotAhead, WarehouseError
 from manifest_platform.warehouse.load import Full
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ def _to_contain(pipeline: Pipeline) -> str:
     for feed in pipeline.manifest.step(full_feed(pipeline), LOAD).covers:
         verdict = pipeline.manifest.next(feed, LOAD)
         gap, stuck = _gap(pipeline, verdict), _stuck(verdict)
-        landed = stuck.landed if stuck else None
+        landed = stuck.landed if stuck and not _met_a_snapshot(stuck) else None
         upto = max(upto, gap.ends if gap else "", (landed.stop or "") if landed else "")
     return upto
 
@@ -274,6 +274,12 @@ def _stuck(verdict: Verdict) -> Item | None:
     if isinstance(verdict, Blocked) and verdict.standing is Standing.FAILED and verdict.remedy.action is Action.BEGIN_FULL_LOAD:
         return verdict.item
     return None
+
+
+def _met_a_snapshot(stuck: Item) -> bool:
+    """Whether an item failed for a snapshot that the manifest forgot: it goes on behind any, however old."""
+    blocker = stuck.blocker()
+    return blocker is not None and blocker.data.get("exception") == SnapshotAhead.__name__
 
 
 @dataclass(frozen=True)

@@ -441,14 +441,16 @@ class Warehouse:
                 # Whatever the ledger says of the load itself: what was applied before may be in the tables no more.
                 return SnapshotAhead(
                     f"{load.item} goes by epoch {load.serving_epoch}, and the warehouse holds the snapshot {other} of epoch "
-                    f"{epoch}: the manifest was put back to before that full load; nothing was changed. Begin a full load again"
+                    f"{epoch}: the manifest was put back to before that full load; nothing was changed. Begin a full load again",
+                    Remedy(Action.BEGIN_FULL_LOAD),
                 )
             case Why.EPOCH_IN_USE:
                 # What the ledger has of an epoch counts as done in it. A snapshot would take that back unnoticed.
                 return EpochInUse(
                     f"{load.item} is to begin epoch {load.epoch}, and the warehouse has loaded {other} in epoch {epoch}: "
                     "this full load was cancelled, or the manifest was put back to before another one; nothing was changed. "
-                    "Cancel the full load if it still waits, and begin it again"
+                    "Give the full load up, and begin it again: then its epoch is a new one",
+                    Remedy(Action.CANCEL_FULL_LOAD),
                 )
             case _:
                 return other_content(load.item, load.checksum, refusal.entry)

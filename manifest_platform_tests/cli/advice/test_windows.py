@@ -15,7 +15,8 @@ import yaml
 from manifest_platform import config
 from manifest_platform.fake_vault import FakeVault, Fault
 from manifest_platform.manifest import Standing
-from manifest_platform.pipeline import Stop
+from manifest_platform.pipeline import Pipeline, Stop
+from manifest_platform.pipeline.full import cancel
 from manifest_platform.remedies import Action
 from manifest_platform_tests.cli.advice.terminal import Terminal
 from manifest_platform_tests.sources.veeva.ward.ward import (
@@ -236,3 +237,55 @@ def test_shredded_objects_that_somebody_needs_are_found_by_the_doctor(ward: Ward
     assert "a full load, behind which it is loaded anew, needs it" in told
     assert "log/" not in told, "logs are loaded, and no snapshot rewinds them"
     assert terminal.advised(Action.RESHRED) == [f"manifest-platform reshred {incr(window).name}" for window in ("0015", "0030")]
+
+
+# A manifest that was put back to before a full load
+
+
+@pytest.fixture
+def behind(ward: Ward) -> Ward:
+    """The warehouse has a snapshot of 00:30, and the manifest was put back to before that."""
+    with ward.open() as pipeline:
+        started(pipeline, "0000", incr("0015"), incr("0030"))
+        drained(pipeline)
+        land(pipeline, full("0030"))
+    backup = shutil.copy(ward.home / "manifest.db", ward.home / "backup.db")
+    with ward.open() as pipeline:
+        begun(pipeline, "0030")
+        drained(pipeline)
+    for file in ward.home.glob("manifest.db*"):
+        file.unlink()
+    shutil.copy(backup, ward.home / "manifest.db")
+    return ward
+
+
+@pytest.mark.walks(Action.BEGIN_FULL_LOAD)
+def test_a_window_behind_a_snapshot_that_the_manifest_forgot_comes_in_with_a_full_load(
+    behind: Ward, terminal: Terminal
+) -> None:
+    """To resolve it was advised, and it failed again for ever."""
+    with behind.open() as pipeline:
+        begun(pipeline, "0030")
+        cancel(pipeline, "the epoch of the fence is passed, and the snapshot is not known yet")
+        land(pipeline, incr("0045"))
+    assert "the manifest was put back to before that full load" in " ".join(terminal.run("drain", code=3).split())
+    terminal.follow(Action.BEGIN_FULL_LOAD)
+    terminal.follow(Action.DRAIN)
+    assert behind.seen.applied[-2:] == ["full 0030", "incr 0045"]
+
+
+@pytest.mark.walks(Action.CANCEL_FULL_LOAD)
+def test_a_full_load_in_an_epoch_that_was_used_is_given_up_and_begun_again(
+    behind: Ward, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was begun while the warehouse could not be asked. To resolve it was advised, and it failed again in the same epoch."""
+    with behind.open() as pipeline:
+        land(pipeline, full("0045"))
+    with monkeypatch.context() as unreachable:
+        unreachable.setattr(Pipeline, "newest_epoch", lambda _: 0)
+        terminal.run("full", "begin", "latest")
+    assert "is to begin epoch 3, and the warehouse has loaded" in " ".join(terminal.run("drain", code=3).split())
+    terminal.follow(Action.CANCEL_FULL_LOAD)
+    terminal.run("full", "begin", "latest")
+    terminal.follow(Action.DRAIN)
+    assert behind.seen.applied[-1] == "full 0045"
