@@ -441,7 +441,8 @@ class Warehouse:
                 # Whatever the ledger says of the load itself: what was applied before may be in the tables no more.
                 return SnapshotAhead(
                     f"{load.item} goes by epoch {load.serving_epoch}, and the warehouse holds the snapshot {other} of epoch "
-                    f"{epoch}: the manifest was put back to before that full load; nothing was changed. Begin a full load again",
+                    f"{epoch}: the manifest was put back to before that full load; nothing was changed. "
+                    "Begin a full load again",
                     Remedy(Action.BEGIN_FULL_LOAD),
                 )
             case Why.EPOCH_IN_USE:
