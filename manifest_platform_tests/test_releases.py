@@ -66,6 +66,7 @@ def test_the_release_before_writes_nothing_into_a_store_of_this_one(
     assert "Failed" in answers[-1].out  # an item's records it reads
 
 
+@pytest.mark.long
 @pytest.mark.stores("sqlite")
 def test_a_store_of_the_release_before_is_read_as_it_is_and_taken_over_by_the_first_write(
     tmp_path: Path, release_before: ReleaseBefore, spark: Any, capsys: pytest.CaptureFixture[str]

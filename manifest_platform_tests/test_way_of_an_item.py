@@ -5,12 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parents[1] / "scripts" / "way_of_an_item"
 MOST, MOST_WITH_WORKERS = 36, 43
 """Modules that the drain of one item may execute, in its own process, and in that and Spark's workers."""
 TYPED = "manifest_platform.sources.snowplow.atomic"
 
 
+@pytest.mark.long
 def test_one_items_drain_executes_few_modules() -> None:
     done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -44,8 +44,10 @@ _NEVER = 0
 
 @dataclass(frozen=True)
 class Attention:
-    """That an item needs a person or a retry, for a step. `epoch`: a full load that serves a later one makes up for it; 0: none
-    does."""
+    """An item that needs a person or a retry, for a step.
+
+    `epoch`: a full load that serves a later epoch makes up for the item; 0 where no full load does.
+    """
 
     key: ItemKey
     need: Need
@@ -63,16 +65,16 @@ class Attention:
         return cls(ItemKey.at(feed, position), Need(need), int(epoch))
 
     def holds(self, step: Step, feed: FeedState) -> bool:
-        """Whether it is still so for a step, by the feed's state: a full load makes up for all that its snapshot contains."""
+        """Whether the need still stands, by the feed's state: a full load makes up for all that its snapshot contains."""
         if step.order == "strict" and self.key.position <= feed.boundary:
             return False
         return self.epoch == _NEVER or self.epoch >= feed.serving_epoch
 
 
 def is_waiting(item: Item, step: Step) -> bool:
-    """Whether an item has a waiting row of a step: it may be worked on, or is; or is late for an ordered one, to be appended.
+    """Whether an item has a waiting row for a step: it is ready, being worked on, or late and to be appended.
 
-    What failed has none. Five thousand failed runs that stood among those that wait cost every look five thousand requests.
+    A failed item has none: 5,000 failed runs among the waiting rows cost each tick of the sensor 5,013 requests.
     """
     if not item.records:
         return False
@@ -88,7 +90,7 @@ def is_waiting(item: Item, step: Step) -> bool:
 
 
 def attention(item: Item, step: Step) -> Attention | None:
-    """What an item needs for a step, by its records alone: as they stand in the newest epoch in which the step worked on it."""
+    """What an item needs for a step, by its records alone, in the newest epoch in which the step worked on it."""
     if not item.records:
         return None
     application = step.application

@@ -176,8 +176,9 @@ GIVEN_BACK = datetime(1970, 1, 1, tzinfo=UTC)
 class SinkState:
     """What a sink that was set back says of a feed, for the manifest to believe.
 
-    `record`: of the attempt that it applied last, empty for none. `applied`: its newest position; `stop`: where the window
-    of that item stops. `swept`: up to it no item was reopened. `lacks_snapshot`: it has not the snapshot that the feed follows.
+    `record`: the record of the load that it applied last, "" where it applied none. `applied`: the position of the newest item
+    that it has; `stop`: where that item's window ends. `swept`: the position up to which no item was reopened.
+    `lacks_snapshot`: whether it lacks the snapshot that the feed follows.
     """
 
     record: str

@@ -174,7 +174,7 @@ class Pipeline:
         return self.source.named(folder.replace(".", "/", 1))
 
     def item_of(self, uri: str) -> ItemKey | None:
-        """The item that an object of an attempt is of, by its URI; None for one that is of none."""
+        """The item whose attempt wrote an object, by the object's URI; None where no item did."""
         folder = uri.removeprefix(f"{self.folder_root}/").partition("/")[0]
         for named in self.meant_by(folder) if uri.startswith(f"{self.folder_root}/") else ():
             with contextlib.suppress(Refused):

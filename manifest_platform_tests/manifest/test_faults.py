@@ -123,11 +123,12 @@ def told(of: Manifest) -> list[tuple]:
 REPEATED = [Fault.REQUEST_LOST, Fault.ANSWER_LOST, Fault.THROTTLED, Fault.FAILED_AFTERWARDS, Fault.CONFLICT]
 
 
+@pytest.mark.thorough
 @pytest.mark.stores("dynamodb")
 def test_what_the_client_repeats_by_itself_makes_no_difference(store: Store, far: Store, proxy: Proxy) -> None:
     """Each request meets a fault first and is repeated by botocore; so its repeat meets what the first one wrote."""
     wanted = dump(day(store, "smooth", proxy))
-    for fault in REPEATED:
+    for fault in REPEATED[: cases(2, len(REPEATED))]:
         proxy.choose(once_each(fault) if fault is Fault.CONFLICT else first_attempts(fault))
         of = day(far, fault, proxy)
         assert proxy.met >= (45 if fault is Fault.CONFLICT else 100), fault
@@ -135,12 +136,13 @@ def test_what_the_client_repeats_by_itself_makes_no_difference(store: Store, far
     proxy.choose(nothing)
 
 
+@pytest.mark.thorough
 @pytest.mark.stores(*DRIVER)
 def test_an_operation_whose_request_is_lost_is_repeated_as_if_it_had_never_been_tried(
     store: Store, far: Store, proxy: Proxy
 ) -> None:
     wanted = told(day(store, "smooth", proxy))
-    for number in count(1):
+    for number in count(1, cases(3, 1)):
         before = proxy.total
         of = day(far, f"request {number}", proxy, from_on(number, Fault.REQUEST_LOST))
         assert told(of) == wanted, f"from request {number} of each operation on"

@@ -114,6 +114,7 @@ def test_killed_more_often_than_the_policy_allows(tmp_path: Path, spark: Any) ->
     assert shop.seen.runs == run_names(0)
 
 
+@pytest.mark.long
 def test_killed_while_shredding(tmp_path: Path, spark: Any, clean: Seen) -> None:
     shop = Shop(tmp_path, lease=LEASE)
     shop.write(*range(RUNS))
@@ -184,6 +185,7 @@ def test_paused_past_its_lease_while_another_gives_the_item_up(tmp_path: Path, s
     assert shop.seen.runs == run_names(0, 1, 2)
 
 
+@pytest.mark.long
 def test_two_drains_at_once_lose_and_double_nothing(tmp_path: Path, spark: Any) -> None:
     shop = Shop(tmp_path)
     rounds, runs = 3, 6

@@ -53,6 +53,7 @@ def is_as_if_nobody_had_died(shop: Shop, clean: Seen) -> None:
             assert [records.count(f"{application} Processed") for application in ("shred", "load")] == [1, 1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("store_url", ["postgresql", "dynamodb"], indirect=True)
 def test_killed_at_every_point_of_loading(tmp_path: Path, store_url: str, spark: Any, clean: Seen) -> None:
     shop = Shop(tmp_path, lease=LEASE, manifest={"store": store_url})

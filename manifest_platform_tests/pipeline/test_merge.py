@@ -45,13 +45,13 @@ RUNS = 4
 POINTS = [
     pytest.param("merge.registered", marks=pytest.mark.long),
     "merge.closed",
-    "merge.claimed",
+    pytest.param("merge.claimed", marks=pytest.mark.long),
     pytest.param("merge.job_done", marks=pytest.mark.long),
     "merge.committed",
-    "publish.switched",
+    pytest.param("publish.switched", marks=pytest.mark.long),
     "publish.written",
     "publish.pointed",
-    "publish.recorded",
+    pytest.param("publish.recorded", marks=pytest.mark.long),
 ]
 
 

@@ -116,6 +116,7 @@ def dying(shop: Shop) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.long
 def test_a_directory_that_kills_the_drain_again_and_again_fails_alone(tmp_path: Path) -> None:
     """An OOM kill of the driver: each one cost every item of the batch an attempt, until all waited for a person."""
     shop = Shop(tmp_path, lease={"seconds": 1, "max_attempts": 2}, shred={"batch": RUNS})
