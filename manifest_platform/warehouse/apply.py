@@ -140,7 +140,7 @@ class Warehouse:
         return self._ledger.entry(feed, item, since_epoch)
 
     def fence_records(self) -> dict[str, str]:
-        """The record applied last on each feed, by the fence; "" where a feed has applied none. Writes nothing, not even a file."""
+        """The record applied last on each feed, by the fence; empty where there is none. Writes nothing, not even a file."""
         return self._fence.records() if self._engine.exists() else {}
 
     def entry_of(self, record: str) -> LedgerEntry | None:
