@@ -391,6 +391,7 @@ def choose(
 
     `late`: the late items that wait to be appended; they come first. `items`: those beyond the swept watermark, in order.
     Both are read as far as needed. `holding`: the caller holds the lease, so an open Processing of the step is a dead worker's.
+    What was reopened behind the watermark is not late: it was registered in time, and the sink says whether it can be applied.
     """
     standing = state.feed(feed)
     if state.mode is not Mode.INCREMENTAL:
@@ -403,7 +404,9 @@ def choose(
         judged = judge(item, step, standing)
         if item.key.position <= standing.watermark:
             if judged.standing not in PASSED and not item.is_late_for(step.application, standing.serving_epoch):
-                return Jumped(item)
+                if not item.is_reopened_for(step.application):
+                    return Jumped(item)
+                overdue = overdue or verdict_on(item, judged, step, state, holding)
         elif overdue:
             return overdue
         elif judged.standing not in PASSED and judged.standing is not Standing.LATE:

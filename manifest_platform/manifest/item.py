@@ -257,6 +257,16 @@ class Item:
             if record.state is State.PROCESSED and application.is_done_by(record.application):
                 yield record
 
+    def is_reopened_for(self, application: Application) -> bool:
+        """Whether an application was told to do the item again, and has not, nor was the item called late since."""
+        for record in reversed(self.records):
+            if application.key in record.data.get("reopens", ()):
+                return True
+            done = record.state is State.PROCESSED and application.is_done_by(record.application)
+            if done or application.key in record.data.get("late", {}):
+                return False
+        return False
+
     def was_sent_back(self, application: Application) -> bool:
         """Whether an application did the item again by itself, with nothing gone well and no person's word since.
 

@@ -293,7 +293,8 @@ def _require_ready(item: Item, step: Step, state: StepState) -> None:
         raise Refused(f"{name} cannot be claimed by {application}: {judged.standing}. {judged.reason}")
     if step.order == "strict" and state.mode is not Mode.INCREMENTAL:
         raise Refused(f"{name} cannot be claimed: {application} is in mode {state.mode}")
-    if step.order == "strict" and _is_behind(item.key, state) and not _is_late(item, step, state):
+    in_place = not _is_behind(item.key, state) or _is_late(item, step, state) or item.is_reopened_for(step.application)
+    if step.order == "strict" and not in_place:
         raise Refused(f"{name} lies behind the watermark of {application}: ask what is next", Remedy(Action.SHOW_NEXT))
     if step.order == "full" and (state.mode, state.full) != (Mode.FULL_LOAD, item.key.position):
         raise Refused(f"{name} cannot be claimed by {application}: no full load was begun for it")

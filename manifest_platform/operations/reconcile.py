@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from manifest_platform.manifest import Application, ItemKey, Lease, Record, Refused, StepState, UnknownItem
+from manifest_platform.manifest import Application, Item, ItemKey, Lease, Record, Refused, State, StepState, UnknownItem
 from manifest_platform.manifest.dataset import BEYOND_IDS, Mode, SinkState, position_name
 from manifest_platform.pipeline import LOAD, Pipeline
 from manifest_platform.pipeline.chain import broken
@@ -246,8 +246,10 @@ def _broken_feeds(pipeline: Pipeline) -> list[str]:
 
 
 def lacking(pipeline: Pipeline, warehouse: Warehouse, feed: str, after: str) -> Iterator[Lacking]:
-    """The items beyond a position that the ledger lacks, in order. Reads manifest and ledger side by side.
+    """The items beyond a position of which manifest and ledger differ, in order. Reads the two side by side.
 
+    What a paused worker committed onto a warehouse that was set back is in the ledger, and the manifest may not have it done:
+    it is reopened too, and the next load finds that it was applied. What is open is settled by the next holder of the lease.
     What was imported from another manifest was never in this ledger: its records have no token.
     """
     serving = pipeline.manifest.state(Application(LOAD)).feed(feed).serving_epoch
@@ -257,11 +259,19 @@ def lacking(pipeline: Pipeline, warehouse: Warehouse, feed: str, after: str) -> 
         while entry and entry.position < item.key.position:
             entry = next(entries, None)
         record = item.processed_by(Application(LOAD), serving)
+        has = entry is not None and entry.position == item.key.position
         if record is None and any(LOAD in one.data.get("reopens", ()) for one in item.records):
             yield Lacking(item.key, before, freed=True)  # where the ledger has it too: the next load finds that out
-        elif record and record.token is not None and (entry is None or entry.position != item.key.position):
+        elif (record.token is not None and not has) if record else (has and _is_free(item, serving)):
             yield Lacking(item.key, before)
         before = item.key.position
+
+
+def _is_free(item: Item, serving: int) -> bool:
+    """Whether nobody works on an item, and no operator has it passed over."""
+    blocker = item.blocker({LOAD: serving})
+    open_claim = blocker is not None and blocker.state is State.PROCESSING
+    return not open_claim and item.skipped_for(Application(LOAD)) is None
 
 
 def has_snapshot(warehouse: Warehouse, feed: str, since_epoch: int) -> bool:

@@ -19,6 +19,7 @@ from manifest_platform.manifest.claims import Claim
 from manifest_platform.manifest.dataset import FeedState, Judgement, Jumped, Mode, Ready, Standing, Verdict
 from manifest_platform.manifest.records import REASON, Application, Stamp
 from manifest_platform.manifest.store import Put, Write
+from manifest_platform.operations import reconcile
 from manifest_platform.pipeline import loading
 from manifest_platform.pipeline.requests import Abandon, Program, ask
 
@@ -312,6 +313,18 @@ GUARDS = [
     Guard("free_first", "reconcile frees every item that the ledger lacks before it believes the sink again", "rewind-crash"),
     Guard("sweep_freed", "what reconcile freed behind the watermark is looked at again before the next claim", "rewind"),
     Guard("sweep_in_reconcile", "reconcile looks at what the watermark jumped before it frees anything there", "rewind-crash"),
+    Guard(
+        "reopened_in_place",
+        "what was reopened behind the watermark is loaded in its place, where the sink is not past it",
+        "rewind",
+        patches=((Item, "is_reopened_for", lambda *_: False),),
+    ),
+    Guard(
+        "adopt_in_reconcile",
+        "reconcile reopens what the ledger has and the manifest has not done",
+        "rewind",
+        patches=((reconcile, "_is_free", lambda *_: False),),
+    ),
     Guard("lease_in_free", "freeing an item needs the newest lease", "rewind"),
     Guard(
         "lease_in_believe_sink",

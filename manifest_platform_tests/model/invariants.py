@@ -153,8 +153,7 @@ def _wrong_feed(scope: Scope, feed: int, items: list[int], rows: int, sink: Sink
         if scope.keys[i].position <= known.swept and not (fact.passed or contained):
             yield f"(7) {name} was passed without a word"
         reopened = any(one.reopens for one in log)
-        alone = scope.configuration.workers == 1  # who completes in the midst of a reconcile has what it freed set aside
-        if alone and reopened and fact.late and fact.set_aside and sink.fences[feed].applied < scope.keys[i].position:
+        if reopened and fact.late and fact.set_aside and sink.fences[feed].applied < scope.keys[i].position:
             yield f"(7) {name} is to be loaded again, nothing later is there, and it is set aside"
         if past.restored or past.rewound:
             continue
@@ -274,7 +273,7 @@ def unfinished(scope: Scope, rows: int, sink: Sink, past: Past) -> str | None:
             fact = facts(log, LOAD.key, known.serving_epoch)
             if (
                 not past.restored
-                and not past.rewound
+                and not past.accepted
                 and not fact.done
                 and any(i == one for one, _ in _applied(scope, sink.content[feed]))
             ):

@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 import yaml
 
-from manifest_platform.manifest import Application
+from manifest_platform.manifest import Application, Lease, Ready, Record, Refused
 from manifest_platform.operations.doctor import Doctor
 from manifest_platform.operations.reconcile import accept, reconcile, would_reconcile
-from manifest_platform.pipeline import LOAD, Budget, Stop
+from manifest_platform.pipeline import LOAD, Budget, Pipeline, Stop, loading
 from manifest_platform.pipeline.chain import broken
+from manifest_platform.pipeline.chosen import shred_chosen
+from manifest_platform.pipeline.requests import Apply, Complete, Request
+from manifest_platform.pipeline.shredding import listing_of
 from manifest_platform.remedies import Action
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform.spark import session
@@ -158,6 +161,64 @@ def test_what_a_dead_worker_left_is_not_settled_by_a_ledger_that_counts_for_noth
         list(reconcile(pipeline, "put back"))
         assert drained(pipeline)[1].stop is Stop.IDLE
     assert shop.seen.runs == run_names(0, 1, 2, 3)
+    assert shop.doubled_events == []
+
+
+def begun(pipeline: Pipeline, lease: Lease, until: type[Request]) -> Request:
+    """A load of what is next, as far as the request at which its worker pauses."""
+    ready = pipeline.manifest.next(FEED, LOAD, holding=True)
+    assert isinstance(ready, Ready)
+    program = loading.loading(loading.Declared.by(pipeline), ready, listing_of(ready.item))
+    request = next(program)
+    while not isinstance(request, until):
+        request = program.send(request(pipeline, lease))
+    return request
+
+
+def test_a_worker_that_completes_in_the_midst_of_a_reconcile_has_nothing_called_late(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It believed its own record, so reconcile's last write was refused; the next reconcile swept aside what was freed."""
+    with shop.open() as pipeline, pipeline.lease(FEED, LOAD) as lease:
+        paused = begun(pipeline, lease, Complete)
+    delete(shop)
+    with shop.open() as pipeline:
+        free = pipeline.manifest.free
+
+        def freed_beside_a_completion(*given: Any) -> Record:
+            monkeypatch.setattr(pipeline.manifest, "free", free)
+            paused(pipeline, lease)
+            return free(*given)
+
+        monkeypatch.setattr(pipeline.manifest, "free", freed_beside_a_completion)
+        with pytest.raises(Refused, match="believes another record by now"):
+            list(reconcile(pipeline, "emptied"))
+        [done] = reconcile(pipeline, "again")
+        assert [key.name for key in done.freed] == run_names(0, 1, 2)
+        assert drained(pipeline)[1].stop is Stop.IDLE
+    assert shop.seen.ledger == [(name, False) for name in run_names(0, 1, 2, 3)]
+
+
+def test_what_a_paused_worker_commits_onto_an_emptied_warehouse_counts_as_applied(tmp_path: Path, spark: Any) -> None:
+    """Its attempt had been given up, so the manifest did not have it done: once reconcile had passed it, it was called late."""
+    shop = Shop(tmp_path, load={"late": "quarantine"})
+    with shop.open() as pipeline:
+        list(shred_chosen(pipeline, lambda: spark, shop.land(pipeline, 1)))
+        with pipeline.lease(FEED, LOAD) as lease:
+            paused = begun(pipeline, lease, Apply)
+    with shop.open() as pipeline:
+        list(shred_chosen(pipeline, lambda: spark, shop.land(pipeline, 0)))
+        drained(pipeline, budget=ONE)
+        assert history(pipeline, 1)[-1] == "load Resolved automatic"
+    assert shop.seen.runs == run_names(0)
+    delete(shop)
+    with shop.open() as pipeline:
+        assert isinstance(paused, Apply)
+        pipeline.warehouse.apply(paused.order)
+        list(reconcile(pipeline, "emptied"))
+        drained(pipeline)
+        assert history(pipeline, 1)[-1] == "load Processed"
+    assert run_name(1) in shop.seen.runs
     assert shop.doubled_events == []
 
 
