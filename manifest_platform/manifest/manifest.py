@@ -992,16 +992,6 @@ class Manifest:
         step = self.step(lease.feed, lease.application.key)
         self._change_state(lease, instead_of, lambda state: transitions.believe(step, lease.feed, state, record))
 
-    def sweep(self, lease: Lease, believed: str) -> None:
-        """Looks once more at the stretch that the watermark jumped, and notes that, under the lease. Raises as `believe`.
-
-        A reconcile does so before it reopens anything there: had it been interrupted, `next` would take what was reopened for
-        what was registered too late.
-        """
-        step = self.step(lease.feed, lease.application.key)
-        self.next(lease.feed, lease.application.key, holding=True)
-        self._change_state(lease, believed, lambda state: transitions.swept(step, lease.feed, state))
-
     def free(self, lease: Lease, key: ItemKey, reason: str) -> Record:
         """Reopens an item for the lease's step, under the lease: its sink lacks what was done. Raises Refused, LeaseLost."""
         steps, application = self.steps(key.feed), lease.application.key

@@ -400,11 +400,6 @@ def believe(step: Step, feed: str, state: StepState, record: str) -> list[Write]
     return [put_state(step.application, state.with_feed(feed, believed=record))]
 
 
-def swept(step: Step, feed: str, state: StepState) -> list[Write]:
-    """Notes that the stretch which the watermark jumped was looked at: what is reopened in it now was not registered late."""
-    return [put_state(step.application, state.with_feed(feed, swept=state.feed(feed).watermark))]
-
-
 def believe_sink(step: Step, feed: str, state: StepState, sink: SinkState) -> list[Write]:
     """Has a step believe a sink that was set back, once every item that it lacks is reopened: its record, and what it applied.
 

@@ -77,16 +77,6 @@ class AskSnapshot(Request[bool]):
 
 
 @dataclass(frozen=True)
-class Sweep(Request[None]):
-    """Looks at the stretch that the watermark jumped, before anything is reopened in it. Raises LeaseLost, Refused."""
-
-    believed: str
-
-    def __call__(self, pipeline: Pipeline, lease: Lease) -> None:
-        pipeline.manifest.sweep(lease, self.believed)
-
-
-@dataclass(frozen=True)
 class FindLacking(Request[list[Lacking]]):
     """The next items beyond a position that the ledger lacks, some at most; none at the end."""
 
@@ -148,7 +138,6 @@ def reconciling(declared: Declared, feed: str, reason: str) -> Program[Reconcile
         return Reconciled(feed)
     if lost := (yield from _lost_snapshot(declared, feed, state)):
         return Reconciled(feed, lost=lost)
-    yield from ask(Sweep(believed))
     freed: list[ItemKey] = []
     swept, after = BEYOND_IDS, ""
     while found := (yield from ask(FindLacking(after))):

@@ -312,7 +312,6 @@ GUARDS = [
     Guard("believe_with_complete", "complete believes the ledger's record, in its own transaction", "rewind-crash"),
     Guard("free_first", "reconcile frees every item that the ledger lacks before it believes the sink again", "rewind-crash"),
     Guard("sweep_freed", "what reconcile freed behind the watermark is looked at again before the next claim", "rewind"),
-    Guard("sweep_in_reconcile", "reconcile looks at what the watermark jumped before it frees anything there", "rewind-crash"),
     Guard(
         "reopened_in_place",
         "what was reopened behind the watermark is loaded in its place, where the sink is not past it",

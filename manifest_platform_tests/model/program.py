@@ -37,7 +37,6 @@ from manifest_platform.operations.reconcile import (
     FindLacking,
     Free,
     ReadFence,
-    Sweep,
 )
 from manifest_platform.pipeline.requests import (
     Abandon,
@@ -79,7 +78,7 @@ CRASH, EXPIRY, LOSS, UNCLEAR, FAILURE, RESOLVE, SKIP, UNSKIP, BEGIN, CANCEL, RES
     len(Budget._fields)
 )
 CANCEL_ERRAND = "cancel"
-LABELS = {"believe": "believe the fence", "believe_sink": "believe the sink", "free": "free", "swept": "has swept all"}
+LABELS = {"believe": "believe the fence", "believe_sink": "believe the sink", "free": "free"}
 UNREAD, FRESH = -2, -1
 """What a worker remembers of the state: nothing; what it still is; or else the number of what it was."""
 
@@ -715,22 +714,6 @@ class Program:
     def _require_believed(self, state: StepState, feed: str, instead_of: str) -> None:
         if state.feed(feed).believed != instead_of and self.scope.on("instead_of"):
             raise Refused("another record is believed by now")
-
-    def _sweep(self, rows: int, sink: int, worker: Worker, _request: Sweep) -> Iterator[Effect]:
-        """Marks late what the watermark jumped, item by item, and notes then that nothing is left there."""
-        step, name = self.scope.jobs[worker.job].step, self.scope.feeds[self.scope.jobs[worker.job].feed]
-        if not self.scope.on("sweep_in_reconcile"):
-            yield Effect("sweeps nothing", rows, sink, self._answered(worker))
-            return
-        what, i, _, _ = self._verdict(rows, worker.job, FRESH, True)
-        if what != "sweep":
-            swept = self._of_state("swept", rows, sink, worker, None, lambda state: transitions.swept(step, name, state))
-            yield from swept
-            return
-        writes = self._sweeping(rows, i, step, self.scope.log(rows, i), self.scope.rows.values[rows].state)
-        written = self.scope.transact(rows, writes, "sweep", True)
-        assert not isinstance(written, Rejected)
-        yield Effect(f"sweep {self._name(i)}", written.rows, sink, worker, written.put_state, broken=written.broken)
 
     def _sweeping(self, rows: int, i: int, step: Step, log: int, state: int) -> Writes:
         scope = self.scope
