@@ -207,9 +207,13 @@ class Source(ABC):
     def capture_again(self, manifest: Manifest, landed: Landed) -> Landed:
         """What the origin offers for a known item now, written beside what was captured; the manifest does not know it yet.
 
-        Only where `offered_instead` says that it offers other content. Raises Refused, LandingError.
+        Only where `offered_instead` says that it offers other content. Raises Refused, also where others land the directories,
+        LandingError.
         """
-        raise NotImplementedError
+        raise Refused(
+            f"{landed.place} was landed by others, so its new content cannot be captured: land it there, and accept it then",
+            Remedy(Action.ACCEPT, item=landed.key.name),
+        )
 
     # Work
 
