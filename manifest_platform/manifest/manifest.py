@@ -1163,16 +1163,27 @@ class Manifest:
         )
 
     def reopen(
-        self, key: ItemKey, applications: Sequence[str], reason: str, landed: Landed | None = None, automatic: bool = False
+        self,
+        key: ItemKey,
+        applications: Sequence[str],
+        reason: str,
+        landed: Landed | None = None,
+        automatic: bool = False,
+        read: Item | None = None,
     ) -> Record:
         """Has applications, by their keys, do an item again, and frees what failed of it.
 
-        `landed`: the directory as it lies there now, where it was rewritten on purpose. Raises Refused while somebody works on
-        the item.
+        `landed`: the directory as it lies there now, where it was rewritten on purpose. `read`: the item as it was read by who
+        decided this. Raises Refused while somebody works on the item, and where it is not as it was read any more.
         """
         steps = self.steps(key.feed)
 
         def writes(item: Item) -> list[Write]:
+            if read and item.sequence != read.sequence:
+                what = f"{item.records[-1].application.key} {item.records[-1].state}"
+                raise Refused(
+                    f"{key.name} changed while it was looked at ({what}): look again", Remedy(Action.EXPLAIN, key.name)
+                )
             states, stamp = self._states(key.feed), self._stamp()
             return transitions.reopen(item, applications, reason, steps, states, OPERATOR, stamp, landed, automatic)
 

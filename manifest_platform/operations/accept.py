@@ -12,8 +12,8 @@ def accept(pipeline: Pipeline, key: ItemKey, reason: str) -> Record:
 
     Of what the platform captures itself, what the origin offers now, which is captured for it.
 
-    Raises Refused while somebody works on it, for an item that is loaded (its rows would have to change, and with them all that
-    was loaded on top), where nothing was rewritten, and LandingError where the directory cannot be read.
+    Raises Refused while somebody works on it or has meanwhile, for an item that is loaded (its rows would have to change, and
+    with them all that was loaded on top), where nothing was rewritten, and LandingError where the directory cannot be read.
     """
     item = pipeline.manifest.item(key)
     landed = item.landed
@@ -44,7 +44,7 @@ def accept(pipeline: Pipeline, key: ItemKey, reason: str) -> Record:
         seen = landed if pipeline.manifest.is_rehearsing else pipeline.source.capture_again(pipeline.manifest, landed)
     unordered = [step.application for step in pipeline.manifest.steps(key.feed) if step.order == "any"]
     again = [one.key for one in unordered if one.name == SHRED or item.processed_by(one)]
-    return pipeline.manifest.reopen(key, again, reason, seen)
+    return pipeline.manifest.reopen(key, again, reason, seen, read=item)  # it is not loaded, and must not be by then
 
 
 def keep(pipeline: Pipeline, key: ItemKey, reason: str) -> Record:
