@@ -12,6 +12,8 @@ import functools
 import hashlib
 import os
 import uuid
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
@@ -158,3 +160,18 @@ class ObjectFolder:
     def get(self, uri: str) -> bytes:
         """The object of a URI that `put` gave. Raises FileNotFoundError where there is none, OSError."""
         return read_bytes(uri)
+
+    def list(self, folder: str) -> Iterator[tuple[str, int]]:
+        """The URI and size in bytes of all objects whose names begin with a folder's. Raises OSError."""
+        from pyarrow.fs import FileSelector, FileType
+
+        system, path = filesystem(f"{self.uri}/{folder}")
+        for found in system.get_file_info(FileSelector(path, recursive=True, allow_not_found=True)):
+            if found.type == FileType.File:
+                yield as_uri(found.path) if is_local(self.uri) else f"s3://{found.path}", found.size or 0
+
+    def remove(self, uri: str) -> None:
+        """Removes the object of a URI that `put` gave, if it is there. Raises OSError."""
+        system, path = filesystem(uri)
+        with suppress(FileNotFoundError):
+            system.delete_file(path)

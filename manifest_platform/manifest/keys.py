@@ -18,6 +18,8 @@ def state_key(application: Application) -> str:
 
 ID = "ID"
 """Sort key of the row that tells a dataset's manifest from every other, and of which form its rows are."""
+UNNAMED = "UNNAMED#"
+"""What the sort keys of the notes start with on objects outside the store that no row names any more."""
 STATES = "STATE#"
 LEASES = "LEASE#"
 

@@ -8,10 +8,19 @@ it takes: `sqlite` takes `sqlite:///path`. What the opened store must do is said
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, runtime_checkable
 
 from manifest_platform.manifest.store import Difference, Store
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """An object by the path that `put` gave, and its size in bytes."""
+
+    path: str
+    bytes: int
 
 
 class Objects(Protocol):
@@ -23,6 +32,31 @@ class Objects(Protocol):
 
     def get(self, path: str, /) -> bytes:
         """The object at a path. Raises FileNotFoundError where there is none, OSError."""
+        ...
+
+    def list(self, folder: str, /) -> Iterable[tuple[str, int]]:
+        """The path and size in bytes of each object whose name begins with a folder's and a slash. Raises OSError."""
+        ...
+
+    def remove(self, path: str, /) -> None:
+        """Removes the object at a path, if it is there. Raises OSError."""
+        ...
+
+
+@runtime_checkable
+class KeepsOutside(Protocol):
+    """What a store has beside the contract whose rows may have their data in objects outside."""
+
+    def unnamed(self, partition: str) -> list[StoredObject]:
+        """The objects that were put for rows of a partition, and that none of its rows names now. Raises StoreError.
+
+        A name is never used again: what no row names is left over, unless the store is put back to an older state, or somebody
+        is about to write the row.
+        """
+        ...
+
+    def remove_object(self, path: str) -> None:
+        """Removes an object, if it is there. Raises StoreError."""
         ...
 
 

@@ -1,7 +1,7 @@
 """The doctor: what is wrong with a dataset, by its log, its warehouse and its objects; and mending what is safe.
 
 Of its parts, `findings` is the vocabulary, `fold` what the log adds up to (pure); `log`, `sink` and `objects` look, and
-`merged` is about what merging wrote, `repair` mends by the manifest's own operations.
+`merged` is about what merging wrote, `outside` about the store's own objects, `repair` mends by the manifest's own operations.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from manifest_platform.operations.doctor import log, merged, repair, sink, spooled
+from manifest_platform.operations.doctor import log, merged, outside, repair, sink, spooled
 from manifest_platform.operations.doctor.captures import CapturesWatcher
 from manifest_platform.operations.doctor.findings import EXAMINE, Diagnosis, Finding, Kind
 from manifest_platform.operations.doctor.log import States, Watcher
@@ -64,7 +64,7 @@ class Doctor:
         if not self.objects:
             return diagnosis
         found = chain(unmerged(self.pipeline), merged.examine(self.pipeline, datetime.now(UTC), self.grace))
-        return Diagnosis(diagnosis.items, [*diagnosis.findings, *found, *spooled.examine()])
+        return Diagnosis(diagnosis.items, [*diagnosis.findings, *found, *spooled.examine(), *outside.examine(self.pipeline)])
 
     def _examine(self) -> tuple[Diagnosis, States]:
         now = datetime.now(UTC)
@@ -144,7 +144,7 @@ class Doctor:
 
         Removes none where the examination does not show the whole manifest, and none of runs that it does not know.
         """
-        diagnosis = self._without_shadows(self._without_spool(diagnosis))
+        diagnosis = self._without_outside(self._without_shadows(self._without_spool(diagnosis)))
         orphans = [finding for finding in diagnosis.findings if finding.kind in (Kind.ORPHAN, Kind.SUPERSEDED)]
         if orphans and (kept := _kept(diagnosis)):
             return Diagnosis(diagnosis.items, [*diagnosis.findings, kept])
@@ -168,6 +168,12 @@ class Doctor:
         finally:
             self.pipeline.warehouse.close()
         return Diagnosis(diagnosis.items, [one for one in diagnosis.findings if one.kind is not Kind.SHADOW])
+
+    def _without_outside(self, diagnosis: Diagnosis) -> Diagnosis:
+        """Notes objects outside the store that no row names, and removes those that were noted long enough ago."""
+        if self.objects:
+            self.done += outside.clean(self.pipeline)
+        return Diagnosis(diagnosis.items, [one for one in diagnosis.findings if one.kind is not Kind.OUTSIDE])
 
     def _without_spool(self, diagnosis: Diagnosis) -> Diagnosis:
         """Removes the folders of dead processes, which no manifest has to do with."""

@@ -33,6 +33,7 @@ class Kind(StrEnum):
     SPOOL = "folder of a process that died"
     OUTPUT = "shredded objects lost or damaged"
     SUPERSEDED = "merged objects that nothing needs"
+    OUTSIDE = "data outside the store that no row names"
     SHADOW = "tables of a full load that ended"
     CATALOG = "catalog differs from the manifest"
     KEPT = "nothing was removed"

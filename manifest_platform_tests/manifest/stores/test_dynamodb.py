@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import boto3
 import pytest
@@ -437,6 +437,11 @@ def outside(url: str) -> list[dict]:
     return [item["outside"]["M"] for page in pages for item in page["Items"] if "outside" in item]
 
 
+def objects(folder: Path) -> list[Path]:
+    """The files in which large data lies."""
+    return [file for file in folder.rglob("*") if file.is_file()]
+
+
 @pytest.mark.parametrize("lasting", [False, True])
 def test_data_that_is_too_large_for_a_row_lies_elsewhere_and_comes_back(url: str, tmp_path: Path, lasting: bool) -> None:
     data = {"of": "ü" * 100_000}
@@ -448,8 +453,8 @@ def test_data_that_is_too_large_for_a_row_lies_elsewhere_and_comes_back(url: str
         assert store.get_many(HERE, ["a"]) == {"a": row}
         assert store.query(HERE, "") == [row]
         [pointer] = outside(url)
-        [file] = (tmp_path / "overflow").iterdir()
-        assert (pointer["path"]["S"], pointer["sha256"]["S"]) == (f"file://{file}", file.name)
+        [file] = objects(tmp_path / "overflow")
+        assert (pointer["path"]["S"], pointer["sha256"]["S"][:32]) == (f"file://{file}", file.name.rpartition("-")[2])
         assert int(pointer["bytes"]["N"]) == file.stat().st_size
         store.transact(HERE, [Put("a", {}, 1, lasting)], "small again")
         assert outside(url) == []
@@ -460,7 +465,7 @@ def test_a_transaction_that_is_too_large_as_a_whole_keeps_its_largest_rows_elsew
     with closing(DynamoDbStore(url, ObjectFolder(tmp_path))) as store:
         store.transact(HERE, writes, "token")
         assert [row.data for row in store.query(HERE, "")] == [write.data for write in writes]
-    assert len(outside(url)) == len(list(tmp_path.iterdir())) == 6
+    assert len(outside(url)) == len(objects(tmp_path)) == 6
 
 
 def test_without_a_place_for_it_large_data_is_refused_and_the_key_named(store: DynamoDbStore) -> None:
@@ -475,12 +480,12 @@ def far(url: str, tmp_path: Path) -> Path:
     """The file in which the data of row `a` lies."""
     with closing(DynamoDbStore(url, ObjectFolder(tmp_path / "overflow"))) as store:
         store.transact(HERE, [Put("a", {"of": "x" * 400_000}, ABSENT)], "token")
-    [file] = (tmp_path / "overflow").iterdir()
+    [file] = objects(tmp_path / "overflow")
     return file
 
 
-def test_large_data_that_changed_or_is_gone_is_reported(url: str, far: Path) -> None:
-    with closing(DynamoDbStore(url, ObjectFolder(far.parent))) as store:
+def test_large_data_that_changed_or_is_gone_is_reported(url: str, tmp_path: Path, far: Path) -> None:
+    with closing(DynamoDbStore(url, ObjectFolder(tmp_path / "overflow"))) as store:
         far.write_bytes(far.read_bytes().replace(b"x", b"y", 1))
         with pytest.raises(RowDamaged, match=rf"the data of a in file://{far} is not what was written.*backup"):
             store.get(HERE, "a")
@@ -501,6 +506,12 @@ class _Full:
     def get(self, _path: str, /) -> bytes:
         raise OSError("no route to host")
 
+    def list(self, _folder: str, /) -> NoReturn:
+        raise OSError("no route to host")
+
+    def remove(self, _path: str, /) -> NoReturn:
+        raise OSError("no route to host")
+
 
 def test_a_place_that_cannot_be_reached_is_unavailable_and_nothing_is_written(url: str, far: Path) -> None:
     with closing(DynamoDbStore(url, _Full())) as store:
@@ -508,7 +519,27 @@ def test_a_place_that_cannot_be_reached_is_unavailable_and_nothing_is_written(ur
             store.transact(HERE, [Put("b", {"of": "x" * 400_000}, ABSENT)], "token")
         with pytest.raises(StoreUnavailable, match="no route to host"):
             store.get(HERE, "a")
+        with pytest.raises(StoreUnavailable, match="no route to host"):
+            store.unnamed(HERE)
+        with pytest.raises(StoreUnavailable, match="no route to host"):
+            store.remove_object(f"file://{far}")
         assert store.get(HERE, "b") is None
+
+
+def test_what_no_row_names_any_more_is_known_by_dataset_and_table(url: str, tmp_path: Path) -> None:
+    """Two writes of the same content have an object each: the one that is left over is nobody's."""
+    with closing(DynamoDbStore(url, ObjectFolder(tmp_path))) as store:
+        assert store.unnamed(HERE) == []
+        for partition in (HERE, f"{HERE}2"):
+            store.transact(partition, [Put("a", {"of": "x" * 400_000}, ABSENT)], "first")
+        assert store.unnamed(HERE) == []
+        store.transact(HERE, [Put("a", {"of": "x" * 400_000}, 1)], "second")
+        [left] = store.unnamed(HERE)
+        assert left.bytes > 400_000
+        store.remove_object(left.path)
+        store.remove_object(left.path)
+        assert store.unnamed(HERE) == store.unnamed(f"{HERE}2") == []
+        assert [store.get(partition, "a") is None for partition in (HERE, f"{HERE}2")] == [False, False]
 
 
 # What it costs

@@ -33,7 +33,7 @@ from manifest_platform.manifest.store import (
     Write,
     check_writes,
 )
-from manifest_platform.manifest.stores.driver import Driver, Objects
+from manifest_platform.manifest.stores.driver import Driver, Objects, StoredObject
 from manifest_platform.manifest.stores.dynamodb.client import Address, failure, open_client
 
 CONFLICTS = 10
@@ -163,7 +163,7 @@ class DynamoDbStore:
         """All writes or none."""
         check_writes(writes)
         token = hashlib.sha256(f"{self._address.table} {partition} {token}".encode()).hexdigest()[:36]  # the most it may have
-        data = self._data_of(writes)
+        data = self._data_of(partition, writes, token)
         self._call_state.unclear = False
         for attempt in range(CONFLICTS):
             if attempt:
@@ -172,6 +172,43 @@ class DynamoDbStore:
                 return
         kind = OutcomeUnknown if self._call_state.unclear else StoreUnavailable
         raise kind(f"{self._address}: {CONFLICTS} tries met other transactions in their rows, or throttling; try again")
+
+    def unnamed(self, partition: str) -> list[StoredObject]:
+        """The objects of a partition that no row names. Reads all of the partition's rows where there are any objects."""
+        if self._overflow is None:
+            return []
+        try:  # before the rows: who puts an object meanwhile writes its row after that
+            found = [StoredObject(*one) for one in self._overflow.list(self._folder(partition))]
+        except OSError as error:
+            raise StoreUnavailable(f"{self._address}: manifest.overflow cannot be listed now: {error}") from error
+        named = self._named(partition) if found else set()
+        return [one for one in found if one.path not in named]
+
+    def _named(self, partition: str) -> set[str]:
+        """The paths of the objects that a partition's rows name."""
+        request = {
+            "KeyConditionExpression": "#partition = :partition",
+            "FilterExpression": "attribute_exists(#outside)",
+            "ProjectionExpression": "#outside",
+            "ExpressionAttributeNames": {"#partition": "partition", "#outside": "outside"},
+            "ExpressionAttributeValues": {":partition": {"S": partition}},
+        }
+        named: set[str] = set()
+        start: dict | None = {}
+        while start is not None:
+            answer = self._read("query", **request, **({"ExclusiveStartKey": start} if start else {}))
+            named |= {item["outside"]["M"]["path"]["S"] for item in answer["Items"]}
+            start = answer.get("LastEvaluatedKey")
+        return named
+
+    def remove_object(self, path: str) -> None:
+        """Removes an object, if it is there."""
+        if self._overflow is None:
+            return
+        try:
+            self._overflow.remove(path)
+        except OSError as error:
+            raise StoreUnavailable(f"{self._address}: {path} cannot be removed now: {error}") from error
 
     def close(self) -> None:
         """Gives connections back."""
@@ -232,7 +269,11 @@ class DynamoDbStore:
         condition = _absent() if write.expected == ABSENT else _at(write.expected)
         return {"TableName": self._address.table, "Item": item, **condition}
 
-    def _data_of(self, writes: Sequence[Write]) -> list[dict]:
+    def _folder(self, partition: str) -> str:
+        """Where the objects of a partition lie: no other table's, and no other dataset's, can be taken for them."""
+        return f"{self._address.table}/{partition}"
+
+    def _data_of(self, partition: str, writes: Sequence[Write], token: str) -> list[dict]:
         """The data attributes of each write; what is too large for the table is put outside first, largest first."""
         texts = [json.dumps(write.data, separators=(",", ":")) if isinstance(write, Put) else "" for write in writes]
         outside: set[int] = set()
@@ -243,11 +284,15 @@ class DynamoDbStore:
             outside.add(at)
             left -= len(texts[at])
         return [
-            self._put_outside(write, text) if at in outside else {"data": {"S": text}} if text else {}
+            self._put_outside(write, text, f"{self._folder(partition)}/{token}")
+            if at in outside
+            else {"data": {"S": text}}
+            if text
+            else {}
             for at, (write, text) in enumerate(zip(writes, texts, strict=True))
         ]
 
-    def _put_outside(self, write: Write, text: str) -> dict:
+    def _put_outside(self, write: Write, text: str, name: str) -> dict:
         if self._overflow is None:
             raise StoreRejected(
                 f"{self._address}: {write.sort} has {len(text):,} bytes of data, more than its row holds: set manifest.overflow"
@@ -256,7 +301,8 @@ class DynamoDbStore:
         content = text.encode()
         checksum = hashlib.sha256(content).hexdigest()
         try:
-            path = self._overflow.put(checksum, content)  # named by its content: a repeat writes the same
+            # Named by the transaction and the content: a repeat writes the same, and nobody else uses the name again.
+            path = self._overflow.put(f"{name}-{checksum[:32]}", content)
         except OSError as error:
             raise StoreUnavailable(
                 f"{self._address}: data of {write.sort} cannot be put into manifest.overflow: {error}"
