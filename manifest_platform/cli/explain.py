@@ -11,6 +11,7 @@ from manifest_platform.cli.context import item_key, open_pipeline
 from manifest_platform.cli.output import print_json, say, wrapped
 from manifest_platform.cli.remedies import typed
 from manifest_platform.operations.explain import StepView, explanation
+from manifest_platform.pipeline.chain import broken
 
 
 @app.command(cls=Command)
@@ -21,7 +22,7 @@ def explain(context: typer.Context, item: ItemName) -> int:
     """
     with open_pipeline(context) as pipeline:
         key = item_key(pipeline, item)
-        told = explanation(pipeline.manifest, key, typed(context, pipeline.name), pipeline.clock())
+        told = explanation(pipeline.manifest, key, typed(context, pipeline.name), pipeline.clock(), broken(pipeline))
     if as_json(context):
         print_json({"item": key, "text": told.text, "steps": [_document(view) for view in told.views]})
     else:

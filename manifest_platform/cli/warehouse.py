@@ -73,6 +73,9 @@ def accept_(context: typer.Context, reason: Annotated[str, typer.Option(metavar=
     else:
         for one in found:
             say(f"{one.feed}: accepted; what comes after {one.watermark or 'the beginning'} goes onto what is there")
+            if one.freed:
+                names = some([key.name for key in one.freed])
+                say(f"{one.feed}: a reconcile was begun before, so {len(one.freed):,} are loaded again: {names}")
             if one.lost:
                 say(f"{one.feed}: the snapshot of {one.lost} is not in it, and changes wait for a full load")
                 say(f"next: {as_typed(Remedy(Action.BEGIN_FULL_LOAD))}")
@@ -95,6 +98,6 @@ def _say(found: Iterable[Reconciled], dry_run: bool, done: str) -> None:
             continue
         names = f": {some([key.name for key in one.freed])}" if one.freed else ""
         say(f"{one.feed}: {len(one.freed):,} {'would be ' if dry_run else ''}{done}{names}")
-        say(f"{one.feed}: the warehouse has loads up to {one.watermark or 'none'}")
+        say(f"{one.feed}: the warehouse has {f'loads up to {one.watermark}' if one.watermark else 'no loads'}")
     if not found:
         say("the warehouse lacks nothing that the manifest has loaded")

@@ -84,7 +84,8 @@ class FeedState:
     wait to be appended). `stop`: where the watermark item's window stops, for the gap rule. Work of an epoch before
     `serving_epoch` counts no more; `boundary`: position up to which a full load's snapshot contains the feed. `believed`: the
     id of the attempt, its Processing record, that the sink applied last as far as the manifest knows; empty before the first.
-    `unknown`: what a newer release wrote beside, which is written back.
+    `accepted`: the token under which the sink was last taken as it is; what was done under an older one it may lack. `unknown`:
+    what a newer release wrote beside, which is written back.
     """
 
     watermark: str = ""
@@ -93,6 +94,7 @@ class FeedState:
     serving_epoch: int = 1
     boundary: str = ""
     believed: str = ""
+    accepted: int = 0
     applied: int = 0
     skipped: int = 0
     quarantined: int = 0

@@ -1006,13 +1006,15 @@ class Manifest:
             attempt, lambda: Refused(f"{key.name}: it changed {TRIES} times while it was reopened; try again")
         )
 
-    def believe_sink(self, lease: Lease, sink: SinkState, instead_of: str) -> None:
+    def believe_sink(self, lease: Lease, sink: SinkState, instead_of: str, accepts: bool = False) -> None:
         """Believes a sink that was set back, under the lease, once every item that it lacks is reopened: one last write.
 
-        Raises LeaseLost; Refused if another record is believed by now, and while a full load is in progress.
+        `accepts`: the sink is taken as it is, so what it lacks of all that was done so far stays out. Raises LeaseLost; Refused
+        if another record is believed by now, and while a full load is in progress.
         """
         step = self.step(lease.feed, lease.application.key)
-        self._change_state(lease, instead_of, lambda state: transitions.believe_sink(step, lease.feed, state, sink))
+        accepted = lease.token if accepts else 0
+        self._change_state(lease, instead_of, lambda state: transitions.believe_sink(step, lease.feed, state, sink, accepted))
 
     def _change_state(self, lease: Lease, believed: str, writes_of: Callable[[StepState], list[Write]]) -> None:
         """Writes a changed state under the lease, as long as the record is believed that it rests on."""

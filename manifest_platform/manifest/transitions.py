@@ -400,18 +400,21 @@ def believe(step: Step, feed: str, state: StepState, record: str) -> list[Write]
     return [put_state(step.application, state.with_feed(feed, believed=record))]
 
 
-def believe_sink(step: Step, feed: str, state: StepState, sink: SinkState) -> list[Write]:
+def believe_sink(step: Step, feed: str, state: StepState, sink: SinkState, accepted: int = 0) -> list[Write]:
     """Has a step believe a sink that was set back, once every item that it lacks is reopened: its record, and what it applied.
 
     The watermark goes back to what the sink applied last, and what was reopened behind it is looked at once more (`swept`).
-    Raises Refused while a full load is in progress, which replaces what is lacking.
+    `accepted`: the token under which the sink is taken as it is, where that is meant. Raises Refused while a full load is in
+    progress, which replaces what is lacking.
     """
     if state.mode is not Mode.INCREMENTAL:
         raise Refused(
             f"{step.application.key} is loading a snapshot in full, which replaces what the sink lacks: let it end first"
         )
     swept = min(state.feed(feed).swept, sink.swept, sink.applied)
-    moved = {"believed": sink.record, "watermark": sink.applied, "swept": swept, "stop": sink.stop}
+    moved: dict[str, Any] = {"believed": sink.record, "watermark": sink.applied, "swept": swept, "stop": sink.stop}
+    if accepted:
+        moved["accepted"] = accepted
     if sink.lacks_snapshot:
         moved["boundary"] = ""  # nothing is done before another snapshot is loaded, by `Step.needs_full`
     return [put_state(step.application, state.with_feed(feed, **moved))]

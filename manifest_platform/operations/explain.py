@@ -5,7 +5,7 @@ Belongs here: the words. How an item stands with a step is judged by the manifes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
@@ -13,6 +13,8 @@ from itertools import groupby
 from manifest_platform.manifest import Blocked, Item, ItemKey, LeaseState, Manifest, Ready, Record, Standing, Step
 from manifest_platform.manifest.dataset import PASSED, Judgement, judge, position_name
 from manifest_platform.operations.standing import helping, working
+from manifest_platform.pipeline import LOAD
+from manifest_platform.pipeline.chain import Broken
 from manifest_platform.quantities import moment, size_of
 from manifest_platform.remedies import Action, Remedy, after_failure
 from manifest_platform.warehouse.errors import IncompatibleChange
@@ -41,12 +43,22 @@ class Explanation:
     views: tuple[StepView, ...]
 
 
-def explanation(manifest: Manifest, key: ItemKey, told: Callable[[Remedy], str], now: datetime) -> Explanation:
-    """What would happen next with an item. `told`: how a remedy is told where it is read. Raises UnknownItem."""
+def explanation(
+    manifest: Manifest, key: ItemKey, told: Callable[[Remedy], str], now: datetime, chain: Iterable[Broken] = ()
+) -> Explanation:
+    """What would happen next with an item. `told`: how a remedy is told where it is read. Raises UnknownItem.
+
+    `chain`: the feeds whose warehouse is not what the manifest believes; what is said of loading is no news of them.
+    """
     item = manifest.item(key)
     views = tuple(_views(manifest, item))
     words = _Words(manifest, item, told, now)
-    return Explanation(" ".join(words.sentences(views)), views)
+    held = [
+        f"But {LOAD} is stopped, and what the manifest has loaded may be gone: {one.reason}: `{told(one.remedy)}`."
+        for one in chain
+        if one.feed == key.feed
+    ]
+    return Explanation(" ".join([*words.sentences(views), *held]), views)
 
 
 def _views(manifest: Manifest, item: Item) -> Iterator[StepView]:

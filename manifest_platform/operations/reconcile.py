@@ -117,13 +117,17 @@ class AskStop(Request["str | None"]):
 
 @dataclass(frozen=True)
 class BelieveSink(Request[None]):
-    """Has the manifest believe the warehouse, in one write under the lease. Raises LeaseLost, Refused."""
+    """Has the manifest believe the warehouse, in one write under the lease. Raises LeaseLost, Refused.
+
+    `accepts`: the warehouse is taken as it is, so what it lacks of all that was loaded so far stays out.
+    """
 
     sink: SinkState
     instead_of: str
+    accepts: bool = False
 
     def __call__(self, pipeline: Pipeline, lease: Lease) -> None:
-        pipeline.manifest.believe_sink(lease, self.sink, self.instead_of)
+        pipeline.manifest.believe_sink(lease, self.sink, self.instead_of, self.accepts)
 
 
 # The programs
@@ -138,6 +142,8 @@ def reconciling(declared: Declared, feed: str, reason: str) -> Program[Reconcile
         return Reconciled(feed)
     if lost := (yield from _lost_snapshot(declared, feed, state)):
         return Reconciled(feed, lost=lost)
+    held = yield from ask(ReadFence())
+    stop = yield from ask(AskStop(held.applied))  # before anything is reopened: where this is refused, nothing was begun
     freed: list[ItemKey] = []
     swept, after = BEYOND_IDS, ""
     while found := (yield from ask(FindLacking(after))):
@@ -146,8 +152,6 @@ def reconciling(declared: Declared, feed: str, reason: str) -> Program[Reconcile
                 yield from ask(Free(one.key, reason))
             freed.append(one.key)
         swept, after = min(swept, found[0].before), found[-1].key.position
-    held = yield from ask(ReadFence())
-    stop = yield from ask(AskStop(held.applied))
     yield from ask(BelieveSink(SinkState(held.record, held.applied, stop, swept), believed))
     return Reconciled(feed, tuple(freed), watermark=position_name(feed, held.applied))
 
@@ -161,9 +165,17 @@ def accepting(declared: Declared, feed: str) -> Program[Reconciled]:
         return Reconciled(feed)
     lost = yield from _lost_snapshot(declared, feed, state)
     held = yield from ask(ReadFence())
-    there = SinkState(held.record, standing.watermark, standing.stop, standing.swept, bool(lost))
-    yield from ask(BelieveSink(there, standing.believed))
-    return Reconciled(feed, watermark=position_name(feed, standing.watermark), lost=lost)
+    freed: list[ItemKey] = []
+    swept, after = standing.swept, ""
+    while found := (yield from ask(FindLacking(after))):
+        for one in found:
+            if one.freed:  # by a reconcile that was interrupted: nobody else looks behind the watermark
+                freed.append(one.key)
+                swept = min(swept, one.before)
+        after = found[-1].key.position
+    there = SinkState(held.record, standing.watermark, standing.stop, swept, bool(lost))
+    yield from ask(BelieveSink(there, standing.believed, accepts=True))
+    return Reconciled(feed, tuple(freed), watermark=position_name(feed, standing.watermark), lost=lost)
 
 
 def _lost_snapshot(declared: Declared, feed: str, state: StepState) -> Program[str]:
@@ -190,7 +202,7 @@ def reconcile(pipeline: Pipeline, reason: str) -> Iterator[Reconciled]:
 
 
 def would_reconcile(pipeline: Pipeline) -> Iterator[Reconciled]:
-    """What `reconcile` would do. Writes nothing."""
+    """What `reconcile` would do. Writes nothing. Raises as `reconcile`."""
     declared = Declared.by(pipeline)
     state = pipeline.manifest.state(Application(LOAD))
     for feed in _broken_feeds(pipeline):
@@ -200,6 +212,7 @@ def would_reconcile(pipeline: Pipeline) -> Iterator[Reconciled]:
             continue
         found = tuple(one.key for one in lacking(pipeline, pipeline.warehouse, feed, ""))
         applied = pipeline.warehouse.fence_row(feed).applied if feed in pipeline.warehouse.fence_records() else ""
+        stop_at(pipeline, feed, applied)
         yield Reconciled(feed, found, watermark=position_name(feed, applied))
 
 
@@ -239,9 +252,11 @@ def lacking(pipeline: Pipeline, warehouse: Warehouse, feed: str, after: str) -> 
 
     What a paused worker committed onto a warehouse that was set back is in the ledger, and the manifest may not have it done:
     it is reopened too, and the next load finds that it was applied. What is open is settled by the next holder of the lease.
-    What was imported from another manifest was never in this ledger: its records have no token.
+    What was imported from another manifest was never in this ledger: its records have no token. What was loaded before
+    the warehouse was accepted as it is may be in none: it stays out.
     """
-    serving = pipeline.manifest.state(Application(LOAD)).feed(feed).serving_epoch
+    standing = pipeline.manifest.state(Application(LOAD)).feed(feed)
+    serving, accepted = standing.serving_epoch, standing.accepted
     entries = warehouse.ledger(feed, serving, after)
     entry, before = next(entries, None), after
     for item in pipeline.manifest.items(feed, after=after):
@@ -251,7 +266,7 @@ def lacking(pipeline: Pipeline, warehouse: Warehouse, feed: str, after: str) -> 
         has = entry is not None and entry.position == item.key.position
         if record is None and any(LOAD in one.data.get("reopens", ()) for one in item.records):
             yield Lacking(item.key, before, freed=True)  # where the ledger has it too: the next load finds that out
-        elif (record.token is not None and not has) if record else (has and _is_free(item, serving)):
+        elif ((record.token or 0) > accepted and not has) if record else (has and _is_free(item, serving)):
             yield Lacking(item.key, before)
         before = item.key.position
 
@@ -271,7 +286,8 @@ def has_snapshot(warehouse: Warehouse, feed: str, since_epoch: int) -> bool:
 def stop_at(pipeline: Pipeline, feed: str, position: str) -> str | None:
     """Where the window at a position stops: of an item, of a snapshot's boundary; None for nothing.
 
-    Raises Refused for an item that the manifest does not know: it was set back too, and must find it first.
+    Raises Refused for an item that the manifest does not know: it was set back too, and must find it first; or the warehouse is
+    another one's.
     """
     if not position:
         return None
@@ -281,6 +297,12 @@ def stop_at(pipeline: Pipeline, feed: str, position: str) -> str | None:
     try:
         landed = pipeline.manifest.item(key).landed
     except UnknownItem as error:
+        if not key.id.startswith(pipeline.source.root):
+            raise Refused(
+                f"the newest load of feed {feed} in the warehouse, {key.id}, was never made by this manifest: it is another"
+                " one, and nothing is loaded again",
+                Remedy(Action.ACCEPT_WAREHOUSE),
+            ) from error
         raise Refused(
             f"the warehouse has {key.name}, and the manifest does not know it: both were set back", Remedy(Action.DISCOVER_ALL)
         ) from error

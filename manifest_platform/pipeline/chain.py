@@ -59,6 +59,14 @@ def broken(
     return []
 
 
+def broken_at(pipeline: Pipeline, warehouse: Warehouse, feed: str) -> Broken | None:
+    """What is broken about one feed, asked of a warehouse that is open already; None where nothing is."""
+    believed = pipeline.manifest.state(Application(LOAD)).feed(feed).believed
+    if not believed or warehouse.entry_of(believed):
+        return None
+    return _explained(pipeline, warehouse, feed, warehouse.fence_records().get(feed, ""))
+
+
 @contextlib.contextmanager
 def _reader(pipeline: Pipeline, patient: bool, engine: Engine | None) -> Generator[Warehouse]:
     from manifest_platform.warehouse.apply import Warehouse, open_warehouse  # late: to ask how things stand must cost little
@@ -85,19 +93,33 @@ def _explained(pipeline: Pipeline, warehouse: Warehouse, feed: str, record: str)
         )
         return Broken(feed, reason, Remedy(Action.RECONCILE))
     applied = f"{entry.applied_at:%Y-%m-%d %H:%M:%S %Z}"
+    key = ItemKey.at(entry.feed, entry.position)
     try:
-        records = pipeline.manifest.item(ItemKey.at(entry.feed, entry.position)).records
+        records = pipeline.manifest.item(key).records
     except UnknownItem:
-        records = ()
+        if not key.id.startswith(pipeline.source.root):
+            reason = (
+                f"the warehouse at {place} is another one: its newest load of feed {feed}, {entry.item} of {applied}, was never"
+                " made by this manifest. Correct the part `warehouse` of the configuration, or take this warehouse on purpose"
+            )
+            return Broken(feed, reason, Remedy(Action.ACCEPT_WAREHOUSE))
+        reason = (
+            f"the warehouse at {place} lacks {position_name(feed, state.watermark)}, which the manifest has loaded, and has"
+            f" {key.name}, of {applied}, which the manifest does not know: both were set back. Find that directory first"
+        )
+        return Broken(feed, reason, Remedy(Action.DISCOVER_ALL))
+    name = key.name
     if any(one.record_id == record for one in records):
-        name = ItemKey.at(entry.feed, entry.position).name
         reason = (
             f"the warehouse at {place} was set back: its newest load of feed {feed} is {name}, of {applied}, and {loaded}."
             " Load again what it lacks"
         )
         return Broken(feed, reason, Remedy(Action.RECONCILE))
+    # Of our directory, by an attempt that we do not know: reconcile asks the ledger about each item, so it fits either case.
     reason = (
-        f"the warehouse at {place} is another one: its newest load of feed {feed}, {entry.item} of {applied}, was never made by"
-        " this manifest. Correct the part `warehouse` of the configuration, or take this warehouse on purpose"
+        f"the warehouse at {place} lacks the newest load of feed {feed} that the manifest knows, and {loaded}: its own"
+        f" newest is {name}, of {applied}, by an attempt that the manifest does not know. Both were set back, or another"
+        " manifest loads the same directories. If the place is wrong, correct the part `warehouse` of the configuration;"
+        " else load again what it lacks"
     )
-    return Broken(feed, reason, Remedy(Action.ACCEPT_WAREHOUSE))
+    return Broken(feed, reason, Remedy(Action.RECONCILE))

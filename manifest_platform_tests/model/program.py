@@ -707,7 +707,7 @@ class Program:
 
         def writes(state: StepState) -> Sequence[Write]:
             self._require_believed(state, name, request.instead_of)
-            return transitions.believe_sink(step, name, state, found)
+            return transitions.believe_sink(step, name, state, found, worker.token if request.accepts else 0)
 
         yield from self._of_state("believe_sink", rows, sink, worker, found, writes)
 
@@ -768,7 +768,7 @@ class Program:
 
     def _dataset(self, rows: int) -> Any:
         """As much of a pipeline as those look at who compare manifest and ledger."""
-        return SimpleNamespace(manifest=self.scope.view.at(rows))
+        return SimpleNamespace(manifest=self.scope.view.at(rows), source=SimpleNamespace(root=""))
 
     def _asked(self, sink: int) -> Any:
         """As much of a warehouse."""

@@ -19,7 +19,7 @@ from manifest_platform.pipeline.chain import broken
 from manifest_platform.pipeline.chosen import shred_chosen
 from manifest_platform.pipeline.requests import Apply, Complete, Request
 from manifest_platform.pipeline.shredding import listing_of
-from manifest_platform.remedies import Action
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform.spark import session
 from manifest_platform_tests.pipeline.shop import Shop, drained, history, keys, run_name, run_names, watermark
@@ -282,5 +282,87 @@ def test_what_a_manifest_that_was_set_back_too_does_not_know_of_is_looked_at_aga
         list(reconcile(pipeline, "both were set back"))
         assert drained(pipeline)[1].stop is Stop.IDLE
         assert [history(pipeline, n)[-1] for n in range(4)] == ["load Processed"] * 4
+    assert shop.seen.runs == run_names(0, 1, 2, 3)
+    assert shop.doubled_events == []
+
+
+def take_a_strangers(shop: Shop) -> None:
+    """Puts a warehouse there whose newest load is of a directory that this manifest has never seen."""
+    other = Shop(shop.home / "stranger")
+    with other.open() as pipeline:
+        other.land(pipeline, 7)
+        drained(pipeline, lambda: session(pipeline.config.spark.conf))
+    shutil.copy(other.home / "warehouse.duckdb", shop.home / "warehouse.duckdb")
+
+
+def test_a_reconcile_that_cannot_end_frees_nothing(shop: Shop) -> None:
+    """It freed all that another manifest's warehouse lacks, and was refused only then: ten runs were neither done nor next."""
+    take_a_strangers(shop)
+    with shop.open() as pipeline:
+        for attempt in (would_reconcile(pipeline), reconcile(pipeline, "not ours")):
+            with pytest.raises(Refused, match="never made by this manifest") as refused:
+                list(attempt)
+            assert refused.value.remedy == Remedy(Action.ACCEPT_WAREHOUSE)
+        assert [history(pipeline, n)[-1] for n in (0, 1)] == ["load Processed"] * 2
+    with shop.open() as pipeline:
+        assert {one.remedy.action for one in Doctor(pipeline).examine().findings} == {Action.ACCEPT_WAREHOUSE}
+
+
+def test_what_an_interrupted_reconcile_freed_is_loaded_though_the_warehouse_is_accepted_then(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Accepted, nobody looked behind the watermark any more: what was freed was passed over, and nothing told so."""
+    delete(shop)
+    with shop.open() as pipeline:
+        monkeypatch.setattr(pipeline.manifest, "believe_sink", lambda *_: exit())
+        with pytest.raises(SystemExit):
+            list(reconcile(pipeline, "interrupted"))
+    with shop.open() as pipeline:
+        [done] = accept(pipeline, "on second thoughts")
+        assert [key.name for key in done.freed] == run_names(0, 1)
+        assert drained(pipeline)[1].stop is Stop.IDLE
+        assert [history(pipeline, n)[-1] for n in range(4)] == ["load Processed"] * 4
+    assert shop.seen.runs == run_names(0, 1, 2, 3)
+
+
+def test_what_an_accepted_warehouse_was_known_to_lack_is_no_fault_and_stays_out(shop: Shop) -> None:
+    """The doctor told it for ever, with advice that did nothing; and a reconcile loaded it, onto rows that were moved."""
+    delete(shop)
+    with shop.open() as pipeline:
+        list(accept(pipeline, "its tables were moved"))
+        drained(pipeline, budget=ONE)
+    with shop.open() as pipeline:
+        assert Doctor(pipeline).examine().findings == []
+    shutil.copy(shop.home / "warehouse.duckdb", shop.home / "copy.duckdb")
+    with shop.open() as pipeline:
+        drained(pipeline)
+    set_back(shop)
+    with shop.open() as pipeline:
+        [done] = reconcile(pipeline, "set back")
+        assert [key.name for key in done.freed] == run_names(3)
+        drained(pipeline)
+    with shop.open() as pipeline:
+        assert Doctor(pipeline).examine().findings == []
+    assert shop.seen.runs == run_names(2, 3)
+
+
+def test_a_warehouse_that_goes_on_from_a_newer_manifest_is_reconciled_and_not_accepted(shop: Shop) -> None:
+    """Set back, reconciled, and one loaded; then the manifest was put back too: to accept it would leave runs out for good."""
+    with shop.open() as pipeline:
+        drained(pipeline, budget=ONE)
+    shutil.copy(shop.home / "manifest.db", shop.home / "later.db")
+    delete(shop)
+    with shop.open() as pipeline:
+        list(reconcile(pipeline, "emptied"))
+        drained(pipeline, budget=ONE)
+    for file in shop.home.glob("manifest.db*"):
+        file.unlink()
+    shutil.copy(shop.home / "later.db", shop.home / "manifest.db")
+    with shop.open() as pipeline:
+        [told] = broken(pipeline)
+        assert "by an attempt that the manifest does not know" in told.reason
+        assert told.remedy.action is Action.RECONCILE
+        list(reconcile(pipeline, "both were set back"))
+        assert drained(pipeline)[1].stop is Stop.IDLE
     assert shop.seen.runs == run_names(0, 1, 2, 3)
     assert shop.doubled_events == []

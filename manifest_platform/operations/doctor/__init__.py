@@ -79,7 +79,7 @@ class Doctor:
             return log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers))
         try:
             with self._reader() as warehouse:
-                watchers.append(LedgerWatcher(manifest, warehouse, pipeline.source.root, now))
+                watchers.append(LedgerWatcher(pipeline, warehouse, now))
                 diagnosis, states = log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers))
                 diagnosis.findings += sink.shadows(pipeline, warehouse, now)
                 return diagnosis, states

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from manifest_platform.manifest import Application, Item, ItemKey, Manifest, Record
+from manifest_platform.manifest import Application, Item, ItemKey, Record
 from manifest_platform.operations.doctor.findings import CLEAN, REPAIR, Finding, Kind
 from manifest_platform.operations.doctor.log import Watcher, look_again
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+from manifest_platform.pipeline.chain import broken_at
 from manifest_platform.remedies import Action, Remedy
 
 if TYPE_CHECKING:
@@ -32,17 +33,19 @@ def shadows(pipeline: Pipeline, warehouse: Warehouse, now: datetime) -> Iterator
 class LedgerWatcher(Watcher):
     """Compares each item that passes with the ledger."""
 
-    def __init__(self, manifest: Manifest, warehouse: Warehouse, root: str, now: datetime):
-        self.manifest, self.warehouse, self.root, self.now = manifest, warehouse, root, now
+    def __init__(self, pipeline: Pipeline, warehouse: Warehouse, now: datetime):
+        self.pipeline, self.manifest, self.warehouse, self.now = pipeline, pipeline.manifest, warehouse, now
         self._application = Application(LOAD)
 
     def feed(self, feed: str) -> None:
         """Begins to read a feed's ledger."""
         self._feed = feed
-        self._serving = self.manifest.state(self._application).feed(feed).serving_epoch
+        standing = self.manifest.state(self._application).feed(feed)
+        self._serving, self._accepted = standing.serving_epoch, standing.accepted
         self._entries = self.warehouse.ledger(feed, self._serving)
         self._next = next(self._entries, None)
         self._suspects: dict[ItemKey, LedgerEntry | None] = {}
+        self._broken = broken_at(self.pipeline, self.warehouse, feed)
 
     def see(self, item: Item) -> None:
         """An item of the manifest: the ledger has it exactly if it is recorded as loaded."""
@@ -50,13 +53,18 @@ class LedgerWatcher(Watcher):
         entry = None
         if self._next and self._next.position == item.key.position:
             entry, self._next = self._next, next(self._entries, None)
-        if (self._recorded(item) is None) != (entry is None):
+        recorded = self._recorded(item)
+        if (recorded is None) != (entry is None) and not self._accepted_without(recorded):
             self._suspects[item.key] = entry
 
     def _recorded(self, item: Item) -> Record | None:
         """The record that an item was loaded by this platform: under a lease, so with a token. What was imported has none."""
         record = item.processed_by(self._application, self._serving)
         return record if record and record.token is not None else None
+
+    def _accepted_without(self, recorded: Record | None) -> bool:
+        """Whether an item was loaded before the warehouse was accepted as it is: that it is in no ledger is on purpose."""
+        return recorded is not None and (recorded.token or 0) <= self._accepted
 
     def _pass(self, position: str | None) -> None:
         while self._next and (position is None or self._next.position < position):
@@ -76,10 +84,11 @@ class LedgerWatcher(Watcher):
                 continue
             recorded = self._recorded(item)
             if entry and not item.records:
-                yield self._unknown(key, entry)
+                if not self._accepted or key.id.startswith(self.pipeline.source.root):  # else it was there when accepted
+                    yield self._unknown(key, entry)
             elif entry and not recorded and not self._in_work(item):
                 yield self._unrecorded(item, entry)
-            elif recorded and not entry:
+            elif recorded and not entry and not self._accepted_without(recorded):
                 yield self._unledgered(item, recorded)
 
     def _in_work(self, item: Item) -> bool:
@@ -90,9 +99,13 @@ class LedgerWatcher(Watcher):
     def _unknown(self, key: ItemKey, entry: LedgerEntry) -> Finding:
         cause = (
             f"the warehouse has it since {entry.applied_at:%Y-%m-%d %H:%M:%S %Z}, and the manifest does not know it: it was put"
-            f" back from a backup, or is another one. To repair looks for {key.id}"
+            f" back from a backup, or is another one"
         )
-        return Finding(Kind.UNKNOWN, cause, REPAIR, key, LOAD, repairable=key.id.startswith(self.root))
+        repairable = key.id.startswith(self.pipeline.source.root)
+        if self._broken and not repairable:
+            return Finding(Kind.UNKNOWN, cause, self._broken.remedy, key, LOAD)
+        cause = f"{cause}. To repair looks for {key.id}"
+        return Finding(Kind.UNKNOWN, cause, REPAIR, key, LOAD, repairable=repairable)
 
     def _unrecorded(self, item: Item, entry: LedgerEntry) -> Finding:
         at = f"{entry.applied_at:%Y-%m-%d %H:%M:%S %Z}"
@@ -112,8 +125,7 @@ class LedgerWatcher(Watcher):
             f"{LOAD} recorded it as loaded at {at}, and the warehouse's ledger lacks it: the warehouse was put back from a"
             " backup, or is another one"
         )
-        believed = self.manifest.state(self._application).feed(self._feed).believed
-        if believed and self.warehouse.entry_of(believed) is None:
-            return Finding(Kind.UNLEDGERED, cause, Remedy(Action.RECONCILE), item.key, LOAD)
+        if self._broken:
+            return Finding(Kind.UNLEDGERED, cause, self._broken.remedy, item.key, LOAD)
         # The warehouse has what was loaded last: somebody has changed the ledger, which no command can set right.
         return Finding(Kind.UNLEDGERED, cause, Remedy(Action.READ_RECORDS, item=item.key.name), item.key, LOAD)
