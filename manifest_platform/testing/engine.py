@@ -461,6 +461,7 @@ class EngineContract:
         for _ in range(2):
             with closing(open_warehouse(settings, SCHEMA, read_only=True, patience=0.1)) as reader:
                 assert (reader.row_counts(), reader.retired(), list(reader.ledger(FEED, 0))) == ({}, [], [])
+                assert reader.applied_rows(FEED, 0) == {}
                 assert reader.newest_epoch() == 0
 
     # Whole loads
@@ -562,6 +563,7 @@ class EngineContract:
         assert isinstance(shop.apply(load(events(tmp_path, "a"), late=True, token=2)), Applied)
         assert (shop.row_counts(), fences(engine)) == ({"events": 6}, {FEED: (2, 1, "b")})
         assert [(entry.item, entry.late) for entry in shop.ledger(FEED, 1)] == [("a", True), ("b", False)]
+        assert shop.applied_rows(FEED, 1) == {"events": 6}
 
     @pytest.mark.parametrize("key", [("id",), ()])
     def test_rows_that_are_there_already_are_left_out_where_directories_overlap(

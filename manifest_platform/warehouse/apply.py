@@ -166,6 +166,10 @@ class Warehouse:
         """
         return self._ledger.newest(feed, since_epoch, after) if self._engine.exists() else iter(())
 
+    def applied_rows(self, feed: str, since_epoch: int) -> dict[str, int]:
+        """How many rows a feed's items have brought to each table, by the ledger; only what still serves. Writes nothing."""
+        return self._ledger.sums(feed, since_epoch) if self._engine.exists() else {}
+
     def apply(self, load: Load) -> Applied | AlreadyApplied:
         """Applies a load wholly or not at all, in the feed's order, once for all epochs from `serving_epoch` on.
 

@@ -7,12 +7,15 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
+from manifest_platform.orchestration import feed_checks
 from manifest_platform.pipeline import LOAD
 from manifest_platform.pipeline.loading import load
 from manifest_platform.sources.snowplow.settings import FEED
+from manifest_platform.warehouse.control import Ledger, LedgerEntry
 from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, break_listing, next_ready, tamper
 from manifest_platform_tests.pipeline.shop import EVENTS, NAME, Shop, run_name
@@ -116,6 +119,25 @@ def test_failed_checks_say_what_is_wrong(loaded: DagsterShop) -> None:
     assert shown["rows_accounted_for"]["wrong"].value == run_name(1)
     assert shown["rows_in_warehouse"]["wrong"].value == "events"
     assert shown["nothing_behind_watermark"]["behind"].value == "run=2024-05-14-12-05-00"
+
+
+def test_rows_are_summed_in_the_warehouse(loaded: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check read the whole ledger, which only grows."""
+    read: list[LedgerEntry] = []
+    page = Ledger._page
+
+    def counted(self: Ledger, *arguments: Any) -> list[LedgerEntry]:
+        found = page(self, *arguments)
+        read.extend(found)
+        return found
+
+    monkeypatch.setattr(Ledger, "_page", counted)
+    monkeypatch.setattr(feed_checks, "NEWEST", 3)
+    check = loaded.checks()["rows_in_warehouse"]
+    assert check.passed
+    assert [entry.item.rpartition("/")[2] for entry in read] == [run_name(2)], "of three that are loaded"
+    _lose_rows(loaded.shop)
+    assert not loaded.checks()["rows_in_warehouse"].passed
 
 
 def test_bad_rows_are_told_with_the_runs_that_have_them(loaded: DagsterShop) -> None:

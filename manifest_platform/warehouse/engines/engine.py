@@ -146,6 +146,13 @@ class Engine(ABC):
         """The statement that gives a table another name in its schema; both come quoted. It must not commit."""
         return f"ALTER TABLE {table} RENAME TO {name}"
 
+    def json_each(self, column: str) -> str:
+        """What stands in FROM for the entries of a JSON object, as `key` and `value`; the text column of it comes qualified.
+
+        PostgreSQL has `json_each_text`, which takes no text but a cast of it.
+        """
+        return f"json_each({column})"
+
     def exists(self) -> bool:
         """Whether there is a database to ask, so that a question does not make one."""
         return True
