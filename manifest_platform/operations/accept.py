@@ -25,7 +25,7 @@ def accept(pipeline: Pipeline, key: ItemKey, reason: str) -> Record:
         raise Refused(
             f"{landed.place} is as it was registered: there is nothing to accept. Land it again first; where"
             " something else was at fault, and is mended, resolve it; if it never comes, skip it",
-            Remedy(Action.SKIP, item=key.name),
+            Remedy(Action.EXPLAIN, item=key.name),
         )
     if is_loaded(pipeline, item):
         raise Refused(

@@ -23,5 +23,7 @@ def reshred(pipeline: Pipeline, key: ItemKey, reason: str) -> Record:
     if not item.processed_by(application) and not (tried and item.blocker()):
         raise Refused(f"{key.name} waits to be shredded: there is nothing to do again", Remedy(Action.DRAIN))
     if problem := landing_problem(pipeline, item):
-        raise Refused(f"{key.name} cannot be shredded again: {problem}", Remedy(Action.EXPLAIN, item=key.name))
+        raise Refused(
+            f"{key.name} cannot be shredded again: {problem}", problem.remedy or Remedy(Action.EXPLAIN, item=key.name)
+        )
     return pipeline.manifest.reopen(key, [SHRED], reason)

@@ -274,23 +274,36 @@ def object_problem(uri: str, size: int, checksum: str | None = None) -> str:
     return ""
 
 
-def landing_problem(pipeline: Pipeline, item: Item) -> str:
-    """Why shredding an item again cannot make the same; nothing where its directory lies there as it was registered.
+@dataclasses.dataclass(frozen=True)
+class LandingProblem:
+    """Why an item's directory is not what was registered. `remedy`: what helps, where that is known."""
+
+    text: str
+    remedy: Remedy | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def landing_problem(pipeline: Pipeline, item: Item) -> LandingProblem | None:
+    """Why shredding an item again cannot make the same; None where its directory lies there as it was registered.
 
     Raises Unavailable where the landing place cannot be asked.
     """
     landed = item.landed
     if landed is None:
-        return "nothing says where its files are"
+        return LandingProblem("nothing says where its files are")
     if landed.files == 0:
-        return ""  # of an empty window nothing was written
+        return None  # of an empty window nothing was written
     try:
         seen = pipeline.source.reread(landed)
     except (LandingDamaged, ValueError) as error:
-        return str(error)
+        return LandingProblem(str(error))
     except LandingError as error:
         raise Unavailable(f"{landed.place} cannot be looked at now: {error}") from error
-    return "" if seen.checksum == landed.checksum else f"{landed.place} was rewritten since"
+    if seen.checksum == landed.checksum:
+        return None
+    return LandingProblem(f"{landed.place} was rewritten since", Remedy(Action.ACCEPT, item=item.key.name))
 
 
 def send_back(pipeline: Pipeline, claim: Claim, gone: OutputGone) -> ShreddedAgain | ItemFailed:
@@ -304,8 +317,11 @@ def send_back(pipeline: Pipeline, claim: Claim, gone: OutputGone) -> ShreddedAga
         pipeline.manifest.put_back(claim, str(error))
         raise
     if problem:
-        lost = f"{gone.what}, and so is what it was made of: {problem.rstrip('.')}. Put one of the two back from a backup"
-        return pipeline.fail(claim, Failure(FailureKind.PERMANENT, lost, type(gone).__name__))
+        lost = f"{gone.what}, and so is what it was made of: {problem.text.rstrip('.')}. Put one of the two back from a backup"
+        if problem.remedy:
+            lost += ", or accept the directory as it is now"
+        helps = problem.remedy.action.name if problem.remedy else None
+        return pipeline.fail(claim, Failure(FailureKind.PERMANENT, lost, type(gone).__name__, remedy=helps))
     if claim.item.was_sent_back(Application(SHRED)):
         return pipeline.fail(claim, Failure.of(gone))
     pipeline.manifest.send_back(claim, [SHRED], str(gone))

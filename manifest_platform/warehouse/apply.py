@@ -299,7 +299,7 @@ class Warehouse:
                     if table.mode == "append" and not load.overlaps:
                         staged[table.name] = Staged(table, staging)  # counted as it is inserted: to look twice costs time
                     else:
-                        staged[table.name] = self._tables.look_through(table, staging, listing.rows(table.name), listing.item)
+                        staged[table.name] = self._tables.look_through(table, staging, load)
             yield staged
         finally:
             for staging in stagings.values():

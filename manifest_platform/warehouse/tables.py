@@ -13,7 +13,7 @@ from functools import partial
 
 from manifest_platform.column_names import matched, spelled
 from manifest_platform.listing import Column, Table
-from manifest_platform.remedies import Action, Remedy
+from manifest_platform.remedies import LAND_ANEW, Action, Remedy
 from manifest_platform.warehouse.columns import Fit, Misfit, Renamed, fit
 from manifest_platform.warehouse.engines.engine import Engine, Staging, Transaction
 from manifest_platform.warehouse.errors import CountMismatch, DuplicateKey, IncompatibleChange, KeyMissing
@@ -163,12 +163,13 @@ class Tables:
 
     # Staged rows, looked through before anything is changed.
 
-    def look_through(self, table: Table, staging: Staging, expected: int, item: str) -> Staged:
-        """Counts the staged rows of a table whose rows go by key, and looks whether each key occurs once.
+    def look_through(self, table: Table, staging: Staging, load: Load) -> Staged:
+        """Counts the staged rows of a load's table whose rows go by key, and looks whether each key occurs once.
 
         Raises CountMismatch, KeyMissing (a row lacks a part of its key) and DuplicateKey (two rows of a key differ). Of those
         to delete the key alone matters, so that they may differ.
         """
+        item, expected = load.item, load.listing.rows(table.name)
         if not table.key or table.mode == "append":
             [(rows,)] = self._engine.execute(f"SELECT count(*) FROM {staging.sql}", staging.parameters)  # noqa: S608
             keys, missing = rows, 0
@@ -188,10 +189,10 @@ class Tables:
                 "ever replace it; nothing was changed. Rows without a key belong to the bad rows: shred the item again"
             )
         if keys != rows and table.mode != "delete":
-            self._refuse_contradictions(table, staging, item)
+            self._refuse_contradictions(table, staging, load)
         return Staged(table, staging, int(rows), keys)
 
-    def _refuse_contradictions(self, table: Table, staging: Staging, item: str) -> None:
+    def _refuse_contradictions(self, table: Table, staging: Staging, load: Load) -> None:
         key, columns = self.names(table.key), self.names([column.name for column in table.columns])
         found = self._engine.execute(
             f'SELECT {key} FROM (SELECT DISTINCT {columns} FROM {staging.sql}) AS "__mp_rows" '  # noqa: S608
@@ -200,11 +201,17 @@ class Tables:
         )
         if found:
             shown = ", ".join(repr(row[0] if len(row) == 1 else row) for row in found)
-            raise DuplicateKey(
-                f"{item}: table {table.name} has several rows with the same key ({', '.join(table.key)}) and other content, "
-                f"such as {shown}; which one holds is not for us to choose, so nothing was changed. Ask the source, then skip "
-                "the item or land it anew"
+            what = (
+                f"{load.item}: table {table.name} has several rows with the same key ({', '.join(table.key)}) and other content,"
+                f" such as {shown}; which one holds is not for us to choose, so nothing was changed. Ask the source. "
             )
+            if load.snapshots:
+                raise DuplicateKey(
+                    f"{what}A full load with a snapshot that was taken since has the row that holds; or accept the item once it"
+                    " was landed anew",
+                    Remedy(Action.BEGIN_FULL_LOAD),
+                )
+            raise DuplicateKey(f"{what}Land the item anew, then accept it; or skip it", LAND_ANEW)
 
     # The rows, within a transaction.
 

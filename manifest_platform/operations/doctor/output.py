@@ -17,7 +17,7 @@ from manifest_platform.operations.doctor.findings import EXAMINE, Finding, Kind
 from manifest_platform.operations.doctor.log import Watcher
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.merge import Merging
-from manifest_platform.pipeline.shredding import OutputGone, listing_of, object_problem
+from manifest_platform.pipeline.shredding import OutputGone, landing_problem, listing_of, object_problem
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.warehouse.errors import Unavailable
 
@@ -61,10 +61,8 @@ class OutputWatcher(Watcher):
             return
         if problems:
             more = f", and {len(problems) - 1:,} more" if len(problems) > 1 else ""
-            remedy = Remedy(Action.RESHRED, item=item.key.name)
-            self._found.append(
-                Finding(Kind.OUTPUT, f"{problems[0]}{more}; {self._reader(item)} needs it", remedy, item.key, SHRED)
-            )
+            cause = f"{problems[0]}{more}; {self._reader(item)} needs it"
+            self._found.append(Finding(Kind.OUTPUT, *_with_landing(self.pipeline, item, cause), item.key, SHRED))
 
     def end(self, feed: str) -> Iterator[Finding]:
         """What was wrong in the feed."""
@@ -121,8 +119,18 @@ def unmerged(pipeline: Pipeline) -> Iterator[Finding]:
                     continue
                 key = pipeline.item_of(small.uri) if problem else None
                 if problem and key:
-                    remedy = Remedy(Action.RESHRED, item=key.name)
-                    yield Finding(Kind.OUTPUT, f"{problem}; a merge needs it", remedy, key, SHRED)
+                    helps = _with_landing(pipeline, pipeline.manifest.item(key), f"{problem}; a merge needs it")
+                    yield Finding(Kind.OUTPUT, *helps, key, SHRED)
+
+
+def _with_landing(pipeline: Pipeline, item: Item, cause: str) -> tuple[str, Remedy]:
+    """A cause and what helps: to shred the item again helps only where its directory is what was registered."""
+    again = Remedy(Action.RESHRED, item=item.key.name)
+    try:
+        problem = landing_problem(pipeline, item)
+    except Unavailable as error:
+        return f"{cause}. {error}", again
+    return (f"{cause}. {problem}", problem.remedy or again) if problem else (cause, again)
 
 
 def _sizes(listing: Listing) -> dict[str, int]:

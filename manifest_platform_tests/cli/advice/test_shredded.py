@@ -48,7 +48,7 @@ def test_a_run_that_is_corrupt_is_landed_anew_and_accepted(shop: Shop, spark: An
     assert "BLOCKED" in terminal.run("next", code=3)
     terminal.follow(Action.ACCEPT, code=1, TEXT="too early")
     assert "Land it again first" in " ".join(terminal.told.split())
-    assert terminal.advised(Action.SKIP)
+    assert terminal.advised(Action.EXPLAIN)
     for file, content in good.items():
         file.write_bytes(content)
     terminal.run("next", code=3)
@@ -66,9 +66,31 @@ def test_a_run_that_is_corrupt_and_never_comes_again_is_skipped(shop: Shop, spar
     work(shop, spark)
     terminal.run("next", code=3)
     terminal.follow(Action.ACCEPT, code=1, TEXT="too early")
+    assert not terminal.advised(Action.SKIP), "what loses data is not what is advised first"
+    terminal.follow(Action.EXPLAIN)
     terminal.follow(Action.SKIP, TEXT="it never comes")
     work(shop, spark)
     assert shop.seen.runs == run_names(1)
+
+
+@pytest.mark.walks(Action.ACCEPT)
+def test_a_run_whose_objects_are_lost_and_whose_directory_was_rewritten_is_accepted(
+    shop: Shop, spark: Any, terminal: Terminal
+) -> None:
+    """The doctor advised to shred it again, which was refused, and the load to resolve it, which failed again for ever."""
+    shop.shredded(spark, 1)
+    next((shop.home / "shredded").rglob("*.parquet")).unlink()
+    rewritten = next(file for file in shop.directory(0).iterdir() if not file.name.startswith("_"))
+    rewritten.write_bytes(rewritten.read_bytes() * 2)
+    assert "was rewritten since" in " ".join(terminal.run("doctor", code=1).split())
+    assert terminal.advised(Action.ACCEPT)
+    terminal.run("reshred", run_name(0), code=1)
+    assert terminal.advised(Action.ACCEPT)
+    work(shop, spark)
+    assert "so is what it was made of" in " ".join(terminal.run("next", code=3).split())
+    terminal.follow(Action.ACCEPT, TEXT="landed twice as much")
+    work(shop, spark)
+    assert shop.seen.runs == run_names(0)
 
 
 @pytest.mark.walks(Action.RESHRED)

@@ -9,15 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 import yaml
 
 from manifest_platform import config
 from manifest_platform.fake_vault import FakeVault, Fault
+from manifest_platform.listing import Listing
 from manifest_platform.manifest import Standing
 from manifest_platform.pipeline import Pipeline, Stop
 from manifest_platform.pipeline.full import cancel
 from manifest_platform.remedies import Action
+from manifest_platform.storage import local_path
 from manifest_platform_tests.cli.advice.terminal import Terminal
 from manifest_platform_tests.sources.veeva.ward.ward import (
     PRODUCT,
@@ -42,6 +46,19 @@ def ward(tmp_path: Path, vault: FakeVault, monkeypatch: pytest.MonkeyPatch) -> I
         monkeypatch.setenv(name, value)
     yield ward
     assert os.environ[config.VARIABLE]
+
+
+def contradict(pipeline: Pipeline, window: str) -> None:
+    """Adds to what shredding made of a window of changes a row for each of its keys, with another name."""
+    record = pipeline.manifest.item(pipeline.key(window)).records[-1]
+    listing = Listing.read(record.data["listing"])
+    first, *_ = listing.objects
+    rows = pa.parquet.read_table(local_path(first.uri))
+    other = first.uri.replace("/0.parquet", "/1.parquet")
+    assert other != first.uri
+    pa.parquet.write_table(rows.set_column(1, "name__v", pa.array(["another"] * rows.num_rows)), local_path(other))
+    twin = replace(first, uri=other, bytes=local_path(other).stat().st_size, checksum=None)
+    replace(listing, objects=(*listing.objects, twin)).write(record.data["listing"])
 
 
 def other_content(ward: Ward) -> str:
@@ -171,6 +188,24 @@ def test_a_window_that_was_shredded_with_a_wrong_type_is_shredded_again(ward: Wa
     terminal.run("reshred", "incr/*", code=1)  # those behind it were shredded so too
     with ward.open() as pipeline:
         assert drained(pipeline, spark, feeds=["incr"])[1].stop is Stop.IDLE
+
+
+@pytest.mark.walks(Action.BEGIN_FULL_LOAD)
+def test_a_window_that_contradicts_itself_is_passed_by_a_newer_snapshot(ward: Ward, terminal: Terminal) -> None:
+    """It was advised to resolve it, and it failed again for ever."""
+    with ward.open() as pipeline:
+        started(pipeline, "0000", incr("0015"))
+        contradict(pipeline, incr("0015").name)
+    terminal.run("drain", code=3)
+    assert "several rows with the same key" in " ".join(terminal.run("next", code=3).split())
+    terminal.follow(Action.BEGIN_FULL_LOAD, code=1)
+    assert terminal.advised(Action.CAPTURE_SNAPSHOT), "the one that there is was taken before"
+    with ward.open() as pipeline:
+        land(pipeline, full("0030"))
+    terminal.run("full", "status", code=3)
+    terminal.follow(Action.BEGIN_FULL_LOAD)
+    terminal.follow(Action.DRAIN)
+    assert ward.seen.applied == ["full 0000", "full 0030"]
 
 
 @pytest.mark.walks(Action.ALLOW_EMPTY)
