@@ -196,7 +196,7 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline) -> dg.SensorR
         told[check] = description
         events += [evaluate()] if description != remembered.told.get(check) else []
     requests: list[dg.RunRequest] = []
-    reasons: list[str] = []
+    reasons = [one.reason for one in reading.broken.values()]
     asked_for: dict[str, Asked] = {}
     for drain in pipeline.source.drains:
         job = drain_job_name(pipeline.name, drain)

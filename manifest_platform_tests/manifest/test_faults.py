@@ -324,7 +324,7 @@ def test_a_request_that_arrives_when_another_has_taken_over_changes_nothing(
             while not proxy.arrived.wait(0.01) and not worker.done():
                 pass
             rival = pool.submit(late.take_over)
-            wait([rival], 1)  # it may have to wait for the worker's transaction
+            wait([rival], 0.2)  # it may have to wait for the worker's transaction
             proxy.go_on.set()
             for one in (worker, rival):
                 with suppress(*LOSES):

@@ -191,6 +191,7 @@ def test_a_warehouse_that_was_emptied_is_told_of_while_nothing_is_new_and_nothin
     assert not evaluation.passed
     assert "it was emptied or is another one" in str(evaluation.description)
     assert "manifest-platform warehouse reconcile" in str(evaluation.description)
+    assert "has no load of feed" in str(noticed.skip_reason), "a tick that said nothing to do looked like a good one"
     with shredded.shop.open() as pipeline:
         list(reconcile(pipeline, "emptied"))
     after = shredded.tick(noticed.cursor)
