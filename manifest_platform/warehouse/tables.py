@@ -201,9 +201,10 @@ class Tables:
         )
         if found:
             shown = ", ".join(repr(row[0] if len(row) == 1 else row) for row in found)
+            key_columns = ", ".join(table.key)
             what = (
-                f"{load.item}: table {table.name} has several rows with the same key ({', '.join(table.key)}) and other content,"
-                f" such as {shown}; which one holds is not for us to choose, so nothing was changed. Ask the source. "
+                f"{load.item}: table {table.name} has several rows with the same key ({key_columns}) and other content, "
+                f"such as {shown}; which one holds is not for us to choose, so nothing was changed. Ask the source. "
             )
             if load.snapshots:
                 raise DuplicateKey(
