@@ -13,7 +13,7 @@ from manifest_platform.cli.app import Command, Exit, app, as_json
 from manifest_platform.cli.context import chosen_dataset, configuration, open_pipeline
 from manifest_platform.cli.output import print_json, print_lines, say, some
 from manifest_platform.cli.remedies import Typed, document, typed
-from manifest_platform.operations.standing import Answer, Outlook, StepStatus, outlook, over_chain, step_status
+from manifest_platform.operations.standing import Answer, Outlook, StepStatus, done_last, outlook, over_chain, step_status
 from manifest_platform.pipeline import LOAD, Pipeline
 from manifest_platform.pipeline.chain import broken
 from manifest_platform.quantities import duration, moment
@@ -35,7 +35,8 @@ def status(context: typer.Context) -> int:
                 as_typed, kept = typed(context, pipeline.name), pipeline.manifest.kept()
                 chain = broken(pipeline, engine=engine)
                 for feed in pipeline.feeds:
-                    steps = [step_status(pipeline, feed, name, kept) for name in _steps(pipeline, feed)]
+                    last = done_last(pipeline, feed)
+                    steps = [step_status(pipeline, feed, name, kept, last) for name in _steps(pipeline, feed)]
                     steps = [dataclasses.replace(step, outlook=over_chain(step.outlook, chain)) for step in steps]
                     answers |= {step.outlook.answer for step in steps}
                     documents += [_status_document(step, as_typed) for step in steps]
@@ -79,9 +80,10 @@ def next_(context: typer.Context) -> int:
 
 
 def _status_document(status: StepStatus, as_typed: Typed) -> dict[str, Any]:
-    shown = [field.name for field in dataclasses.fields(status) if field.name not in ("remedies", "bad_rows")]
+    shown = [field.name for field in dataclasses.fields(status) if field.name not in ("remedies", "bad_rows", "told")]
     fields = {name: getattr(status, name) for name in shown}
     fields["bad_rows"] = dataclasses.asdict(status.bad_rows) if status.bad_rows else None
+    fields["told"] = dataclasses.asdict(status.told) if status.told else None
     commands = {kind: as_typed(remedy) for kind, remedy in status.remedies.items()}
     return {**fields, "outlook": document(status.outlook, as_typed), "commands": commands}
 
@@ -109,6 +111,10 @@ def print_status(status: StepStatus, as_typed: Typed, same_reason: bool = False)
             f"{bad.bad:,} of {bad.lines:,} lines of the newest {bad.items:,} items; most in {worst.name}: {worst.bad:,} of"
             f" {worst.lines:,} ({worst.share:.1%})"
         )
+    if status.told:
+        more = status.told.count - len(status.told.newest)
+        notes = [f"{one.item}: {one.line}" for one in status.told.newest]
+        lines["told"] = "; ".join([*notes, *([f"and {more:,} notes more"] if more else [])])
     lease = status.lease
     lines["lease"] = f"held by {lease['holder']} until {moment(lease['until'])}, token {lease['token']}" if lease else "free"
     print_lines(lines)

@@ -5,10 +5,11 @@ Belongs here: the count, for people. Whether an item has too many is decided onc
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from manifest_platform.manifest import ItemKey, State
-from manifest_platform.pipeline import SHRED, Pipeline
+from manifest_platform.manifest import ItemKey, Record
+from manifest_platform.pipeline import SHRED
 
 NEWEST, GLANCE = 400, 100
 """How many of a feed's newest records are looked at: one query, whatever the feed has; and where many feeds are shown."""
@@ -42,10 +43,10 @@ class BadRows:
         return tuple(item for item in self.found if item.share > share)
 
 
-def bad_rows(pipeline: Pipeline, feed: str, records: int = NEWEST) -> BadRows:
-    """The bad rows of a feed's newest items, by so many of their records: one query."""
+def bad_rows(feed: str, records: Iterable[Record]) -> BadRows:
+    """The bad rows of a feed's newest items, by their records, the newest first."""
     newest: dict[str, BadItem] = {}
-    for record in pipeline.manifest.newest(feed, records, State.PROCESSED):
+    for record in records:
         counts = record.data
         if record.application.name == SHRED and "lines" in counts:
             name = ItemKey(feed, "-", record.item).name

@@ -13,6 +13,7 @@ from itertools import groupby
 from manifest_platform.manifest import Blocked, Item, ItemKey, LeaseState, Manifest, Ready, Record, Standing, Step
 from manifest_platform.manifest.dataset import PASSED, Judgement, judge, position_name
 from manifest_platform.operations.standing import helping, working
+from manifest_platform.operations.told import some_of
 from manifest_platform.pipeline import LOAD
 from manifest_platform.pipeline.chain import Broken
 from manifest_platform.quantities import moment, size_of
@@ -212,7 +213,7 @@ class _Words:
         record = view.judged.record or self.item.records[-1]
         late = ", late" if self._is_late(view.step) else ""
         if view.step.ordered:
-            told = "".join(f" It was told then: {line}." for line in record.data.get("told", ()))
+            told = "".join(f" It was told then: {line}." for line in some_of(record.data.get("told", ())))
             return f"{view.name} applied it in epoch {record.epoch} at {moment(record.timestamp)}{late}: it is done.{told}"
         return f"{view.name} processed it at {moment(record.timestamp)}{_bad(record)}."
 

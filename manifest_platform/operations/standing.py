@@ -6,17 +6,18 @@ Belongs here: what the manifest's verdicts and counts mean to a person. Nothing 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from manifest_platform.manifest import Application, Blocked, Idle, LeaseState, Ready, Standing, Step, Verdict
+from manifest_platform.manifest import Application, Blocked, Idle, LeaseState, Ready, Record, Standing, State, Step, Verdict
 from manifest_platform.manifest.beside import Need
 from manifest_platform.manifest.dataset import position_name
 from manifest_platform.manifest.manifest import Kept
 from manifest_platform.operations.bad_rows import GLANCE, BadRows, bad_rows
+from manifest_platform.operations.told import Told, told
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.chain import Broken
 from manifest_platform.remedies import Action, Remedy
@@ -95,7 +96,7 @@ class StepStatus:
 
     `lag_seconds`: since the oldest waiting item was discovered; None without one. `counts` by the operators' words; `failed`,
     `late` and `quarantined` are the names of such items, `remedies` what says of the first of each kind why it is one and what
-    can be done. `bad_rows`: of shred alone, those of the newest items.
+    can be done. `bad_rows`: of shred alone, those of the newest items. `told`: of load alone, notes of the newest loads.
     """
 
     outlook: Outlook
@@ -113,6 +114,7 @@ class StepStatus:
     lease: dict[str, Any] | None
     bad_rows: BadRows | None = None
     behind: Behind | None = None
+    told: Told | None = None
 
 
 def working(application: str) -> Remedy:
@@ -167,8 +169,19 @@ def over_chain(outlook: Outlook, found: Iterable[Broken]) -> Outlook:
     return outlook
 
 
-def step_status(pipeline: Pipeline, feed: str, application: str, kept: Kept | None = None) -> StepStatus:
-    """How a step stands on a feed. `kept`: the states and leases of all steps, where they were read just now."""
+def done_last(pipeline: Pipeline, feed: str) -> list[Record]:
+    """What was done on a feed last: one query, whatever the feed has."""
+    return pipeline.manifest.newest(feed, GLANCE, State.PROCESSED)
+
+
+def step_status(
+    pipeline: Pipeline, feed: str, application: str, kept: Kept | None = None, last: Sequence[Record] | None = None
+) -> StepStatus:
+    """How a step stands on a feed. `kept`: the states and leases of all steps; `last`: what `done_last` gives; where they were
+    read just now.
+    """
+    if last is None:
+        last = done_last(pipeline, feed) if application in (SHRED, LOAD) else ()
     survey = pipeline.manifest.survey(feed, application, kept)
     standing = survey.state.feed(feed)
     now = pipeline.clock()
@@ -194,8 +207,9 @@ def step_status(pipeline: Pipeline, feed: str, application: str, kept: Kept | No
         **named,
         remedies={kind: Remedy(Action.EXPLAIN, item=names[0]) for kind, names in named.items() if names},
         lease=_lease(survey.lease, now),
-        bad_rows=bad_rows(pipeline, feed, GLANCE) if application == SHRED else None,
+        bad_rows=bad_rows(feed, last) if application == SHRED else None,
         behind=behind(pipeline, feed, watermark) if application == LOAD else None,
+        told=told(feed, last) if application == LOAD else None,
     )
 
 

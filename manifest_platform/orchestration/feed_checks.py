@@ -11,8 +11,9 @@ from itertools import islice
 
 import dagster as dg
 
-from manifest_platform.manifest import Application, Blocked, Record, Standing, Survey, Verdict
+from manifest_platform.manifest import Application, Blocked, Record, Standing, State, Survey, Verdict
 from manifest_platform.manifest.dataset import PASSED, judge, position_name
+from manifest_platform.operations.bad_rows import NEWEST as BAD_ROWS
 from manifest_platform.operations.bad_rows import bad_rows
 from manifest_platform.operations.standing import behind
 from manifest_platform.orchestration import metadata
@@ -225,7 +226,7 @@ def _feed_checks(source: Source, feed: str) -> list[dg.AssetChecksDefinition]:
     @dg.asset_check(asset=shredded, description=f"None of the newest directories has more than {most:.1%} bad rows.")
     def few_bad_rows(manifest: ManifestResource) -> dg.AssetCheckResult:
         with manifest.pipeline(dataset) as pipeline:
-            found = bad_rows(pipeline, feed)
+            found = bad_rows(feed, pipeline.manifest.newest(feed, BAD_ROWS, State.PROCESSED))
         above = found.above(most)
         named = "".join(f"; {item.name}: {item.bad:,} of {item.lines:,}" for item in above[:5])
         return dg.AssetCheckResult(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
-from manifest_platform.pipeline import ItemFailed, Loaded, Pipeline, Stop
+import pytest
+
+from manifest_platform.pipeline import LOAD, ItemFailed, Loaded, Pipeline, Stop
 from manifest_platform.pipeline.full import full_status, why_needed
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform_tests.sources.veeva.ward.ward import (
     AUDIT,
     FULL,
+    LOG,
     NAME,
     PRODUCT,
     Ward,
@@ -43,7 +47,9 @@ def test_a_windows_new_type_needs_a_full_load_and_not_another_attempt(ward: Ward
     assert full_status(pipeline).remedy == Remedy(Action.CAPTURE_SNAPSHOT, feed=FULL), "the one there is was taken before"
 
 
-def test_a_logs_new_type_goes_to_a_column_beside_it_and_is_told(ward: Ward, pipeline: Pipeline) -> None:
+def test_a_logs_new_type_goes_to_a_column_beside_it_and_is_told(
+    ward: Ward, pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
     days = [boolean(log(stop), AUDIT) for stop in ("0103-0000", "0104-0000")]
     land(pipeline, log("0000"), *days, log("0105-0000"))
     events, report = drained(pipeline)
@@ -54,6 +60,33 @@ def test_a_logs_new_type_goes_to_a_column_beside_it_and_is_told(ward: Ward, pipe
     kept = rows_in(ward, NAME, AUDIT, "name__v", "name__v__boolean")
     assert kept == [(None, True), (None, True), ("ok", None), ("ok", None)]
     assert ward.command("explain", "log/date=2026-01-03") == 0
+    assert "It was told then: table login_audit_trail__sys: name__v comes with a type" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    assert ward.command("status") == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "told log/date=2026-01-03: table login_audit_trail__sys: name__v comes with a type" in shown
+    assert ward.command("status", "--json") == 0
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    notes = {(step["outlook"]["feed"], step["outlook"]["step"]): step["told"]["count"] for step in steps if step["told"]}
+    assert notes == {(LOG, LOAD): 1}
+
+
+def test_of_many_notes_the_newest_are_shown(ward: Ward, pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"a{number}" for number in range(8)]
+    land(pipeline, log("0000", {name: {"1": "ok"} for name in names}))
+    land(pipeline, *[boolean(log("0103-0000"), name) for name in names[:1]])
+    drained(pipeline)
+    with_all = replace(log("0104-0000"), rows={name: {"2": True} for name in names}, column=("name__v", "boolean"))
+    land(pipeline, with_all)
+    assert drained(pipeline)[1].stop is Stop.IDLE
+    capsys.readouterr()
+    ward.command("explain", "log/date=2026-01-04")
+    assert "and 2 notes more, in its records" in " ".join(capsys.readouterr().out.split())
+    ward.command("status")
+    shown = " ".join(capsys.readouterr().out.split())
+    assert ("log/date=2026-01-04: table a5" in shown, "and 3 notes more" in shown) == (True, True)
+    assert "table a0" not in shown, "it is known since the day before"
 
 
 def test_a_column_that_is_spelled_in_another_case_is_the_same(ward: Ward, pipeline: Pipeline) -> None:
