@@ -12,6 +12,9 @@ from manifest_platform.cli.output import print_json, say, some, warn
 from manifest_platform.cli.remedies import typed
 from manifest_platform.remedies import Action, Remedy
 
+NAMED = 20
+"""How many items a command names that is told."""
+
 
 @app.command("import-moved", cls=Command)
 def import_moved(
@@ -51,7 +54,10 @@ def import_moved(
             " which have other times or ETags, add --same-size"
         )
     if report.failed:
-        warn(f"{len(report.failed):,} had failed: {as_typed(Remedy(Action.RESOLVE, item=report.failed[0]))}")
+        # A name or a pattern each: nobody types hundreds of names.
+        freed, more = " ".join(report.failed[:NAMED]), len(report.failed) - NAMED
+        rest = f"; {more:,} more have to be freed likewise, and patterns are names too" if more > 0 else ""
+        warn(f"{len(report.failed):,} had failed: {as_typed(Remedy(Action.RESOLVE, item=freed))}{rest}")
     if report.left:
         warn("the limit was met: run it again")
     if report.missing or report.differs:

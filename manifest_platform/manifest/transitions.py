@@ -637,6 +637,10 @@ def _standing(item: Item, step: Step, states: Mapping[str, StepState]) -> Standi
     return judge(item, step, state.seen_by(step, item.key.feed)).standing
 
 
+BEHIND_THE_WATERMARK = "It can only come in with a full load, or, in a feed that has none, once load.late is `append`"
+"""What helps with an item of a feed that quarantines what is late."""
+
+
 def unskip(
     item: Item,
     reason: str,
@@ -658,7 +662,7 @@ def unskip(
         if step.late == "quarantine":
             raise Refused(
                 f"{item.key.name} lies behind the watermark of {step.application.key}, which applies in strict order:"
-                " it can only come in with a full load"
+                f" its place is gone. {BEHIND_THE_WATERMARK}"
             )
     epochs = {step.application.key: states[step.application.key].feed(item.key.feed).serving_epoch for step in late}
     data = {"reason": reason, **lateness(epochs, [])}

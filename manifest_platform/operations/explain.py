@@ -12,6 +12,7 @@ from itertools import groupby
 
 from manifest_platform.manifest import Blocked, Item, ItemKey, LeaseState, Manifest, Ready, Record, Standing, Step
 from manifest_platform.manifest.dataset import PASSED, Judgement, judge, position_name
+from manifest_platform.manifest.transitions import BEHIND_THE_WATERMARK
 from manifest_platform.operations.standing import helping, working
 from manifest_platform.operations.told import some_of
 from manifest_platform.pipeline import LOAD
@@ -223,12 +224,15 @@ class _Words:
         if view.step.late == "append":
             helps = f"{self._do(Action.UNSKIP)} lets it in, marked late."
         else:
-            helps = "its place in the order is gone, so it can only come in with a full load."
+            helps = f"its place in the order is gone. {BEHIND_THE_WATERMARK}."
         return f"{view.name} has set it aside, for it arrived behind the watermark, which is on {past}: {helps}"
 
     def _ready(self, view: StepView) -> str:
         if view.step.order == "full" and self.manifest.state(view.step.application).full != self.item.key.position:
-            return f"{view.name} takes it once a full load is begun for it: {self._do(Action.LOAD_SNAPSHOT)}."
+            note = self.item.records[-1]
+            gave_up = note.data.get("full_load") == "cancelled"
+            before = f"The full load with it was ended at {moment(note.timestamp)}: {note.data['reason']}. " if gave_up else ""
+            return f"{before}{view.name} takes it once a full load is begun for it: {self._do(Action.LOAD_SNAPSHOT)}."
         if any(view.name in step.upstream for step in self.manifest.steps(self.item.key.feed) if step.order == "full"):
             return f"{view.name} takes it when a full load begins with it: {self._do(Action.LOAD_SNAPSHOT)}."
         if view.first:

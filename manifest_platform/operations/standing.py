@@ -140,8 +140,8 @@ def outlook(pipeline: Pipeline, feed: str, application: str, verdict: Verdict | 
     work = working(application)
     name = verdict.item.key.name
     if isinstance(verdict, Ready) and application == SHRED and feed in pipeline.source.on_demand:
-        begin = Remedy(Action.LOAD_SNAPSHOT, item=name)
-        return Outlook(*where, Answer.IDLE, name, f"{name} is shredded when a full load begins with it", remedy=begin)
+        # Nothing needs to be done: what waits longest is mostly older than what is loaded, and would put the tables back.
+        return Outlook(*where, Answer.IDLE, name, f"{name} is shredded when a full load begins with it")
     if isinstance(verdict, Ready):
         late = verdict.item.is_late_for(Application(application), verdict.state.feed(feed).serving_epoch)
         return Outlook(*where, Answer.READY, name, "late, to be appended" if late else "", remedy=work)

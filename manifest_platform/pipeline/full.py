@@ -135,7 +135,7 @@ def begin(
             if isinstance(event, ItemFailed):
                 raise Refused(
                     f"{key.name} cannot be shredded, so no full load was begun: {event.failure.message}. Mend that",
-                    Remedy(Action.RESOLVE, item=key.name),
+                    event.failure.remedy_for(key.name),
                 )
     _refuse_empty(pipeline, key, allows)
     record = pipeline.manifest.begin_full_load(key, LOAD, reason, above=_newest_epoch(pipeline), allows=sorted(allows))

@@ -359,7 +359,7 @@ def _list_local(root_uri: str, layout: Layout, start: str, marker: str) -> _List
         if name.startswith(layout.hidden) or name.endswith(_GHOST):
             continue
         parsed = layout.parse(name)
-        if parsed is None or not _is_directory(entry):
+        if parsed is None or not (_is_directory(entry) or entry.is_symlink()):
             listing.unparseable.append(name)
             continue
         run = _Reading(name, parsed)

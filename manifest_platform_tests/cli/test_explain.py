@@ -137,7 +137,8 @@ def test_late_and_set_aside(store: Store) -> None:
     land(shop, 1)
     assert standing(shop, 1, "load") is Standing.LATE
     aside = f"run=001 {REGISTERED} {SHREDDED} load has set it aside, for it arrived behind the watermark, which is on run=002: "
-    assert paragraph(shop, 1) == f"{aside}its place in the order is gone, so it can only come in with a full load."
+    helps = "It can only come in with a full load, or, in a feed that has none, once load.late is `append`."
+    assert paragraph(shop, 1) == f"{aside}its place in the order is gone. {helps}"
     assert paragraph(manifest(store, late="append"), 1) == (
         f"{aside}`manifest-platform unskip run=001` lets it in, marked late."
     )

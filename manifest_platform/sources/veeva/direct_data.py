@@ -333,7 +333,8 @@ def _check_tables(extracts: Sequence[Extract], known: Collection[str], names: Na
             raise Unusable(
                 f"{first} and {other} would be one table, {extract.table}, and nobody could tell their rows apart; say in the"
                 " configuration where those of the newer one go, as"
-                f" shred.tables: {{{other}: {other.replace('.', '_').lower()}}}"
+                f" shred.tables: {{{other}: {other.replace('.', '_').lower()}}}; then resolve the item",
+                remedy=None,
             )
 
 

@@ -330,7 +330,10 @@ class VeevaDirectData(Source):
 
         vault = self.settings.vault
         if vault.url is None or vault.login is None:
-            raise Refused(f"nothing is captured of dataset {self.dataset}: its vault has no url in the configuration")
+            raise Refused(
+                f"nothing is captured of dataset {self.dataset}: its vault has no url in the configuration."
+                " Whoever lands its windows is to land what is needed, and discover finds it; or give vault.url"
+            )
         credentials = _credentials(vault.login)
         return Vault(
             VaultLogin(vault.url, vault.id, credentials, vault.api, vault.client_id), Patience(read=vault.read_seconds)

@@ -11,7 +11,7 @@ import pytest
 from manifest_platform.demo.dynamodb import REGION
 from manifest_platform.manifest import Application, Manifest
 from manifest_platform.operations.migration import Histories, import_items, read_snowflake
-from manifest_platform.pipeline import LOAD
+from manifest_platform.pipeline import LOAD, SHRED
 from manifest_platform.remedies import Action
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.cli.advice.terminal import Terminal, at
@@ -101,3 +101,18 @@ def test_a_landing_root_that_was_moved_with_a_backlog(shop: Shop, terminal: Term
     with shop.pipeline() as pipeline:
         items = [pipeline.manifest.item(pipeline.key(name)) for name in RUNS]
         assert [pipeline.source.reread(one.landed) for one in items if one.landed] == [one.landed for one in items]
+
+
+def test_what_failed_for_its_landing_root_was_moved_is_freed_by_one_command(shop: Shop, terminal: Terminal) -> None:
+    """Only the first was named: the others were for the operator to find out."""
+    shop.land(*RUNS)
+    terminal.run("discover")
+    for name in RUNS[:2]:
+        shop.work(SHRED, name, failure="the directory is gone")
+    shop.landing.rename(shop.landing.with_name("moved"))
+    shop.file.write_text(shop.file.read_text().replace("root: landing", "root: moved"))
+    terminal.run("discover", code=4)
+    told = terminal.follow(Action.IMPORT_MOVED)
+    command = f"manifest-platform resolve {RUNS[0]} {RUNS[1]}"
+    assert f"2 had failed: {command}" in told
+    assert "2 done, 0 refused" in terminal.run(*command.split()[1:])

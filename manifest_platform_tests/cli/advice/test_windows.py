@@ -190,6 +190,17 @@ def test_a_window_that_was_shredded_with_a_wrong_type_is_shredded_again(ward: Wa
         assert drained(pipeline, spark, feeds=["incr"])[1].stop is Stop.IDLE
 
 
+def test_a_snapshot_that_is_older_than_what_is_loaded_is_not_advised(ward: Ward, terminal: Terminal) -> None:
+    """What waited longest was advised in every status: it would have put the tables back."""
+    with ward.open() as pipeline:
+        land(pipeline, full("0000"), shredded=False)
+        land(pipeline, full("0015"))
+    terminal.run("full", "begin", "latest")
+    terminal.follow(Action.DRAIN)
+    assert f"{full('0000').name} is shredded when a full load begins with it" in " ".join(terminal.run("status").split())
+    assert not terminal.advised(Action.LOAD_SNAPSHOT)
+
+
 @pytest.mark.walks(Action.BEGIN_FULL_LOAD)
 def test_a_window_that_contradicts_itself_is_passed_by_a_newer_snapshot(ward: Ward, terminal: Terminal) -> None:
     """It was advised to resolve it, and it failed again for ever."""
@@ -230,6 +241,9 @@ def test_a_snapshot_that_shrinks_a_table_is_let_in_on_purpose(ward: Ward, termin
     terminal.run("full", "begin", "latest")
     assert "would shrink product__v from 300 to 1 rows" in " ".join(terminal.follow(Action.DRAIN, code=3).split())
     assert ward.seen.applied == ["full 0000", "incr 0015", "incr 0030"]
+    given_up = terminal.told
+    assert "would shrink product__v from 300 to 1 rows" in " ".join(terminal.run("explain", full("0015").name).split())
+    terminal.told = given_up
     terminal.follow(Action.ALLOW_SHRINK)
     terminal.follow(Action.DRAIN)
     assert ward.seen.applied == ["full 0000", "incr 0015", "incr 0030", "full 0015", "incr 0030"]

@@ -533,11 +533,16 @@ def test_a_link_that_leads_nowhere_is_told_and_stops_nothing_else(tmp_path: Path
         (tmp_path / name).mkdir()
     part = tmp_path / RUN / "part"
     part.symlink_to(tmp_path / RUN / target)
-    (tmp_path / "run=2024-05-01-12-00-00").symlink_to(tmp_path / "run=2024-05-01-12-00-00")
+    circle, away = tmp_path / "run=2024-05-01-12-00-00", tmp_path / "run=2024-05-01-13-00-00"
+    circle.symlink_to(circle)
+    away.symlink_to(tmp_path / "a disk that is not there")
     found = list_runs(tmp_path)
     assert names(found.directories) == [OTHER]
-    assert found.unparseable == ["run=2024-05-01-12-00-00"]
-    [one] = found.unreadable
+    assert found.unparseable == [], "it was told that a run's name is none"
+    told = {one.name: one for one in found.unreadable}
+    assert "Too many levels of symbolic links" in told.pop(circle.name).reason
+    assert "is a link to nothing" in told.pop(away.name).reason
+    [one] = told.values()
     assert (one.name, str(part) in one.reason, reason in one.reason) == (RUN, True, True)
     with pytest.raises(LandingError, match=f"{RUN} c.* be listed: .*part"):
         read_run(storage.as_uri(tmp_path / RUN))
