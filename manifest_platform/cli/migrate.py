@@ -140,7 +140,7 @@ def _drop(context: typer.Context, source: ForeignTable, dry_run: bool) -> int:
         f" {dropped.shortened:,} items keep what was recorded before"
     )
     if not dry_run:
-        say("the feed is free again. Restart Dagster's code server: its sensors remember what is gone")
+        say("the feed is free again")
     return Exit.DONE
 
 

@@ -112,6 +112,15 @@ def identity(store: Store, dataset: str) -> Identity | None:
     return Identity.of(store.get(dataset, ID))
 
 
+def renewal(store: Store, dataset: str) -> list[Write]:
+    """What gives a dataset's manifest another identity, so that who lives on forgets what was read of it before.
+
+    For whoever takes records away. Nothing where there is no identity yet: then nobody knows one.
+    """
+    row = store.get(dataset, ID)
+    return [Put(ID, {**row.data, "id": str(uuid4()), "write": str(uuid4())}, row.version, lasting=True)] if row else []
+
+
 def planned(store: Store, dataset: str, places: Places, now: datetime) -> Takeover | None:
     """What taking over would do now; None where it is done. Raises NewerRelease, and Refused while an older release works.
 

@@ -42,6 +42,7 @@ from manifest_platform.manifest.lease import write_lease
 from manifest_platform.manifest.manifest import DISCOVERY
 from manifest_platform.manifest.records import REASON, Stamp
 from manifest_platform.manifest.store import ABSENT, MAX_WRITES, TRIES, Changed, Delete, Put, Write, optimistically
+from manifest_platform.manifest.takeover import renewal
 from manifest_platform.manifest.transitions import acquire, append, counted_as, expire, put_record, put_state, sweep
 from manifest_platform.operations.migration.histories import Histories, Layout, Note, derived_id, open_work
 
@@ -153,8 +154,9 @@ def drop_import(manifest: Manifest, feed: str, source: str, dry_run: bool = Fals
     """Takes away all that imports from a source have appended, once one of them broke off, and lets the feed go.
 
     Nothing was claimed since, for the import holds the feed; so this is the one case where records go. Watermarks, counters and
-    waiting rows are as if it had never been imported. It may break off, too, and be run again. Raises Refused where no import
-    from the source broke off, and where others' records follow the imported ones; WorkedOn where a step has worked on the feed.
+    waiting rows are as if it had never been imported; and the manifest gets another identity, or a sensor that runs would take
+    what is gone for known. It may break off, too, and be run again. Raises Refused where no import from the source broke off,
+    and where others' records follow the imported ones; WorkedOn where a step has worked on the feed.
     """
     stamp = Stamp(manifest.author, f"{IMPORTED}{source}")
     if not _broke_off(manifest, feed, stamp):
@@ -175,6 +177,8 @@ def drop_import(manifest: Manifest, feed: str, source: str, dry_run: bool = Fals
     optimistically(
         follow, lambda: Refused(f"feed {feed}: discovery registered items {TRIES} times meanwhile; drop the import again")
     )
+    if renewed := renewal(manifest.store, manifest.dataset):
+        leases[-1].transact(renewed)
     for lease in leases:
         lease.release()
     return report

@@ -19,6 +19,7 @@ from manifest_platform.manifest import (
     LeaseBusy,
     LeaseLost,
     Manifest,
+    Memory,
     Mode,
     Ready,
     Refused,
@@ -30,6 +31,7 @@ from manifest_platform.manifest import (
 )
 from manifest_platform.manifest.keys import records_prefix
 from manifest_platform.manifest.store import Delete, Put, Row, Write
+from manifest_platform.manifest.takeover import Places, TakenOver
 from manifest_platform.operations.archive import archive
 from manifest_platform.operations.migration import WorkedOn, drop_import, import_items
 from manifest_platform.record_files import read_archived
@@ -608,6 +610,28 @@ def test_a_drop_that_breaks_off_is_completed_by_the_next(reopen: Callable[[], St
         assert_kept(manifest(store))
         store.transact("shop", [Delete(row.sort, row.version) for row in store.query("shop", "")], f"anew {number}")
     store.close()
+
+
+def test_who_lives_on_forgets_what_was_dropped(store: Store) -> None:
+    """A sensor that ran took what was gone for known, until its process ended."""
+
+    def opened() -> Manifest:
+        feeds = {FEED: steps()}
+        return Manifest(TakenOver(store, Places.of(feeds), lambda: datetime.now(UTC)), "shop", feeds, "sensor")
+
+    sensor = opened()
+    sensor.discover(FEED, [Landed(key(9), 1, 10, "sum")])  # newer than all that is imported
+    sensor.recall_kept(Memory())
+    with pytest.raises(KeyboardInterrupt):
+        broken = opened()
+        broken.store = BreakingStore(broken.store, 7)
+        import_snowplow(broken, *ROWS)
+    again = [Landed(key(4), 1, 10, "sum")]
+    assert [found.outcome for found in sensor.discover(FEED, again)] == ["known"]
+    sensor.item(key(9))  # what it goes by otherwise: the newest that it has read is there still
+    drop_import(opened(), FEED, SOURCE)
+    assert not sensor.recall()
+    assert [found.outcome for found in sensor.discover(FEED, again)] == ["new"]
 
 
 def test_only_a_broken_import_is_dropped(store: Store) -> None:
