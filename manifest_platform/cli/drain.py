@@ -119,7 +119,7 @@ def print_summary(report: DrainReport, as_typed: Typed) -> None:
         f" in {report.seconds:.1f} s; stopped: {report.stop}"
     )
     for end in report.ends:
-        feed = f"{end.feed} " if len(report.ends) > 1 else ""
+        feed = f"{end.feed}: " if len(report.ends) > 1 else ""
         item = f"{feed}blocked by {end.item}: " if end.item else feed
         if end.reason:
             say(wrapped(f"{item}{end.reason}"))

@@ -139,7 +139,7 @@ def reconciling(declared: Declared, feed: str, reason: str) -> Program[Reconcile
     believed = state.feed(feed).believed
     yield from above_fence(RaiseFence(state.epoch), state.epoch)
     if not believed or (yield from ask(AskRecord(believed))):
-        return Reconciled(feed)
+        return Reconciled(feed, watermark=position_name(feed, state.feed(feed).watermark))  # by another one, meanwhile
     if lost := (yield from _lost_snapshot(declared, feed, state)):
         return Reconciled(feed, lost=lost)
     held = yield from ask(ReadFence())
@@ -162,7 +162,7 @@ def accepting(declared: Declared, feed: str) -> Program[Reconciled]:
     standing = state.feed(feed)
     yield from above_fence(RaiseFence(state.epoch), state.epoch)
     if not standing.believed or (yield from ask(AskRecord(standing.believed))):
-        return Reconciled(feed)
+        return Reconciled(feed, watermark=position_name(feed, standing.watermark))
     lost = yield from _lost_snapshot(declared, feed, state)
     held = yield from ask(ReadFence())
     freed: list[ItemKey] = []
@@ -240,8 +240,7 @@ def _broken_feeds(pipeline: Pipeline) -> list[str]:
             f"dataset {pipeline.name} is loading a snapshot in full, which replaces what the warehouse lacks: let it end",
             Remedy(Action.DRAIN),
         )
-    steps = {feed: pipeline.manifest.step(feed, LOAD) for feed in pipeline.feeds}
-    return [one.feed for one in broken(pipeline, patient=True) if steps[one.feed].order != "full"]
+    return [one.feed for one in broken(pipeline, patient=True)]
 
 
 # What manifest and warehouse say

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from manifest_platform.manifest import Application, ItemKey, StepState, UnknownItem
-from manifest_platform.manifest.dataset import position_name
+from manifest_platform.manifest.dataset import Mode, position_name
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.source import LOAD
@@ -38,16 +38,28 @@ def explained(pipeline: Pipeline, error: Unbelieved) -> Broken:
 
 
 def broken(
-    pipeline: Pipeline, patient: bool = False, engine: Engine | None = None, state: StepState | None = None
+    pipeline: Pipeline,
+    patient: bool = False,
+    engine: Engine | None = None,
+    state: StepState | None = None,
+    snapshots: bool = False,
 ) -> list[Broken]:
     """The feeds whose warehouse lacks what the manifest believes. Writes nothing.
 
     Where the warehouse cannot be asked now, as while a drain has it open, nothing is found: a load finds it then. If `patient`,
     that is waited for, and raises Unavailable in the end. `engine`: open for questions already, for many datasets in turn.
-    `state`: what the manifest believes, where it was read just now.
+    `state`: what the manifest believes, where it was read just now. `snapshots`: tells it of feeds of snapshots too, and during a
+    full load is in progress. Otherwise neither is told: the next snapshot replaces what is lacking, and the feeds that follow
+    it say that one is needed.
     """
-    feeds = (state or pipeline.manifest.state(Application(LOAD))).feeds
-    believed = {feed: feeds[feed].believed for feed in pipeline.feeds if feed in feeds and feeds[feed].believed}
+    state = state or pipeline.manifest.state(Application(LOAD))
+    if state.mode is Mode.FULL_LOAD and not snapshots:
+        return []
+    believed = {
+        feed: state.feed(feed).believed
+        for feed in pipeline.feeds
+        if state.feed(feed).believed and (snapshots or pipeline.manifest.step(feed, LOAD).order != "full")
+    }
     if not believed:
         return []
     with contextlib.suppress(*(() if patient else (Unavailable,))), _reader(pipeline, patient, engine) as warehouse:

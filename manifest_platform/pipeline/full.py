@@ -179,7 +179,7 @@ def cancel(pipeline: Pipeline, reason: str) -> Record:
         raise Refused(f"dataset {pipeline.name} is loading nothing in full: there is nothing to cancel")
     with pipeline.lease(feed, LOAD) as lease:
         # What a ledger says counts only if it has the believed record: one that was set back may lack the very snapshot.
-        if found := broken(pipeline, patient=True):
+        if found := broken(pipeline, patient=True, snapshots=True):
             raise Refused(f"whether the snapshot is loaded cannot be told: {found[0].reason}. Let the full load end first")
         verdict = next(pipeline.manifest.verdicts(lease))
         program = settling_to_cancel(Declared.by(pipeline), verdict) if isinstance(verdict, Abandoned) else None

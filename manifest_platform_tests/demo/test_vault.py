@@ -27,8 +27,8 @@ def test_the_story_ends_with_the_vaults_own_tables(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     told = done.stdout
     assert re.search(r"^93 captured \(1 empty\), 4 known, 1 awaited, 0 failed", told, re.MULTILINE)
-    assert "incr blocked by incr/stoptime=202601010645: gap: it starts at 2026-01-01T06:30Z" in told
-    assert "incr blocked by incr/stoptime=202601011745: shred failed" in told
+    assert "incr: blocked by incr/stoptime=202601010645: gap: it starts at 2026-01-01T06:30Z" in told
+    assert "incr: blocked by incr/stoptime=202601011745: shred failed" in told
     assert re.search(r"value by value: 19 tables and [\d,]+ rows are equal", told)
     assert not re.search("invented-data-only", told + done.stderr), "the password"
     with duckdb.connect(tmp_path / "demo" / "warehouse.duckdb") as connection:

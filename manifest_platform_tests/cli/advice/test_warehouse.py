@@ -89,6 +89,22 @@ def test_where_a_snapshot_is_lost_a_full_load_is_begun(ward: Ward, terminal: Ter
     terminal.run("drain", code=3)
     assert "the snapshot of" in terminal.follow(Action.RECONCILE, code=3)
     terminal.follow(Action.RECONCILE_IN_FULL)
+    for asked, code in (("status", 3), ("next", 0)):  # both advised the reconcile again, which is refused during a full load
+        assert "BLOCKED by the warehouse" not in terminal.run(asked, code=code)
     terminal.follow(Action.DRAIN)
     assert sorted(ward.seen.applied) == ["full 0000", "incr 0015", "incr 0030", "log 0000"]
     assert set(ward.seen.tables) == set(before)
+
+
+def test_an_accepted_warehouse_without_its_snapshot_takes_a_full_load_and_nothing_else(ward: Ward, terminal: Terminal) -> None:
+    """The feed of snapshots was called blocked by the warehouse, and the reconcile that was advised found nothing to do."""
+    for file in ward.home.glob("warehouse.duckdb*"):
+        file.unlink()
+    with ward.open() as pipeline:
+        land(pipeline, incr("0030"))
+    terminal.run("warehouse", "accept", "--reason", "moved", code=3)
+    assert "BLOCKED by the warehouse" not in terminal.run("status", code=3)
+    terminal.follow(Action.BEGIN_FULL_LOAD)
+    terminal.follow(Action.DRAIN)
+    assert sorted(ward.seen.applied) == ["full 0000", "incr 0015", "incr 0030"]
+    terminal.run("status")
