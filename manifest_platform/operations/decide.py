@@ -16,7 +16,7 @@ from manifest_platform.manifest import EVERYONE, Application, Blocked, Item, Ite
 from manifest_platform.manifest.dataset import PASSED, blocked, judge
 from manifest_platform.manifest.queries import failed_by
 from manifest_platform.operations.standing import helping
-from manifest_platform.pipeline import LOAD, Pipeline
+from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.warehouse.errors import WarehouseError
 
@@ -121,10 +121,13 @@ def skip(pipeline: Pipeline, key: ItemKey, reason: str, application: str = EVERY
     would know of them. The ledger is asked where the warehouse can be; where it cannot, the manifest alone decides.
     """
     if Application(LOAD).is_stopped_by(Application.parse(application)) and (applied := _applied(pipeline, key)):
+        what = f"{key.name} is in the warehouse since {applied:%Y-%m-%d %H:%M:%S %Z}, and no record says so: skipped, its rows"
+        if pipeline.manifest.item(key).processed_by(Application(SHRED)):
+            raise Refused(f"{what} would stay. To repair records it as loaded", Remedy(Action.REPAIR))
         raise Refused(
-            f"{key.name} is in the warehouse since {applied:%Y-%m-%d %H:%M:%S %Z}, and no record says so: skipped, its rows"
-            " would stay. To repair records it as loaded",
-            Remedy(Action.REPAIR),
+            f"{what} would stay. It is recorded as loaded, and not loaded again, once it is shredded, for which its directory"
+            " must be there",
+            Remedy(Action.DRAIN),
         )
     return pipeline.manifest.skip(key, reason, application)
 

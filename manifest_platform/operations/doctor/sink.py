@@ -116,7 +116,7 @@ class LedgerWatcher(Watcher):
             return Finding(Kind.UNRECORDED, cause, Remedy(Action.LOAD_SNAPSHOT, item=item.key.name), item.key, LOAD)
         if item.processed_by(Application(SHRED)):
             return Finding(Kind.UNRECORDED, cause, REPAIR, item.key, LOAD, repairable=True)
-        cause = f"{cause}; it must be shredded again first, and is not loaded again"
+        cause = f"{cause}; it must be shredded again first, for which its directory must be there, and is not loaded again"
         return Finding(Kind.UNRECORDED, cause, Remedy(Action.DRAIN), item.key, LOAD)
 
     def _unledgered(self, item: Item, record: Record) -> Finding:

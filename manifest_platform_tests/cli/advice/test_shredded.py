@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +119,21 @@ def test_a_run_whose_column_does_not_fit_is_shredded_again(shop: Shop, spark: An
 def _retype(pipeline: Any, type_: str) -> None:
     table = pipeline.warehouse._tables.qualified("events")
     pipeline.warehouse._engine.execute(f"ALTER TABLE {table} ALTER COLUMN br_colordepth SET DATA TYPE {type_} USING NULL")
+
+
+def test_what_the_warehouse_has_is_recorded_once_it_is_shredded(shop: Shop, spark: Any, terminal: Terminal) -> None:
+    """The manifest was put back to before it was shredded: to repair was advised, and could not record it."""
+    shop.write(0)
+    with shop.open() as pipeline:
+        discover(pipeline, everything=True)
+    backup = shutil.copy(shop.home / "manifest.db", shop.home / "backup.db")
+    work(shop, spark)
+    for file in shop.home.glob("manifest.db*"):
+        file.unlink()
+    shutil.copy(backup, shop.home / "manifest.db")
+    terminal.run("skip", run_name(0), "--reason", "nobody misses it", code=1)
+    assert terminal.advised(Action.DRAIN)
+    assert not terminal.advised(Action.REPAIR)
+    work(shop, spark)
+    assert "it is done" in terminal.run("explain", run_name(0))
+    assert shop.seen.runs == run_names(0)
