@@ -34,6 +34,9 @@ _REFUSED = {
     "LZO": re.compile(rb"\x89LZO\x00"),
     "xz": re.compile(rb"\xfd7zXZ\x00"),
     "zip": re.compile(rb"PK\x03\x04"),
+    # What Hadoop's writers call .deflate.
+    "zlib": re.compile(rb"\x78(\x01|\x9c|\xda(?![\x80-\xbf]))"),
+    "Avro": re.compile(rb"Obj\x01"),
 }
 
 

@@ -2,6 +2,7 @@ import bz2
 import gzip
 import io
 import lzma
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -119,6 +120,9 @@ def test_storage_that_fails_within_compressed_data_is_an_outage():
         ("snappy, in Hadoop's blocks", lambda: _hadoops_snappy(bytes(range(256)) * 1000)),
         ("LZ4", lambda: pa.compress(b"one\n" * 10, codec="lz4", asbytes=True)),
         ("zip", lambda: b"PK\x03\x04rest"),
+        ("zlib", lambda: zlib.compress(b"one\ttwo\n" * 50)),
+        ("zlib", lambda: zlib.compress(b"one\ttwo\n" * 50, 1)),
+        ("Avro", lambda: b"Obj\x01\x04\x14avro.codec"),
         ("xz", lambda: lzma.compress(b"one")),
     ],
 )
@@ -142,7 +146,11 @@ def _hadoops_snappy(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "text", [b"PAR1shop\tweb\t", b"BZh9\tweb", b"PK\tweb\n", b"shop\tweb\n", b"\x00\x00\x00\x01bad", b"\xff", b""]
+    "text",
+    [
+        *(b"PAR1shop\tweb\t", b"BZh9\tweb", b"PK\tweb\n", b"shop\tweb\n", b"\x00\x00\x00\x01bad", b"\xff", b""),
+        "xڀ\tweb".encode(),
+    ],
 )
 def test_what_only_looks_like_it_is_text(text: bytes):
     assert compression_of(text, "f") is None
