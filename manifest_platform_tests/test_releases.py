@@ -42,6 +42,7 @@ def test_the_release_before_writes_nothing_into_a_store_of_this_one(
         with pipeline.lease(key.feed, "shred") as lease:
             [claim] = of.claim(lease, [of.item(key)])
             of.fail(claim, Failure(FailureKind.PERMANENT, "no such schema"))
+        of.skip(list(of.items("enriched"))[1].key, "not wanted")  # counted in STATE, which then has a feed
     shop.write(3)
     before = rows(store_url)
     assert [row.sort for row in before if row.sort.startswith("PENDING")]
@@ -112,8 +113,9 @@ def test_a_store_of_the_release_before_is_read_as_it_is_and_taken_over_by_the_fi
     records = [row for row in old if row.sort.startswith(("RECORD", "COMMIT"))]
     assert [kept[row.sort] for row in records] == records
     shop.write(3)
-    answers = release_before.run(["drain", *config], ["merge", "run", *config], ["status", *config])
-    assert [answer.code for answer in answers] == [-1] * 3, answers
+    answers = release_before.run(["drain", *config], ["status", *config], ["merge", "run", *config])
+    assert [(answer.code, NEEDS in answer.err) for answer in answers[:2]] == [(-1, True)] * 2, answers
+    assert answers[2].code == -1, answers  # it reads a number there, so no name can be told
     assert rows(url) == new
 
 

@@ -102,15 +102,16 @@ class FeedState:
     unknown: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """The stored form."""
+        """The stored form. Release 0.1.0 names the first key that it does not know, so that comes first."""
         data = dataclasses.asdict(self)
-        return {**data.pop("unknown"), **data}
+        return {NEEDS.format(RELEASE): FORM, **data.pop("unknown"), **data}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> FeedState:
         """The state of its stored form."""
         names = {one.name for one in dataclasses.fields(cls)} - {"unknown"}
-        return cls(**{name: data[name] for name in names & data.keys()}, unknown=unknown(data, names))
+        others = unknown(data, {*names, NEEDS.format(RELEASE)})
+        return cls(**{name: data[name] for name in names & data.keys()}, unknown=others)
 
 
 @dataclass(frozen=True)
