@@ -48,9 +48,9 @@ def broken(
 
     Where the warehouse cannot be asked now, as while a drain has it open, nothing is found: a load finds it then. If `patient`,
     that is waited for, and raises Unavailable in the end. `engine`: open for questions already, for many datasets in turn.
-    `state`: what the manifest believes, where it was read just now. `snapshots`: tells of feeds of snapshots too, and while a
-    full load is in progress. Otherwise these are left out: the next snapshot replaces what is lacking, and the feeds that follow
-    it say that a snapshot is needed.
+    `state`: what the manifest believes, where it was read just now. `snapshots`: tells it of feeds of snapshots too, and while
+    a full load is in progress. Otherwise neither is told: the next snapshot replaces what is lacking, and the feeds that
+    follow it say that one is needed.
     """
     state = state or pipeline.manifest.state(Application(LOAD))
     if state.mode is Mode.FULL_LOAD and not snapshots:
