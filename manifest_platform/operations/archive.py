@@ -62,8 +62,8 @@ def archive(manifest: Manifest, feed: str, before: datetime, location: str, dry_
     and done by several at once. Raises StoreError; OSError where the location cannot be written.
     """
     total = Archived()
-    finished = _finished(manifest, feed, before)
-    while batch := list(islice(finished, BATCH)):
+    found = finished(manifest, feed, before)
+    while batch := list(islice(found, BATCH)):
         if dry_run:
             total += Archived(len(batch), sum(len(item.records) for item in batch))
         else:
@@ -71,7 +71,8 @@ def archive(manifest: Manifest, feed: str, before: datetime, location: str, dry_
     return total
 
 
-def _finished(manifest: Manifest, feed: str, before: datetime) -> Iterator[Item]:
+def finished(manifest: Manifest, feed: str, before: datetime) -> Iterator[Item]:
+    """The items of a feed that may be archived; never its newest."""
     steps = manifest.steps(feed)
     states = {step.application.key: manifest.state(step.application) for step in steps if step.ordered}
     for item, _next in pairwise(manifest.items(feed, archived=False)):

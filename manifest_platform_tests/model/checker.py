@@ -18,6 +18,7 @@ from manifest_platform_tests.model.program import (
     AWAY,
     BEGIN,
     CRASH,
+    ERRANDS,
     EXPIRY,
     FREE,
     FRESH,
@@ -71,9 +72,9 @@ class Checker:
     def __init__(self, scope: Scope):
         self.scope, self.program = scope, Program(scope)
         self.workers: Numbers[Worker] = Numbers()
-        self.clerks: Numbers[Clerk] = Numbers()
+        self.clerks: Numbers[tuple[Clerk, ...]] = Numbers()
         self.budgets: Numbers[Budget] = Numbers()
-        self.idle, self.away = self.workers.of(IDLE), self.clerks.of(AWAY)
+        self.idle, self.away = self.workers.of(IDLE), self.clerks.of((AWAY,) * scope.configuration.clerks)
         budget = scope.configuration.budget
         self.start: World = (
             scope.start,
@@ -115,7 +116,7 @@ class Checker:
                 if put_state:
                     state = self.scope.rows.values[rows].state
                     others = [self._with_stale(one, state) for one in others]
-                    after_clerk = self._clerk_with_stale(clerk, state)
+                    after_clerk = self._clerks_with_stale(clerk, state)
                 others[place] = after
                 own = after_budget == budget
                 token = self.workers.values[worker].token or self.workers.values[after].token
@@ -131,19 +132,21 @@ class Checker:
         """Steps of discovery and operators, and the backup."""
         rows, sink, budget, backup, copy, clerk = world[:WORKERS]
         workers = world[WORKERS:]
-        for label, after_rows, after, put_state, cost, broken in self._of_clerk(rows, clerk):
-            begins = clerk == self.away
+        for label, after_rows, after, put_state, cost, broken, begun in self._of_clerk(rows, clerk):
             after_budget = self._spend(budget, cost)
             if after_budget < 0:
                 continue
-            if begins:
+            if begun:
+                if self._is_taken(clerk, budget, cost) or not self._may_begin(begun, world):
+                    continue
                 after_budget = budget  # it is spent when it is done
             after_workers = workers
             if put_state:
                 state = self.scope.rows.values[rows].state
                 after_workers = tuple(self._with_stale(one, state) for one in workers)
+                after = self._clerks_with_stale(after, state)
             after_world = (after_rows, sink, after_budget, backup, copy, after, *sorted(after_workers))
-            yield Step(-1, label, after_world, not begins, broken, after_workers)
+            yield Step(-1, label, after_world, begun is None, broken, after_workers)
         if backup == NO_BACKUP and self.budgets.values[budget][RESTORE]:
             yield Step(-1, "backup", (rows, sink, budget, rows, *world[COPY:]), False, None, workers)
         elif backup >= 0:
@@ -188,16 +191,30 @@ class Checker:
         key = (rows, clerk)
         found = self._errands.get(key)
         if found is None:
-            acts = self.clerks.values[clerk]
-            effects = self.program.errands(rows) if acts == AWAY else [self.program.finish(rows, acts)]
-            found = self._errands[key] = [
-                (one.label, one.rows, self._clerk(one), one.put_state, one.cost, one.broken) for one in effects
-            ]
+            found = self._errands[key] = list(self._by_clerks(rows, self.clerks.values[clerk]))
         return found
 
-    def _clerk(self, effect: Effect) -> int:
-        assert isinstance(effect.actor, Clerk)
-        return self.clerks.of(effect.actor)
+    def _by_clerks(self, rows: int, clerks: tuple[Clerk, ...]) -> Iterator[tuple]:
+        """What each clerk may do. The last is the clerk that begins something, if one does."""
+        for place, acts in enumerate(clerks):
+            if acts in clerks[:place]:
+                continue  # two that are about the same are the same
+            for one in self.program.errands(rows) if acts == AWAY else [self.program.finish(rows, acts)]:
+                assert isinstance(one.actor, Clerk)
+                after = self.clerks.of(tuple(sorted((*clerks[:place], one.actor, *clerks[place + 1 :]))))
+                yield one.label, one.rows, after, one.put_state, one.cost, one.broken, one.actor if acts == AWAY else None
+
+    def _is_taken(self, clerk: int, budget: int, cost: int) -> bool:
+        """Whether the other clerks are about to spend all that there is."""
+        spend = [ERRANDS[one.does] for one in self.clerks.values[clerk] if one != AWAY]
+        return cost != FREE and spend.count(cost) >= self.budgets.values[budget][cost]
+
+    def _may_begin(self, clerk: Clerk, world: World) -> bool:
+        """Whether an item is old enough to be archived: nobody goes by what it was before."""
+        if clerk.does != "archive" or not self.scope.on("archive_age"):
+            return True
+        known = [*map(self.workers.values.__getitem__, world[WORKERS:]), *self.clerks.values[world[CLERK]]]
+        return not any(one.item == clerk.item and one.length < clerk.length for one in known)
 
     def _spend(self, budget: int, cost: int) -> int:
         """The budget after a cost; negative where it has none left."""
@@ -224,9 +241,11 @@ class Checker:
             self._stale[key] = found
         return found
 
-    def _clerk_with_stale(self, clerk: int, state: int) -> int:
+    def _clerks_with_stale(self, clerk: int, state: int) -> int:
         held = self.clerks.values[clerk]
-        return self.clerks.of(held._replace(memory=state)) if held.memory == FRESH else clerk
+        if all(one.memory != FRESH for one in held):
+            return clerk
+        return self.clerks.of(tuple(sorted(one._replace(memory=state) if one.memory == FRESH else one for one in held)))
 
     def _ranked(self, rows: int, sink: int, copy: int, workers: list[int]) -> tuple[int, int, int, list[int]]:
         """The same with tokens by rank: which is newer is all that matters, as long as the lease's row has the newest.

@@ -15,6 +15,7 @@ class Budget(NamedTuple):
 
     Expiries: takeovers from a worker that lives. Losses: answers of the manifest that get lost; unclear: those of a COMMIT.
     Restores: of the manifest. Rewinds: the sink is set back to a copy, or is empty. Refusals: loads that are put back.
+    Rewrites: directories that are rewritten, and accepted so. Lost: output that is gone once it is to be loaded.
     """
 
     crashes: int = 0
@@ -31,6 +32,10 @@ class Budget(NamedTuple):
     rewinds: int = 0
     refusals: int = 0
     accepts: int = 0
+    reshreds: int = 0
+    rewrites: int = 0
+    lost: int = 0
+    archives: int = 0
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class Feed:
 
 @dataclass(frozen=True)
 class Configuration:
-    """A scope: small enough to be explored whole."""
+    """A scope: small enough to be explored whole. `clerks`: how many of discovery and operators act at once."""
 
     name: str
     about: str
@@ -57,6 +62,7 @@ class Configuration:
     workers: int = 2
     shred: bool = False
     max_attempts: int = 3
+    clerks: int = 1
 
     def steps(self, feed: Feed) -> tuple[Step, ...]:
         """The declared steps of a feed."""
@@ -278,6 +284,72 @@ CONFIGURATIONS = [
         Budget(restores=1, rewinds=1, refusals=1),
         (INCR,),
         workers=1,
+    ),
+    Configuration(
+        "reshred", "an item that is shredded again, whatever became of it", Budget(expiries=1, reshreds=1), (INCR,), shred=True
+    ),
+    Configuration(
+        "output-lost",
+        "output that is gone, before a load or in its midst, and made again",
+        Budget(expiries=1, reshreds=1, lost=2),
+        (Feed(items=1),),
+        shred=True,
+    ),
+    Configuration(
+        "accept-item",
+        "a directory that is rewritten, and accepted",
+        Budget(expiries=1, unclear=1, rewrites=2),
+        (Feed(items=1),),
+        shred=True,
+    ),
+    Configuration(
+        "accept-restore",
+        "set back to before a rewritten directory was accepted",
+        Budget(rewrites=1, restores=1),
+        (Feed(items=1),),
+        workers=1,
+        shred=True,
+    ),
+    Configuration("archive", "records of finished items are archived", Budget(expiries=1, archives=1), (INCR,), shred=True),
+    Configuration(
+        "rewind-archive",
+        "the warehouse is set back to before what was archived",
+        Budget(rewinds=1, refusals=1, archives=1),
+        (INCR,),
+        workers=1,
+    ),
+    Configuration(
+        "two-operators",
+        "two operators at once, on one item and its output",
+        Budget(failures=1, resolves=1, skips=1, unskips=1, reshreds=1, rewrites=1),
+        (Feed(items=1),),
+        workers=1,
+        shred=True,
+        clerks=2,
+    ),
+    Configuration(
+        "two-operators-append",
+        "two operators at once, on items of which one may be late",
+        Budget(failures=1, resolves=1, skips=1, unskips=2),
+        (Feed(items=2, late="append"),),
+        workers=1,
+        clerks=2,
+    ),
+    Configuration(
+        "two-operators-full",
+        "two operators at once, who begin, cancel and skip snapshots",
+        Budget(begins=2, cancels=1, skips=1),
+        (Feed(items=1), SNAPSHOTS),
+        workers=1,
+        clerks=2,
+    ),
+    Configuration(
+        "rewind-operators",
+        "the warehouse is set back and reconciled, beside two operators",
+        Budget(rewinds=1, failures=1, resolves=1, skips=1, unskips=1),
+        (INCR,),
+        workers=1,
+        clerks=2,
     ),
 ]
 """All scopes, each whole."""

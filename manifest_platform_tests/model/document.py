@@ -26,6 +26,10 @@ _THINGS = {
     "rewinds": "the warehouse set back",
     "refusals": "load refused for the warehouse's sake",
     "accepts": "warehouse accepted",
+    "reshreds": "reshred",
+    "rewrites": "rewritten directory accepted",
+    "lost": "output lost",
+    "archives": "archive",
 }
 
 
@@ -69,7 +73,10 @@ def scope_row(configuration: Configuration, result: Result) -> str:
 
 def _what(configuration: Configuration) -> str:
     items = ", ".join(f"{one.name} {one.items}" for one in configuration.feeds)
-    return f"{configuration.about}. Items: {items}; workers: {configuration.workers}; {_budget(configuration.budget)}"
+    operators = f"operators and discovery: {configuration.clerks} at once; " if configuration.clerks > 1 else ""
+    return (
+        f"{configuration.about}. Items: {items}; workers: {configuration.workers}; {operators}{_budget(configuration.budget)}"
+    )
 
 
 def _budget(budget: Budget) -> str:

@@ -7,19 +7,19 @@ workers are switched off by name in `scope`, `sink` and `program`; rules of the 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from manifest_platform.manifest import Item, Payload, Record, State, Step, StepState, dataset, transitions
+from manifest_platform.manifest import Item, ItemKey, Manifest, Payload, Record, State, Step, StepState, dataset, transitions
 from manifest_platform.manifest import manifest as operations
 from manifest_platform.manifest.claims import Claim
 from manifest_platform.manifest.dataset import FeedState, Judgement, Jumped, Mode, Ready, Standing, Verdict
 from manifest_platform.manifest.records import REASON, Application, Stamp
 from manifest_platform.manifest.store import Put, Write
-from manifest_platform.operations import reconcile
+from manifest_platform.operations import accept, reconcile
 from manifest_platform.pipeline import loading
 from manifest_platform.pipeline.requests import Abandon, Program, ask
 
@@ -62,6 +62,9 @@ class Blind(Item):
     def blocker(self, serving: object = None) -> None:
         return None
 
+    def open_records(self, serving: object = None) -> Iterator[Record]:
+        return iter(())
+
 
 def _blind(item: Item) -> Item:
     return Blind(item.key, item.records)
@@ -70,6 +73,7 @@ def _blind(item: Item) -> Item:
 _complete, _discover = transitions.complete, transitions.discover
 _begin, _cancel = transitions.begin_full_load, transitions.cancel_full_load
 _skip, _unskip, _resolve, _claim = transitions.skip, transitions.unskip, transitions.resolve, transitions.claim
+_reopen, _decide_to_reopen = transitions.reopen, Manifest.reopen
 _advance = transitions._advance
 _judge, _choose = dataset.judge, dataset.choose
 
@@ -180,6 +184,18 @@ def _begins_with_anything(*given: Any) -> list[Write]:
         return _begin(*given)
 
 
+def _reopens_open(item: Item, *others: Any) -> list[Write]:
+    return _reopen(_blind(item), *others)
+
+
+def _reopens_what_came_to_be(self: Manifest, *given: Any, read: Item | None = None) -> Record:
+    return _decide_to_reopen(self, *given)
+
+
+def _reopens_nothing(self: Manifest, key: ItemKey, _: Sequence[str], *others: Any, read: Item | None = None) -> Record:
+    return _decide_to_reopen(self, key, [], *others, read=read)
+
+
 def _discovers_as_new(*given: Any) -> list[Write]:
     with mock.patch.object(transitions, "_is_behind", lambda *_: False):
         return _discover(*given)
@@ -260,6 +276,9 @@ OPERATIONS = (
     "cancel",
     "discover",
     "free",
+    "send back",
+    "reshred",
+    "accept",
 )
 
 GUARDS = [
@@ -528,6 +547,31 @@ GUARDS = [
         "answers",
         patches=((transitions, "resolve", _resolves_open),),
     ),
+    Guard(
+        "reopen_settled",
+        "what is being worked on is not reopened",
+        "accept-item",
+        patches=((transitions, "reopen", _reopens_open),),
+    ),
+    Guard(
+        "accept_as_read",
+        "a rewritten directory is accepted only while its item is as it was found",
+        "accept-item",
+        patches=((operations.Manifest, "reopen", _reopens_what_came_to_be),),
+    ),
+    Guard(
+        "accept_not_loaded",
+        "what is loaded is not accepted with other content",
+        "accept-item",
+        patches=((accept, "is_loaded", lambda *_: False),),
+    ),
+    Guard(
+        "accept_reshreds",
+        "what is accepted is shredded again",
+        "accept-item",
+        patches=((operations.Manifest, "reopen", _reopens_nothing),),
+    ),
+    Guard("archive_age", "only what nobody goes by any more is archived: it is older than any step may take", "archive"),
     Guard(
         "unskip_late",
         "what is unskipped behind the watermark is late",

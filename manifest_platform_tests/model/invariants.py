@@ -15,6 +15,7 @@ from manifest_platform.manifest.dataset import Mode
 from manifest_platform.manifest.records import EVERYONE
 from manifest_platform_tests.model.configurations import LOAD, SHRED
 from manifest_platform_tests.model.scope import Log, Scope
+from manifest_platform_tests.model.scope import content as content_of
 from manifest_platform_tests.model.sink import Content, Sink
 
 
@@ -43,7 +44,9 @@ def facts(log: Log, application: str, serving: int) -> Facts:
     ended = {one.previous for one in log if one.state is not State.SKIPPED}
     resolved = {one.previous for one in log if one.state is State.RESOLVED}
     lifted = max((n for n, one in enumerate(log) if one.state is State.NEW and not one.keeps_skips), default=-1)
-    reopened = max((n for n, one in enumerate(log, start=1) if application in one.reopens), default=0)
+    rewritten = application == SHRED.key  # what was made of an older content is none of it
+    again = [n for n, one in enumerate(log, start=1) if application in one.reopens or (rewritten and one.version)]
+    reopened = max(again, default=0)
     marks = [(dict(one.late)[application], application in one.set_aside) for one in log if application in dict(one.late)]
     return Facts(
         done=any(one.state is State.PROCESSED and n > reopened for n, one in mine),
@@ -78,7 +81,7 @@ def _violations(scope: Scope, rows: int, sink: Sink, past: Past) -> Iterator[str
     for feed, declared in enumerate(scope.configuration.feeds):
         items = [i for i in range(len(scope.keys)) if scope.feed_of[i] == feed]
         if declared.order == "strict":
-            yield from _wrong_content(scope, feed, items, rows, sink.content[feed])
+            yield from _wrong_content(scope, feed, items, rows, sink.content[feed], past)
         believed = state.feed(declared.name).believed
         if past.rewound and believed and all(one.record_id != believed for one in sink.ledger):
             continue  # the sink was set back, and who asks it knows: what the manifest says of it is not believed by anybody
@@ -97,7 +100,7 @@ def _applied(scope: Scope, content: Content) -> list[tuple[int, bool]]:
     return [(scope.named(item), late) for item, late in content.applied]
 
 
-def _wrong_content(scope: Scope, feed: int, items: list[int], rows: int, content: Content) -> Iterator[str]:
+def _wrong_content(scope: Scope, feed: int, items: list[int], rows: int, content: Content, past: Past) -> Iterator[str]:
     """What readers see: in order, nothing twice, nothing that the snapshot contains already."""
     seen = _applied(scope, content)
     in_order = [i for i, late in seen if not late]
@@ -111,9 +114,10 @@ def _wrong_content(scope: Scope, feed: int, items: list[int], rows: int, content
     declared = scope.configuration.feeds[feed]
     if declared.late == "quarantine" and len(in_order) < len(applied):
         yield "(1) an item was applied late, on a feed that quarantines"
-    if scope.configuration.shred:
+    if scope.configuration.shred and not past.restored:
         for i in applied:
-            if not facts(scope.logs.values[scope.log(rows, i)], SHRED.key, 0).done:
+            log = scope.logs.values[scope.log(rows, i)]
+            if not any(one.state is State.PROCESSED and one.application == SHRED.key for one in log):
                 yield f"(4) {scope.keys[i].id} was applied, and was never shredded"
     if declared.gap == "contiguous":
         for before, after in pairwise(in_order):
@@ -152,11 +156,15 @@ def _wrong_feed(scope: Scope, feed: int, items: list[int], rows: int, sink: Sink
             yield f"(2) {name} is done, and readers do not see it"
         if scope.keys[i].position <= known.swept and not (fact.passed or contained):
             yield f"(7) {name} was passed without a word"
-        reopened = any(one.reopens for one in log)
+        reopened = any(LOAD.key in one.reopens for one in log)
         if reopened and fact.late and fact.set_aside and sink.fences[feed].applied < scope.keys[i].position:
             yield f"(7) {name} is to be loaded again, nothing later is there, and it is set aside"
         if past.restored or past.rewound:
             continue
+        newest = max([one.version for one in log if one.version], default=1)
+        contents = {one.checksum for one in sink.ledger if one.item == name and one.epoch >= known.serving_epoch}
+        if fact.done and contents and content_of(newest) not in contents:
+            yield f"(2) {name} is done, and readers see what was there before it was accepted"
         if contained and fact.late:
             yield f"(7) {name} is in the snapshot, and called late"
         if (i, True) in seen and not fact.late:
@@ -233,6 +241,10 @@ def _wrong_log(scope: Scope, rows: int, i: int, past: Past) -> Iterator[str]:
     ended = [one.previous for one in log if one.state in (State.PROCESSED, State.FAILED, State.RESOLVED)]
     if len(set(ended)) < len(ended):
         yield f"(6) a record of {scope.keys[i].id} was ended twice"
+    if scope.configuration.shred:
+        for n, one in enumerate(log):
+            if (one.state, one.application) == (State.PROCESSING, LOAD.key) and not facts(log[:n], SHRED.key, 0).done:
+                yield f"(4) {scope.keys[i].id} was claimed to be loaded, and its output is not there"
     for application in (LOAD.key, SHRED.key):
         begun = [n for n, one in enumerate(log, start=1) if one.state is State.PROCESSING and one.application == application]
         epochs = [log[n - 1].epoch for n in begun if n not in ended]
@@ -275,6 +287,7 @@ def unfinished(scope: Scope, rows: int, sink: Sink, past: Past) -> str | None:
                 not past.restored
                 and not past.accepted
                 and not fact.done
+                and not (past.rewound and fact.skipped)
                 and any(i == one for one, _ in _applied(scope, sink.content[feed]))
             ):
                 return f"(4) at rest, and {scope.keys[i].id} is in the warehouse and not done"

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from manifest_platform.manifest import Payload, Refused, State, Step, StepState, transitions
+from manifest_platform.manifest import ItemKey, Landed, Manifest, Payload, Refused, State, Step, StepState, transitions
+from manifest_platform.manifest.archive import move
 from manifest_platform.manifest.claims import Claim, Failure
 from manifest_platform.manifest.dataset import (
     Abandoned,
@@ -25,10 +27,11 @@ from manifest_platform.manifest.dataset import (
     choose_full,
 )
 from manifest_platform.manifest.errors import ClaimLost
+from manifest_platform.manifest.item import ArchivedRecords
 from manifest_platform.manifest.manifest import DISCOVERY, OPERATOR
 from manifest_platform.manifest.records import EVERYONE, OUTPUT, Application, FailureKind
 from manifest_platform.manifest.store import ConditionFailed, Write
-from manifest_platform.operations import reconcile
+from manifest_platform.operations import accept, archive, reconcile, reshred
 from manifest_platform.operations.reconcile import (
     AskRecord,
     AskSnapshot,
@@ -38,6 +41,7 @@ from manifest_platform.operations.reconcile import (
     Free,
     ReadFence,
 )
+from manifest_platform.pipeline import shredding
 from manifest_platform.pipeline.requests import (
     Abandon,
     Adopt,
@@ -52,6 +56,7 @@ from manifest_platform.pipeline.requests import (
     RaiseFence,
     RaiseToken,
     ReadState,
+    SendBack,
 )
 from manifest_platform.warehouse.load import Load
 from manifest_platform.warehouse.rules import Held, Refusal, Why, knows
@@ -69,14 +74,13 @@ from manifest_platform_tests.model.replay import (
     Begun,
     Replay,
 )
-from manifest_platform_tests.model.scope import HeldLease, Numbers, Rejected, Scope, Writes, stamp
+from manifest_platform_tests.model.scope import HeldLease, Numbers, Rejected, Scope, View, Writes, rewritten, stamp
 from manifest_platform_tests.model.sink import Sink
 
 OUTPUTS = Payload(OUTPUT, {"rows": 1})
 FREE = -1
-CRASH, EXPIRY, LOSS, UNCLEAR, FAILURE, RESOLVE, SKIP, UNSKIP, BEGIN, CANCEL, RESTORE, REWIND, REFUSAL, ACCEPT = range(
-    len(Budget._fields)
-)
+CRASH, EXPIRY, LOSS, UNCLEAR, FAILURE, RESOLVE, SKIP, UNSKIP, BEGIN, CANCEL = range(10)
+RESTORE, REWIND, REFUSAL, ACCEPT, RESHRED, REWRITE, LOST, ARCHIVE = range(10, len(Budget._fields))
 CANCEL_ERRAND = "cancel"
 LABELS = {"believe": "believe the fence", "believe_sink": "believe the sink", "free": "free"}
 UNREAD, FRESH = -2, -1
@@ -111,12 +115,17 @@ IDLE = Worker()
 
 
 class Clerk(NamedTuple):
-    """Discovery or an operator, between reading and writing."""
+    """Discovery or an operator, between reading and writing.
+
+    `decided`: the item's log and the state by which a verb decided that reads both again under its write; `looked`: it has.
+    """
 
     does: str = ""
     item: int = -1
     length: int = 0
     memory: int = UNREAD
+    decided: tuple[int, ...] = ()
+    looked: bool = False
 
     @property
     def who(self) -> str:
@@ -374,6 +383,9 @@ class Program:
         refused = worker.memory != FRESH and scope.on("check_in_claim")  # the state has changed, so the claim will be
         if refused or not self.knows(rows, sink, scope.feeds[scope.jobs[worker.job].feed]):
             broken = None  # and while the sink lacks what is believed, every load is
+        if after.begun and after.begun.name == LOADING:
+            gone = after._replace(begun=after.begun._replace(gone=True))
+            yield Effect(f"the output of {self._name(i)} is gone", rows, sink, gone, cost=LOST, broken=broken)
         yield Effect(f"next is to {what} {self._name(i)}", rows, sink, after, broken=broken)
 
     def _settling(self, rows: int, worker: Worker, i: int, opened: int) -> Worker:
@@ -451,6 +463,7 @@ class Program:
     def _commit(self, sink: int, load: Load) -> int | None:
         """The sink after a load's transaction; None where that is rolled back."""
         key = (sink, load.item, load.record_id, load.token, load.epoch, load.serving_epoch, load.late, load.believed)
+        key = (*key, load.checksum)
         if key not in self._commits:
             after = self.rules.commit(self.sinks.values[sink], load)
             self._commits[key] = None if after is None else self.sinks.of(after)
@@ -460,6 +473,7 @@ class Program:
         """One transaction of the sink; staging, before it, touches nothing that others see. A snapshot is asked about first."""
         name, load = self._name(worker.item), self._load(worker)
         yield Effect(f"cannot read {name}", rows, sink, self._answered(worker, ("unreadable",)), cost=FAILURE)
+        yield Effect(f"the output of {name} is gone", rows, sink, self._answered(worker, ("gone",)), cost=LOST)
         if not load.full:
             yield from self._at_commit(rows, sink, worker)
         elif self.rules.refusal(self.sinks.values[sink], load):
@@ -513,6 +527,8 @@ class Program:
             case Why.KNOWN:
                 assert isinstance(entry, warehouse.Entry)
                 return f"the ledger has {name}", ("already", entry.epoch, entry.record_id)
+            case Why.OTHER_CONTENT:
+                return f"the ledger has {name} with other content", ("other content",)
             case Why.EPOCH_IN_USE:
                 return f"the epoch of {name} is in use", ("in use",)
             case Why.SNAPSHOT_AHEAD:
@@ -569,7 +585,7 @@ class Program:
             )
             return
         found = self.sinks.values[sink].entry(feed, request.item, request.since_epoch)
-        answer = DONE if found is None else ("found", found.epoch, found.record_id)
+        answer = DONE if found is None else ("found", found.epoch, found.record_id, found.checksum)
         verb = "lacks" if found is None else "has"
         yield Effect(f"the ledger {verb} {self._name(worker.item)}", rows, sink, self._answered(worker, answer))
 
@@ -648,13 +664,30 @@ class Program:
 
         yield from self._end("fail", rows, sink, worker, writes, rest=request.failure.kind)
 
-    def _abandon(self, rows: int, sink: int, worker: Worker, _request: Abandon | None) -> Iterator[Effect]:
-        def writes(claim: Claim, _: StepState) -> Sequence[Write]:
-            return transitions.fail(
-                claim.item, claim, Failure(FailureKind.LEASE_EXPIRED, "gone"), self._steps(worker.item), stamp()
-            )
+    def _abandon(self, rows: int, sink: int, worker: Worker, request: Abandon | None) -> Iterator[Effect]:
+        failure = (request.failure if request else None) or Failure(FailureKind.LEASE_EXPIRED, "gone")
 
-        yield from self._end("abandon", rows, sink, worker, writes, lease=True)
+        def writes(claim: Claim, _: StepState) -> Sequence[Write]:
+            return transitions.fail(claim.item, claim, failure, self._steps(worker.item), stamp())
+
+        yield from self._end("abandon", rows, sink, worker, writes, lease=True, rest=failure.kind)
+
+    def _sendback(self, rows: int, sink: int, worker: Worker, request: SendBack) -> Iterator[Effect]:
+        """What becomes of an item whose output is gone is decided by the product, by the claim; its directory is intact."""
+        decided: list[Callable[[Claim], Sequence[Write]]] = []
+        steps, name = self._steps(worker.item), "fail"
+
+        def send_back(_: Claim, applications: Sequence[str], reason: str) -> None:
+            nonlocal name
+            name = "send back"
+            decided.append(lambda claim: transitions.send_back(claim.item, claim, applications, reason, steps, stamp()))
+
+        def fail(_: Claim, failure: Failure) -> None:
+            decided.append(lambda claim: transitions.fail(claim.item, claim, failure, steps, stamp()))
+
+        pipeline: Any = SimpleNamespace(manifest=SimpleNamespace(send_back=send_back), fail=fail, source=Intact())
+        shredding.send_back(pipeline, request.claim, request.gone)
+        yield from self._end(name, rows, sink, worker, lambda claim, _: decided[0](claim), rest="gone")
 
     def _defer(self, rows: int, sink: int, worker: Worker, request: Defer) -> Iterator[Effect]:
         if not self.scope.on("defer"):
@@ -848,15 +881,27 @@ class Program:
                 if does == "skip shred" and not scope.configuration.shred:
                     continue
                 clerk = Clerk(does, i, length, FRESH)
+                if does in VERBS:
+                    clerk = clerk._replace(memory=UNREAD, decided=(scope.log(rows, i), scope.rows.values[rows].state))
+                if does == "archive" and landed.key not in self._finished(rows, landed.key.feed):
+                    continue
                 if not isinstance(self._errand(rows, clerk), str):
                     found.append(Effect(f"{clerk.who} reads, to {does} {landed.key.id}", rows, 0, clerk, cost=cost))
         return found
 
     def finish(self, rows: int, clerk: Clerk) -> Effect:
-        """The write of discovery or an operator; a conflict is dropped: the errand may be begun again."""
-        writes = self._errand(rows, clerk)
-        assert not isinstance(writes, str)
+        """The write of discovery or an operator; a conflict is dropped: the errand may be begun again.
+
+        A verb that has decided reads once more before that.
+        """
         label = f"{clerk.who}: {clerk.does} {self._name(clerk.item)}"
+        if clerk.decided and not clerk.looked:
+            again = clerk._replace(length=self.scope.length(rows, clerk.item), memory=FRESH, looked=True)
+            return Effect(f"{clerk.who} reads {self._name(clerk.item)} again, to {clerk.does} it", rows, 0, again)
+        writes = self._errand(rows, clerk)
+        if isinstance(writes, str):
+            assert clerk.decided
+            return Effect(f"{label}: {writes}", rows, 0, AWAY)
         written = self.scope.transact(rows, writes, clerk.does, clerk.memory == FRESH)
         if isinstance(written, Rejected):
             return Effect(f"{label}: conflict", rows, 0, AWAY)
@@ -865,13 +910,25 @@ class Program:
 
     def _errand(self, rows: int, clerk: Clerk) -> Writes | str:
         scope, i = self.scope, clerk.item
-        log, number = scope.log(rows, i, clerk.length), self._state(rows, clerk.memory)
-        return self._writes((clerk.does, i, log, number), lambda: self._errand_writes(clerk.does, i, log, number))
+        if clerk.decided and not clerk.looked:
+            log, number = clerk.decided
+        else:
+            log, number = scope.log(rows, i, clerk.length), self._state(rows, clerk.memory)
+        key = (clerk.does, i, log, number, clerk.decided)
+        return self._writes(key, lambda: self._errand_writes(clerk, log, number))
 
-    def _errand_writes(self, does: str, i: int, log: int, number: int) -> Sequence[Write]:
-        scope, state = self.scope, self.scope.state(number)
+    def _finished(self, rows: int, feed: str) -> set[ItemKey]:
+        """The items of a feed that may be archived, however old."""
+        found: Any = self.scope.view.at(rows)
+        return {item.key for item in archive.finished(found, feed, datetime.max.replace(tzinfo=UTC))}
+
+    def _errand_writes(self, clerk: Clerk, log: int, number: int) -> Sequence[Write]:
+        scope, state, i = self.scope, self.scope.state(number), clerk.item
         item, steps, states = scope.item(i, log), self._steps(i), {LOAD.key: state}
-        match does:
+        if verb := VERBS.get(clerk.does):
+            read, again = (scope.alone(i, *one) for one in (clerk.decided, (log, number)))
+            return scope.view.decided(lambda view: verb(view, item.key), read, again)
+        match clerk.does:
             case "discover":
                 return transitions.discover([scope.landed[i]], steps, states, DISCOVERY, stamp())
             case "resolve":
@@ -882,11 +939,43 @@ class Program:
                 return transitions.skip(item, SHRED, "", steps, states, stamp())
             case "unskip":
                 return transitions.unskip(item, "", steps, states, DISCOVERY, stamp())
+            case "archive":
+                return move(item, ArchivedRecords("", "", item.sequence))
             case _:
                 load = next(step for step in steps if step.application == LOAD)
                 return transitions.begin_full_load(item, load, state, "", OPERATOR, stamp())
 
 
+class Intact:
+    """A landing place where all lies as it was registered."""
+
+    def reread(self, landed: Landed) -> Landed:
+        """A directory as it lies there."""
+        return landed
+
+    def offered_instead(self, _manifest: Manifest, _landed: Landed) -> str | None:
+        """What the origin offers instead: nothing."""
+        return None
+
+
+class Rewritten(Intact):
+    """A landing place where all was rewritten."""
+
+    def reread(self, landed: Landed) -> Landed:
+        """A directory as it lies there."""
+        return dataclasses.replace(landed, checksum=rewritten(landed.checksum))
+
+
+def _pipeline(view: View, source: Intact) -> Any:
+    """As much of a pipeline as operators' verbs look at."""
+    return SimpleNamespace(manifest=view, source=source, dataset=SimpleNamespace(merge=None))
+
+
+VERBS: dict[str, Callable[[View, ItemKey], object]] = {
+    "reshred": lambda view, key: reshred.reshred(_pipeline(view, Intact()), key, ""),
+    "accept": lambda view, key: accept.accept(_pipeline(view, Rewritten()), key, ""),
+}
+"""The verbs of the product that decide by an item as they read it, and then read it again under the write."""
 ERRANDS = {
     "discover": FREE,
     "resolve": RESOLVE,
@@ -894,4 +983,7 @@ ERRANDS = {
     "skip shred": SKIP,
     "unskip": UNSKIP,
     "begin": BEGIN,
+    "reshred": RESHRED,
+    "accept": REWRITE,
+    "archive": ARCHIVE,
 }

@@ -19,7 +19,8 @@ from manifest_platform.operations.reconcile import AskRecord, AskSnapshot, AskSt
 from manifest_platform.pipeline import full, loading
 from manifest_platform.pipeline.loading import Declared
 from manifest_platform.pipeline.requests import Apply, AskLedger, ClaimNext, Program, ReadState, Request
-from manifest_platform.warehouse.apply import AlreadyApplied, Applied, LedgerEntry
+from manifest_platform.pipeline.shredding import OutputGone
+from manifest_platform.warehouse.apply import AlreadyApplied, Applied, LedgerEntry, other_content
 from manifest_platform.warehouse.errors import (
     Behind,
     EpochInUse,
@@ -40,6 +41,7 @@ DONE: Answer = ("done",)
 LOADING, SETTLING, CANCELLING = "load", "settle", "settle to cancel"
 RECONCILING, ACCEPTING = "reconcile", "accept"
 NOTHING = Listing("", "", 0, 0, 0, (), ())
+GONE = OutputGone("the listing is gone", "")
 
 ERRORS: dict[str, Callable[..., Exception]] = {
     "fenced": lambda token, epoch: Fenced("", (0, 0), token, epoch),
@@ -51,13 +53,15 @@ ERRORS: dict[str, Callable[..., Exception]] = {
     "ahead": lambda: SnapshotAhead("ahead"),
     "unreadable": lambda: LoadFailed("unreadable"),
     "conflict": lambda: ConditionFailed(()),
+    "other content": lambda: other_content("", "", None),
+    "gone": lambda: GONE,
 }
 
 
 class Begun(NamedTuple):
     """A program that was begun: with an item as it was read (`log`), and the state that was read, or the open record.
 
-    `life`: of the manifest that it was begun with.
+    `life`: of the manifest that it was begun with. `gone`: the item's output is.
     """
 
     name: str
@@ -68,6 +72,7 @@ class Begun(NamedTuple):
     opened: int = 0
     life: int = 0
     answers: tuple[Answer, ...] = ()
+    gone: bool = False
 
     def answered(self, answer: Answer) -> Begun:
         """The program after one more answer."""
@@ -120,7 +125,7 @@ class Replay:
             return reconcile.accepting(self._declared, feed)
         item = self._scope.item(begun.item, begun.log)
         if begun.name == LOADING:
-            return loading.loading(self._declared, Ready(item, self._scope.state(begun.state)), NOTHING)
+            return loading.loading(self._declared, Ready(item, self._scope.state(begun.state)), GONE if begun.gone else NOTHING)
         abandoned = Abandoned(item, item.records[begun.opened - 1])
         if begun.name == CANCELLING:
             return full.settling_to_cancel(self._declared, abandoned)
@@ -155,8 +160,8 @@ class Replay:
         )
         return Claim(item.with_record(opened), opened, step, state, "model")
 
-    def _entry(self, item: str, feed: str, epoch: int, record: str) -> LedgerEntry:
-        return LedgerEntry(item, feed, "", epoch, 0, record, False, {}, "", START)
+    def _entry(self, item: str, feed: str, epoch: int, record: str, checksum: str = "") -> LedgerEntry:
+        return LedgerEntry(item, feed, "", epoch, 0, record, False, {}, checksum, START)
 
 
 SETTLE = loading.settling

@@ -7,7 +7,7 @@ value, and the evaluation of writes as the Store contract has it. What workers d
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -16,7 +16,7 @@ from manifest_platform.manifest import Application, Item, ItemKey, Lease, Manife
 from manifest_platform.manifest.dataset import FeedState
 from manifest_platform.manifest.keys import pending_key, records_prefix, state_key
 from manifest_platform.manifest.manifest import PAGE
-from manifest_platform.manifest.records import LANDED, REASON, Stamp
+from manifest_platform.manifest.records import ACCEPTED, LANDED, REASON, Stamp
 from manifest_platform.manifest.store import ABSENT, Check, Delete, Put, Write
 from manifest_platform_tests.model.configurations import LOAD, Configuration
 
@@ -45,7 +45,10 @@ class Numbers(Generic[T]):
 
 
 class Event(NamedTuple):
-    """A record, less who wrote it, when and under which id: the sequence number names it. `previous`: 0 for none."""
+    """A record, less who wrote it, when and under which id: the sequence number names it. `previous`: 0 for none.
+
+    `version`: of a directory that was rewritten and accepted, its content's; 0 for other records.
+    """
 
     state: State
     application: str
@@ -57,6 +60,7 @@ class Event(NamedTuple):
     automatic: bool = False
     kind: str = ""
     reopens: tuple[str, ...] = ()
+    version: int = 0
     life: int = 0
 
 
@@ -66,7 +70,8 @@ Log = tuple[Event, ...]
 class Rows(NamedTuple):
     """A manifest: its logs and its state by number, its waiting rows, and by job the lease's token and current item.
 
-    `life`: how often it was set back, which tells attempts apart that have the same number in an item's log.
+    `life`: how often it was set back, which tells attempts apart that have the same number in an item's log. `archived`: by
+    item, up to which number its records are archived, where any are.
     """
 
     logs: tuple[int, ...]
@@ -74,6 +79,7 @@ class Rows(NamedTuple):
     state: int
     leases: tuple[tuple[int, int], ...]
     life: int = 0
+    archived: tuple[int, ...] = ()
 
 
 class Job(NamedTuple):
@@ -109,7 +115,14 @@ class PendingChange(NamedTuple):
     comes: bool
 
 
-CompactWrite = RecordPut | StatePut | StateCheck | PendingChange
+class Archiving(NamedTuple):
+    """An item's records leave the log, all but the first; none beyond number `upto` may be there."""
+
+    item: int
+    upto: int
+
+
+CompactWrite = RecordPut | StatePut | StateCheck | PendingChange | Archiving
 Writes = tuple[CompactWrite, ...]
 
 
@@ -173,6 +186,11 @@ class Scope:
         held = self.rows.values[rows]
         return self.rows.of(held._replace(life=held.life + 1))
 
+    def alone(self, i: int, log: int, state: int) -> int:
+        """A manifest with an item's log and a state, as somebody has read them, and nothing else."""
+        logs = tuple(log if n == i else self.logs.of(()) for n in range(len(self.keys)))
+        return self.rows.of(self.rows.values[self.start]._replace(logs=logs, state=state))
+
     def number(self, key: ItemKey) -> int:
         """An item's number."""
         return self._index[key]
@@ -220,7 +238,10 @@ class Scope:
         }
         payload = Payload(REASON, data)
         previous = self.record_id(i, event.previous, log[event.previous - 1].life) if event.previous else None
-        if sequence == 1 and event.state is State.NEW:
+        if event.version:
+            accepted = dataclasses.replace(self.landed[i], checksum=content(event.version))
+            payload = accepted.accepted(event.version, "", event.reopens)
+        elif sequence == 1 and event.state is State.NEW:
             payload = Payload(LANDED, {**self.landed[i].payload().data, **data})
         return Record(
             item=self.keys[i].id,
@@ -262,6 +283,8 @@ class Scope:
 
     def compact(self, writes: Sequence[Write]) -> Writes:
         """The product's writes in compact form. Raises AssertionError for one that rests on what nobody read."""
+        if any(isinstance(write, Delete) and write.sort.startswith("RECORD#") for write in writes):
+            return (self._archiving(writes),)
         records = [write.data for write in writes if isinstance(write, Put) and write.sort.startswith("RECORD#")]
         sequences = {record["record_id"]: record["sequence"] for record in records}
         for write in writes:
@@ -269,6 +292,16 @@ class Scope:
                 assert isinstance(write, Delete | Put) and write.expected == int(isinstance(write, Delete)), write
         found = [self._compact(write, sequences) for write in writes if not write.sort.startswith("ATTENTION#")]
         return tuple(sorted(found, key=lambda one: one.sequence if isinstance(one, RecordPut) else 0))
+
+    def _archiving(self, writes: Sequence[Write]) -> Archiving:
+        """What archives an item: its first record's row is put again, all others go, and no other may have come."""
+        first, *gone, after = writes
+        numbers = [int(write.sort.rpartition("#")[2]) for write in writes]
+        assert isinstance(first, Put) and all(isinstance(write, Delete) for write in gone) and isinstance(after, Check)
+        assert numbers == list(range(1, len(writes) + 1)) and [one.expected for one in writes] == [1] * (len(writes) - 1) + [
+            ABSENT
+        ]
+        return Archiving(self._record_prefixes[f"{first.sort.rpartition('#')[0]}#"], numbers[-2])
 
     def _compact(self, write: Write, sequences: dict[str, int]) -> CompactWrite:
         if write.sort == state_key(LOAD):
@@ -307,7 +340,7 @@ class Scope:
             return Rejected(lease=True)
         if any(not self._holds(before, write, what, fresh) for write in writes):
             return Rejected(lease=False)
-        logs, pending, state = list(before.logs), before.pending, before.state
+        logs, pending, state, archived = list(before.logs), before.pending, before.state, before.archived
         broken = None
         for write in writes:
             match write:
@@ -320,6 +353,8 @@ class Scope:
                     logs[i] = self.logs.of((*log[: sequence - 1], event, *log[sequence:]))
                 case StatePut(number):
                     state = number
+                case Archiving(i, upto):
+                    archived = tuple(upto if n == i else self.archived(before, n) for n in range(len(self.keys)))
                 case PendingChange(row, comes):
                     pending = pending | {row} if comes else pending - {row}
         leases = before.leases
@@ -327,12 +362,18 @@ class Scope:
             job, _, current = lease
             leases = (*leases[:job], (leases[job][0], current), *leases[job + 1 :])
         put_state = any(isinstance(write, StatePut) for write in writes)
-        return Written(self.rows.of(Rows(tuple(logs), pending, state, leases, before.life)), put_state, broken)
+        return Written(self.rows.of(Rows(tuple(logs), pending, state, leases, before.life, archived)), put_state, broken)
+
+    def archived(self, rows: Rows, i: int) -> int:
+        """Up to which number an item's records are archived; 0 for none."""
+        return rows.archived[i] if rows.archived else 0
 
     def _holds(self, before: Rows, write: CompactWrite, what: str, fresh: bool) -> bool:
         match write:
+            case Archiving(i, upto):
+                return len(self.logs.values[before.logs[i]]) == upto and not self.archived(before, i)
             case RecordPut(i, sequence, _):
-                free = len(self.logs.values[before.logs[i]]) < sequence
+                free = len(self.logs.values[before.logs[i]]) < sequence or 1 < sequence <= self.archived(before, i)
                 return free or not self.on(f"record_in_{what}")
             case StatePut():
                 return fresh or not self.on(f"state_in_{what}")
@@ -363,7 +404,18 @@ def _event(stored: dict[str, Any], sequences: dict[str, int]) -> Event:
         bool(data.get("automatic")),
         data.get("kind", ""),
         tuple(sorted(data.get("reopens", ()))),
+        data["version"] if stored["payload"] and stored["payload"]["schema"] == ACCEPTED else 0,
     )
+
+
+def content(version: int) -> str:
+    """The checksum of a directory's content, by its version."""
+    return f"c{version}" if version > 1 else "c"
+
+
+def rewritten(checksum: str) -> str:
+    """The checksum of a directory's next content."""
+    return content(int(checksum[1:] or 1) + 1)
 
 
 def _key(application: dict[str, Any]) -> str:
@@ -391,13 +443,28 @@ class View(Manifest):
     """The product's manifest over a compact one: its reading methods, and no store."""
 
     def __init__(self, scope: Scope):
-        self._scope, self._rows = scope, 0
+        self._scope, self._rows, self._again = scope, 0, 0
+        self._decision: Sequence[Write] = []
         super().__init__(_NO_STORE, "model", scope.steps, "model", clock=lambda: START)
 
     def at(self, rows: int) -> View:
         """The view of a manifest, until the next is asked for."""
         self._rows = rows
         return self
+
+    def decided(self, verb: Callable[[View], object], read: int, again: int) -> Sequence[Write]:
+        """What an operator's verb writes that read the manifest as it was, and then again under its write. Raises Refused."""
+        self._rows, self._again, self._decision = read, again, []
+        verb(self)
+        return self._decision
+
+    def _operate(self, key: ItemKey, writes_of: Callable[[Item], list[Write]]) -> Record:
+        self._rows = self._again
+        self._decision = writes_of(self.item(key))
+        return self.item(key).records[-1]
+
+    def _states(self, feed: str) -> dict[str, StepState]:
+        return {LOAD.key: self.state(LOAD)}
 
     def item(self, key: ItemKey) -> Item:
         i = self._scope.number(key)
@@ -411,6 +478,8 @@ class View(Manifest):
         self, feed: str, after: str = "", page: int = PAGE, reverse: bool = False, archived: bool = True
     ) -> Iterator[Item]:
         for i, key in enumerate(self._scope.keys):
+            if not archived and self._scope.archived(self._scope.rows.values[self._rows], i):
+                continue
             if key.feed == feed and key.position > after and self._scope.length(self._rows, i):
                 yield self.item(key)
 

@@ -32,6 +32,10 @@ SMALL = (
     "restore-epoch",
     "rewind-append",
     "rewind-restore",
+    "accept-restore",
+    "archive",
+    "rewind-archive",
+    "two-operators-full",
 )
 RESTING = ("two", "three-append", "full-two", "full-late", "full-skip", "restore-skip", "rewind-append")
 STATES = 300_000
