@@ -20,7 +20,9 @@ _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 @app.command(cls=Command)
 def archive(
     context: typer.Context,
-    older_than: Annotated[str, typer.Option(metavar="AGE", help="Since the newest record of an item: 90d, 12h or 8w.")],
+    older_than: Annotated[
+        str, typer.Option(metavar="AGE", help="Since the newest record of an item: 90d, 36h or 8w; more than `limits`.")
+    ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would move, and move nothing.")] = False,
 ) -> int:
     """Moves the records of finished items to Parquet files at manifest.archive.

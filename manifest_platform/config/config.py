@@ -79,6 +79,11 @@ class LimitConfig(Settings):
         """The limit of shred, load, full, merge or program."""
         return timedelta(hours=getattr(self, f"{step}_hours"))
 
+    @property
+    def longest(self) -> tuple[str, float]:
+        """The key of the longest of all limits, and its hours: nobody works longer by what was read before."""
+        return max(((f"limits.{key}", hours) for key, hours in self), key=lambda one: one[1])
+
 
 class SparkConfig(Settings):
     """Spark's settings."""

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from manifest_platform import failpoints
 from manifest_platform.config import ConfigError
-from manifest_platform.manifest import ConditionFailed, Item, Manifest
+from manifest_platform.manifest import ConditionFailed, Item, Manifest, Refused
 from manifest_platform.manifest.archive import is_finished, move
 from manifest_platform.manifest.item import ArchivedRecords
 from manifest_platform.manifest.store import MAX_WRITES, RowDamaged, Write
@@ -45,10 +45,21 @@ class Archived:
 
 
 def archive_dataset(pipeline: Pipeline, older_than: timedelta, dry_run: bool = False) -> Archived:
-    """Archives every feed of a dataset at the place that is configured. Raises ConfigError where none is, else as `archive`."""
+    """Archives every feed of a dataset at the place that is configured.
+
+    Raises ConfigError where none is, Refused for an age at which somebody may still work by what would be archived, else as
+    `archive`.
+    """
     location = pipeline.config.manifest.archive
     if location is None:
         raise ConfigError("manifest.archive is not set: give it a place for archived records, a path or s3://")
+    key, hours = pipeline.config.limits.longest
+    if older_than <= timedelta(hours=hours):
+        # A worker that goes by what it read before puts its record where an archived one was.
+        raise Refused(
+            f"nothing is archived that is younger than a step may take, which is {hours:g} hours ({key}): a worker may still"
+            " go by it; give a greater age"
+        )
     before, total = pipeline.clock() - older_than, Archived()
     for feed in pipeline.feeds:
         total += archive(pipeline.manifest, feed, before, location, dry_run)

@@ -497,9 +497,18 @@ def test_the_command_moves_what_is_old_and_history_shows_it_as_before(
 
 
 def test_the_command_says_how_many_went_where(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["archive", "--older-than", "12h", "--config", str(shop)]) == cli.Exit.DONE
+    assert cli.main(["archive", "--older-than", "36h", "--config", str(shop)]) == cli.Exit.DONE
     out = capsys.readouterr().out
     assert out.startswith(f"4 items with 20 records moved to {shop.parent}/archived (1 files, ") and out.endswith("kB)\n")
+
+
+def test_nothing_is_archived_that_somebody_may_still_work_by(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Who shreds an item for longer, and fails it then, puts the failure where an archived record was."""
+    assert cli.main(["archive", "--older-than", "24h", "--config", str(shop)]) == cli.Exit.FAILED
+    assert "younger than a step may take, which is 24 hours (limits.program_hours)" in capsys.readouterr().err
+    shop.write_text(shop.read_text() + "limits: {load_hours: 48}\n")
+    assert cli.main(["archive", "--older-than", "36h", "--config", str(shop)]) == cli.Exit.FAILED
+    assert cli.main(["archive", "--older-than", "49h", "--config", str(shop)]) == cli.Exit.DONE
 
 
 @pytest.mark.parametrize("age", ["90", "d", "-1d", "0d", "90 d", "1y", "999999d"])

@@ -312,6 +312,14 @@ CONFIGURATIONS = [
     ),
     Configuration("archive", "records of finished items are archived", Budget(expiries=1, archives=1), (INCR,), shred=True),
     Configuration(
+        "full-archive",
+        "records are archived while snapshots are begun and cancelled",
+        Budget(begins=1, cancels=1, archives=2),
+        (INCR, SNAPSHOTS),
+        workers=1,
+        clerks=2,
+    ),
+    Configuration(
         "rewind-archive",
         "the warehouse is set back to before what was archived",
         Budget(rewinds=1, refusals=1, archives=1),
