@@ -23,11 +23,10 @@ from manifest_platform.manifest.item import Item, ItemKey
 from manifest_platform.manifest.keys import record_key, records_prefix
 from manifest_platform.manifest.payloads import problems
 from manifest_platform.manifest.records import Record
-from manifest_platform.manifest.store import ABSENT, MAX_WRITES, ConditionFailed, Put, Row, Store
+from manifest_platform.manifest.store import ABSENT, MAX_WRITES, ConditionFailed, Put, Store, stored_rows
 from manifest_platform.releases import Form
 
 FORMAT = 1
-PAGE = 500
 MOST_BYTES = 1 << 20
 """Text of one transaction's rows, at most, some way below what any store takes."""
 
@@ -89,17 +88,6 @@ def put_dump(store: Store, dataset: str, lines: Callable[[], Iterable[str]]) -> 
 
 def _prefix(feed: str | None) -> str:
     return records_prefix(feed) if feed else ""
-
-
-def stored_rows(store: Store, dataset: str, prefix: str) -> Iterator[Row]:
-    """All rows whose sort key starts with a prefix, in order, read page by page. Raises StoreError."""
-    after: str | None = None
-    while True:
-        rows = store.query(dataset, prefix, after=after, limit=PAGE)
-        yield from rows
-        if len(rows) < PAGE:
-            return
-        after = rows[-1].sort
 
 
 def _text(data: dict[str, Any]) -> str:

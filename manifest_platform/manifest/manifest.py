@@ -80,6 +80,7 @@ from manifest_platform.manifest.records import (
 from manifest_platform.manifest.store import (
     ABSENT,
     MAX_WRITES,
+    PAGE,
     TRIES,
     ConditionFailed,
     Delete,
@@ -88,12 +89,12 @@ from manifest_platform.manifest.store import (
     Store,
     Write,
     optimistically,
+    stored_rows,
     transact_once,
 )
 from manifest_platform.manifest.takeover import NOTE, Identity, note
 from manifest_platform.remedies import Action, Remedy
 
-PAGE = 500
 FIRST_PAGE = 40
 """Rows that hold the watermark's item and the next, mostly: a step needs no more of a long backlog."""
 NEIGHBORS = 4
@@ -311,12 +312,7 @@ class Manifest:
                 yield self._whole(ItemKey.at(feed, position), found)
 
     def _pages(self, prefix: str, after: str | None, page: int = PAGE, reverse: bool = False) -> Iterator[Row]:
-        while True:
-            rows = self.store.query(self.dataset, prefix, after=after, limit=page, reverse=reverse)
-            yield from rows
-            if len(rows) < page:
-                return
-            after, page = rows[-1].sort, PAGE
+        return stored_rows(self.store, self.dataset, prefix, after, page, reverse)
 
     def _whole(self, key: ItemKey, rows: Sequence[Row]) -> Item:
         """The item of its rows, with those of its records that were archived."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -20,6 +20,9 @@ MAX_WRITES = 100
 
 ABSENT = 0
 """The version of a row that does not exist."""
+
+PAGE = 500
+"""Rows that are asked for at once, where nothing else is said."""
 
 TRIES = 20
 """How often optimistic work is tried, where nothing else is said."""
@@ -191,6 +194,22 @@ class Difference:
 
     def __str__(self) -> str:
         return f"{self.setting}: {self.found}, and should be {self.expected}; to mend it: {self.mend}"
+
+
+def stored_rows(
+    store: Store, partition: str, prefix: str, after: str | None = None, first: int = PAGE, reverse: bool = False
+) -> Iterator[Row]:
+    """All rows whose sort key starts with a prefix and lies beyond `after`, in order, read page by page. Raises StoreError.
+
+    `first`: how many rows the first page has, where few may be enough.
+    """
+    page = first
+    while True:
+        rows = store.query(partition, prefix, after=after, limit=page, reverse=reverse)
+        yield from rows
+        if len(rows) < page:
+            return
+        after, page = rows[-1].sort, PAGE
 
 
 def check_writes(writes: Sequence[Write]) -> None:

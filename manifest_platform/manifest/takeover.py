@@ -50,6 +50,7 @@ from manifest_platform.manifest.store import (
     Units,
     Write,
     optimistically,
+    stored_rows,
     transact_once,
 )
 from manifest_platform.releases import FORM, NEEDS, RELEASE, Form, marked, unmarked
@@ -58,7 +59,6 @@ log = logging.getLogger(__name__)
 
 NOTE = NEEDS.format(RELEASE)
 """What discovery noted of a directory of this name is no note of discovery: release 0.1.0 cannot read it."""
-_PAGE = 500
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def _plan(store: Store, dataset: str, places: Places, now: datetime) -> tuple[Ta
         known.form.require_writable(f"the manifest of dataset {dataset}")
         if not known.form.is_older:
             return None
-    stored = {row.sort: row for prefix in (LEASES, STATES) for row in _rows(store, dataset, prefix)}
+    stored = {row.sort: row for prefix in (LEASES, STATES) for row in stored_rows(store, dataset, prefix)}
     stored |= store.get_many(dataset, [MERGED, *map(old_looks_key, places.looks)])
     wanted = dict.fromkeys(
         [
@@ -241,9 +241,9 @@ def _rows_beside(store: Store, dataset: str, places: Places) -> Iterator[list[Wr
     for feed, steps in places.steps.items():
         there: dict[str, dict[str, int]] = {}
         for prefix in (prefix for step in steps for prefix in prefixes(step, feed)):
-            for row in _rows(store, dataset, prefix):
+            for row in stored_rows(store, dataset, prefix):
                 there.setdefault(position_beside(row.sort, prefix), {})[row.sort] = row.version
-        for position, records in groupby(_rows(store, dataset, records_prefix(feed)), key=_position_of(feed)):
+        for position, records in groupby(stored_rows(store, dataset, records_prefix(feed)), key=_position_of(feed)):
             rows, key = list(records), ItemKey.at(feed, position)
             if ArchivedRecords.of(rows[0]):
                 continue
@@ -266,16 +266,6 @@ def _position_of(feed: str) -> Callable[[Row], str]:
 def note() -> dict[str, Any]:
     """What stands among discovery's notes so that release 0.1.0 cannot read them."""
     return {NOTE: {"checksum": "", "first_seen": NOTE}}
-
-
-def _rows(store: Store, dataset: str, prefix: str) -> Iterator[Row]:
-    after: str | None = None
-    while True:
-        rows = store.query(dataset, prefix, after=after, limit=_PAGE)
-        yield from rows
-        if len(rows) < _PAGE:
-            return
-        after = rows[-1].sort
 
 
 class TakenOver:

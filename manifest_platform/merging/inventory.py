@@ -26,6 +26,7 @@ from manifest_platform.manifest.lease import Lease
 from manifest_platform.manifest.store import (
     ABSENT,
     MAX_WRITES,
+    PAGE,
     Changed,
     Check,
     ConditionFailed,
@@ -36,6 +37,7 @@ from manifest_platform.manifest.store import (
     Store,
     Write,
     optimistically,
+    stored_rows,
     transact_once,
 )
 from manifest_platform.merging import transitions
@@ -87,7 +89,7 @@ from manifest_platform.merging.transitions import (
 )
 from manifest_platform.releases import unmarked
 
-PAGE, FIRST_PAGE = 500, 50
+FIRST_PAGE = 50
 TRIES = 30
 LONGEST_PAUSE_S = 0.2
 OBJECTS_AT_ONCE = 5_000
@@ -255,12 +257,7 @@ class Inventory:
         return from_row(MergedTable, row) if row else None
 
     def _pages(self, prefix: str, after: str | None = None, page: int = PAGE) -> Iterator[Row]:
-        while True:
-            rows = self.store.query(self.dataset, prefix, after=after, limit=page)
-            yield from rows
-            if len(rows) < page:
-                return
-            after, page = rows[-1].sort, PAGE
+        return stored_rows(self.store, self.dataset, prefix, after, page)
 
     # Tables
 

@@ -771,12 +771,14 @@ def test_an_item_is_found_by_its_sort_key_if_that_names_one(store: Store) -> Non
 
 
 def test_items_are_read_page_by_page(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manifest_platform.manifest.manifest.PAGE", 2)
+    monkeypatch.setattr("manifest_platform.manifest.store.PAGE", 2)
     of = manifest(store)
     land(of, *range(1, 6))
-    assert [number_of(item.key) for item in of.items(FEED)] == [1, 2, 3, 4, 5]
-    assert all(len(item.records) == 3 for item in of.items(FEED))
-    assert [number_of(item.key) for item in of.items(FEED, after=key(3).position)] == [4, 5]
+    before = store.requests
+    assert [number_of(item.key) for item in of.items(FEED, page=2)] == [1, 2, 3, 4, 5]
+    assert store.requests - before == 8, "15 rows, two at a time"
+    assert all(len(item.records) == 3 for item in of.items(FEED, page=2))
+    assert [number_of(item.key) for item in of.items(FEED, after=key(3).position, page=2)] == [4, 5]
     assert [number_of(item.key) for item in of.waiting(FEED, "shred", 9)[0]] == []
 
 

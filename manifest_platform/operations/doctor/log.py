@@ -27,9 +27,9 @@ from manifest_platform.manifest import (
     StoreUnavailable,
 )
 from manifest_platform.manifest.beside import prefixes, rows_of
-from manifest_platform.manifest.dump import stored_rows
 from manifest_platform.manifest.keys import PENDING, position_beside, record_key, records_prefix
 from manifest_platform.manifest.payloads import problems
+from manifest_platform.manifest.store import stored_rows
 from manifest_platform.operations.doctor.findings import EXAMINE, REPAIR, Diagnosis, Finding, Kind
 from manifest_platform.operations.doctor.fold import COUNTERS, Fold, Loads, fold_loads, fold_state
 from manifest_platform.operations.migration.histories import Layout

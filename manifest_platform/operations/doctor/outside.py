@@ -14,10 +14,9 @@ from datetime import timedelta
 from uuid import uuid4
 
 from manifest_platform.manifest import StoreError
-from manifest_platform.manifest.dump import stored_rows
 from manifest_platform.manifest.keys import UNNAMED
 from manifest_platform.manifest.records import format_time, parse_time
-from manifest_platform.manifest.store import ABSENT, MAX_WRITES, Delete, Put, Row, Write
+from manifest_platform.manifest.store import ABSENT, MAX_WRITES, Delete, Put, Row, Write, stored_rows
 from manifest_platform.manifest.stores.driver import KeepsOutside, StoredObject
 from manifest_platform.operations.doctor.findings import CLEAN, EXAMINE, Finding, Kind
 from manifest_platform.pipeline import Pipeline

@@ -35,13 +35,12 @@ from manifest_platform.manifest import (
 )
 from manifest_platform.manifest.beside import prefixes, rows_of
 from manifest_platform.manifest.dataset import PASSED, LeaseState, Mode, judge
-from manifest_platform.manifest.dump import stored_rows
 from manifest_platform.manifest.item import ArchivedRecords
 from manifest_platform.manifest.keys import records_prefix
 from manifest_platform.manifest.lease import write_lease
 from manifest_platform.manifest.manifest import DISCOVERY
 from manifest_platform.manifest.records import REASON, Stamp
-from manifest_platform.manifest.store import ABSENT, MAX_WRITES, TRIES, Changed, Delete, Put, Write, optimistically
+from manifest_platform.manifest.store import ABSENT, MAX_WRITES, TRIES, Changed, Delete, Put, Write, optimistically, stored_rows
 from manifest_platform.manifest.takeover import renewal
 from manifest_platform.manifest.transitions import acquire, append, counted_as, expire, put_record, put_state, sweep
 from manifest_platform.operations.migration.histories import Histories, Layout, Note, derived_id, open_work
