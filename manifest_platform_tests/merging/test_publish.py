@@ -493,7 +493,7 @@ def test_a_version_whose_row_is_gone_is_a_difference(inventory: Inventory) -> No
     assert differences(inventory, catalog, settings()) == []
     [row] = inventory.store.query(given.DATASET, "MVERSION#")
     inventory.store.transact(given.DATASET, [Delete(row.sort, row.version)], "gone")
-    assert differences(inventory, catalog, settings()) == [CatalogDifference(HERE, row.sort, "missing")]
+    assert differences(inventory, catalog, settings()) == [CatalogDifference(HERE, row.sort, "missing", lost=True)]
 
 
 def test_a_table_that_is_dropped_meanwhile_is_not_published(inventory: Inventory, catalog: MemoryCatalog) -> None:
