@@ -15,7 +15,7 @@ from manifest_platform.cli.output import print_json, print_lines, say, some
 from manifest_platform.cli.remedies import Typed, document, typed
 from manifest_platform.operations.standing import Answer, Outlook, StepStatus, done_last, outlook, over_chain, step_status
 from manifest_platform.pipeline import LOAD, Pipeline
-from manifest_platform.pipeline.chain import broken
+from manifest_platform.pipeline.chain import Look, broken
 from manifest_platform.quantities import duration, moment
 
 
@@ -30,10 +30,11 @@ def status(context: typer.Context) -> int:
     documents: list[dict[str, Any]] = []
     asked = settings.warehouse.open(read_only=True, patience=0.1)  # connects when the first dataset has loads to look for
     with closing(settings.manifest.open()) as store, closing(asked) as engine:
+        look = Look(engine)
         for dataset in [settings.dataset(chosen)] if chosen else settings.datasets:
             with open_pipeline(context, dataset, store=store) as pipeline:
                 as_typed, kept = typed(context, pipeline.name), pipeline.manifest.kept()
-                chain = broken(pipeline, engine=engine)
+                chain = broken(pipeline, look=look)
                 for feed in pipeline.feeds:
                     last = done_last(pipeline, feed)
                     steps = [step_status(pipeline, feed, name, kept, last) for name in _steps(pipeline, feed)]

@@ -32,6 +32,27 @@ class Broken:
     remedy: Remedy
 
 
+class Look:
+    """One look at a warehouse for many datasets in turn: their fences are read once, and one that is held is asked once."""
+
+    def __init__(self, engine: Engine):
+        self.engine = engine
+        self._records: dict[str, dict[str, str]] | None = None
+        self._unavailable: Unavailable | None = None
+
+    def fences(self, warehouse: Warehouse) -> dict[str, str]:
+        """The record that each feed's row of a dataset names. Raises Unavailable."""
+        if self._unavailable:
+            raise self._unavailable
+        if self._records is None:
+            try:
+                self._records = warehouse.fence_records_of_all()
+            except Unavailable as error:
+                self._unavailable = error
+                raise
+        return self._records.get(warehouse.dataset, {})
+
+
 def explained(pipeline: Pipeline, error: Unbelieved) -> Broken:
     """What a refusal means: set back, and to which of our items; or another warehouse. Asks manifest and warehouse."""
     return _explained(pipeline, pipeline.warehouse, error.feed, error.record)
@@ -40,14 +61,14 @@ def explained(pipeline: Pipeline, error: Unbelieved) -> Broken:
 def broken(
     pipeline: Pipeline,
     patient: bool = False,
-    engine: Engine | None = None,
+    look: Look | None = None,
     state: StepState | None = None,
     snapshots: bool = False,
 ) -> list[Broken]:
     """The feeds whose warehouse lacks what the manifest believes. Writes nothing.
 
     Where the warehouse cannot be asked now, as while a drain has it open, nothing is found: a load finds it then. If `patient`,
-    that is waited for, and raises Unavailable in the end. `engine`: open for questions already, for many datasets in turn.
+    that is waited for, and raises Unavailable in the end. `look`: at the warehouse, for many datasets in turn.
     `state`: what the manifest believes, where it was read just now. `snapshots`: tells it of feeds of snapshots too, and while
     a full load is in progress. Otherwise neither is told: the next snapshot replaces what is lacking, and the feeds that
     follow it say that one is needed.
@@ -62,8 +83,8 @@ def broken(
     }
     if not believed:
         return []
-    with contextlib.suppress(*(() if patient else (Unavailable,))), _reader(pipeline, patient, engine) as warehouse:
-        fences = warehouse.fence_records()
+    with contextlib.suppress(*(() if patient else (Unavailable,))), _reader(pipeline, patient, look) as warehouse:
+        fences = look.fences(warehouse) if look else warehouse.fence_records()
         lacking = [
             feed for feed, record in believed.items() if fences.get(feed) != record and warehouse.entry_of(record) is None
         ]
@@ -80,14 +101,14 @@ def broken_at(pipeline: Pipeline, warehouse: Warehouse, feed: str) -> Broken | N
 
 
 @contextlib.contextmanager
-def _reader(pipeline: Pipeline, patient: bool, engine: Engine | None) -> Generator[Warehouse]:
+def _reader(pipeline: Pipeline, patient: bool, look: Look | None) -> Generator[Warehouse]:
     from manifest_platform.warehouse.apply import Warehouse, open_warehouse  # late: to ask how things stand must cost little
 
     if patient or "warehouse" in pipeline.__dict__:
         yield pipeline.warehouse
         return
-    if engine:
-        yield Warehouse(engine, pipeline.name)
+    if look:
+        yield Warehouse(look.engine, pipeline.name)
         return
     with contextlib.closing(open_warehouse(pipeline.config.warehouse, pipeline.name, read_only=True, patience=0.1)) as reader:
         yield reader

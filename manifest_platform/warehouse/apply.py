@@ -143,6 +143,10 @@ class Warehouse:
         """The record applied last on each feed, by the fence; empty where there is none. Writes nothing, not even a file."""
         return self._fence.records() if self._engine.exists() else {}
 
+    def fence_records_of_all(self) -> dict[str, dict[str, str]]:
+        """As `fence_records`, of all datasets of the warehouse."""
+        return self._fence.records_of_all() if self._engine.exists() else {}
+
     def entry_of(self, record: str) -> LedgerEntry | None:
         """The ledger's entry of the attempt with this record id; None where it was not applied. Writes nothing."""
         return self._ledger.of_record(record) if self._engine.exists() else None

@@ -119,12 +119,18 @@ class Fence:
 
     def records(self) -> dict[str, str]:
         """The record that each feed's row names; none where nothing was ever loaded. Writes nothing."""
+        return self.records_of_all().get(self._dataset, {})
+
+    def records_of_all(self) -> dict[str, dict[str, str]]:
+        """The records that the rows of all datasets name, by dataset and feed. Writes nothing."""
         columns = self._engine.columns(CONTROL_SCHEMA).get("fence")
         if columns is None:
             return {}
         record = _RECORD if "record" in columns else "''"
-        found = self._engine.execute(f'SELECT "feed", {record} FROM {self._table} WHERE "dataset" = ?', (self._dataset,))  # noqa: S608
-        return dict(found)
+        of_all: dict[str, dict[str, str]] = {}
+        for dataset, feed, name in self._engine.execute(f'SELECT "dataset", "feed", {record} FROM {self._table}'):  # noqa: S608
+            of_all.setdefault(dataset, {})[feed] = name
+        return of_all
 
     def newest_epoch(self) -> int:
         """The newest epoch of any feed; 0 where there is no fence yet."""

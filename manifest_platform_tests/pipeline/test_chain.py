@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import yaml
@@ -15,13 +15,14 @@ from manifest_platform.manifest import Application, Lease, Ready, Record, Refuse
 from manifest_platform.operations.doctor import Doctor
 from manifest_platform.operations.reconcile import accept, reconcile, would_reconcile
 from manifest_platform.pipeline import LOAD, Budget, Pipeline, Stop, loading
-from manifest_platform.pipeline.chain import broken
+from manifest_platform.pipeline.chain import Look, broken
 from manifest_platform.pipeline.chosen import shred_chosen
 from manifest_platform.pipeline.requests import Apply, Complete, Request
 from manifest_platform.pipeline.shredding import listing_of
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform.spark import session
+from manifest_platform.warehouse.errors import Unavailable
 from manifest_platform_tests.pipeline.shop import Shop, drained, history, keys, run_name, run_names, watermark
 
 ONE = Budget(items=1)
@@ -366,3 +367,24 @@ def test_a_warehouse_that_goes_on_from_a_newer_manifest_is_reconciled_and_not_ac
         assert drained(pipeline)[1].stop is Stop.IDLE
     assert shop.seen.runs == run_names(0, 1, 2, 3)
     assert shop.doubled_events == []
+
+
+def test_the_status_of_many_datasets_reads_their_fences_at_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each dataset asked for the tables of the warehouse and for its fence; and each waited for one that a drain had open."""
+    with shop.open() as pipeline:
+        engine = pipeline.config.warehouse.open(read_only=True, patience=0.1)
+        asked: list[str] = []
+        columns = engine.columns
+        monkeypatch.setattr(engine, "columns", lambda *given: asked.append("columns") or columns(*given))
+        look = Look(engine)
+        assert [broken(pipeline, look=look) for _ in range(3)] == [[]] * 3
+        assert asked == ["columns"]
+        engine.close()
+        monkeypatch.setattr(engine, "exists", lambda: asked.append("exists") or unavailable())
+        look = Look(engine)
+        assert [broken(pipeline, look=look) for _ in range(3)] == [[]] * 3
+        assert asked == ["columns", "exists"]
+
+
+def unavailable() -> NoReturn:
+    raise Unavailable("a drain has it open")
