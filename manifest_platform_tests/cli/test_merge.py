@@ -379,7 +379,7 @@ def test_the_doctor_removes_the_same_and_tells_where_the_catalog_is_wrong(
         remove_row(inventory, version_key(version))
     code, found = doctor()
     assert (code, [one["kind"] for one in found["findings"]]) == (1, ["catalog"])
-    assert found["findings"][0]["command"].startswith("manifest-platform merge publish --verify")
+    assert found["findings"][0]["command"].startswith(f"manifest-platform merge rebuild events {DAY}")
 
 
 def remove_row(inventory: Inventory, sort: str) -> None:

@@ -168,7 +168,7 @@ def test_a_snapshot_is_shredded_when_it_is_asked_for(dagster: DagsterWard, spark
     assert output(dagster.drain())["shredded"] == 0, "a drain does not ask for it"
     message = failure(dagster.begin())
     assert f"{SNAPSHOT.name} cannot be shredded, so no full load was begun" in message
-    assert f"manifest-platform resolve {SNAPSHOT.name}" in message
+    assert f"manifest-platform accept {SNAPSHOT.name}" in message
     with dagster.ward.open() as pipeline:
         assert state(pipeline).epoch == 1
 
