@@ -9,6 +9,7 @@ import pytest
 
 from manifest_platform.manifest import Abandoned, Application, Failure, FailureKind, Manifest, Store, StoreUnavailable
 from manifest_platform.manifest.stores.sql import SqlStore
+from manifest_platform_tests.effort import cases
 from manifest_platform_tests.manifest.given import (
     DONE,
     FEED,
@@ -144,10 +145,15 @@ def test_the_day_uses_every_operation_and_its_log_adds_up(tmp_path: Path) -> Non
     assert of.state(LOAD).feed(FEED).applied == 6
 
 
+STRIDE = cases(3, 1)
+"""Of the transactions of a day, every third or every one is lost. Odd, so that both faults are met."""
+
+
+@pytest.mark.thorough
 def test_no_lost_answer_makes_a_difference(tmp_path: Path, smooth: tuple[list[tuple], int]) -> None:
     wanted, transactions = smooth
     assert transactions > 40
-    for at in range(1, transactions + 1):
+    for at in range(1, transactions + 1, STRIDE):
         fault = ("answer lost", "repeat refused")[at % 2]
         store = LossyStore(SqlStore(f"sqlite:///{tmp_path}/{at}.db"), fault, at)
         of = run_day(store)
@@ -155,9 +161,10 @@ def test_no_lost_answer_makes_a_difference(tmp_path: Path, smooth: tuple[list[tu
         store.close()
 
 
+@pytest.mark.thorough
 def test_no_lost_request_makes_a_difference_once_it_is_repeated(tmp_path: Path, smooth: tuple[list[tuple], int]) -> None:
     wanted, transactions = smooth
-    for at in range(1, transactions + 1):
+    for at in range(1, transactions + 1, STRIDE):
         store = LossyStore(SqlStore(f"sqlite:///{tmp_path}/{at}.db"), "request lost", at)
         of = run_day(store, again=True)
         assert _without_release(dump(of)) == _without_release(wanted), f"transaction {at}"

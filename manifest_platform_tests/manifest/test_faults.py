@@ -57,7 +57,7 @@ from manifest_platform_tests.servers.proxy import (
     then,
 )
 
-pytestmark = [pytest.mark.every_store, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.every_store, pytest.mark.timeout(600)]
 
 DRIVER = ["postgresql", "dynamodb"]
 

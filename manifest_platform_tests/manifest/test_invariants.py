@@ -38,6 +38,7 @@ from manifest_platform.manifest import (
 from manifest_platform.manifest.keys import records_prefix
 from manifest_platform.manifest.store import Write
 from manifest_platform.manifest.stores.sql import SqlStore
+from manifest_platform_tests.effort import cases
 from manifest_platform_tests.manifest.given import (
     DONE,
     FEED,
@@ -59,7 +60,7 @@ from manifest_platform_tests.manifest.given import (
 
 ITEMS = 7
 MEMORY = Path("/dev/shm")  # where there is one: a walk commits thousands of times
-WALKS = 15
+WALKS = cases(6, 15)
 CHANCES = ["commits", "commits", "commits", "answer lost", "fails", "stumbles"]
 
 
@@ -391,6 +392,7 @@ class Walk:
             assert aside or isinstance(verdict, Blocked) or item.key.position in self.sink.ledger
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("late", ["quarantine", "append", None])
 def test_no_order_of_events_breaks_an_invariant(late: Late | None) -> None:
     for seed in range(WALKS):

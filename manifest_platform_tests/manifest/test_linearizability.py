@@ -206,7 +206,7 @@ def writes_on(draw: st.DrawFn, versions: Sequence[int]) -> list[Wrote]:
     ]
 
 
-@settings(max_examples=cases(200, 600), deadline=None, derandomize=True)
+@settings(max_examples=cases(60, 600), deadline=None, derandomize=True)
 @given(histories())
 def test_the_checker_agrees_with_a_trial_of_every_order(history: list[Call]) -> None:
     event(f"{len(history)} calls, {'in order' if has_an_order(history) else 'a violation'}")

@@ -17,6 +17,7 @@ from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.registration import CommittedObjects, Rules
 from manifest_platform.merging.state import SmallObject
 from manifest_platform.merging.transitions import EarlierCommitMissing
+from manifest_platform_tests.effort import cases
 from manifest_platform_tests.manifest.given import DONE, FEED, HOUR, key, number_of
 from manifest_platform_tests.merging.given import (
     COLUMNS,
@@ -91,9 +92,10 @@ def test_C19_what_is_committed_late_is_merged_all_the_same(store: Store) -> None
     assert_consistent(to)
 
 
-ITEMS = 20
+ITEMS = cases(8, 20)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(120)
 def test_C19_many_complete_register_and_merge_at_once(store: Store, reopen: Callable[[], Store]) -> None:
     stores = [store, reopen(), reopen()]

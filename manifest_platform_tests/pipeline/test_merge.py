@@ -47,7 +47,7 @@ POINTS = [
     "merge.closed",
     pytest.param("merge.claimed", marks=pytest.mark.long),
     pytest.param("merge.job_done", marks=pytest.mark.long),
-    "merge.committed",
+    pytest.param("merge.committed", marks=pytest.mark.long),
     pytest.param("publish.switched", marks=pytest.mark.long),
     "publish.written",
     "publish.pointed",
