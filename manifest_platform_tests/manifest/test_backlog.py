@@ -12,6 +12,9 @@ from manifest_platform.manifest.manifest import ATTENDED, SURVEYED
 from manifest_platform_tests.manifest.given import FEED, LOAD, SHRED, claim_next, discover, key, land, lease, manifest
 from manifest_platform_tests.manifest.many import Then, grow
 
+# What a look reads is decided above the store's contract, and 5,000 items take DynamoDB Local minutes.
+pytestmark = pytest.mark.stores("sqlite")
+
 SIZES = [0, 100, 5000]
 """Items that wait or failed: none, some, many."""
 MOST_REQUESTS, MOST_ROWS = 14, 3500
