@@ -107,7 +107,7 @@ def main() -> None:
                 count = int(size * options.scale)
                 what = "failed" if failed else "waiting"
                 requests, seconds = tick(configure(Path(root) / f"{what}-{size}"), waiting(0, count, failed))
-                print_figure(f"requests a tick, {count:,} {what}", requests, 12, "")
+                print_figure(f"requests a tick, {count:,} {what}", requests, 5, "")
                 print(f"{what:10} {count:7,} runs: {requests} requests, {seconds * 1e3:.0f} ms")
         done = int(LOADED * options.scale)
         every = chain(loaded(done), waiting(done, int(SIZES[-1] * options.scale), failed=True))
