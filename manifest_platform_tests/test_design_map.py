@@ -1,16 +1,18 @@
-"""The map of the design names every rule's code and tests, and every name in it is there."""
+"""The map of the design names each rule's code and tests, the page on security each promise's; every name is there."""
 
 from __future__ import annotations
 
 import difflib
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from manifest_platform_tests.source_names import ROOT, defined
 
 MAP = ROOT / "docs" / "design-map.md"
+SECURITY = ROOT / "docs" / "security.md"
 ENTRY = re.compile(r"`((?:manifest_platform|manifest_platform_tests)/[\w/]+\.py)::([\w.:]+)`")
 LOOKED_FOR = [
     "Late items",
@@ -58,7 +60,7 @@ CRASHES = [
 
 @dataclass(frozen=True)
 class Row:
-    """A rule of the map: its section, its name, and the cells of its code and its tests."""
+    """A rule, or a promise: its section, its name, and the cells of its code and its tests."""
 
     section: str
     name: str
@@ -66,9 +68,9 @@ class Row:
     tests: str
 
 
-def rows() -> list[Row]:
+def rows(page: Path = MAP) -> list[Row]:
     section, found = "", []
-    for line in MAP.read_text().splitlines():
+    for line in page.read_text().splitlines():
         if line.startswith("## "):
             section = line.removeprefix("## ")
         elif line.startswith("| **"):
@@ -95,11 +97,15 @@ def is_test(name: str) -> bool:
     return name.replace("::", ".").rpartition(".")[2].startswith(("test_", "Test"))
 
 
-def test_every_name_is_there() -> None:
+@pytest.mark.parametrize("page", [MAP, SECURITY], ids=["rules", "promises"])
+def test_every_name_is_there(page: Path) -> None:
     problems = [
-        f"{row.name}: {found}" for row in rows() for entry in ENTRY.findall(row.code + row.tests) if (found := problem(*entry))
+        f"{row.name}: {found}"
+        for row in rows(page)
+        for entry in ENTRY.findall(row.code + row.tests)
+        if (found := problem(*entry))
     ]
-    assert not problems, "\n".join(["docs/design-map.md names what is not there:", *problems])
+    assert not problems, "\n".join([f"docs/{page.name} names what is not there:", *problems])
 
 
 def test_every_rule_has_code_and_a_test() -> None:
@@ -109,6 +115,12 @@ def test_every_rule_has_code_and_a_test() -> None:
         assert tests and all(is_test(name) for _, name in tests), f"{row.section}: {row.name}: which test proves it?"
         for cell in (row.code, row.tests):
             assert not ENTRY.sub("", cell).replace("<br>", "").strip(), f"{row.section}: {row.name}: not an entry: {cell}"
+
+
+def test_every_promise_has_a_test() -> None:
+    for row in rows(SECURITY):
+        tests = ENTRY.findall(row.tests)
+        assert tests and all(is_test(name) for _, name in tests), f"{row.section}: {row.name}: which test proves it?"
 
 
 def test_every_invariant_and_every_crash_has_a_row() -> None:

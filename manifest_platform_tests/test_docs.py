@@ -14,7 +14,7 @@ import pytest
 
 from manifest_platform_tests.source_names import ROOT, defined
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 SETTINGS = [
     *sorted(ROOT.glob("manifest_platform*.yaml")),
     ROOT / "workspace.yaml",
@@ -119,7 +119,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 def test_every_page_is_linked_from_the_readme() -> None:
     linked = set(LINK.findall((ROOT / "README.md").read_text()))
-    assert {f"docs/{page.name}" for page in PAGES[1:]} <= linked
+    assert {str(page.relative_to(ROOT)) for page in PAGES[1:]} <= linked
 
 
 def test_every_example_parses_and_imports_what_is_there() -> None:
