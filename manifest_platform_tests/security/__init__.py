@@ -1,0 +1,1 @@
+"""What docs/security.md promises, each promise with the attack that it stands against."""
