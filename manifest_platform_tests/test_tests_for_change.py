@@ -147,3 +147,17 @@ def test_a_failed_file_fails_the_run(
     run: Callable[..., int] = script.run_long
     assert run(None, 2, files) == code
     assert f"{code} of {len(files)} files failed" in capsys.readouterr().out
+
+
+def test_the_last_line_sums_the_tests_of_all_files(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file that was cut off before its first test said "no tests ran" last: the run was taken for one without tests."""
+    monkeypatch.setenv("MANIFEST_PLATFORM_PROOFS", "")
+    ends = (
+        "['1 failed, 4 passed, 35 deselected in 2.58s', '3 passed, 2 warnings in 81.03s (0:01:21)', 'no tests ran in 125.22s']"
+    )
+    program = f"import sys; print('===', {ends}[int(sys.argv[-1])], '===')"
+    monkeypatch.setattr(script, "PYTEST", python(program))
+    script.run_long(None, 1, ["0", "1", "2"])
+    assert capsys.readouterr().out.splitlines()[-1] == "7 passed, 1 failed"

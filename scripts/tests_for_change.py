@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ LONG = "long or thorough or hypothesis"
 PYTEST = [sys.executable, "-m", "pytest"]
 FAILED = re.compile(r"^(FAILED|ERROR) ", re.MULTILINE)
 """What an interrupted pytest says of tests that failed before."""
+COUNTED = re.compile(r"^=+ (?:.*, )?\d+ \w+ in [\d.]+s.*=+$", re.MULTILINE)
+"""The line with which a pytest ends that ran tests, interrupted or not: how many passed, how many failed."""
 STOP_S = 30
 """How long an interrupted pytest may take to end its servers."""
 
@@ -97,11 +100,15 @@ def long_test_files() -> list[str]:
 
 @dataclass
 class Files:
-    """Runs commands, several at once, until a time is up; notes the files that failed and those that were not ended in time."""
+    """Runs commands, several at once, until a time is up; notes the files that failed and those that were not ended in time.
+
+    `counts`: tests that passed and that failed.
+    """
 
     deadline: float | None
     failed: list[str] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
     _printing: Lock = field(default_factory=Lock)
 
     def run(self, file: str, command: Sequence[str]) -> None:
@@ -124,6 +131,8 @@ class Files:
         if failed:
             self.failed.append(file)
         with self._printing:
+            for line in COUNTED.findall(output):
+                self.counts.update({word: int(number) for number, word in re.findall(r"(\d+) (passed|failed)", line)})
             print(f"== {file}: {time.monotonic() - began:.0f} s\n{output}", flush=True)  # noqa: T201
 
 
@@ -146,6 +155,8 @@ def run_long(minutes: float | None, workers: int, chosen: Sequence[str]) -> int:
         list(pool.map(lambda file: files.run(file, [*PYTEST, "-m", LONG, file]), ordered))
     for title, some in (("failed", files.failed), ("not run to their end, for the time was up", files.unfinished)):
         print(f"{len(some)} of {len(ordered)} files {title}: {' '.join(some)}".rstrip(": "))  # noqa: T201
+    # The last file that the time cut off may say that it ran no test: the sum is what a reader of the end must find.
+    print(f"{files.counts['passed']} passed, {files.counts['failed']} failed")  # noqa: T201
     return 1 if files.failed else 0
 
 
