@@ -296,7 +296,7 @@ def stop_at(pipeline: Pipeline, feed: str, position: str) -> str | None:
     try:
         landed = pipeline.manifest.item(key).landed
     except UnknownItem as error:
-        if not key.id.startswith(pipeline.source.root):
+        if not pipeline.source.holds(key.id):
             raise Refused(
                 f"the newest load of feed {feed} in the warehouse, {key.id}, was never made by this manifest: it is another"
                 " one, and nothing is loaded again",

@@ -115,6 +115,12 @@ def _reader(pipeline: Pipeline, patient: bool, look: Look | None) -> Generator[W
 
 
 def _explained(pipeline: Pipeline, warehouse: Warehouse, feed: str, record: str) -> Broken:
+    reason, action = _reason(pipeline, warehouse, feed, record)
+    return Broken(feed, reason, Remedy(action))
+
+
+def _reason(pipeline: Pipeline, warehouse: Warehouse, feed: str, record: str) -> tuple[str, Action]:
+    """What is wrong with a warehouse whose fence names this record, or none, and what helps."""
     state = pipeline.manifest.state(Application(LOAD)).feed(feed)
     loaded = f"the manifest has loaded {position_name(feed, state.watermark)}" if state.watermark else "the manifest has loads"
     place = pipeline.config.warehouse.place
@@ -124,30 +130,30 @@ def _explained(pipeline: Pipeline, warehouse: Warehouse, feed: str, record: str)
             f"the warehouse at {place} has no load of feed {feed}, and {loaded}: it was emptied or is another one. If the place"
             " is wrong, correct the part `warehouse` of the configuration; if it was emptied, load again what it lacks"
         )
-        return Broken(feed, reason, Remedy(Action.RECONCILE))
+        return reason, Action.RECONCILE
     applied = f"{entry.applied_at:%Y-%m-%d %H:%M:%S %Z}"
     key = ItemKey.at(entry.feed, entry.position)
     try:
         records = pipeline.manifest.item(key).records
     except UnknownItem:
-        if not key.id.startswith(pipeline.source.root):
+        if not pipeline.source.holds(key.id):
             reason = (
                 f"the warehouse at {place} is another one: its newest load of feed {feed}, {entry.item} of {applied}, was never"
                 " made by this manifest. Correct the part `warehouse` of the configuration, or take this warehouse on purpose"
             )
-            return Broken(feed, reason, Remedy(Action.ACCEPT_WAREHOUSE))
+            return reason, Action.ACCEPT_WAREHOUSE
         reason = (
             f"the warehouse at {place} lacks {position_name(feed, state.watermark)}, which the manifest has loaded, and has"
             f" {key.name}, of {applied}, which the manifest does not know: both were set back. Find that directory first"
         )
-        return Broken(feed, reason, Remedy(Action.DISCOVER_ALL))
+        return reason, Action.DISCOVER_ALL
     name = key.name
     if any(one.record_id == record for one in records):
         reason = (
             f"the warehouse at {place} was set back: its newest load of feed {feed} is {name}, of {applied}, and {loaded}."
             " Load again what it lacks"
         )
-        return Broken(feed, reason, Remedy(Action.RECONCILE))
+        return reason, Action.RECONCILE
     # Of our directory, by an attempt that we do not know: reconcile asks the ledger about each item, so it fits either case.
     reason = (
         f"the warehouse at {place} lacks the newest load of feed {feed} that the manifest knows, and {loaded}: its own"
@@ -155,4 +161,4 @@ def _explained(pipeline: Pipeline, warehouse: Warehouse, feed: str, record: str)
         " manifest loads the same directories. If the place is wrong, correct the part `warehouse` of the configuration;"
         " else load again what it lacks"
     )
-    return Broken(feed, reason, Remedy(Action.RECONCILE))
+    return reason, Action.RECONCILE

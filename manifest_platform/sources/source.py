@@ -129,6 +129,10 @@ class Source(ABC):
         self.root = storage.as_uri(landing.root)
         self.completeness = Marker(landing.marker) if landing.complete == "marker" else Settle(landing.settle_seconds)
 
+    def holds(self, uri: str) -> bool:
+        """Whether a URI lies in the landing root; `…/landing-of-another` does not lie in `…/landing`."""
+        return uri.startswith(f"{self.root}/")
+
     @property
     def keeps(self) -> tuple[str, ...]:
         """Patterns of tables that a snapshot leaves as they are where it lacks them."""

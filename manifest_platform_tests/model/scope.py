@@ -45,7 +45,7 @@ class Numbers(Generic[T]):
 
 
 class Event(NamedTuple):
-    """A record, less who wrote it, when and under which id: the sequence number names it. `previous`: 0 for none.
+    """A record of the model, without its writer, time and id: the sequence number names it. `previous`: 0 for none.
 
     `version`: of a directory that was rewritten and accepted, its content's; 0 for other records.
     """
@@ -366,7 +366,7 @@ class Scope:
         return Written(self.rows.of(Rows(tuple(logs), pending, state, leases, before.life, archived)), put_state, broken)
 
     def archived(self, rows: Rows, i: int) -> int:
-        """Up to which number an item's records are archived; 0 for none."""
+        """The number of the last record of an item that is archived; 0 for none."""
         return rows.archived[i] if rows.archived else 0
 
     def _holds(self, before: Rows, write: CompactWrite, what: str, fresh: bool) -> bool:

@@ -263,15 +263,19 @@ def test_a_run_that_was_rewritten_after_it_was_loaded_is_never_called_applied(tm
             assert history(pipeline, 0)[-1] == "load Failed permanent", "no repair calls it loaded"
 
 
+def interrupt_a_reconcile(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dies once it has freed what the warehouse lacks, and before the manifest believes the warehouse."""
+    with shop.open() as pipeline, pytest.raises(SystemExit):
+        monkeypatch.setattr(pipeline.manifest, "believe_sink", lambda *_: exit())
+        list(reconcile(pipeline, "interrupted"))
+
+
 def test_what_a_manifest_that_was_set_back_too_does_not_know_of_is_looked_at_again(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reopened, loaded again, and reopened once more by the older manifest: the ledger has it, and nobody looked."""
     delete(shop)
-    with shop.open() as pipeline:
-        monkeypatch.setattr(pipeline.manifest, "believe_sink", lambda *_: exit())
-        with pytest.raises(SystemExit):
-            list(reconcile(pipeline, "interrupted"))
+    interrupt_a_reconcile(shop, monkeypatch)
     shutil.copy(shop.home / "manifest.db", shop.home / "backup.db")
     with shop.open() as pipeline:
         list(reconcile(pipeline, "to its end"))
@@ -287,18 +291,22 @@ def test_what_a_manifest_that_was_set_back_too_does_not_know_of_is_looked_at_aga
     assert shop.doubled_events == []
 
 
-def take_a_strangers(shop: Shop) -> None:
+def take_a_strangers(shop: Shop, home: str = "stranger") -> None:
     """Puts a warehouse there whose newest load is of a directory that this manifest has never seen."""
-    other = Shop(shop.home / "stranger")
+    other = Shop(shop.home / home)
     with other.open() as pipeline:
         other.land(pipeline, 7)
         drained(pipeline, lambda: session(pipeline.config.spark.conf))
     shutil.copy(other.home / "warehouse.duckdb", shop.home / "warehouse.duckdb")
 
 
-def test_a_reconcile_that_cannot_end_frees_nothing(shop: Shop) -> None:
-    """It freed all that another manifest's warehouse lacks, and was refused only then: ten runs were neither done nor next."""
-    take_a_strangers(shop)
+@pytest.mark.parametrize("home", ["stranger", "landing-of-a-stranger"])
+def test_a_reconcile_that_cannot_end_frees_nothing(shop: Shop, home: str) -> None:
+    """It freed all that another manifest's warehouse lacks, and was refused only then: ten runs were neither done nor next.
+
+    A stranger's landing root whose path merely begins as ours does was taken for ours, and `discover --all` was advised.
+    """
+    take_a_strangers(shop, home)
     with shop.open() as pipeline:
         for attempt in (would_reconcile(pipeline), reconcile(pipeline, "not ours")):
             with pytest.raises(Refused, match="never made by this manifest") as refused:
@@ -314,10 +322,7 @@ def test_what_an_interrupted_reconcile_freed_is_loaded_though_the_warehouse_is_a
 ) -> None:
     """Accepted, nobody looked behind the watermark any more: what was freed was passed over, and nothing told so."""
     delete(shop)
-    with shop.open() as pipeline:
-        monkeypatch.setattr(pipeline.manifest, "believe_sink", lambda *_: exit())
-        with pytest.raises(SystemExit):
-            list(reconcile(pipeline, "interrupted"))
+    interrupt_a_reconcile(shop, monkeypatch)
     with shop.open() as pipeline:
         [done] = accept(pipeline, "on second thoughts")
         assert [key.name for key in done.freed] == run_names(0, 1)

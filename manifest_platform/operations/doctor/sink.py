@@ -84,7 +84,7 @@ class LedgerWatcher(Watcher):
                 continue
             recorded = self._recorded(item)
             if entry and not item.records:
-                if not self._accepted or key.id.startswith(self.pipeline.source.root):  # else it was there when accepted
+                if not self._accepted or self.pipeline.source.holds(key.id):  # else it was there when accepted
                     yield self._unknown(key, entry)
             elif entry and not recorded and not self._in_work(item):
                 yield self._unrecorded(item, entry)
@@ -101,7 +101,7 @@ class LedgerWatcher(Watcher):
             f"the warehouse has it since {entry.applied_at:%Y-%m-%d %H:%M:%S %Z}, and the manifest does not know it: it was put"
             f" back from a backup, or is another one"
         )
-        repairable = key.id.startswith(self.pipeline.source.root)
+        repairable = self.pipeline.source.holds(key.id)
         if self._broken and not repairable:
             return Finding(Kind.UNKNOWN, cause, self._broken.remedy, key, LOAD)
         cause = f"{cause}. To repair looks for {key.id}"
