@@ -13,7 +13,7 @@ Layers, top to bottom; each imports only from those below it:
     settings                         what settings are made of
     storage, quantities              local paths and s3:// alike; times and sizes in words
     manifest                         the control plane: records, items, leases, order
-    releases                         which release may write what another has written
+    masking, releases                secrets, read and masked; which release may write what another has written
     failpoints, faults, plugins, remedies, spool    where tests stop; what passes; plug-ins; what helps; folders put aside
 """
 

@@ -10,6 +10,7 @@ from manifest_platform.config import ConfigError
 from manifest_platform.manifest import Refused, StoreError
 from manifest_platform.manifest.payloads import InvalidPayload, InvalidSchema
 from manifest_platform.manifest.records import InvalidRecord
+from manifest_platform.masking import UnusableSecret
 from manifest_platform.merging.catalogs.catalog import CatalogError
 from manifest_platform.merging.errors import MergeError
 from manifest_platform.releases import NewerRelease
@@ -29,6 +30,7 @@ EXPECTED = (
     MergeError,
     NewerRelease,
     StoreError,
+    UnusableSecret,
     WarehouseError,
     spark.SparkUnavailable,
 )
