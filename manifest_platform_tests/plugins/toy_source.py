@@ -16,15 +16,13 @@ from manifest_platform.shred.batch import (
     Dated,
     Directory,
     Options,
-    Piece,
     ShredFailure,
     Task,
     Writer,
     Written,
-    chunks,
-    plan,
     shred_batch,
 )
+from manifest_platform.shred.lines import Piece, chunks, plan
 from manifest_platform.shred.rows import BAD, BadRow, bad_table
 from manifest_platform.sources.directories import (
     DirectoryName,

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from manifest_platform.shred import batch
-from manifest_platform.shred.batch import FileChanged, Piece, chunks, newlines_before, plan
+from manifest_platform.shred import lines as reading
+from manifest_platform.shred.batch import FileChanged
 from manifest_platform.shred.compression import HEAD, Decompressed, Replayed, Unreadable, compression_of
+from manifest_platform.shred.lines import Piece, chunks, newlines_before, plan
 
 CONTENTS = [b"one\ntwo\n\nfour\n", b"one\ntwo\n\nfour", b"\n\n", b"x", b"a\r\nbb\r\n", b"a long line without an end" * 3]
 
@@ -170,7 +171,7 @@ def test_what_a_file_is_costs_no_request_where_it_is_read_whole(tmp_path: Path, 
         def size(self) -> int:
             return len(self.getvalue())
 
-    monkeypatch.setattr(batch, "open_landed", lambda *_: Counted(path.read_bytes()))
+    monkeypatch.setattr(reading, "open_landed", lambda *_: Counted(path.read_bytes()))
     assert len(list(chunks(piece(path), 1100))) == 1
     assert reads == [1100]
     reads.clear()

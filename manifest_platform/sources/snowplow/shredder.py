@@ -24,16 +24,13 @@ from manifest_platform.shred.batch import (
     Dated,
     Directory,
     Options,
-    Piece,
     ShredFailure,
     Task,
     Writer,
     Written,
-    chunks,
-    newlines_before,
-    plan,
     shred_batch,
 )
+from manifest_platform.shred.lines import Piece, chunks, newlines_before, plan
 from manifest_platform.shred.rows import BAD, BadRow, arrow_schema, bad_table
 from manifest_platform.sources.snowplow.atomic import EVENTS, Lines, cut, event_columns
 from manifest_platform.sources.snowplow.entities import entity_tables
