@@ -48,6 +48,11 @@ def discover(
             f"warning: {len(report.unreadable)} in {root} could not be listed, not registered: {some(report.unreadable)};"
             f" mend or remove what is named, then run {as_typed(Remedy(Action.DISCOVER))} again"
         )
+    if report.linked:
+        warn(
+            f"warning: {len(report.linked)} in {root} will fail, for what is not followed: {some(report.linked)};"
+            " land the files themselves in their place, or skip the directory"
+        )
     if report.unparseable:
         warn(f"warning: {some(report.unparseable)} in {root}: not {form}, left alone")
     if as_json(context):

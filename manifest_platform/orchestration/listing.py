@@ -179,6 +179,8 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline) -> dg.SensorR
     ):
         if names:
             context.log.warning(f"{problem}, left alone: {', '.join(names)}")
+    if report.linked:
+        context.log.warning(f"will fail, for what is not followed: {', '.join(report.linked)}")
     events: list = []
     partitions: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
     shown: dict[str, Shown] = {}

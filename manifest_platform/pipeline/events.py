@@ -16,8 +16,9 @@ class DiscoveryReport:
     """What one look at the landing root found, by name. `requests`: to the object storage.
 
     `changed`: rewritten after discovery. `moved`: known under another URI, below the root `moved_from`. `future`: dated
-    more than a day ahead. `unreadable`: could not be listed, each with the reason. None of these is registered. `landed` is
-    all that it looked into and the manifest has: registered now or before.
+    more than a day ahead. `unreadable`: could not be listed, each with the reason. None of these is registered. `linked`:
+    registered now, and holds symbolic links or the like, so that it will fail. `landed` is all that it looked into and the
+    manifest has: registered now or before.
     """
 
     new: tuple[str, ...] = ()
@@ -30,6 +31,7 @@ class DiscoveryReport:
     unparseable: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
     incomplete: tuple[str, ...] = ()
+    linked: tuple[str, ...] = ()
     known: int = 0
     requests: int = 0
     landed: tuple[Landed, ...] = ()

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
 
 import orjson
 
-from manifest_platform import failpoints, storage
+from manifest_platform import failpoints, landed_files, storage
 from manifest_platform.column_types import widened
 from manifest_platform.faults import Misconfigured, Permanent, Transient
 from manifest_platform.listing import BAD_TABLE, LISTING_FILE, Column, Listing, Retired, ShreddedObject, Table
@@ -80,12 +80,16 @@ class Options:
 
 @dataclass(frozen=True)
 class Directory:
-    """A directory to shred: its URI, its files as (URI, size in bytes), and where this attempt may write."""
+    """A directory to shred: its URI, its files as (URI, size in bytes), and where this attempt may write.
+
+    `root`: the URI of the landing root, below which no symbolic link is followed; without it, none is that a file itself is.
+    """
 
     item: str
     files: tuple[tuple[str, int], ...]
     output: str
     attempt: str
+    root: str = field(default="", kw_only=True)
 
 
 class Cause(StrEnum):
@@ -254,14 +258,15 @@ def _write(uri: str, table: pa.Table) -> tuple[int, str]:
     return data.size, storage.checksum(memoryview(data))
 
 
-def open_landed(uri: str, size: int) -> pa.NativeFile:
-    """Opens a file of a directory for reading. Raises FileChanged where it has another size, OSError."""
-    system, path = storage.filesystem(uri)
-    file = system.open_input_file(path)
-    if file.size() == size:
+def open_landed(uri: str, size: int, root: str = "") -> BinaryIO:
+    """Opens a file of a directory for reading. Raises FileChanged where it has another size, NotFollowed, OSError."""
+    file = landed_files.open_file(uri, root)
+    found = file.seek(0, os.SEEK_END)
+    if found == size:
+        file.seek(0)
         return file
     with file:
-        raise FileChanged(f"{uri} has {file.size()} bytes but was registered with {size}; land changed data as a new directory")
+        raise FileChanged(f"{uri} has {found} bytes but was registered with {size}; land changed data as a new directory")
 
 
 # The job

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from manifest_platform import storage
+from manifest_platform import landed_files
 from manifest_platform.shred.batch import CHUNK, open_landed
 from manifest_platform.shred.compression import COMPRESSED_NAMES, HEAD, Decompressed, Replayed, compression_of
 
@@ -19,15 +19,19 @@ _TAIL = 64 << 10
 
 @dataclass(frozen=True)
 class Piece:
-    """The lines of a file that start in the bytes from `start` to before `end`; `size` is that of the whole file."""
+    """The lines of a file that start in the bytes from `start` to before `end`; `size` is that of the whole file.
+
+    `root`: the landing root, as a Directory has it.
+    """
 
     uri: str
     size: int
     start: int
     end: int
+    root: str = ""
 
 
-def plan(files: Sequence[tuple[str, int]], split_size: int) -> list[tuple[Piece, ...]]:
+def plan(files: Sequence[tuple[str, int]], split_size: int, root: str = "") -> list[tuple[Piece, ...]]:
     """The pieces of each task, from (URI, size in bytes): large files cut, small ones together, up to `split_size` bytes.
 
     The plan depends on its arguments alone: nothing is read for it. A name that tells of compression spares its file the
@@ -39,7 +43,7 @@ def plan(files: Sequence[tuple[str, int]], split_size: int) -> list[tuple[Piece,
     for uri, size in files:
         step = size if uri.lower().endswith(COMPRESSED_NAMES) else split_size
         for start in range(0, size, max(1, step)):
-            piece = Piece(uri, size, start, min(start + step, size))
+            piece = Piece(uri, size, start, min(start + step, size), root)
             if group and piece.end - piece.start > room:
                 tasks.append(tuple(group))
                 group, room = [], split_size
@@ -52,9 +56,9 @@ def chunks(piece: Piece, chunk: int = CHUNK) -> Iterator[tuple[int, bytes]]:
     """The lines of a piece, about `chunk` bytes at a time, each with its offset in the (decompressed) file.
 
     Every chunk is of whole lines; the last line of a file may lack its newline. Of a compressed file, by its first bytes, the
-    piece that begins it has all lines. Raises FileChanged, Unreadable, OSError.
+    piece that begins it has all lines. Raises FileChanged, NotFollowed, Unreadable, OSError.
     """
-    with open_landed(piece.uri, piece.size) as file:
+    with open_landed(piece.uri, piece.size, piece.root) as file:
         if piece.start == 0:
             head = file.read(max(HEAD, min(chunk, piece.end)))
             compression = compression_of(head, piece.uri)
@@ -74,9 +78,8 @@ def chunks(piece: Piece, chunk: int = CHUNK) -> Iterator[tuple[int, bytes]]:
 
 def newlines_before(piece: Piece, offset: int) -> int:
     """How many lines of the piece's plain file end before an offset; reads the file up to there."""
-    system, path = storage.filesystem(piece.uri)
     count = 0
-    with system.open_input_stream(path) as stream:
+    with landed_files.open_file(piece.uri, piece.root) as stream:
         while offset > 0 and (block := stream.read(min(CHUNK, offset))):
             count += block.count(b"\n")
             offset -= len(block)

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from manifest_platform import storage
-from manifest_platform.sources.errors import LandingDamaged, LandingMisconfigured, LandingUnavailable
+from manifest_platform import landed_files, storage
+from manifest_platform.sources.errors import LandingDamaged, LandingLinked, LandingMisconfigured, LandingUnavailable
 
 HIDDEN = ("_", ".")
 """How names begin that are no data's."""
 
 _GHOST = "_$folder$"  # the key by which older Hadoop versions remember an empty folder in S3
 _TEMPORARY = "_temporary"  # where Hadoop's committers write until they commit
+_NO_NAMES = frozenset({"", ".", ".."})  # parts of a key in S3 that no file can be called by
 _PAGE = 1000  # keys a request, the most that S3 gives
 
 _TRANSIENT_CODES = {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded"}
@@ -69,7 +71,8 @@ class LandedDirectory:
     `uri` has no trailing slash. `files` are the data files, by URI; what begins with `_` or `.` is none. `marker`: the
     marker file was there before the files were listed. `in_progress`: it holds an uncommitted job's `_temporary`.
     `checksum` stands for the files' relative names, sizes and fingerprints. `changed`: when the newest file was written, as
-    the storage says; None without files.
+    the storage says; None without files. `links`: what of `files` is a symbolic link, a pipe or the like, by relative path,
+    each with what it is; none of these is ever followed or opened.
     """
 
     name: str
@@ -81,11 +84,17 @@ class LandedDirectory:
     in_progress: bool
     checksum: str
     changed: datetime | None = None
+    links: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:
         """The size of all data files, in bytes."""
         return sum(file.size for file in self.files)
+
+    def check(self) -> None:
+        """Raises LandingLinked where the directory holds what may not be read."""
+        if self.links:
+            raise LandingLinked(f"{self.uri} holds {_some(self.links)}. Land the files themselves in their place")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,17 +148,21 @@ class Look:
     first_seen: datetime
 
 
-def find(root_uri: str, layout: Layout, start: str, completeness: Marker | Settle) -> Found:
+def find(root_uri: str, layout: Layout, start: str, completeness: Marker | Settle, below: str = "") -> Found:
     """Finds every directory of a root whose name does not sort before `start`, with its files, in one listing.
 
     Names that begin as hidden ones do are passed over; all else that is no directory of the source is reported by name and left
     alone. Folders that exist only as S3's empty folder keys do not exist. An S3 prefix with nothing in it is an empty root.
+    `below`: the landing root, where `root_uri` is a folder in it. A symbolic link below that is never followed.
 
-    Raises LandingMisconfigured where the root does not exist or access is refused, LandingUnavailable where it may work
-    later.
+    Raises LandingMisconfigured where the root does not exist or access is refused, LandingLinked where it is a link or lies
+    below one, LandingUnavailable where it may work later.
     """
-    list_root = _list_local if storage.is_local(root_uri) else _list_s3
-    found = list_root(root_uri, layout, start, _marker(completeness))
+    marker = _marker(completeness)
+    if storage.is_local(root_uri):
+        found = _list_local(root_uri, layout, start, marker, below or root_uri)
+    else:
+        found = _list_s3(root_uri, layout, start, marker)
     runs = [run.directory(root_uri) for run in found.directories]
     runs.sort(key=lambda run: run.sort)
     return Found(runs, sorted(found.unparseable), found.requests, 0, found.now, tuple(found.unreadable))
@@ -160,7 +173,7 @@ class FoundNames:
     """The names of a root's directories, in order; the names that are none of the source's; the S3 requests it took.
 
     `upto`: where the next part of the root begins, where only a part was listed; None where nothing is left. `now`: when the
-    listing began, by the storage's clock.
+    listing began, by the storage's clock. `unreadable`: what could not be listed.
     """
 
     names: list[DirectoryName]
@@ -168,16 +181,22 @@ class FoundNames:
     requests: int
     upto: str | None = None
     now: datetime | None = None
+    unreadable: tuple[Unreadable, ...] = ()
 
 
-def list_names(root_uri: str, layout: Layout, start: str, *, beyond: str = "", most: int | None = None) -> FoundNames:
+def list_names(
+    root_uri: str, layout: Layout, start: str, *, beyond: str = "", most: int | None = None, below: str = ""
+) -> FoundNames:
     """The names of the directories of a root that do not sort before `start`: what `find` finds, without a look into any.
 
     On S3 that is a request for every thousand directories, however many files they have. `most`: so many entries of the root
-    and no more, from behind `beyond`, as the `upto` of the part before says it. Raises as `find`.
+    and no more, from behind `beyond`, as the `upto` of the part before says it. Links are among the names: to read one tells of
+    it. Raises as `find`.
     """
-    list_root = _names_local if storage.is_local(root_uri) else _names_s3
-    names, requests, upto, now = list_root(root_uri, start, beyond, most)
+    if storage.is_local(root_uri):
+        names, requests, upto, now = _names_local(root_uri, beyond, most, below or root_uri)
+    else:
+        names, requests, upto, now = _names_s3(root_uri, start, beyond, most)
     seen = [name for name in names if name >= start and not name.startswith(layout.hidden) and not name.endswith(_GHOST)]
     parsed = {name: layout.parse(name) for name in seen}
     found = sorted((one for one in parsed.values() if one), key=lambda one: one.sort)
@@ -192,10 +211,11 @@ def folder_key(name: str) -> str:
     return f"{name}/"
 
 
-def _names_local(root_uri: str, _start: str, beyond: str, most: int | None) -> _Names:
+def _names_local(root_uri: str, beyond: str, most: int | None, below: str) -> _Names:
     root = str(storage.local_path(root_uri))
-    with _local_root(root), os.scandir(root) as entries:
-        names = [entry.name for entry in entries if _is_directory(entry)]
+    with _local_root(root):
+        found = landed_files.entries(root, str(storage.local_path(below)))
+    names = [name for name, status in found if stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)]
     now = local_time(root)
     if most is None:
         return names, 0, None, now
@@ -215,7 +235,7 @@ def _names_s3(root_uri: str, start: str, beyond: str, most: int | None) -> _Name
     for answer, attempts in _answers(client, bucket, prefix, after, root_uri, Delimiter="/", MaxKeys=page):
         requests += attempts
         now = now or _answered_at(answer)
-        names += [one["Prefix"][len(prefix) : -1] for one in answer.get("CommonPrefixes", [])]
+        names += [one["Prefix"][len(prefix) : -1] or "/" for one in answer.get("CommonPrefixes", [])]
         keys = [key["Key"][len(prefix) :] for key in answer.get("Contents", [])]
         if most is not None and answer.get("IsTruncated") and (names or keys):
             return names, requests, max([*map(folder_key, names[-1:]), *keys[-1:]]), now
@@ -227,6 +247,8 @@ def _local_root(root: str) -> Generator[None]:
     """What goes wrong with a root itself, as an error of the landing place."""
     try:
         yield
+    except landed_files.NotFollowed as error:
+        raise LandingLinked(str(error)) from error
     except FileNotFoundError as error:
         raise LandingMisconfigured(f"landing root {root} does not exist; create it or correct the feed's root") from error
     except (PermissionError, NotADirectoryError) as error:
@@ -237,23 +259,19 @@ def _local_root(root: str) -> Generator[None]:
         raise LandingUnavailable(f"landing root {root} could not be listed: {error}; try again") from error
 
 
-def _is_directory(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is a directory or a link to one. A link that leads in a circle is none."""
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
+def read(uri: str, name: DirectoryName, layout: Layout, completeness: Marker | Settle, below: str = "") -> LandedDirectory:
+    """One directory as it is now, by its URI. `below`: the landing root, where that is not the folder that it lies in.
 
-
-def read(uri: str, name: DirectoryName, layout: Layout, completeness: Marker | Settle) -> LandedDirectory:
-    """One directory as it is now, by its URI. Raises LandingDamaged where it is gone, otherwise as `find`."""
+    Raises LandingDamaged where it is gone, or has keys that cannot be read; otherwise as `find`.
+    """
     root, _, folder = uri.rpartition("/")
     run, marker = _Reading(folder, name), _marker(completeness)
     if storage.is_local(uri):
         directory = str(storage.local_path(uri))
-        run.marker = os.path.exists(f"{directory}/{marker}")
         try:
-            _read_local(directory, "", marker, layout, run)
+            _read_local(directory, str(storage.local_path(below or root)), marker, layout, run)
+        except landed_files.NotFollowed as error:
+            raise LandingLinked(str(error)) from error
         except OSError as error:
             if not os.path.lexists(directory):
                 raise LandingDamaged(f"{uri} is gone; put it back, or skip it") from error
@@ -268,6 +286,8 @@ def read(uri: str, name: DirectoryName, layout: Layout, completeness: Marker | S
         _add_keys(client, uri, marker, layout, run)
     if not keys:
         raise LandingDamaged(f"{uri} is gone: no key begins with it; put it back, or skip it")
+    if run.misnamed:
+        raise LandingDamaged(f"{uri}: {_misnamed(run.misnamed)}; or skip the directory")
     return run.directory(root)
 
 
@@ -304,7 +324,10 @@ def _marker(completeness: Marker | Settle) -> str:
 
 @dataclass(slots=True)
 class _Reading:
-    """A directory while its listing is read: files as (relative path, size, fingerprint), and when the newest was written."""
+    """A directory while its listing is read: files as (relative path, size, fingerprint), and when the newest was written.
+
+    `misnamed`: a path that no file can have.
+    """
 
     folder: str
     name: DirectoryName
@@ -312,6 +335,8 @@ class _Reading:
     marker: bool = False
     in_progress: bool = False
     changed: datetime | None = None
+    links: list[str] = field(default_factory=list)
+    misnamed: str = ""
 
     def add(self, path: str, size: int, fingerprint: str, written: datetime) -> None:
         self.files.append((path, size, fingerprint))
@@ -335,6 +360,7 @@ class _Reading:
             in_progress=self.in_progress,
             checksum=hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=16).hexdigest(),
             changed=self.changed,
+            links=tuple(sorted(self.links)),
         )
 
 
@@ -349,26 +375,26 @@ class _Listing:
     requests: int = 0
 
 
-def _list_local(root_uri: str, layout: Layout, start: str, marker: str) -> _Listing:
-    root = str(storage.local_path(root_uri))
-    with _local_root(root), os.scandir(root) as scanned:
-        entries = [entry for entry in scanned if entry.name >= start]
+def _list_local(root_uri: str, layout: Layout, start: str, marker: str, below: str) -> _Listing:
+    root, landing = str(storage.local_path(root_uri)), str(storage.local_path(below))
+    with _local_root(root):
+        entries = [(name, status) for name, status in landed_files.entries(root, landing) if name >= start]
     listing = _Listing(local_time(root))
-    for entry in entries:
-        name = entry.name
+    for name, status in entries:
         if name.startswith(layout.hidden) or name.endswith(_GHOST):
             continue
         parsed = layout.parse(name)
-        if parsed is None or not (_is_directory(entry) or entry.is_symlink()):
+        if parsed is None or not (stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)):
             listing.unparseable.append(name)
             continue
         run = _Reading(name, parsed)
         try:
-            # Asked first: a marker that appears while the files are read says nothing about those missed.
-            run.marker = os.path.exists(f"{entry.path}/{marker}")
-            _read_local(entry.path, "", marker, layout, run)
+            _read_local(f"{root}/{name}", landing, marker, layout, run)
+        except landed_files.NotFollowed as error:
+            listing.unreadable.append(Unreadable(parsed.name, str(error)))
+            continue
         except OSError as error:
-            if os.path.lexists(entry.path):  # else removed meanwhile
+            if os.path.lexists(f"{root}/{name}"):  # else removed meanwhile
                 listing.unreadable.append(Unreadable(parsed.name, _why(error)))
             continue
         listing.directories.append(run)
@@ -395,26 +421,37 @@ def _time(seconds: float) -> datetime:
 def _why(error: OSError) -> str:
     """What is wrong with a directory's content, for people."""
     path = str(error.filename or "it")
-    if isinstance(error, FileNotFoundError) and os.path.lexists(path):
-        return f"{path} is a link to nothing"
     if isinstance(error, FileNotFoundError):
         return f"{path} vanished while it was listed"
     return f"{path}: {error.strerror or error}"
 
 
-def _read_local(directory: str, relative: str, marker: str, layout: Layout, run: _Reading) -> None:
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            name = entry.name
-            if name.startswith(layout.hidden):
-                run.in_progress = run.in_progress or name == _TEMPORARY
-            elif name.endswith(_GHOST) or relative + name == marker:
-                continue
-            elif entry.is_dir():
-                _read_local(entry.path, f"{relative}{name}/", marker, layout, run)
-            else:
-                status = entry.stat()
-                run.add(relative + name, status.st_size, str(status.st_mtime_ns), _time(status.st_mtime))
+def _read_local(directory: str, landing: str, marker: str, layout: Layout, run: _Reading) -> None:
+    def is_data(name: str) -> bool:
+        return not name.startswith(layout.hidden) and not name.endswith(_GHOST) and name != marker
+
+    # Asked first: a marker that appears while the files are read says nothing about those missed.
+    run.marker = os.path.lexists(f"{directory}/{marker}")
+    for path, status in landed_files.walk(directory, landing, is_data):
+        name = path.rpartition("/")[2]
+        if not landed_files.is_plain(status) and (path == marker or is_data(name)):
+            run.links.append(f"{path}, {landed_files.kind(status.st_mode)}")
+        elif name.startswith(layout.hidden):
+            run.in_progress = run.in_progress or name == _TEMPORARY
+            continue
+        elif name.endswith(_GHOST) or path == marker or stat.S_ISDIR(status.st_mode):
+            continue
+        run.add(path, status.st_size, str(status.st_mtime_ns), _time(status.st_mtime))
+
+
+def _misnamed(key: str) -> str:
+    return (
+        f"key {key!r} has a part that is empty, '.' or '..', which no file is called by; copy it to another key, and remove it"
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    return "; ".join(names[:3]) + (f"; and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _list_s3(root_uri: str, layout: Layout, start: str, marker: str) -> _Listing:
@@ -431,11 +468,11 @@ def _list_s3(root_uri: str, layout: Layout, start: str, marker: str) -> _Listing
         now = now or _answered_at(answer)
         for key in answer.get("Contents", []):
             name, slash, path = key["Key"][len(prefix) :].partition("/")
-            if key["Key"].endswith(("/", _GHOST)) or name.startswith(layout.hidden):
+            if key["Key"].endswith(("/", _GHOST)) or (name.startswith(layout.hidden) and name not in _NO_NAMES):
                 continue
             parsed = layout.parse(name)
             if parsed is None or not slash:
-                unparseable.add(name)
+                unparseable.add(name or "/")
                 continue
             run = found.setdefault(name, _Reading(name, parsed))
             first_page.setdefault(name, page)
@@ -445,7 +482,9 @@ def _list_s3(root_uri: str, layout: Layout, start: str, marker: str) -> _Listing
     for name in spread:
         # Its marker came with a later page than its first files: what was written between the two was missed.
         requests += _add_keys(client, f"{root_uri}/{name}", marker, layout, found[name])[1]
-    return _Listing(now or datetime.now(UTC), list(found.values()), list(unparseable), [], requests)
+    readable = [run for run in found.values() if not run.misnamed]
+    unreadable = [Unreadable(run.name.name, _misnamed(run.misnamed)) for run in found.values() if run.misnamed]
+    return _Listing(now or datetime.now(UTC), readable, list(unparseable), unreadable, requests)
 
 
 def _answered_at(answer: Mapping[str, Any]) -> datetime:
@@ -477,8 +516,11 @@ def _add_keys(client: Any, uri: str, marker: str, layout: Layout, run: _Reading)
 
 
 def _add_key(run: _Reading, path: str, key: Mapping[str, Any], marker: str, layout: Layout) -> None:
-    hidden = next((part for part in path.split("/") if part.startswith(layout.hidden)), None)
-    if path == marker:
+    parts = path.split("/")
+    hidden = next((part for part in parts if part.startswith(layout.hidden)), None)
+    if not _NO_NAMES.isdisjoint(parts):
+        run.misnamed = key["Key"]
+    elif path == marker:
         run.marker = True
     elif hidden is None:
         run.add(path, key["Size"], key["ETag"].strip('"'), key["LastModified"].astimezone(UTC))

@@ -1,6 +1,7 @@
 """What can go wrong with a landing place, told apart by who is to act."""
 
 from manifest_platform.faults import Misconfigured, Permanent, Transient
+from manifest_platform.remedies import LAND_ANEW
 
 
 class LandingError(Exception):
@@ -17,3 +18,9 @@ class LandingMisconfigured(LandingError, Misconfigured):
 
 class LandingDamaged(LandingError, Permanent):
     """A directory is gone, or a file of its own is not what it was: its item fails."""
+
+
+class LandingLinked(LandingDamaged):
+    """A directory is a symbolic link, lies below one, or holds one, or a pipe or the like: none is ever followed or opened."""
+
+    remedy = LAND_ANEW

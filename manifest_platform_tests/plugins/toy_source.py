@@ -126,10 +126,11 @@ class Notes(Source):
         if landed is None or name is None:
             raise Refused(f"{key.id} was not discovered")
         seen = read(key.id, name, LAYOUT, self.completeness)
+        seen.check()
         if seen.checksum != landed.checksum:
             raise rewritten(landed, len(seen.files), seen.bytes)
         files = tuple((file.uri, file.size) for file in seen.files)
-        return Directory(key.id, files, output, claim.processing.record_id)
+        return Directory(key.id, files, output, claim.processing.record_id, root=self.root)
 
     def shred(self, session: SparkSession, directories: Sequence[Directory]) -> list[Listing | ShredFailure]:
         options = Options(split_size=self.settings.shred.split_mib << 20)
@@ -137,7 +138,7 @@ class Notes(Source):
             Task(index, number, directory.output, tuple(piece.uri for piece in pieces), (days[-10:], pieces))
             for index, directory in enumerate(directories)
             for days in [directory.item]
-            for number, pieces in enumerate(plan(directory.files, options.split_size))
+            for number, pieces in enumerate(plan(directory.files, options.split_size, directory.root))
         ]
         return shred_batch(session, directories, tasks, work, options)
 

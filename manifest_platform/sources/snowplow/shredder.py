@@ -61,7 +61,7 @@ def shred(
     tasks = [
         Task(index, number, directory.output, tuple(piece.uri for piece in pieces), pieces)
         for index, directory in enumerate(directories)
-        for number, pieces in enumerate(plan(directory.files, options.split_size))
+        for number, pieces in enumerate(plan(directory.files, options.split_size, directory.root))
     ]
     places, batch, split_size = tuple(registries), uuid.uuid4().hex, options.split_size
 

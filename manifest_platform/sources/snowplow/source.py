@@ -176,10 +176,11 @@ class SnowplowEnriched(Source):
 
         key, landed = claim.item.key, claim.item.landed
         run = read_run(claim.item.place, self.completeness)
+        run.check()
         if landed and run.checksum != landed.checksum:
             raise rewritten(landed, len(run.files), run.bytes)
         files = tuple((file.uri, file.size) for file in run.files)
-        return Directory(key.id, files, output, claim.processing.record_id)
+        return Directory(key.id, files, output, claim.processing.record_id, root=run.uri.rpartition("/")[0])
 
     def shred(self, session: SparkSession, directories: Sequence[Directory]) -> list[Listing | ShredFailure]:
         """Events and entities, typed by their schemas. Raises RegistryRefused where the key of a registry is not set."""

@@ -13,15 +13,17 @@ producer's: those are its own alone, and one that was never registered is garbag
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Collection
+import stat
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import get_args
 
-from manifest_platform import storage
+from manifest_platform import landed_files, storage
 from manifest_platform.sources.directories import (
     HIDDEN,
     SUCCESS,
@@ -37,7 +39,7 @@ from manifest_platform.sources.directories import (
     list_names,
     read,
 )
-from manifest_platform.sources.errors import LandingDamaged, LandingMisconfigured, LandingUnavailable
+from manifest_platform.sources.errors import LandingDamaged, LandingLinked, LandingMisconfigured, LandingUnavailable
 from manifest_platform.sources.veeva.files import Feed, Sidecar
 
 FEEDS: tuple[Feed, ...] = get_args(Feed)
@@ -147,7 +149,11 @@ def list_windows(
     now: datetime | None = None
     for feed in (feed for feed in _feeds_there(root, folder) if feed in feeds):
         start = "" if after is None else _first_name(feed, after)
-        found = find(f"{folder}/{feed}", _layout(feed), start, completeness)
+        try:
+            found = find(f"{folder}/{feed}", _layout(feed), start, completeness, storage.as_uri(root))
+        except LandingLinked as error:
+            unreadable.append(Unreadable(feed, str(error)))
+            continue
         runs += [run for run in found.directories if (run.files or run.marker) and (after is None or run.time >= after)]
         unparseable += [f"{feed}/{name}" for name in found.unparseable]
         unreadable += found.unreadable
@@ -168,7 +174,10 @@ def list_window_names(
     if feed not in _feeds_there(root, folder):
         return FoundNames([], [], 0)
     start = "" if after is None else _first_name(feed, after)
-    found = list_names(f"{folder}/{feed}", _layout(feed), start, beyond=beyond, most=most)
+    try:
+        found = list_names(f"{folder}/{feed}", _layout(feed), start, beyond=beyond, most=most, below=storage.as_uri(root))
+    except LandingLinked as error:
+        return FoundNames([], [], 0, unreadable=(Unreadable(feed, str(error)),))
     names = [name for name in found.names if after is None or name.time >= after]
     return replace(found, names=names, unparseable=[f"{feed}/{name}" for name in found.unparseable])
 
@@ -183,7 +192,13 @@ def read_window(place: str, completeness: Marker | Settle = SUCCESS) -> LandedDi
     parsed = parse_window_name("/".join(uri.split("/")[-2:]))
     if parsed is None:
         raise ValueError(f"{place} does not end in the name of a window")
-    return read(place, parsed, _layout(parsed.feed), completeness)
+    return read(place, parsed, _layout(parsed.feed), completeness, root_of(place))
+
+
+def root_of(place: str) -> str:
+    """The landing root of a window, by the URI of its directory, or of the attempt that holds it."""
+    folder, _, last = place.rpartition("/")
+    return (folder if last.startswith(ATTEMPT) else place).rsplit("/", 3)[0]
 
 
 def read_files(place: str) -> Sidecar | None:
@@ -193,9 +208,11 @@ def read_files(place: str) -> Sidecar | None:
     """
     uri = f"{place}/{SIDECAR}"
     try:
-        return Sidecar.from_bytes(storage.read_bytes(uri))
+        return Sidecar.from_bytes(landed_files.read_bytes(uri, root_of(place)))
     except FileNotFoundError:
         return None
+    except landed_files.NotFollowed as error:
+        raise LandingLinked(str(error)) from error
     except OSError as error:
         raise LandingUnavailable(f"{uri} could not be read: {error}; try again") from error
     except ValueError as error:
@@ -203,27 +220,44 @@ def read_files(place: str) -> Sidecar | None:
 
 
 def attempt_folders(item: str) -> list[str]:
-    """The URIs of the producer's attempts in a window's directory, registered or not. Raises OSError."""
+    """The URIs of the producer's attempts in a window's directory, registered or not; a link is none. Raises OSError."""
+    if storage.is_local(item):
+        try:
+            found = landed_files.entries(str(storage.local_path(item)), str(storage.local_path(root_of(item))))
+        except (FileNotFoundError, landed_files.NotFollowed):
+            return []
+        return sorted(f"{item}/{name}" for name, status in found if name.startswith(ATTEMPT) and stat.S_ISDIR(status.st_mode))
     from pyarrow.fs import FileSelector, FileType  # no other command that looks at names needs it
 
     system, folder = storage.filesystem(item)
-    found = system.get_file_info(FileSelector(folder, allow_not_found=True))
-    names = sorted(info.base_name for info in found if info.type == FileType.Directory and info.base_name.startswith(ATTEMPT))
+    listed = system.get_file_info(FileSelector(folder, allow_not_found=True))
+    names = sorted(info.base_name for info in listed if info.type == FileType.Directory and info.base_name.startswith(ATTEMPT))
     return [f"{item}/{name}" for name in names]
 
 
 def list_attempts(item: str) -> list[tuple[str, datetime]]:
     """The producer's attempts in a window's directory, registered or not, and when each was last written to. Raises OSError."""
+    written: dict[str, datetime] = {}
+    for path, time in _written(item):
+        attempt = path.partition("/")[0]
+        if attempt.startswith(ATTEMPT):
+            written[attempt] = max(time, written.get(attempt, time))
+    return [(f"{item}/{attempt}", time) for attempt, time in sorted(written.items())]
+
+
+def _written(item: str) -> Iterator[tuple[str, datetime]]:
+    """When all that lies in a window's directory was written, by its path in there; of a link, the link itself."""
+    if storage.is_local(item):
+        with contextlib.suppress(FileNotFoundError, landed_files.NotFollowed):
+            for path, status in landed_files.walk(str(storage.local_path(item)), str(storage.local_path(root_of(item)))):
+                yield path, datetime.fromtimestamp(status.st_mtime, UTC)
+        return
     from pyarrow.fs import FileSelector  # no other command that looks at names needs it
 
     system, folder = storage.filesystem(item)
-    found = system.get_file_info(FileSelector(folder, allow_not_found=True, recursive=True))
-    written: dict[str, datetime] = {}
-    for info in found:
-        attempt = info.path.removeprefix(f"{folder}/").partition("/")[0]
-        if attempt.startswith(ATTEMPT) and info.mtime:
-            written[attempt] = max(info.mtime, written.get(attempt, info.mtime))
-    return [(f"{item}/{attempt}", time) for attempt, time in sorted(written.items())]
+    for info in system.get_file_info(FileSelector(folder, allow_not_found=True, recursive=True)):
+        if info.mtime:
+            yield info.path.removeprefix(f"{folder}/"), info.mtime
 
 
 def is_missing(root: str | Path) -> bool:
@@ -239,7 +273,7 @@ def _feeds_there(root: str | Path, folder: str) -> tuple[Feed, ...]:
     if is_missing(root):
         path = storage.local_path(storage.as_uri(root))
         raise LandingMisconfigured(f"landing root {path} does not exist; create it or correct the dataset's root")
-    return tuple(feed for feed in FEEDS if os.path.exists(storage.local_path(f"{folder}/{feed}")))
+    return tuple(feed for feed in FEEDS if os.path.lexists(storage.local_path(f"{folder}/{feed}")))
 
 
 def _first_name(feed: Feed, after: datetime) -> str:

@@ -218,20 +218,20 @@ _ADVICE = "is not what it was then; put the content back that was registered and
 class _Verified(io.RawIOBase):
     """A file of a window as a stream that, at its end, compares what was read with what was registered.
 
-    Reading raises FileChanged, Unusable where the file was altered, OSError.
+    Opening raises FileChanged, NotFollowed; reading, Unusable where the file was altered, OSError.
     """
 
     def __init__(self, window: Window, path: str):
         self._uri, size = window.paths[path]
         self._expected = window.expected[path] if window.expected is not None else None
-        self._file = open_landed(self._uri, size)
+        self._file = open_landed(self._uri, size, window.root)
         self._found = hashlib.sha256()
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> bytes:
-        block = self._file.read(size if size >= 0 else None)
+        block = self._file.read(size)
         if self._expected is None:
             return block
         self._found.update(block)

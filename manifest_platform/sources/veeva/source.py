@@ -35,6 +35,7 @@ from manifest_platform.sources.veeva.layout import (
     parse_window_name,
     read_files,
     read_window,
+    root_of,
 )
 from manifest_platform.sources.veeva.settings import (
     FULL,
@@ -140,7 +141,7 @@ class VeevaDirectData(Source):
         keys = {one.name: ItemKey(feed, one.sort, item_uri(self.root, self.vault_id, one.name)) for one in listed.names}
         present = known(list(keys.values()))
         landed: list[LandedDirectory] = []
-        unreadable: list[Unreadable] = []
+        unreadable = list(listed.unreadable)
         fresh = [one for one in listed.names if keys[one.name] not in present]
         for one in fresh:
             try:
@@ -192,6 +193,7 @@ class VeevaDirectData(Source):
         expected = None
         if landed.files:
             window = read_window(landed.place, self.completeness)
+            window.check()
             captured = read_files(landed.place) if landed.content else None
             if captured is None and window.checksum != landed.checksum:
                 raise rewritten(landed, len(window.files), window.bytes)
@@ -206,6 +208,7 @@ class VeevaDirectData(Source):
             stop=key.sort,
             place=landed.place,
             expected=expected,
+            root=root_of(landed.place),
         )
 
     def shred(self, session: SparkSession, directories: Sequence[Directory]) -> list[Listing | ShredFailure]:

@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifest_platform import storage
+from manifest_platform import landed_files, storage
 from manifest_platform.sources import directories as sweep
 from manifest_platform.sources.directories import LandedDirectory, Layout, Look, Marker, Settle, complete_directories
 from manifest_platform.sources.errors import LandingDamaged, LandingError, LandingMisconfigured, LandingUnavailable
@@ -465,15 +465,14 @@ def test_a_local_run_that_is_finished_while_it_is_listed_waits_for_the_next_swee
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / RUN).mkdir()
-    real = os.scandir
+    real = landed_files.walk
 
-    def scandir(path: str) -> Any:
-        entries = real(path)
-        if str(path).endswith(RUN):
-            (tmp_path / RUN / "_SUCCESS").touch()
-        return entries
+    def walk(*where: Any) -> Any:
+        found = list(real(*where))
+        (tmp_path / RUN / "_SUCCESS").touch()
+        return found
 
-    monkeypatch.setattr(os, "scandir", scandir)
+    monkeypatch.setattr(landed_files, "walk", walk)
     assert [run.marker for run in list_runs(tmp_path).directories] == [False]
     assert [run.marker for run in list_runs(tmp_path).directories] == [True]
 
@@ -513,26 +512,20 @@ def test_a_local_disk_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_run_that_is_removed_while_it_is_listed_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / RUN).mkdir()
     (tmp_path / "run=2024-05-01-11-00-00").mkdir()
-    real = os.scandir
+    real = landed_files.walk
 
-    def scandir(path: str) -> Any:
-        if str(path).endswith(RUN):
-            os.rmdir(path)
-        return real(path)
+    def walk(folder: str, *how: Any) -> Any:
+        if folder.endswith(RUN):
+            os.rmdir(folder)
+        return real(folder, *how)
 
-    monkeypatch.setattr(os, "scandir", scandir)
+    monkeypatch.setattr(landed_files, "walk", walk)
     assert names(list_runs(tmp_path).directories) == ["run=2024-05-01-11-00-00"]
 
 
-@pytest.mark.parametrize(
-    ("target", "reason"), [("gone", "is a link to nothing"), ("part", "Too many levels of symbolic links")]
-)
-def test_a_link_that_leads_nowhere_is_told_and_stops_nothing_else(tmp_path: Path, target: str, reason: str) -> None:
+def test_a_link_that_leads_nowhere_is_told_and_stops_nothing_else(tmp_path: Path) -> None:
     """All discovery of the feed stopped at it once."""
-    for name in (RUN, OTHER):
-        (tmp_path / name).mkdir()
-    part = tmp_path / RUN / "part"
-    part.symlink_to(tmp_path / RUN / target)
+    (tmp_path / OTHER).mkdir()
     circle, away = tmp_path / "run=2024-05-01-12-00-00", tmp_path / "run=2024-05-01-13-00-00"
     circle.symlink_to(circle)
     away.symlink_to(tmp_path / "a disk that is not there")
@@ -540,25 +533,23 @@ def test_a_link_that_leads_nowhere_is_told_and_stops_nothing_else(tmp_path: Path
     assert names(found.directories) == [OTHER]
     assert found.unparseable == [], "it was told that a run's name is none"
     told = {one.name: one for one in found.unreadable}
-    assert "Too many levels of symbolic links" in told.pop(circle.name).reason
-    assert "is a link to nothing" in told.pop(away.name).reason
-    [one] = told.values()
-    assert (one.name, str(part) in one.reason, reason in one.reason) == (RUN, True, True)
-    with pytest.raises(LandingError, match=f"{RUN} c.* be listed: .*part"):
-        read_run(storage.as_uri(tmp_path / RUN))
+    assert told.keys() == {circle.name, away.name}
+    assert all("is a symbolic link, which is never followed" in one.reason for one in told.values())
+    with pytest.raises(LandingError, match=f"{circle.name} is a symbolic link"):
+        read_run(storage.as_uri(circle))
 
 
 def test_a_folder_that_may_not_be_read_stops_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = os.scandir
+    real = landed_files._open
 
-    def refuse(path: str) -> Any:
-        if str(path).endswith("closed"):
-            raise PermissionError(13, "Permission denied", str(path))  # tests may run as root, whom no mode stops
-        return real(path)
+    def refuse(name: str, flags: int, parent: int, path: str) -> int:
+        if name == "closed":
+            raise PermissionError(13, "Permission denied", path)  # tests may run as root, whom no mode stops
+        return real(name, flags, parent, path)
 
     for name in (f"{RUN}/closed", OTHER):
         (tmp_path / name).mkdir(parents=True)
-    monkeypatch.setattr(os, "scandir", refuse)
+    monkeypatch.setattr(landed_files, "_open", refuse)
     found = list_runs(tmp_path)
     assert names(found.directories) == [OTHER]
     assert [(one.name, one.reason) for one in found.unreadable] == [(RUN, f"{tmp_path}/{RUN}/closed: Permission denied")]

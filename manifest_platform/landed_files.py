@@ -1,0 +1,155 @@
+"""Files and folders below a landing root: whoever lands them may be a stranger, so no symbolic link of theirs is followed.
+
+Belongs here: opening and walking them. A link is refused in every part of a path below the root, at the moment of opening, so
+that a file that becomes a link after it was listed gives nothing away. So are pipes, devices and sockets: opening a pipe waits
+for ever. The root itself may be a link, which is its owner's matter. S3 has none of these.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, cast
+
+from manifest_platform import storage
+from manifest_platform.faults import Permanent
+from manifest_platform.remedies import LAND_ANEW
+
+DEEPEST = 32
+"""How many folders a landed directory may have within each other."""
+
+_LISTED = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_PASSED = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW  # where a folder is only on the way
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+
+
+class NotFollowed(ValueError, Permanent):
+    """What lies at a path below a landing root is neither a file nor a folder: a symbolic link mostly."""
+
+    remedy = LAND_ANEW
+
+    def __init__(self, path: str, mode: int) -> None:
+        super().__init__(f"{path} is {kind(mode)}. Land the file or folder itself in its place")
+
+
+def is_plain(status: os.stat_result) -> bool:
+    """Whether it is a file or a folder, and no link."""
+    return stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+
+
+def kind(mode: int) -> str:
+    """In words, what something is that is neither a file nor a folder."""
+    if stat.S_ISLNK(mode):
+        return "a symbolic link, which is never followed"
+    return "a pipe, a device or the like, which is never read"
+
+
+def open_file(uri: str, root: str = "") -> BinaryIO:
+    """Opens a file for reading, `uri` and `root` being canonical URIs. Without a root, its own folder is taken for that.
+
+    Raises NotFollowed where it, or a folder between it and the root, is a link or the like; FileNotFoundError, OSError.
+    """
+    if not storage.is_local(uri):
+        system, path = storage.filesystem(uri)
+        return cast(BinaryIO, system.open_input_file(path))
+    path = str(storage.local_path(uri))
+    folder, _, name = path.rpartition("/")
+    with _opened(folder or "/", str(storage.local_path(root)) if root else folder or "/", _PASSED) as parent:
+        opened = _open(name, _FILE, parent, path)
+    status = os.fstat(opened)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(opened)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        raise NotFollowed(path, status.st_mode)
+    return os.fdopen(opened, "rb")
+
+
+def read_bytes(uri: str, root: str = "") -> bytes:
+    """The whole content of a file. Raises as `open_file`."""
+    with open_file(uri, root) as file:
+        return file.read()
+
+
+def walk(folder: str, root: str, enter: Callable[[str], bool] = lambda _name: True) -> Iterator[tuple[str, os.stat_result]]:
+    """All that lies below a local folder, by its path relative to that, with its status; a link's is its own.
+
+    A folder comes before what is in it; what is in it comes only where its name may be entered. Raises NotFollowed where the
+    folder is a link, or lies below one; OSError, also for folders that are nested deeper than `DEEPEST`.
+    """
+    with _opened(folder, root, _LISTED) as opened:
+        yield from _walk(opened, folder, "", enter, DEEPEST)
+
+
+def entries(folder: str, root: str) -> list[tuple[str, os.stat_result]]:
+    """What lies in a local folder, by name, with its status; a link's is its own. Raises as `walk`."""
+    with _opened(folder, root, _LISTED) as opened:
+        return list(_entries(opened, folder))
+
+
+def _walk(
+    opened: int, folder: str, relative: str, enter: Callable[[str], bool], deep: int
+) -> Iterator[tuple[str, os.stat_result]]:
+    for name, status in list(_entries(opened, folder)):
+        yield relative + name, status
+        if not stat.S_ISDIR(status.st_mode) or not enter(name):
+            continue
+        path = f"{folder}/{name}"
+        if not deep:
+            raise OSError(errno.ELOOP, f"folders are nested deeper than {DEEPEST} within each other", path)
+        inner = _open(name, _LISTED, opened, path)
+        try:
+            yield from _walk(inner, path, f"{relative}{name}/", enter, deep - 1)
+        finally:
+            os.close(inner)
+
+
+def _entries(opened: int, folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    with os.scandir(opened) as found:
+        for entry in found:
+            try:
+                yield entry.name, entry.stat(follow_symlinks=False)
+            except OSError as error:
+                raise _at(error, f"{folder}/{entry.name}") from error
+
+
+@contextmanager
+def _opened(folder: str, root: str, how: int) -> Generator[int]:
+    """A folder, opened part by part from the root on, in either of two ways: to be listed, or to be passed."""
+    path = root.rstrip("/")
+    if folder.rstrip("/") != path and not folder.startswith(f"{path}/"):
+        raise ValueError(f"{folder} does not lie below {root}")
+    parts = [part for part in folder[len(path) :].split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise ValueError(f"{folder} leads out of {root}")
+    reached = os.open(root, (_PASSED if parts else how) & ~os.O_NOFOLLOW)
+    try:
+        for left, part in zip(range(len(parts) - 1, -1, -1), parts, strict=True):
+            path = f"{path}/{part}"
+            inner = _open(part, _PASSED if left else how, reached, path)
+            os.close(reached)
+            reached = inner
+        yield reached
+    finally:
+        os.close(reached)
+
+
+def _open(name: str, flags: int, parent: int, path: str) -> int:
+    try:
+        return os.open(name, flags, dir_fd=parent)
+    except OSError as error:
+        try:
+            status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        except OSError:
+            raise _at(error, path) from error
+        if not is_plain(status):
+            raise NotFollowed(path, status.st_mode) from error
+        raise _at(error, path) from error
+
+
+def _at(error: OSError, path: str) -> OSError:
+    """The same error, with the whole path: a name alone was what was opened."""
+    return OSError(error.errno, error.strerror, path)
