@@ -29,6 +29,7 @@ ALLOWED = {
     "sources/settings.py": "the source of a dataset that names none",
     "testing/": "a plug-in is tried beside the embedded store and engine",
     "merging/readers.py": "it asks the published files with the library DuckDB, whatever the warehouse is",
+    "questions.py": "what confines the library DuckDB, for the warehouse and for the published files",
 }
 """Modules and folders that may name a plug-in, and why."""
 

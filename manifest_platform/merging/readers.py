@@ -12,13 +12,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import date
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from manifest_platform import storage
-from manifest_platform.column_types import arrow_type
+from manifest_platform import questions, storage
 from manifest_platform.faults import Permanent
 from manifest_platform.manifest.store import Changed, optimistically
 from manifest_platform.merging.catalogs.catalog import DATE_COLUMN, catalog_table
@@ -28,7 +28,11 @@ from manifest_platform.merging.state import LIVE, NEW, MergedTable, Partition, S
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
+    from pyarrow.dataset import Dataset, Fragment
     from pyspark.sql import DataFrame, SparkSession
+
+_FOOTERS_AT_ONCE = 16
 
 _LOOKS = 5
 """How often a partition that changes while it is read is looked at again."""
@@ -83,19 +87,24 @@ class Reader:
         return [self._version(found) or self.files(table, found.date) for found in published]
 
     def views(
-        self, connection: duckdb.DuckDBPyConnection, schema: str | None = None, tables: Collection[str] | None = None
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        schema: str | None = None,
+        tables: Collection[str] | None = None,
+        through_arrow: bool = False,
     ) -> list[str]:
         """Makes a view of each table, or of these, over the files of its partitions as of now; returns their names.
 
         In the table's own schema, or in `schema`, which is made if need be. The column `dt` says which partition a row is of.
         A view names its files, so it is to be made anew when others are published; one over S3 lives as long as the connection.
+        With `through_arrow`, one over local files too: DuckDB opens none of them.
         """
         made = []
         for table in self._inventory.tables():
             if tables is not None and table.key not in tables:
                 continue
             place = f"{_quoted(schema or table.schema)}.{_quoted(table.name)}"
-            branches = [_empty(table), *self._branches(connection, table)]
+            branches = [_empty(table), *self._branches(connection, table, through_arrow)]
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema or table.schema)}")
             connection.execute(f"CREATE OR REPLACE VIEW {place} AS " + "\nUNION ALL BY NAME ".join(branches))
             made.append(place)
@@ -104,20 +113,19 @@ class Reader:
     def query(self, sql: str, most: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
         """The names of a query's columns, and its rows, the first `most` of them, by a DuckDB that is gone afterwards.
 
-        Each table is a view, as by `views`, and needs no schema before its name. Raises QueryFailed, FilesUnknown.
+        Each table is a view, as by `views`, and needs no schema before its name. The query reaches nothing but these views
+        (`questions`). Raises QueryFailed, FilesUnknown.
         """
         import duckdb
 
         schemas = sorted({table.schema for table in self._inventory.tables()})
-        with closing(duckdb.connect()) as connection:
+        with closing(questions.connect()) as connection:
             try:
-                self.views(connection)
+                self.views(connection, through_arrow=True)
                 if schemas:
-                    connection.execute(f"SET search_path = '{','.join(schemas)}'")
-                found = connection.execute(sql)
-                columns = [column[0] for column in found.description or ()]
-                return columns, found.fetchall() if most is None else found.fetchmany(most)
-            except duckdb.Error as error:
+                    connection.execute(f"SET search_path = {_literal(','.join(map(_quoted, schemas)))}")
+                return questions.ask(connection, sql, most)
+            except (duckdb.Error, OSError) as error:
                 raise QueryFailed(str(error)) from error
 
     def read(self, spark: SparkSession, table: str, dates: Collection[date] | None = None) -> DataFrame:
@@ -153,32 +161,41 @@ class Reader:
         beside = (ServedFile.of_small(one) for one in later if one.id <= partition.newest)
         return dataclasses.replace(stored, files=(*stored.files, *beside))
 
-    def _branches(self, connection: duckdb.DuckDBPyConnection, table: MergedTable) -> Iterator[str]:
+    def _branches(self, connection: duckdb.DuckDBPyConnection, table: MergedTable, through_arrow: bool) -> Iterator[str]:
         for version in self.versions(table.key):
-            for source in _sources(connection, table, version):
+            for source in _sources(connection, table, version, through_arrow):
                 yield f"SELECT *, DATE '{version.date}' AS {DATE_COLUMN} FROM {source}"  # noqa: S608
 
 
-def _sources(connection: duckdb.DuckDBPyConnection, table: MergedTable, version: Version) -> Iterator[str]:
+def _sources(connection: duckdb.DuckDBPyConnection, table: MergedTable, version: Version, through_arrow: bool) -> Iterator[str]:
     """A version's files in DuckDB's words. Those in S3 are read through Arrow: DuckDB's own extension for it is a download."""
     uris = [file.uri for file in version.files]
     local = [uri for uri in uris if storage.is_local(uri)]
     remote = [uri for uri in uris if not storage.is_local(uri)]
+    if through_arrow:
+        remote, local = uris, []
     if local:
         # Paths have date=… in them, which must not become a column.
         files = ", ".join(_literal(_literal_glob(uri)) for uri in local)
         yield f"read_parquet([{files}], union_by_name = true, hive_partitioning = false)"
     if remote:
-        import pyarrow as pa
-        import pyarrow.dataset
+        for number, found in enumerate(_datasets(remote)):
+            name = f"{table.schema}.{table.key} {version.date} {number}"
+            connection.register(name, found)
+            yield _quoted(name)
 
-        schema = pa.schema([(column.name, arrow_type(column.type)) for column in table.columns])
-        system, _ = storage.filesystem(remote[0])
-        paths = [storage.filesystem(uri)[1] for uri in remote]
-        found = pyarrow.dataset.dataset(paths, schema=schema, filesystem=system, format="parquet")
-        name = f"{table.schema}.{table.key} {version.date}"
-        connection.register(name, found)
-        yield _quoted(name)
+
+def _datasets(uris: list[str]) -> list[Dataset]:
+    """These files in Arrow's words: those of equal columns together, for Arrow tells names by case, and DuckDB does not."""
+    from pyarrow.dataset import FileSystemDataset, ParquetFileFormat
+
+    kind = ParquetFileFormat()
+    fragments = [kind.make_fragment(path, system) for system, path in map(storage.filesystem, uris)]
+    alike: dict[pa.Schema, list[Fragment]] = {}
+    with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as pool:
+        for fragment, schema in zip(fragments, pool.map(lambda one: one.physical_schema, fragments), strict=True):
+            alike.setdefault(schema.remove_metadata(), []).append(fragment)
+    return [FileSystemDataset(these, schema, kind) for schema, these in alike.items()]
 
 
 def _frame(spark: SparkSession, columns: str, version: Version) -> DataFrame:

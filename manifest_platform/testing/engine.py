@@ -450,8 +450,14 @@ class EngineContract:
             columns, rows = reader.query("SELECT event_id, amount AS n FROM events ORDER BY event_id")
             assert (columns, rows[0], len(rows)) == (["event_id", "n"], ("a-0", 0), 5)
             assert len(reader.query("SELECT * FROM events", most=2)[1]) == 2
-            with pytest.raises(WarehouseError):
-                reader.query("DELETE FROM events")
+            for sql in (
+                "DELETE FROM events",
+                "SELECT 1; DELETE FROM events",
+                "SELECT 1; SELECT 2",
+                "CREATE TABLE other (a INTEGER)",
+            ):
+                with pytest.raises(WarehouseError):
+                    reader.query(sql)
             with pytest.raises(WarehouseError):
                 reader.query("SELECT nothing FROM events")
             assert (reader.row_counts(), reader.newest_epoch()) == ({"events": 5}, 1)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from manifest_platform import storage
+from manifest_platform import questions, storage
 from manifest_platform.listing import Table
 from manifest_platform.settings import LocalPath
 from manifest_platform.warehouse.engines.engine import Engine, EngineSettings, Staging
@@ -66,8 +66,8 @@ class DuckDB(Engine):
     Its transactions are snapshots: the second writer of a row gets a conflict at once, and what it reports as a transaction
     error it has rolled back.
 
-    With `read_only`, for questions: nothing is created or changed, and a query reads no other file. Processes may read
-    a file side by side, not beside one that writes.
+    With `read_only`, for questions: nothing is created or changed, and a query reaches nothing else (see `questions`).
+    Processes may read a file side by side, not beside one that writes.
     """
 
     def __init__(self, path: str | Path, patience: float = Engine.patience, read_only: bool = False) -> None:
@@ -106,16 +106,14 @@ class DuckDB(Engine):
         return self.execute(sql, parameters)[0][0]
 
     def query(self, sql: str, schema: str | None = None, most: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Runs a query and returns the names of its columns, and its rows."""
+        """Runs a person's query, as `questions.ask`, and returns the names of its columns, and its rows."""
         import duckdb
 
         connection = self.connection()
         with suppress(duckdb.CatalogException):  # nothing was loaded yet
             connection.execute("SET search_path = " + _literal(self.quote(schema or "main")))
         with self._errors(sql):
-            found = connection.execute(sql)
-            columns = [column[0] for column in found.description or ()]
-            return columns, found.fetchall() if most is None else found.fetchmany(most)
+            return questions.ask(connection, sql, most)
 
     def rollback(self) -> None:
         """Ends the transaction, if there is one, without effect."""
@@ -246,7 +244,6 @@ class DuckDB(Engine):
         """DuckDB's own connection, for what `execute` leaves out. Raises Unavailable where the file cannot be opened."""
         if self._connection is None:
             self._connection = self._connect()
-            self._connection.execute("SET TimeZone = 'UTC'")  # or a zoned Parquet timestamp would be cast to local time
             self._catalog = self._connection.execute("SELECT current_database()").fetchall()[0][0]
         return self._connection
 
@@ -259,7 +256,9 @@ class DuckDB(Engine):
                 if self.read_only:
                     return self._connect_read_only()
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                return duckdb.connect(str(self.path))
+                connection = duckdb.connect(str(self.path))
+                connection.execute("SET TimeZone = 'UTC'")  # or a zoned Parquet timestamp would be cast to local time
+                return connection
             except (duckdb.Error, OSError) as error:
                 if not any(words in str(error) for words in _HELD):
                     raise Unavailable(f"cannot open the DuckDB file {self.path}: {error}") from error
@@ -271,11 +270,9 @@ class DuckDB(Engine):
                 time.sleep(_LOCK_POLL_SECONDS)
 
     def _connect_read_only(self) -> duckdb.DuckDBPyConnection:
-        import duckdb
-
         if not self.path.exists():
             raise Unavailable(f"there is no warehouse at {self.path} yet; the first load makes it, so drain first")
-        return duckdb.connect(str(self.path), read_only=True, config={"enable_external_access": "false"})
+        return questions.connect(self.path)
 
 
 def _passes(error: duckdb.Error) -> bool:

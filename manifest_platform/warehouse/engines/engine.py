@@ -84,7 +84,8 @@ class Engine(ABC):
     def query(self, sql: str, schema: str | None = None, most: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Runs a person's query and returns the names of its columns, and its rows, the first `most` of them.
 
-        Tables of `schema`, if there is one, need no schema before their names.
+        Tables of `schema`, if there is one, need no schema before their names. What is not a single query is refused; an
+        engine that was opened with `read_only` lets it reach no file, host, variable or setting beyond the warehouse's tables.
         """
 
     def begin(self) -> None:
