@@ -10,6 +10,7 @@ file's.
 from __future__ import annotations
 
 import re
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, get_args
 from urllib.parse import SplitResult, urlsplit
@@ -173,9 +174,19 @@ ReadableLocation = Annotated[str, AfterValidator(_readable_location)]
 # Servers and zones
 
 
+def is_this_machine(host: str | None) -> bool:
+    """Whether a host's name or address is this machine's own, which no other machine hears."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host or "").is_loopback
+    except ValueError:
+        return False
+
+
 def _http_url(url: str) -> str:
     parts = urlsplit(url)
-    local = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    local = is_this_machine(parts.hostname)
     is_safe = parts.scheme == "https" or (parts.scheme == "http" and local)
     more = parts.path.strip("/") or any(mark in url for mark in "?#@") or not _is_port(parts)
     if not is_safe or not parts.hostname or more:

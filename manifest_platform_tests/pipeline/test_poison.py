@@ -18,7 +18,7 @@ from manifest_platform.pipeline import ItemFailed, PutBack, Shredded, ShredStart
 from manifest_platform.pipeline.merge import MergeReport, Merging, merge
 from manifest_platform.sources.snowplow import shredder
 from manifest_platform_tests.pipeline.shop import REPOSITORY, Shop, drained, history, keys, run_name, run_names
-from manifest_platform_tests.sources.snowplow.test_iglu import Site, site
+from manifest_platform_tests.sources.snowplow.test_registry import Site, site
 
 __all__ = ["site"]  # a fixture
 

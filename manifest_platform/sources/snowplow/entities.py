@@ -27,15 +27,9 @@ from manifest_platform.column_types import arrow_type
 from manifest_platform.shred.batch import SchemaError
 from manifest_platform.shred.rows import LONGEST_QUOTE, Reason, max_length
 from manifest_platform.sources.snowplow.atomic import FIELDS, POSITION, Lines
-from manifest_platform.sources.snowplow.iglu import (
-    HIERARCHY,
-    EntityTable,
-    RegistryRefused,
-    RegistryUnavailable,
-    Resolver,
-    SchemaKey,
-    UnknownSchema,
-)
+from manifest_platform.sources.snowplow.iglu import HIERARCHY, EntityTable, Resolver, UnknownSchema
+from manifest_platform.sources.snowplow.registry import RegistryRefused, RegistryUnavailable
+from manifest_platform.sources.snowplow.schema_keys import SchemaKey, is_key
 from manifest_platform.sources.snowplow.settings import EVENTS_TABLE
 
 pc: Any = pyarrow.compute  # its functions come into being at run time, unknown to type checkers
@@ -77,6 +71,46 @@ class _Bucket:
     versions: list[str] = field(default_factory=list)
     data: list[Any] = field(default_factory=list)
 
+    def add(self, row: int, version: str, data: Any) -> None:
+        """Adds an entity of a row."""
+        self.rows.append(row)
+        self.versions.append(version)
+        self.data.append(data)
+
+    def sort(self) -> None:
+        """Puts the entities into the order of their rows."""
+        order = sorted(range(len(self.rows)), key=self.rows.__getitem__)
+        self.rows = [self.rows[place] for place in order]
+        self.versions = [self.versions[place] for place in order]
+        self.data = [self.data[place] for place in order]
+
+
+class Budget:
+    """How many schemas that cannot be had one task asks the registries for.
+
+    Lines are anybody's, and each may name thousands. A line that names such a schema is bad, whatever else it names; so what
+    is not asked for any more costs rows their place, never their data, and an operator raises the limit and shreds again.
+    The schemas that most lines name are asked for even so, a few with each chunk: who sends some lines with invented names
+    does not keep the others from being read. It counts what this task met, and not what the process knows, so that the same
+    bytes become the same rows.
+    """
+
+    RESERVED = 10
+    """Schemas that cannot be had and are asked for with each chunk, once the budget is spent."""
+
+    def __init__(self, most: int):
+        self.most = most
+        self._found: set[str] = set()
+        self._missed: set[str] = set()
+
+    def allows(self, schema: str) -> bool:
+        """Whether a schema is asked for: the task has asked already, or may still."""
+        return len(self._missed) < self.most or schema in self._found or schema in self._missed
+
+    def note(self, schema: str, found: bool) -> None:
+        """Counts a schema that was asked for."""
+        (self._found if found else self._missed).add(schema)
+
 
 @dataclass(frozen=True)
 class Entities:
@@ -91,23 +125,24 @@ class _Misfit(ValueError):
     """A value that its column cannot hold."""
 
 
-def entity_tables(lines: Lines, events: pa.Table, resolver: Resolver) -> Iterator[Entities]:
+def entity_tables(lines: Lines, events: pa.Table, resolver: Resolver, budget: Budget) -> Iterator[Entities]:
     """The typed table of each model that occurs, rows in the order of events and, within one, as the cells have them.
 
     What is wrong with a cell or an entity becomes a reason of its line, and such an entity's row is not to be used.
     Raises RegistryUnavailable, RegistryRefused.
     """
     nul = b"\\u0000" in lines.data
-    for bucket in _gather(lines, resolver):
+    for bucket in _gather(lines, resolver, budget):
         columns = _hierarchy(bucket, events) + _typed(bucket, lines, nul)
         names = [column.name for column in bucket.table.table.columns]
         yield Entities(bucket.table, pa.Table.from_arrays(columns, names=names), np.array(bucket.rows, np.int64))
 
 
-def _gather(lines: Lines, resolver: Resolver) -> list[_Bucket]:
+def _gather(lines: Lines, resolver: Resolver, budget: Budget) -> list[_Bucket]:
     buckets: dict[str, _Bucket] = {}
     by_schema: dict[str, tuple[_Bucket, str] | Reason] = {}
     doubts: dict[str, list[tuple[int, str]]] = {}  # schemas that a registry refused, and the entities that name them
+    waiting: dict[str, list[tuple[int, str, Any]]] = {}  # schemas beyond the budget, and the entities
     wrappers: dict[str, set[str]] = {"contexts": set(), "self-describing": set()}
     cells = [(cell.name, cell.type, wrappers[cell.type], lines.cells(POSITION[cell.name])) for cell in _CELLS]
     for row in range(len(lines.line)):
@@ -141,10 +176,16 @@ def _gather(lines: Lines, resolver: Resolver) -> list[_Bucket]:
                     lines.add(row, _of_entity(name, entity, "is no entity: an object with schema and data"))
                     continue
                 if found is None and schema not in doubts:
+                    costs = type(schema) is str and is_key(schema)
+                    if costs and not budget.allows(schema):
+                        waiting.setdefault(schema, []).append((row, name, data))
+                        continue
                     try:
                         found = by_schema[schema] = _find(schema, resolver, buckets)
                     except RegistryRefused:
                         doubts[schema] = []
+                    if costs:
+                        budget.note(schema, isinstance(found, tuple))
                 if isinstance(found, tuple):
                     bucket, version = found
                     bucket.rows.append(row)
@@ -154,9 +195,49 @@ def _gather(lines: Lines, resolver: Resolver) -> list[_Bucket]:
                     doubts[schema].append((row, name))
                 else:
                     lines.add(row, {**found, "field": name})
+    if waiting:
+        _ask_for_the_most_named(waiting, doubts, lines, resolver, budget, buckets)
     for schema, places in doubts.items():
         _end_doubt(schema, places, lines, resolver)
     return list(buckets.values())
+
+
+def _ask_for_the_most_named(
+    waiting: dict[str, list[tuple[int, str, Any]]],
+    doubts: dict[str, list[tuple[int, str]]],
+    lines: Lines,
+    resolver: Resolver,
+    budget: Budget,
+    buckets: dict[str, _Bucket],
+) -> None:
+    """Of the schemas beyond the budget, looks for those that most lines name; of the others each entity gets a reason."""
+    left = budget.RESERVED
+    named = {schema: len({row for row, _, _ in entities}) for schema, entities in waiting.items()}
+    for schema in sorted(waiting, key=named.__getitem__, reverse=True):
+        found: tuple[_Bucket, str] | Reason = {
+            "type": "unknown_schema",
+            "schema": schema[:LONGEST_QUOTE],
+            "message": f"was not looked for: more than {budget.most} other schemas, which no registry has, came before it;"
+            " where they are no mischief, publish them, or raise shred.registry_limits.unknown_keys",
+        }
+        if left:
+            try:
+                found = _find(schema, resolver, buckets)
+            except RegistryRefused:
+                doubts[schema] = [(row, name) for row, name, _ in waiting[schema]]
+            if not isinstance(found, tuple):
+                left -= 1
+            else:
+                budget.note(schema, found=True)
+            if schema in doubts:
+                continue
+        for row, name, data in waiting[schema]:
+            if isinstance(found, tuple):
+                found[0].add(row, found[1], data)
+            else:
+                lines.add(row, {**found, "field": name})
+    for bucket in buckets.values():
+        bucket.sort()
 
 
 def _end_doubt(schema: str, places: list[tuple[int, str]], lines: Lines, resolver: Resolver) -> None:

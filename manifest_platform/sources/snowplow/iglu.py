@@ -1,7 +1,4 @@
-"""Iglu: where JSON Schemas come from, by schema key, and the entity table that a model's schemas make.
-
-A registry is a folder (local or s3://) or a static HTTP(S) site or Iglu server, all laid out as
-`schemas/<vendor>/<name>/<format>/<model>-<revision>-<addition>`.
+"""Iglu: which JSON Schemas there are in several registries, by schema key, and the entity table that a model's schemas make.
 
 In a table, nested objects are flattened. Arrays, and values that may be of several kinds, are kept as JSON text. The first
 version's columns come required first, then the others, each alphabetically; what later versions add is appended, so that a
@@ -10,34 +7,18 @@ column never moves.
 
 from __future__ import annotations
 
-import base64
-import http.client
-import re
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import orjson
 
-from manifest_platform import storage
 from manifest_platform.column_types import widened
-from manifest_platform.faults import Misconfigured
 from manifest_platform.listing import Column, Table
-from manifest_platform.shred.batch import SchemaError, Unreachable
-
-_KEY = re.compile(
-    r"iglu:(?P<vendor>[a-zA-Z0-9_-]+(?:\.[a-zA-Z0-9_-]+)*)/(?P<name>[a-zA-Z0-9_-]+)/(?P<format>[a-zA-Z0-9_-]+)"
-    r"/(?P<model>[1-9][0-9]{0,8})-(?P<revision>0|[1-9][0-9]{0,8})-(?P<addition>0|[1-9][0-9]{0,8})"
-)
-_LONGEST_NAME = 128  # of a vendor or name: what the hierarchy columns hold
-
-HTTP_ATTEMPTS = 3
-HTTP_TIMEOUT_SECONDS = 10.0
-HTTP_PAUSE_SECONDS = 0.2
+from manifest_platform.shred.batch import SchemaError
+from manifest_platform.sources.snowplow.registry import Place
+from manifest_platform.sources.snowplow.schema_keys import SchemaKey, snake_case
+from manifest_platform.sources.snowplow.settings import RegistryLimits
 
 HIERARCHY: tuple[Column, ...] = (
     Column("schema_vendor", "string(128)", nullable=False),
@@ -51,63 +32,17 @@ HIERARCHY: tuple[Column, ...] = (
     Column("ref_parent", "string(255)", nullable=False),
 )
 
+MOST_COLUMNS = 2_000
+_DEEPEST = 50  # objects within objects
+_LONGEST = 1_000  # characters of a column's name
+_SHOWN = 200  # characters of a name in a message
+
+_Path = tuple[str, ...]
 _INT32 = (-(2**31), 2**31 - 1)
 
 
 class UnknownSchema(LookupError):
     """No registry has the schema; permanent until somebody publishes it."""
-
-
-class RegistryRefused(RuntimeError, Misconfigured):
-    """A registry refuses access; permanent until a person mends the registry or the configuration, and no item's fault."""
-
-
-class RegistryUnavailable(Unreachable):
-    """A registry did not answer, or answered with a server error; transient: the same lookup may succeed later."""
-
-
-@dataclass(frozen=True, order=True)
-class SchemaKey:
-    """The name of a schema: `iglu:vendor/name/format/model-revision-addition`."""
-
-    vendor: str
-    name: str
-    format: str
-    model: int
-    revision: int
-    addition: int
-
-    @classmethod
-    def parse(cls, text: str) -> SchemaKey:
-        """The key of its text. Raises ValueError where the text is none."""
-        match = _KEY.fullmatch(text)
-        if not match or len(match["vendor"]) > _LONGEST_NAME or len(match["name"]) > _LONGEST_NAME:
-            raise ValueError(f"{text[:300]!r} is no schema key; expected iglu:vendor/name/jsonschema/1-0-0")
-        numbers = (int(match[part]) for part in ("model", "revision", "addition"))
-        return cls(match["vendor"], match["name"], match["format"], *numbers)
-
-    @property
-    def version(self) -> str:
-        """`1-0-0`: model, revision and addition."""
-        return f"{self.model}-{self.revision}-{self.addition}"
-
-    @property
-    def path(self) -> str:
-        """Where a registry keeps the schema, below `schemas/`."""
-        return f"{self.vendor}/{self.name}/{self.format}/{self.version}"
-
-    @property
-    def family(self) -> str:
-        """The key without revision and addition: what shares one table."""
-        return f"iglu:{self.vendor}/{self.name}/{self.format}/{self.model}"
-
-    @property
-    def table_name(self) -> str:
-        """The name of the table of the key's model: `com_acme_link_click_1`."""
-        return f"{snake_case(self.vendor)}_{snake_case(self.name)}_{self.model}"
-
-    def __str__(self) -> str:
-        return f"iglu:{self.path}"
 
 
 @dataclass(frozen=True)
@@ -130,177 +65,6 @@ class EntityTable:
     columns: tuple[EntityColumn, ...]
 
 
-class Registry(Protocol):
-    """One place that may have schemas."""
-
-    def read(self, key: SchemaKey) -> bytes | None:
-        """The text of a schema, None where the registry lacks it. Raises RegistryUnavailable, RegistryRefused."""
-
-    def versions(self, key: SchemaKey) -> list[SchemaKey]:
-        """The versions of the key's model that the registry has, in any order. Raises as `read`."""
-
-
-@dataclass(frozen=True)
-class FolderRegistry:
-    """A folder that is, or holds, `schemas/`."""
-
-    uri: str
-
-    def read(self, key: SchemaKey) -> bytes | None:
-        """The text of a schema, None where there is no such file."""
-        for root in (f"{self.uri}/schemas", self.uri):
-            try:
-                return storage.read_bytes(f"{root}/{key.path}")
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            except OSError as error:
-                raise _storage_error(f"{root}/{key.path} cannot be read", error) from error
-        return None
-
-    def versions(self, key: SchemaKey) -> list[SchemaKey]:
-        """The versions of the key's model, by listing its folder."""
-        from pyarrow.fs import FileSelector
-
-        found = []
-        for root in (f"{self.uri}/schemas", self.uri):
-            system, path = storage.filesystem(f"{root}/{key.vendor}/{key.name}/{key.format}")
-            try:
-                entries = system.get_file_info(FileSelector(path, allow_not_found=True))
-            except OSError as error:
-                raise _storage_error(f"{path} cannot be listed", error) from error
-            found += [version for entry in entries if (version := _sibling(key, entry.base_name))]
-        return found
-
-
-def _storage_error(what: str, error: OSError) -> RegistryUnavailable | RegistryRefused:
-    if storage.is_refusal(error):
-        return RegistryRefused(f"{what}: {error}; allow it, or correct the registry in shred.schemas")
-    return RegistryUnavailable(f"{what}: {error}; check the registry")
-
-
-_HAVE_SERVED: set[str] = set()
-"""The HTTP registries that gave this process a schema: what such a one answers 403 for, it lacks."""
-
-
-@dataclass(frozen=True)
-class HttpRegistry:
-    """A static site, or an Iglu server (its URL ends in `/api`).
-
-    An answer 4xx means that the schema is not there, except for 401, which refuses access, and 403: static stores answer so for
-    what they lack, and servers to strangers. It means that the schema is not there from a registry that has given another one,
-    or where `forbidden_is_absent`. `url` has no user or password, as it stands in messages; `authorization` is the header that
-    they make, `apikey` that of an Iglu server's key.
-    """
-
-    url: str
-    authorization: str | None = field(default=None, repr=False)
-    apikey: str | None = field(default=None, repr=False)
-    forbidden_is_absent: bool = False
-
-    def read(self, key: SchemaKey) -> bytes | None:
-        """The text of a schema, None where the site answers that it has none."""
-        return self._get(key.path)
-
-    def versions(self, key: SchemaKey) -> list[SchemaKey]:
-        """The versions of the key's model: from the server's list, or else by asking for one after the other."""
-        listed = self._get(f"{key.vendor}/{key.name}/{key.format}/{key.model}")
-        try:
-            texts = orjson.loads(listed or b"null")
-        except orjson.JSONDecodeError:
-            texts = None
-        if isinstance(texts, list):
-            keys = [SchemaKey.parse(text) for text in texts if isinstance(text, str) and _KEY.fullmatch(text)]
-            return [version for version in keys if version.family == key.family]
-        return list(self._successors(key))
-
-    def _successors(self, key: SchemaKey) -> Iterator[SchemaKey]:
-        """Versions are numbered without gaps; a gap below the key itself, which exists, is stepped over."""
-        revision = 0
-        while True:
-            addition = 0
-            while True:
-                version = SchemaKey(key.vendor, key.name, key.format, key.model, revision, addition)
-                if version == key or self.read(version) is not None:
-                    yield version
-                elif version > key or revision < key.revision:
-                    break
-                addition += 1
-            if addition == 0 and revision > key.revision:
-                return
-            revision += 1
-
-    def _get(self, path: str) -> bytes | None:
-        url = f"{self.url}/schemas/{path}"
-        request = urllib.request.Request(url)  # noqa: S310, the URL begins with http:// or https://
-        if self.authorization:
-            request.add_unredirected_header("Authorization", self.authorization)  # another site is not to learn it
-        if self.apikey:
-            request.add_unredirected_header("apikey", self.apikey)
-        problem: Exception | None = None
-        for attempt in range(HTTP_ATTEMPTS):
-            if attempt:
-                time.sleep(HTTP_PAUSE_SECONDS * 2**attempt)
-            try:
-                with urllib.request.build_opener().open(request, timeout=HTTP_TIMEOUT_SECONDS) as answer:
-                    text = answer.read()
-                    _HAVE_SERVED.add(self.url)
-                    return text
-            except urllib.error.HTTPError as error:
-                if 400 <= error.code < 500 and error.code not in (408, 429):
-                    self._check_access(url, error.code)
-                    return None
-                problem = error
-            except (OSError, http.client.HTTPException) as error:
-                problem = error
-        raise RegistryUnavailable(
-            f"{url}: {problem} ({HTTP_ATTEMPTS} attempts); check that the registry is up, then retry"
-        ) from problem
-
-    def _check_access(self, url: str, status: int) -> None:
-        """Raises RegistryRefused where an answer means that, and not that there is no such schema."""
-        if status == 401:
-            how = "is wrong" if self.apikey or self.authorization else "is missing: name its variable in shred.registries"
-            raise RegistryRefused(f"{url}: the registry answers 401, so the key {how}; then retry")
-        if status == 403 and not self.forbidden_is_absent and self.url not in _HAVE_SERVED:
-            raise RegistryRefused(
-                f"{url}: the registry answers 403 and has given no schema so far, so it refuses access: allow it, or give a key"
-                " in shred.registries; where it answers 403 for what it lacks, write `absent: [403, 404]` there"
-            )
-
-
-def _sibling(key: SchemaKey, version: str) -> SchemaKey | None:
-    match = _KEY.fullmatch(f"iglu:{key.vendor}/{key.name}/{key.format}/{version}")
-    if not match or int(match["model"]) != key.model:
-        return None
-    return SchemaKey(key.vendor, key.name, key.format, key.model, int(match["revision"]), int(match["addition"]))
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a registry is: a folder, an s3:// prefix or an http(s):// URL; and what is special about an HTTP one."""
-
-    location: str
-    apikey: str | None = field(default=None, repr=False)
-    forbidden_is_absent: bool = False
-
-    def open(self) -> Registry:
-        """The registry there."""
-        if not self.location.startswith(("http://", "https://")):
-            return FolderRegistry(storage.as_uri(self.location))
-        userinfo = urllib.parse.unquote(urllib.parse.urlsplit(self.location).netloc.rpartition("@")[0])
-        authorization = f"Basic {base64.b64encode(userinfo.encode()).decode()}" if userinfo else None
-        url = _without_userinfo(self.location).rstrip("/")
-        return HttpRegistry(url, authorization, self.apikey, self.forbidden_is_absent)
-
-
-def _without_userinfo(location: str) -> str:
-    """A registry's location as it may be shown and stored."""
-    if not location.startswith(("http://", "https://")):
-        return location
-    parts = urllib.parse.urlsplit(location)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-
-
 class Resolver:
     """Schemas and entity tables from several registries, the first that has a schema wins.
 
@@ -308,15 +72,22 @@ class Resolver:
     access is asked again.
     """
 
-    def __init__(self, registries: Sequence[str | Place]):
-        """`registries`: folders, s3:// prefixes and http(s):// URLs, by priority."""
+    def __init__(self, registries: Sequence[str | Place], limits: RegistryLimits | None = None):
+        """`registries`: folders, s3:// prefixes and http(s):// URLs, by priority. `limits`: what is taken of an HTTP one."""
         places = [one if isinstance(one, Place) else Place(one) for one in registries]
-        self.registries = tuple(place.location for place in places)
-        self._registries = [place.open() for place in places]
-        self._schemas: dict[SchemaKey, dict[str, Any] | None] = {}
+        self.limits = limits or RegistryLimits()
+        self._bytes = 0
+        self._names = ", ".join(map(str, places)) or "no registries"
+        self._registries = [place.open(self.limits) for place in places]
+        self._schemas: dict[SchemaKey, dict[str, Any] | SchemaError | None] = {}
         self._models: dict[str, EntityTable | SchemaError] = {}
         self._owners: dict[str, str] = {}
-        self._versions: dict[str, list[SchemaKey]] = {}
+        self._versions: dict[str, list[SchemaKey] | SchemaError] = {}
+
+    def close(self) -> None:
+        """Gives the registries' connections back."""
+        for registry in self._registries:
+            registry.close()
 
     def schema(self, key: SchemaKey) -> dict[str, Any]:
         """The JSON Schema of a key.
@@ -327,17 +98,19 @@ class Resolver:
             self._schemas[key] = self._read(key)
         found = self._schemas[key]
         if found is None:
-            looked = ", ".join(map(_without_userinfo, self.registries)) or "no registries"
-            raise UnknownSchema(f"{key} is in none of {looked}; publish it there")
+            raise UnknownSchema(f"{key} is in none of {self._names}; publish it there")
+        if isinstance(found, SchemaError):
+            raise found
         return found
 
     def versions(self, key: SchemaKey) -> list[SchemaKey]:
         """All versions of the key's model in all registries, oldest first. Raises as `schema` does."""
         self.schema(key)  # before any listing: a version that nobody published must not start a search
         if key.family not in self._versions:
-            found = {version for registry in self._registries for version in registry.versions(key)}
-            self._versions[key.family] = sorted(found)
+            self._versions[key.family] = self._list(key)
         known = self._versions[key.family]
+        if isinstance(known, SchemaError):
+            raise known
         if key not in known:
             self._versions[key.family] = known = sorted({*known, key})
             self._models.pop(key.family, None)
@@ -361,47 +134,69 @@ class Resolver:
         if owner != key.family:
             return SchemaError(f"{key.family} and {owner} both make the table {key.table_name}; rename one of them")
         try:
-            columns = entity_columns([(version.version, self.schema(version)) for version in versions], key.family)
+            columns = entity_columns(
+                [(version.version, self.schema(version)) for version in versions], key.family, self.limits.columns
+            )
         except SchemaError as error:
             return error
         all_columns: tuple[Column, ...] = (*HIERARCHY, *(column.column for column in columns))
         return EntityTable(Table(key.table_name, all_columns), columns)
 
-    def _read(self, key: SchemaKey) -> dict[str, Any] | None:
+    def _list(self, key: SchemaKey) -> list[SchemaKey] | SchemaError:
+        try:
+            found = {version for registry in self._registries for version in registry.versions(key)}
+        except SchemaError as error:
+            return error
+        if len(found) > self.limits.versions:
+            return SchemaError(
+                f"{key.family} has {len(found)} versions in {self._names}, and {self.limits.versions} are read; remove some, or"
+                " raise shred.registry_limits.versions"
+            )
+        return sorted(found)
+
+    def _read(self, key: SchemaKey) -> dict[str, Any] | SchemaError | None:
         for registry in self._registries:
-            text = registry.read(key)
-            if text is not None:
-                try:
-                    return orjson.loads(text)
-                except orjson.JSONDecodeError as error:
-                    raise SchemaError(f"{key} in {registry} is no JSON: {error}; correct it there") from error
+            try:
+                text = registry.read(key)
+            except SchemaError as error:
+                return error
+            if text is None:
+                continue
+            if self._bytes + len(text) > self.limits.total_mib << 20:
+                return SchemaError(
+                    f"{key} is one schema too many: those that this task needs have more than {self.limits.total_mib} MiB;"
+                    " raise shred.registry_limits.total_mib"
+                )
+            self._bytes += len(text)
+            try:
+                return orjson.loads(text)
+            except orjson.JSONDecodeError as error:
+                return SchemaError(f"{key} in {registry} is no JSON: {error}; correct it there")
         return None
 
 
 # JSON Schemas to table columns
 
 
-def snake_case(name: str) -> str:
-    """A property, schema or vendor name as a lower-case name with underscores: `PerformanceTiming`, `com.acme`."""
-    spaced = re.sub(r"([A-Z\d]+)([A-Z][a-z])", r"\1_\2", name)
-    spaced = re.sub(r"([a-z\d])([A-Z])", r"\1_\2", spaced)
-    return re.sub(r"[^a-z0-9_]", "_", spaced.lower())
-
-
-def entity_columns(schemas: Sequence[tuple[str, Any]], name: str) -> tuple[EntityColumn, ...]:
+def entity_columns(schemas: Sequence[tuple[str, Any]], name: str, most: int = MOST_COLUMNS) -> tuple[EntityColumn, ...]:
     """The columns of one model from all its versions, oldest first, as (version, JSON Schema) pairs.
 
     A column whose name is taken, by the hierarchy or by another property (`fooBar`, `foo_bar`), gets a trailing
     underscore. All are nullable. `name` is the model's, for messages. Raises SchemaError where two versions give a
-    column types that no type holds without loss, or where a version is no JSON object.
+    column types that no type holds without loss, where a version is no JSON object, or where there are more than `most`.
     """
-    types: dict[tuple[str, ...], tuple[str, str]] = {}  # path -> type, version that set it
+    types: dict[_Path, tuple[str, str]] = {}  # path -> type, version that set it
+    inner: dict[_Path, _Path] = {}  # where objects lie, and a column in each
     arrays: dict[tuple[str, ...], bool] = {}
     for version, schema in schemas:
         if not isinstance(schema, dict):
             raise SchemaError(f"{name} {version}: the schema is not a JSON object; correct it in the registry")
         for leaf in sorted(_leaves(schema), key=lambda leaf: (not leaf.required, leaf.name)):
-            _add(types, leaf.path, leaf.type, version, name)
+            _add(types, inner, leaf, version, name)
+            if len(types) > most:
+                raise SchemaError(
+                    f"{name} {version}: has more than {most} columns; split it, or raise shred.registry_limits.columns"
+                )
             arrays[leaf.path] = leaf.array and arrays.get(leaf.path, True)
     taken = {column.name for column in HIERARCHY}
     columns = []
@@ -418,29 +213,37 @@ def _column_name(path: tuple[str, ...]) -> str:
     return "_".join(snake_case(part) for part in path)
 
 
-def _add(types: dict[tuple[str, ...], tuple[str, str]], path: tuple[str, ...], type_: str, version: str, name: str) -> None:
+def _add(types: dict[_Path, tuple[str, str]], inner: dict[_Path, _Path], leaf: _Leaf, version: str, name: str) -> None:
+    path, type_ = leaf.path, leaf.type
     known = types.get(path)
     if known is None:
-        for other, (other_type, other_version) in types.items():
-            if other[: len(path)] == path or path[: len(other)] == other:
-                raise SchemaError(
-                    f"{name}: property {'.'.join(other)} is {other_type} in {other_version}, but {'.'.join(path)} is "
-                    f"{type_} in {version}; publish {version} as a new model"
-                )
+        above = [path[:depth] for depth in range(1, len(path))]
+        other = inner.get(path) or next((one for one in above if one in types), None)
+        if other is not None:
+            other_type, other_version = types[other]
+            raise SchemaError(
+                f"{name}: property {_shown(other)} is {other_type} in {other_version}, but {_shown(path)} is "
+                f"{type_} in {version}; publish {version} as a new model"
+            )
         types[path] = (type_, version)
+        inner.update((one, path) for one in above if one not in inner)
         return
     wide = widened(known[0], type_)
     if wide is None:
         raise SchemaError(
-            f"{name}: column {_column_name(path)} is {known[0]} in {known[1]} but {type_} in {version}, "
+            f"{name}: column {leaf.name[:_SHOWN]} is {known[0]} in {known[1]} but {type_} in {version}, "
             f"and no type holds both without loss; publish {version} as a new model"
         )
     types[path] = (wide, version if wide != known[0] else known[1])
 
 
+def _shown(path: _Path) -> str:
+    return ".".join(path)[:_SHOWN]
+
+
 @dataclass(frozen=True)
 class _Leaf:
-    path: tuple[str, ...]
+    path: _Path
     type: str
     required: bool
     array: bool
@@ -450,7 +253,12 @@ class _Leaf:
         return _column_name(self.path)
 
 
-def _leaves(schema: dict[str, Any], path: tuple[str, ...] = (), required: bool = True) -> Iterable[_Leaf]:
+def _leaves(schema: dict[str, Any], path: _Path = (), required: bool = True) -> Iterable[_Leaf]:
+    if len(path) > _DEEPEST or sum(map(len, path)) > _LONGEST:
+        raise SchemaError(
+            f"property {_shown(path)} is more than {_DEEPEST} objects deep, or its column's name longer than {_LONGEST}"
+            " characters; publish a flatter schema as a new model"
+        )
     names = schema.get("required")
     names = names if isinstance(names, list) else []
     properties = schema.get("properties")
@@ -459,7 +267,7 @@ def _leaves(schema: dict[str, Any], path: tuple[str, ...] = (), required: bool =
         kinds = _kinds(value)
         here = (*path, name)
         needed = required and name in names and "null" not in kinds
-        if _is_flat_object(value, kinds):
+        if _is_flat_object(value, kinds) or len(name) > _LONGEST:
             yield from _leaves(value, here, needed)
         else:
             yield _Leaf(here, _type(value, kinds - {"null"}), needed, kinds - {"null"} == {"array"})

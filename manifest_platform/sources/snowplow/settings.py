@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from manifest_platform.settings import ReadableLocation, Settings
+from manifest_platform.settings import ReadableLocation, Settings, is_this_machine
 from manifest_platform.sources.settings import DatasetSettings, ShredSettings
 
 FEED = "enriched"
+_OVERHEARD = "credentials are sent by https:// only, or by http:// to this machine"
 EVENTS_TABLE = "events"
 
 
 def time_column(table: str) -> str:
     """The column with the collector's time, by which a table's rows are put under dates."""
     return "collector_tstamp" if table == EVENTS_TABLE else "root_tstamp"
+
+
+def has_credentials(url: str) -> bool:
+    """Whether a registry's URL has a user or a password in it."""
+    return is_http(url) and "@" in urlsplit(url).netloc
+
+
+def is_overheard(url: str) -> bool:
+    """Whether what is sent to a URL travels in the clear, to another machine."""
+    parts = urlsplit(url)
+    return parts.scheme == "http" and not is_this_machine(parts.hostname)
+
+
+def is_http(location: str) -> bool:
+    """Whether a registry is asked over HTTP."""
+    return location.startswith(("http://", "https://"))
+
+
+def without_userinfo(location: str) -> str:
+    """A registry's location as it may be shown and stored."""
+    return re.sub(r"^(https?://)[^/?#]*@", r"\1", location)
 
 
 class RegistrySettings(Settings):
@@ -34,6 +58,26 @@ class RegistrySettings(Settings):
     )
 
 
+class RegistryLimits(Settings):
+    """What is taken of an HTTP registry at most, whatever it answers."""
+
+    schema_kib: int = Field(256, ge=1, le=1 << 16, description="KiB of a schema, or of a list of its versions")
+    total_mib: int = Field(16, ge=1, le=1 << 12, description="MiB of all schemas that the tasks of one batch need in a process")
+    seconds: float = Field(
+        60, ge=1, le=3600, description="seconds for a schema, or for all versions of one, further tries and redirects included"
+    )
+    redirects: int = Field(5, ge=0, le=20, description="redirects that are followed, within the registry's own origin")
+    versions: int = Field(200, ge=1, le=100_000, description="versions of a model")
+    columns: int = Field(2_000, ge=1, le=100_000, description="columns of a model's table")
+    unknown_keys: int = Field(
+        500,
+        ge=1,
+        le=1_000_000,
+        description="schemas that no registry has and that one task asks for; beyond them the registries are asked only for"
+        " those that most lines name, a few with each 4 MiB, and the other lines are bad rows that say so",
+    )
+
+
 class SnowplowShredSettings(ShredSettings):
     """Where shredded Parquet goes, and by which schemas entities are typed."""
 
@@ -41,6 +85,18 @@ class SnowplowShredSettings(ShredSettings):
         min_length=1, description="Iglu registries by priority, each a folder, an s3:// or an http(s):// URL"
     )
     registries: list[RegistrySettings] = Field([], description="what is special about HTTP registries of `schemas`")
+    registry_limits: RegistryLimits = Field(
+        RegistryLimits(), description="what is taken of an HTTP registry at most, whatever it answers"
+    )
+
+    @field_validator("schemas")
+    @classmethod
+    def _can_be_asked(cls, schemas: list[str]) -> list[str]:
+        """Each URL is one whose password, if it has any, nobody overhears. The message repeats none."""
+        for number, url in enumerate(schemas, start=1):
+            if has_credentials(url) and is_overheard(url):
+                raise ValueError(f"schemas: the registry at place {number}: {_OVERHEARD}")
+        return schemas
 
     @model_validator(mode="after")
     def _names_its_own(self) -> SnowplowShredSettings:
@@ -49,6 +105,9 @@ class SnowplowShredSettings(ShredSettings):
         for url in urls:
             if url not in self.schemas or not url.startswith(("http://", "https://")) or urls.count(url) > 1:
                 raise ValueError("registries: allowed are http(s):// URLs of `schemas`, each once")
+        for registry in self.registries:
+            if registry.apikey_variable and is_overheard(registry.url):
+                raise ValueError(f"registries: of {without_userinfo(registry.url)}, with an apikey_variable: {_OVERHEARD}")
         return self
 
 

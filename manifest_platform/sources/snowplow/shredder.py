@@ -33,9 +33,10 @@ from manifest_platform.shred.batch import (
 from manifest_platform.shred.lines import Piece, chunks, newlines_before, plan
 from manifest_platform.shred.rows import BAD, BadRow, arrow_schema, bad_table
 from manifest_platform.sources.snowplow.atomic import EVENTS, Lines, cut, event_columns
-from manifest_platform.sources.snowplow.entities import entity_tables
-from manifest_platform.sources.snowplow.iglu import Place, Resolver
-from manifest_platform.sources.snowplow.settings import EVENTS_TABLE, time_column
+from manifest_platform.sources.snowplow.entities import Budget, entity_tables
+from manifest_platform.sources.snowplow.iglu import Resolver
+from manifest_platform.sources.snowplow.registry import Place
+from manifest_platform.sources.snowplow.settings import EVENTS_TABLE, RegistryLimits, time_column
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -49,7 +50,11 @@ _Pieces = tuple[Piece, ...]
 
 
 def shred(
-    spark: SparkSession, directories: Sequence[Directory], registries: Sequence[str | Place], options: Options | None = None
+    spark: SparkSession,
+    directories: Sequence[Directory],
+    registries: Sequence[str | Place],
+    options: Options | None = None,
+    limits: RegistryLimits | None = None,
 ) -> list[Listing | ShredFailure]:
     """Shreds a batch of directories in one Spark job; the results come in the order of the directories.
 
@@ -57,7 +62,7 @@ def shred(
     listing is `output/listing.json`. The same directory gives the same rows, at any split size. A directory that
     fails is a ShredFailure, never an exception.
     """
-    options = options or Options()
+    options, limits = options or Options(), limits or RegistryLimits()
     tasks = [
         Task(index, number, directory.output, tuple(piece.uri for piece in pieces), pieces)
         for index, directory in enumerate(directories)
@@ -66,34 +71,35 @@ def shred(
     places, batch, split_size = tuple(registries), uuid.uuid4().hex, options.split_size
 
     def work(task: Task[_Pieces]) -> Written:
-        return _shred_pieces(task, _process_resolver(places, batch), split_size)
+        return _shred_pieces(task, _process_resolver(places, limits, batch), split_size)
 
     return shred_batch(spark, directories, tasks, work, options)
 
 
 @functools.lru_cache(maxsize=1)
-def _process_resolver(registries: tuple[str | Place, ...], batch: str) -> Resolver:
+def _process_resolver(registries: tuple[str | Place, ...], limits: RegistryLimits, batch: str) -> Resolver:
     """The resolver that all tasks of a batch share in one worker process; the next batch looks anew."""
-    return Resolver(registries)
+    return Resolver(registries, limits)
 
 
 def _shred_pieces(task: Task[_Pieces], resolver: Resolver, split_size: int) -> Written:
     writer = Writer(task, split_size + CHUNK, _by_date)  # only what was compressed gets larger than the split
+    budget = Budget(resolver.limits.unknown_keys)
     for piece in task.part:
-        for size, shredded in _shred_piece(piece, resolver):
+        for size, shredded in _shred_piece(piece, resolver, budget):
             for name, table in shredded.tables.items():
                 writer.add(shredded.definitions[name], table)
             writer.chunk_done(size, shredded.good, BAD, shredded.bad)
     return writer.close()
 
 
-def _shred_piece(piece: Piece, resolver: Resolver) -> Iterator[tuple[int, ShreddedEvents]]:
+def _shred_piece(piece: Piece, resolver: Resolver, budget: Budget) -> Iterator[tuple[int, ShreddedEvents]]:
     """What each chunk of a piece gives, with its bytes; bad rows have the number of their line in the whole file."""
     lines = 0
     start = before = None
     for offset, data in chunks(piece):
         start = offset if start is None else start
-        shredded = shred_lines(data, resolver, piece.uri, lines + 1)
+        shredded = shred_lines(data, resolver, piece.uri, lines + 1, budget)
         lines += shredded.lines
         if shredded.bad.num_rows and start:
             before = newlines_before(piece, start) if before is None else before
@@ -144,16 +150,18 @@ class ShreddedEvents:
     good: int
 
 
-def shred_lines(data: bytes, resolver: Resolver, file: str = "", first_line: int = 1) -> ShreddedEvents:
+def shred_lines(
+    data: bytes, resolver: Resolver, file: str = "", first_line: int = 1, budget: Budget | None = None
+) -> ShreddedEvents:
     """Shreds whole lines; a line is good, and then in every table, or bad, and then in no other than `bad`.
 
-    `first_line` is the number of the first line in its file, for the bad table. Any bytes are accepted. Raises
-    RegistryUnavailable and RegistryRefused where a schema could not be asked for.
+    `first_line` is the number of the first line in its file, for the bad table. `budget`: of the task that the lines are of.
+    Any bytes are accepted. Raises RegistryUnavailable and RegistryRefused where a schema could not be asked for.
     """
     with _without_garbage_collection():
         lines = cut(data)
         events = event_columns(lines)
-        found = list(entity_tables(lines, events, resolver))
+        found = list(entity_tables(lines, events, resolver, budget or Budget(resolver.limits.unknown_keys)))
         keep = ~np.isin(lines.line, np.fromiter(lines.reasons, np.int64, len(lines.reasons)))
         tables = {}
         definitions = {}

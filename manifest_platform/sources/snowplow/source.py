@@ -6,7 +6,6 @@ the same for all sources.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from manifest_platform import __version__, storage
+from manifest_platform import __version__, masking, storage
 from manifest_platform.manifest import Application, Claim, ItemKey, Landed, Step
 from manifest_platform.sources.directories import (
     SUCCESS,
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
     from manifest_platform.listing import Listing
     from manifest_platform.shred.batch import Directory, ShredFailure
-    from manifest_platform.sources.snowplow.iglu import Place
+    from manifest_platform.sources.snowplow.registry import Place
 
 
 # Seconds are two digits and then the end or a suffix; where they are missing, the suffix follows the minutes.
@@ -190,11 +189,11 @@ class SnowplowEnriched(Source):
         settings = self.settings.shred
         bad = settings.bad_rows
         options = Options(split_size=settings.split_mib << 20, max_bad_count=bad.max_count, max_bad_share=bad.max_share)
-        return shred(session, directories, self._registries(), options)
+        return shred(session, directories, self._registries(), options, settings.registry_limits)
 
     def _registries(self) -> list[Place]:
-        """The registries, with their keys from the environment."""
-        from manifest_platform.sources.snowplow.iglu import Place, RegistryRefused
+        """The registries, with their keys from the environment. Raises RegistryRefused, UnusableSecret."""
+        from manifest_platform.sources.snowplow.registry import Place, RegistryRefused
 
         special = {one.url: one for one in self.settings.shred.registries}
         places: list[Place] = []
@@ -203,7 +202,7 @@ class SnowplowEnriched(Source):
             if own is None:
                 places.append(Place(location))
                 continue
-            key = os.environ.get(own.apikey_variable) if own.apikey_variable else None
+            key = masking.secret(own.apikey_variable) if own.apikey_variable else None
             if own.apikey_variable and not key:
                 raise RegistryRefused(
                     f"the key of registry {own.url} is not set: put it into the variable {own.apikey_variable}"

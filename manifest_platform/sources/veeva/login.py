@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 from oauthlib.oauth2 import BackendApplicationClient, OAuth2Error, ServerError, TemporarilyUnavailableError
 
+from manifest_platform.settings import is_this_machine
 from manifest_platform.sources.veeva.errors import VaultRefused, VaultUnavailable
 
 WELL_KNOWN = (".well-known/openid-configuration", ".well-known/oauth-authorization-server")
@@ -109,7 +110,7 @@ Credentials = Password | SessionId | OAuth
 def check_safe(url: str) -> None:
     """Raises ValueError for a URL to which a secret would travel in the clear: https, or http to this machine alone."""
     parts = urlsplit(url)
-    local = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    local = is_this_machine(parts.hostname)
     if parts.scheme != "https" and not (parts.scheme == "http" and local):
         raise ValueError(f"{url}: secrets are sent by https:// only, or by http:// to this machine")
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from manifest_platform.listing import BAD_TABLE
-from manifest_platform.settings import KindSettings, ServerUrl, Settings
+from manifest_platform.settings import KindSettings, ServerUrl, Settings, is_this_machine
 from manifest_platform.sources.settings import DatasetSettings, LoadSettings, ShredSettings
 from manifest_platform.sources.veeva.files import Feed
 
@@ -33,7 +33,7 @@ _PROFILE = r"^[^/\s]+$"
 
 def _provider_url(url: str) -> str:
     parts = urlsplit(url)
-    local = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    local = is_this_machine(parts.hostname)
     is_safe = parts.scheme == "https" or (parts.scheme == "http" and local)
     if not is_safe or not parts.hostname or any(mark in url for mark in "?#@"):
         raise ValueError("allowed: https://host/path, or http://localhost:port/path for one of this machine")
