@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import IO, cast
+from typing import IO, Any
 
 import numpy as np
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
@@ -52,13 +52,20 @@ class Limits:
     """What no honest archive goes beyond: so many members, so many bytes out of one byte in.
 
     `attempts`: how often a part is fetched before it is given up. `free_bytes`: unpacked without a look at the ratio, for
-    small archives may well consist of the same bytes.
+    small archives may well consist of the same bytes. `header_bytes`: of an extended header, which carries what does not fit a
+    member's own, as a long name; `headers`: so many of these before a member; `extended_bytes`: all of them together.
+    `name_bytes`: all members' names together. `depth`: so many folders within each other.
     """
 
     members: int = 100_000
     ratio: float = 200
     free_bytes: int = 64 << 20
     attempts: int = 3
+    header_bytes: int = 8 << 10
+    headers: int = 4
+    extended_bytes: int = 16 << 20
+    name_bytes: int = 16 << 20
+    depth: int = 16
 
 
 LIMITS = Limits()
@@ -82,12 +89,16 @@ def unpack(
     files: dict[str, UnpackedFile] = {}
     manifest = None
     folders: set[str] = set()
+    names = 0
     blocks = _blocks(parts, download, limits.attempts)
     with ThreadPoolExecutor(1) as beside, contextlib.closing(_Inflated(blocks, limits)) as stream:
-        for number, (tar, member) in enumerate(_members(stream), start=1):
+        for number, (tar, member) in enumerate(_members(stream, limits), start=1):
+            names += len(member.name)
             if number > limits.members:
                 raise BadArchive(f"more than {limits.members} members: that is no Direct Data archive")
-            path = _path_of(member, files, folders)
+            if names > limits.name_bytes:
+                raise BadArchive(f"the names of {number} members have more than {limits.name_bytes} bytes")
+            path = _path_of(member, files, folders, limits.depth)
             if path is None:
                 continue
             files[path], content = _write(tar, member, path, folder, beside)
@@ -139,10 +150,11 @@ def _read_manifest(manifest: bytes) -> dict[str, int]:
         if header.count(column) != 1:
             raise BadArchive(f"{MANIFEST} has {header.count(column)} columns {column!r}, not one: its header is {header}")
     named: dict[str, int] = {}
+    places = [header.index(column) for column in _COLUMNS]
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
             raise BadArchive(f"{MANIFEST}, record {number}: {len(row)} fields, and its header has {len(header)}")
-        extract, records, path = (row[header.index(column)] for column in _COLUMNS)
+        extract, records, path = (row[place] for place in places)
         if not (records.isascii() and records.isdigit()):
             raise BadArchive(f"{MANIFEST}, record {number}: records of {extract} is {records!r}, not a number")
         path = path.removeprefix("./")
@@ -158,17 +170,72 @@ def _read_manifest(manifest: bytes) -> dict[str, int]:
 # Members
 
 
-def _members(stream: _Inflated) -> Generator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
+class _Header(tarfile.TarInfo):
+    """A header of a tar. One that says how long its content is, which is read into memory, is held against the limits first."""
+
+    def _proc_member(self, tar: _Tar) -> tarfile.TarInfo:  # the entry point that tarfile has for subclasses
+        if self.size < 0:
+            raise BadArchive(f"a header has {self.size} bytes")
+        if self.type == tarfile.GNUTYPE_SPARSE:
+            raise _sparse()
+        if self.type in _EXTENDED:
+            tar.headers += 1
+            tar.extended_bytes += self.size
+            if self.size > tar.limits.header_bytes:
+                raise BadArchive(f"an extended header has {self.size} bytes, and the most are {tar.limits.header_bytes}")
+            if tar.headers > tar.limits.headers:
+                raise BadArchive(f"more than {tar.limits.headers} extended headers stand before a member")
+            if tar.extended_bytes > tar.limits.extended_bytes:
+                raise BadArchive(f"the extended headers have more than {tar.limits.extended_bytes} bytes together")
+        else:
+            tar.headers = 0
+        return super()._proc_member(tar)  # ty: ignore[missing-attribute]
+
+    def _proc_gnusparse_00(self, *_: object) -> None:
+        raise _sparse()
+
+    _proc_gnusparse_01 = _proc_gnusparse_10 = _proc_gnusparse_00
+
+
+_EXTENDED = (
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+)
+"""The types of headers that say something of the member behind them."""
+
+
+def _sparse() -> BadArchive:
+    return BadArchive("a member is a sparse file: only files and folders are unpacked")
+
+
+class _Tar(tarfile.TarFile):
+    """A tar whose extended headers are limited."""
+
+    tarinfo = _Header
+    members: list[tarfile.TarInfo]
+
+    def __init__(self, *how: Any, limits: Limits, **more: Any) -> None:
+        self.limits = limits
+        self.headers = self.extended_bytes = 0  # of extended headers: since the last member, and so far
+        super().__init__(*how, **more)  # which reads the first member
+
+
+def _members(stream: _Inflated, limits: Limits) -> Generator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
     """The members of a tar, each to be read before the next is asked for. Raises BadArchive for what is no tar."""
     try:
-        with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|", bufsize=_TAR_BLOCK, encoding="utf-8") as tar:
+        how: Any = {"fileobj": stream, "mode": "r|", "bufsize": _TAR_BLOCK, "encoding": "utf-8", "limits": limits}
+        with _Tar.open(**how) as tar:
             while member := tar.next():
+                tar.members.clear()  # it would remember all headers
                 yield tar, member
     except (tarfile.TarError, ValueError, OverflowError) as error:
         raise BadArchive(f"the archive is no whole tar: {error}") from error
 
 
-def _path_of(member: tarfile.TarInfo, files: Mapping[str, UnpackedFile], folders: set[str]) -> str | None:
+def _path_of(member: tarfile.TarInfo, files: Mapping[str, UnpackedFile], folders: set[str], depth: int) -> str | None:
     """The path of a member that is a file; None for a folder. Remembers the folders. Raises BadArchive for anything else."""
     name = repr(member.name[:200])
     if not (member.isfile() or member.isdir()) or member.issparse():
@@ -176,6 +243,8 @@ def _path_of(member: tarfile.TarInfo, files: Mapping[str, UnpackedFile], folders
     segments = [segment for segment in member.name.rstrip("/").split("/") if segment != "."]
     if problem := _problem_of(member.name, segments):
         raise BadArchive(f"member {name} {problem}")
+    if len(segments) > depth:
+        raise BadArchive(f"member {name} lies in more than {depth - 1} folders within each other")
     path = "/".join(segments)
     if path in files or (path in folders and member.isfile()):
         raise BadArchive(f"member {name} is there twice")

@@ -316,7 +316,7 @@ def test_a_link_to_a_folder_outside_is_no_way_out(tmp_path: Path) -> None:
 def test_a_sparse_file_is_refused(tmp_path: Path) -> None:
     sparse, data = member("Object/x.csv", b"x")
     sparse.pax_headers = {"GNU.sparse.map": "0,1", "GNU.sparse.size": "1099511627776"}
-    refused_members(tmp_path, (sparse, data), match="is a link, a device or the like")
+    refused_members(tmp_path, (sparse, data), match="is a sparse file")
 
 
 def test_a_bomb_is_refused_before_it_fills_the_disk(tmp_path: Path) -> None:
@@ -343,7 +343,7 @@ def test_a_bomb_in_a_header_is_refused(tmp_path: Path) -> None:
     header.size = 40 << 20
     content = gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + b"a" * header.size)
     with pytest.raises(BadArchive, match="times as many"):
-        unpacked(tmp_path, content, Limits(ratio=50, free_bytes=1 << 20))
+        unpacked(tmp_path, content, Limits(ratio=50, free_bytes=1 << 20, header_bytes=1 << 30, extended_bytes=1 << 30))
 
 
 def test_more_members_than_any_archive_has(tmp_path: Path) -> None:
