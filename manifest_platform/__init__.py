@@ -13,7 +13,8 @@ Layers, top to bottom; each imports only from those below it:
     settings                         what settings are made of
     storage, quantities              local paths and s3:// alike; times and sizes in words
     manifest                         the control plane: records, items, leases, order
-    masking, releases                secrets, read and masked; which release may write what another has written
+    outward, releases                texts fit to go out; which release may write what another has written
+    masking                          secrets, read and masked
     failpoints, faults, plugins, remedies, spool    where tests stop; what passes; plug-ins; what helps; folders put aside
 """
 

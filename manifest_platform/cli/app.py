@@ -20,7 +20,7 @@ import click
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from manifest_platform import plugins
+from manifest_platform import outward, plugins
 from manifest_platform.cli.commands import COMMANDS
 from manifest_platform.cli.output import print_json, warn
 
@@ -178,6 +178,7 @@ def load(name: str) -> click.Command:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code; errors that are foreseen are one message on stderr."""
     _collect_less_garbage(ends_with_it=arguments is None)
+    outward.guard()
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     as_json = "--json" in arguments
     try:
@@ -216,8 +217,12 @@ def _collect_less_garbage(ends_with_it: bool) -> None:
 
 
 def fail(message: str, error: BaseException, code: Exit, as_json: bool, **told: Any) -> int:
-    """Says what went wrong, in JSON with what else is to be told, and returns the exit code."""
-    warn(f"error: {message}")
+    """Says what went wrong, in JSON with what else is to be told, and returns the exit code.
+
+    What others have said may have several lines: all but the first are set in, so that none passes for an answer of ours.
+    """
+    first, *others = f"error: {message}".split("\n")
+    warn("\n".join([first, *(line if line.startswith(" ") else f"  {line}" for line in others)]))
     if as_json:
         print_json({"error": {"type": type(error).__name__, "message": message}, **told})
     return code

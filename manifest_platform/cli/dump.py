@@ -10,7 +10,7 @@ import typer
 
 from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json
 from manifest_platform.cli.context import open_pipeline
-from manifest_platform.cli.output import print_json, say
+from manifest_platform.cli.output import print_json, print_json_line, say
 
 
 @app.command(cls=Command)
@@ -28,7 +28,7 @@ def dump(
         if feed:
             pipeline.manifest.steps(feed)
         for line in lines(pipeline.manifest.store, pipeline.name, feed):
-            say(line)
+            print_json_line(line)
     return Exit.DONE
 
 

@@ -12,6 +12,9 @@ from typing import Any
 
 import typer
 
+from manifest_platform import outward
+from manifest_platform.masking import masked, masked_within
+
 WIDTH = 96
 NAMES_SHOWN = 5
 ROWS_SHOWN = 100
@@ -21,7 +24,12 @@ CELL_WIDTH = 48
 def wrapped(text: str, first: str = "", others: str = "") -> str:
     """The text in lines of the screen's width; URIs stay whole, so that they can be copied."""
     return textwrap.fill(
-        text, WIDTH, initial_indent=first, subsequent_indent=others, break_on_hyphens=False, break_long_words=False
+        outward.clean(text),
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=others,
+        break_on_hyphens=False,
+        break_long_words=False,
     )
 
 
@@ -34,13 +42,14 @@ def print_lines(lines: dict[str, str]) -> None:
 
 def aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
     """A row of a table, its columns as wide as they are told."""
-    return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
+    return "  ".join(f"{outward.line(cell):<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Rows below their heads, each column as wide as its widest cell; what is too long for the screen is cut at its end."""
-    widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
-    for row in (heads, *rows):
+    lines = [[outward.line(cell) for cell in row] for row in (heads, *rows)]
+    widths = [max(len(row[column]) for row in lines) for column in range(len(heads))]
+    for row in lines:
         line = aligned(row, widths)
         say(line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…")
 
@@ -80,7 +89,7 @@ def _column(head: str, values: Sequence[Any]) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    line = text.replace("\n", "\\n")
+    line = outward.line(text)
     return line if len(line) <= CELL_WIDTH else f"{line[: CELL_WIDTH - 1]}…"
 
 
@@ -100,17 +109,25 @@ def _fitting(widths: Sequence[int]) -> list[int]:
 def some(names: Sequence[str]) -> str:
     """The first few names."""
     more = f" and {len(names) - NAMES_SHOWN:,} more" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(name for name in names[:NAMES_SHOWN]) + more
+    return ", ".join(outward.line(name) for name in names[:NAMES_SHOWN]) + more
 
 
 def say(text: str) -> None:
     """A line of the answer, on stdout."""
-    typer.echo(text)
+    typer.echo(outward.clean(text))
 
 
 def print_json(document: Any) -> None:
-    """A document on stdout, on one line."""
-    typer.echo(json.dumps(document, default=_plain, ensure_ascii=False))
+    """A document on stdout, on one line; secrets in its texts are masked."""
+    text = json.dumps(document, default=_plain, ensure_ascii=False)
+    if masked(text) != text:  # within its strings alone: a number that is a secret's digits stays a number
+        text = json.dumps(masked_within(json.loads(text)), ensure_ascii=False)
+    print_json_line(text)
+
+
+def print_json_line(text: str) -> None:
+    """A line of JSON on stdout as it is, but for characters that a terminal would obey."""
+    typer.echo(outward.in_json(text))
 
 
 def _plain(value: Any) -> Any:
@@ -128,4 +145,4 @@ def _plain(value: Any) -> Any:
 
 def warn(text: str) -> None:
     """A line on stderr."""
-    typer.echo(text, err=True)
+    typer.echo(outward.clean(text), err=True)

@@ -17,6 +17,7 @@ import yaml
 from pydantic import ValidationError
 from yaml.constructor import ConstructorError
 
+from manifest_platform import masking
 from manifest_platform.config.config import Config, ConfigError
 from manifest_platform.settings import PluginSettings, Settings
 
@@ -24,6 +25,7 @@ VARIABLE = "MANIFEST_PLATFORM_CONFIG"
 DEFAULT_FILE = "manifest_platform.yaml"
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_SECRET_NAME = re.compile(r"PASSW|PASSPHRASE|SECRET|TOKEN|API_?KEY|CREDENTIAL", re.IGNORECASE)
 _PASSWORD_IN_URL = re.compile(r"://[^/@:\s]+:[^/@\s]+@")
 _USER_INFO = re.compile(r"://.*@", re.DOTALL)  # greedy: a password may hold any character
 _PASSWORD_OPTION = re.compile(r"((?:\?|&)[^=&]*password=)[^&'\"]*", re.IGNORECASE)
@@ -95,6 +97,8 @@ def _interpolate(value: Any, key: str, problems: list[str]) -> Any:
         if (known := os.environ.get(name) or default) is None:
             problems.append(f"{key}: ${{{name}}} is not set in the environment, and has no default (${{{name}:-default}})")
             return ""
+        if _SECRET_NAME.search(name):
+            masking.keep(known)
         return known
 
     if "${" in _REFERENCE.sub("", value):
@@ -103,7 +107,9 @@ def _interpolate(value: Any, key: str, problems: list[str]) -> Any:
             " allowed: ${NAME} or ${NAME:-default}"
         )
         return value
-    return _REFERENCE.sub(substitute, value)
+    whole = _REFERENCE.sub(substitute, value)
+    masking.keep_passwords_of(whole)
+    return whole
 
 
 def _explain(error: ValidationError, data: Any) -> Iterator[str]:

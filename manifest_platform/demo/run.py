@@ -16,6 +16,7 @@ import typer
 
 from manifest_platform import config
 from manifest_platform.cli import Exit
+from manifest_platform.cli.output import warn
 from manifest_platform.demo import shop, vault
 from manifest_platform.demo.dynamodb import dynamodb_local
 from manifest_platform.demo.server import ServerFailed
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 story.tell(home)
             story.tell_what_next()
     except (DemoFailed, ServerFailed, config.ConfigError) as error:
-        typer.echo(f"error: {error}", err=True)
+        warn(f"error: {error}")
         return Exit.FAILED
     except KeyboardInterrupt:
         typer.echo("interrupted; `make demo` starts afresh", err=True)

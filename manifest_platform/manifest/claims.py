@@ -12,6 +12,7 @@ from manifest_platform.faults import Transient
 from manifest_platform.manifest.dataset import Step, StepState
 from manifest_platform.manifest.item import Item
 from manifest_platform.manifest.records import FAILURE, FailureKind, Payload, Record
+from manifest_platform.masking import masked
 from manifest_platform.remedies import Remedy, after_failure
 
 MESSAGE_LIMIT = 2048
@@ -54,12 +55,12 @@ class Failure:
         return after_failure(self.remedy, item)
 
     def payload(self) -> Payload:
-        """The payload of the Failed record; long texts are cut, the traceback at its beginning."""
-        traceback = self.traceback[-TRACEBACK_LIMIT:] if self.traceback else None
+        """The payload of the Failed record, its secrets masked; long texts are cut, the traceback at its beginning."""
+        traceback = masked(self.traceback)[-TRACEBACK_LIMIT:] if self.traceback else None
         data = {
             **dataclasses.asdict(self),
             "kind": str(self.kind),
-            "message": self.message[:MESSAGE_LIMIT],
+            "message": masked(self.message)[:MESSAGE_LIMIT],
             "traceback": traceback,
         }
         return Payload(FAILURE, {name: value for name, value in data.items() if value is not None})

@@ -14,7 +14,7 @@ import dataclasses
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -53,6 +53,7 @@ from manifest_platform.manifest.store import (
     stored_rows,
     transact_once,
 )
+from manifest_platform.masking import knows_any, masked_words
 from manifest_platform.releases import FORM, NEEDS, RELEASE, Form, marked, unmarked
 
 log = logging.getLogger(__name__)
@@ -308,9 +309,11 @@ class TakenOver:
         return self.store.query(partition, prefix, after=after, limit=limit, reverse=reverse)
 
     def transact(self, partition: str, writes: Sequence[Write], token: str) -> None:
-        """All writes or none."""
+        """All writes or none; what they say in words is freed of secrets."""
         if partition not in self._done:
             self.take_over(partition)
+        if knows_any():
+            writes = [replace(one, data=masked_words(one.data)) if isinstance(one, Put) else one for one in writes]
         self.store.transact(partition, writes, token)
 
     def close(self) -> None:

@@ -10,5 +10,5 @@ and how it is done the pipeline's.
     merged, merge_runs, merge_checks    merged tables by day; the job and sensor that merge; what is checked
     dead_runs                   runs that failed, told to the manifest
     resources, io_manager       for assets of a user's own
-    keys, metadata, asking      names, what plots, and when a sensor asks for a run
+    keys, metadata, events, asking    names, what plots, events with clean words, and when a sensor asks for a run
 """

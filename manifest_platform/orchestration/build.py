@@ -6,6 +6,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from manifest_platform import outward
 from manifest_platform.config import load
 from manifest_platform.orchestration.capture import build_capture
 from manifest_platform.orchestration.dead_runs import build_dead_run_sensors
@@ -24,6 +25,7 @@ from manifest_platform.sources.source import open_source
 
 def build_defs(config_file: str | Path | None = None) -> dg.Definitions:
     """The definitions of every configured dataset. Raises ConfigError."""
+    outward.guard()
     config = load(config_file)
     file = str(config_file) if config_file else None
     sources = {dataset: open_source(dataset, settings) for dataset, settings in config.datasets.items()}

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from manifest_platform.manifest import Landed, Refused, StoreError, UnknownItem
 from manifest_platform.orchestration import metadata
+from manifest_platform.orchestration.events import failure, fit
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import command_of, told
 from manifest_platform.orchestration.resources import ManifestResource
@@ -62,12 +63,12 @@ def build_captured(source: Source, feed: str) -> dg.AssetsDefinition:
     def captured(context: dg.AssetExecutionContext, manifest: ManifestResource) -> Iterator:
         chosen = context.partition_keys
         if not chosen:
-            raise dg.Failure("The run selects no partition; a range must name its older end first.", allow_retries=False)
+            raise failure("The run selects no partition; a range must name its older end first.", allow_retries=False)
         with manifest.pipeline(dataset, context.run.run_id) as pipeline:
             meant = {name: {one.feed for one in source.named(name)} for name in chosen}
             strangers = [name for name, feeds in meant.items() if feeds and feed not in feeds]
             if strangers:
-                raise dg.Failure(f"{strangers[0]} is not of feed {feed}", allow_retries=False)
+                raise failure(f"{strangers[0]} is not of feed {feed}", allow_retries=False)
             unknown = [name for name in chosen if not _landed(pipeline, name)]
             report = _captured(context, pipeline, [feed], unknown, []) if unknown else None
             done = {name: metadata.landed_event(names, landed) for name in chosen if (landed := _landed(pipeline, name))}
@@ -110,7 +111,7 @@ def build_capture(source: Source, plan: CapturePlan) -> Capture:
             "bytes": report.bytes,
         }
         _fail_on(report, pipeline, shown)
-        yield dg.Output(None, metadata=shown)
+        yield dg.Output(None, metadata=fit(shown))
 
     @dg.job(
         name=f"{dataset}_capture",
@@ -157,7 +158,7 @@ def _landed(pipeline: Pipeline, name: str) -> Landed | None:
     except UnknownItem:
         return None
     except Refused as refused:
-        raise dg.Failure(told(refused, pipeline), allow_retries=False) from refused
+        raise failure(told(refused, pipeline), allow_retries=False) from refused
 
 
 def _captured(
@@ -185,7 +186,7 @@ def _captured(
             else:
                 context.log.error(f"{event.name}: {event.reason}")
     except (Refused, StoreError, LandingError) as error:
-        raise dg.Failure(told(error, pipeline), allow_retries=False) from error
+        raise failure(told(error, pipeline), allow_retries=False) from error
     assert report is not None  # it is the last event
     return report
 
@@ -196,4 +197,4 @@ def _fail_on(report: CaptureReport, pipeline: Pipeline, shown: Mapping[str, str 
     reasons += [f"{name}: {other_content(pipeline, name)}" for name in report.diverged]
     reasons += [report.unavailable] if report.unavailable else []
     if reasons:
-        raise dg.Failure("\n".join(reasons), metadata=dict(shown or {}), allow_retries=False)
+        raise failure("\n".join(reasons), metadata=dict(shown or {}), allow_retries=False)

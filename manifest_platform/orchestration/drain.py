@@ -7,6 +7,7 @@ from pydantic import Field
 
 from manifest_platform.config import Config
 from manifest_platform.orchestration import metadata
+from manifest_platform.orchestration.events import failure, fit
 from manifest_platform.orchestration.feed_checks import feed_evaluation
 from manifest_platform.orchestration.keys import DATASET_TAG, Names
 from manifest_platform.orchestration.remedies import command_of
@@ -88,8 +89,8 @@ def _drain_job(platform: Config, dataset: str, drained: Drain) -> dg.JobDefiniti
         shown = metadata.drain_metadata(report, command_of(report.remedy, pipeline) if report.remedy else "")
         if abnormal := [end for end in report.ends if end.stop in ABNORMAL]:
             reasons = "\n".join(f"{end.stop}: {end.reason}" for end in abnormal)
-            raise dg.Failure(reasons, metadata=shown)
-        yield dg.Output(None, metadata=shown)
+            raise failure(reasons, metadata=shown)
+        yield dg.Output(None, metadata=fit(shown))
 
     @dg.job(
         name=job_name,

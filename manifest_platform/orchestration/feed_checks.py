@@ -17,6 +17,7 @@ from manifest_platform.operations.bad_rows import NEWEST as BAD_ROWS
 from manifest_platform.operations.bad_rows import bad_rows
 from manifest_platform.operations.standing import behind
 from manifest_platform.orchestration import metadata
+from manifest_platform.orchestration.events import check_result
 from manifest_platform.orchestration.full import NO_FULL_LOAD, build_full_check, no_full_load
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import command_of
@@ -109,7 +110,7 @@ def _not_blocked(pipeline: Pipeline, feed: str) -> dg.AssetCheckResult:
     survey = pipeline.manifest.survey(feed, LOAD)
     shown = metadata.backlog_metadata(survey, _lag(survey))
     if found := next((one for one in broken(pipeline) if one.feed == feed), None):
-        return dg.AssetCheckResult(
+        return check_result(
             passed=False,
             severity=dg.AssetCheckSeverity.ERROR,
             description=_refused_words(pipeline, found),
@@ -118,8 +119,8 @@ def _not_blocked(pipeline: Pipeline, feed: str) -> dg.AssetCheckResult:
     verdict = survey.verdict
     described = _blocked_words(pipeline, verdict)
     if not described or not isinstance(verdict, Blocked):
-        return dg.AssetCheckResult(passed=True, metadata=shown, description=NOT_BLOCKED_WORDS)
-    return dg.AssetCheckResult(
+        return check_result(passed=True, metadata=shown, description=NOT_BLOCKED_WORDS)
+    return check_result(
         passed=False,
         severity=dg.AssetCheckSeverity.ERROR,
         description=described,
@@ -139,10 +140,10 @@ def _not_stopped(pipeline: Pipeline, feed: str) -> dg.AssetCheckResult:
     full = pipeline.manifest.step(feed, LOAD).order == "full"
     found = behind(pipeline, feed, state.boundary if full else position_name(feed, state.feed(feed).watermark) or None)
     if found is None:
-        return dg.AssetCheckResult(passed=True, description="Nothing is loaded yet.")
+        return check_result(passed=True, description="Nothing is loaded yet.")
     every = duration(found.expected_seconds)
     stopped = f"Nothing came after {found.watermark}, and a directory is expected every {every}: its producer may have stopped."
-    return dg.AssetCheckResult(
+    return check_result(
         passed=not found.stopped,
         severity=dg.AssetCheckSeverity.WARN,
         description=stopped if found.stopped else f"A directory came within {every}.",
@@ -177,7 +178,7 @@ def _declared(source: Source, check: SourceCheck) -> dg.AssetChecksDefinition:
 
 
 def _result(finding: CheckResult) -> dg.AssetCheckResult:
-    return dg.AssetCheckResult(
+    return check_result(
         passed=finding.passed,
         severity=dg.AssetCheckSeverity.WARN,
         description=finding.description,
@@ -199,7 +200,7 @@ def _feed_checks(source: Source, feed: str) -> list[dg.AssetChecksDefinition]:
         with manifest.pipeline(dataset) as pipeline:
             survey = pipeline.manifest.survey(feed, LOAD)
         most, seconds = settings.load.max_lag_seconds, _lag(survey)
-        return dg.AssetCheckResult(
+        return check_result(
             passed=seconds <= most,
             severity=dg.AssetCheckSeverity.WARN,
             description=f"The oldest has waited for {seconds:,.0f} s; allowed are {most:,.0f} s.",
@@ -217,9 +218,7 @@ def _feed_checks(source: Source, feed: str) -> list[dg.AssetChecksDefinition]:
                 items, lines = items + 1, lines + record.data["lines"]
                 if record.data["lines"] != record.data["good"] + record.data["bad"]:
                     wrong.append(item.key.name)
-        return dg.AssetCheckResult(
-            passed=not wrong, metadata={"runs": items, "lines": lines, "wrong": ", ".join(sorted(wrong))}
-        )
+        return check_result(passed=not wrong, metadata={"runs": items, "lines": lines, "wrong": ", ".join(sorted(wrong))})
 
     most = settings.shred.bad_rows.max_share
 
@@ -229,7 +228,7 @@ def _feed_checks(source: Source, feed: str) -> list[dg.AssetChecksDefinition]:
             found = bad_rows(feed, pipeline.manifest.newest(feed, BAD_ROWS, State.PROCESSED))
         above = found.above(most)
         named = "".join(f"; {item.name}: {item.bad:,} of {item.lines:,}" for item in above[:5])
-        return dg.AssetCheckResult(
+        return check_result(
             passed=not above,
             severity=dg.AssetCheckSeverity.WARN,
             description=f"Bad are {found.bad:,} of {found.lines:,} lines of the newest {found.items:,}{named}.",
@@ -249,7 +248,7 @@ def _feed_checks(source: Source, feed: str) -> list[dg.AssetChecksDefinition]:
                 if judge(item, step, standing).standing not in PASSED:
                     (late if item.is_late_for(step.application) else behind).append(item.key.name)
         shown = {"behind": ", ".join(sorted(behind)), "late": ", ".join(sorted(late))}
-        return dg.AssetCheckResult(passed=not behind, metadata=shown)
+        return check_result(passed=not behind, metadata=shown)
 
     @dg.asset_check(asset=warehouse, name=NOT_STOPPED, description="A directory comes as often as the configuration expects.")
     def producer_not_stopped(manifest: ManifestResource) -> dg.AssetCheckResult:
@@ -288,7 +287,7 @@ def _rows_in_warehouse(source: Source, feed: str) -> dg.AssetChecksDefinition:
             unlike = sorted(key.name for key, record in told.items() if applied.get(key.position) != record.data["rows"])
         wrong = sorted(table for table, rows in expected.items() if found.get(table, 0) != rows)  # others are the user's
         shown = metadata.counts("table", {"ledger": expected, "warehouse": found})
-        return dg.AssetCheckResult(
+        return check_result(
             passed=not wrong and not unlike,
             metadata={"tables": shown, "wrong": ", ".join(wrong), "unlike": ", ".join(unlike)},
         )
@@ -323,7 +322,7 @@ def _counts_agree(source: Source, feed: str) -> dg.AssetChecksDefinition:
                 if applied.get(key.position) != record.data["rows"] or not _all_loaded(shredded[key], record)
             ]
         rows = sum(sum(record.data["rows"].values()) for record in recorded.values())
-        return dg.AssetCheckResult(
+        return check_result(
             passed=not wrong, metadata={"windows": len(recorded), "rows": rows, "wrong": ", ".join(sorted(wrong))}
         )
 

@@ -13,6 +13,7 @@ from manifest_platform.config import Config
 from manifest_platform.manifest import ItemKey, Refused, StoreError
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.capture import NO_VALUE, build_captured, landed_kinds
+from manifest_platform.orchestration.events import failure, fit
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import command_of, told
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
@@ -120,14 +121,14 @@ def _chosen(context: dg.AssetExecutionContext, pipeline: Pipeline, feed: str) ->
     """The items of the run's partitions. A reversed range is empty in Dagster's eyes, and would succeed with nothing done."""
     names = context.partition_keys
     if not names:
-        raise dg.Failure("The run selects no partition; a range must name its older end first.", allow_retries=False)
+        raise failure("The run selects no partition; a range must name its older end first.", allow_retries=False)
     try:
         keys = [pipeline.key(name) for name in names]
         if strangers := [key.name for key in keys if key.feed != feed]:
             raise Refused(f"{strangers[0]} is not of feed {feed}")
         return keys
     except Refused as refused:
-        raise dg.Failure(told(refused, pipeline), allow_retries=False) from refused
+        raise failure(told(refused, pipeline), allow_retries=False) from refused
 
 
 def _report(context: dg.AssetExecutionContext, pipeline: Pipeline, work: Iterator[Event]) -> Iterator:
@@ -156,18 +157,18 @@ def _report(context: dg.AssetExecutionContext, pipeline: Pipeline, work: Iterato
     except (Refused, StoreError, WarehouseError, LandingError, SparkUnavailable) as error:
         yield from done.values()
         reason = told(error, pipeline)
-        raise dg.Failure(reason, metadata={"reason": reason, "error": type(error).__name__}, allow_retries=False) from error
+        raise failure(reason, metadata={"reason": reason, "error": type(error).__name__}, allow_retries=False) from error
     if failed:
         yield from done.values()
         raise _failure_of(pipeline, failed)
     if put_back:
         yield from done.values()
         reason = f"out of reach, and no item's fault: {put_back[0].reason}"
-        raise dg.Failure(reason, metadata={"reason": reason, "items": ", ".join(one.key.name for one in put_back)})
+        raise failure(reason, metadata={"reason": reason, "items": ", ".join(one.key.name for one in put_back)})
     yield from metadata.table_events(names, loaded)
     for name in context.partition_keys:
         shown = done[name].metadata if name in done else {"skipped": True}
-        context.add_asset_metadata(dict(shown), partition_key=name)
+        context.add_asset_metadata(fit(shown), partition_key=name)
     yield dg.Output(None)
 
 
@@ -175,7 +176,7 @@ def _failure_of(pipeline: Pipeline, failed: list[ItemFailed]) -> dg.Failure:
     """The failure of a run in which items failed: every item with its reason and the command that helps."""
     lines = [f"{one.key.name}: {one.application} failed: {one.failure.message}" for one in failed]
     commands = [command_of(one.failure.remedy_for(one.key.name), pipeline) for one in failed]
-    return dg.Failure(
+    return failure(
         "\n".join(lines),
         metadata={"items": ", ".join(one.key.name for one in failed), "commands": dg.MetadataValue.md("\n\n".join(commands))},
         allow_retries=False,

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from manifest_platform.manifest import Application, Refused, StoreError
 from manifest_platform.orchestration import metadata
+from manifest_platform.orchestration.events import check_result, failure
 from manifest_platform.orchestration.keys import DATASET_TAG, Names
 from manifest_platform.orchestration.remedies import command_of, told
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
@@ -52,7 +53,7 @@ def build_full_jobs(dataset: str) -> list[dg.JobDefinition]:
                     elif isinstance(event, Begun):
                         context.log.info(f"begun with {event.key.name}, epoch {event.epoch}; the next drain loads it")
             except (Refused, StoreError, WarehouseError, SparkUnavailable) as error:
-                raise dg.Failure(told(error, pipeline), allow_retries=False) from error
+                raise failure(told(error, pipeline), allow_retries=False) from error
             yield _state_event(pipeline)
         yield dg.Output(None)
 
@@ -62,7 +63,7 @@ def build_full_jobs(dataset: str) -> list[dg.JobDefinition]:
             try:
                 cancel(pipeline, config.reason)
             except (Refused, StoreError, WarehouseError) as error:
-                raise dg.Failure(told(error, pipeline), allow_retries=False) from error
+                raise failure(told(error, pipeline), allow_retries=False) from error
             yield _state_event(pipeline)
         yield dg.Output(None)
 
@@ -114,9 +115,9 @@ def no_full_load(pipeline: Pipeline, now: datetime) -> dg.AssetCheckResult:
     why = why_needed(pipeline, now)
     shown = metadata.state_metadata(pipeline.manifest.state(Application(LOAD)))
     if not why:
-        return dg.AssetCheckResult(passed=True, metadata=shown, description="No full load is needed.")
+        return check_result(passed=True, metadata=shown, description="No full load is needed.")
     command = command_of(remedy(pipeline), pipeline)
-    return dg.AssetCheckResult(
+    return check_result(
         passed=False,
         severity=dg.AssetCheckSeverity.ERROR,
         description=f"A full load is needed: {why}. Do: {command}",

@@ -15,6 +15,7 @@ import dagster as dg
 from manifest_platform import storage
 from manifest_platform.listing import Listing
 from manifest_platform.manifest import OUTPUT, Application, ItemKey, Payload, Refused
+from manifest_platform.orchestration.events import failure
 from manifest_platform.orchestration.keys import SHREDDED, WAREHOUSE, FeedAsset, Names
 from manifest_platform.orchestration.remedies import told
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
@@ -51,7 +52,7 @@ class ManifestIOManager(dg.ConfigurableIOManager):
             try:
                 pipeline.manifest.commit_output(key, application, Payload(OUTPUT, {"prefix": prefix, "rows": rows}))
             except Refused as refused:
-                raise dg.Failure(told(refused, pipeline), allow_retries=False) from refused
+                raise failure(told(refused, pipeline), allow_retries=False) from refused
         context.add_output_metadata({"dagster/partition_row_count": rows, "dagster/uri": prefix})
 
     def load_input(self, context: dg.InputContext) -> "DataFrame":
@@ -66,7 +67,7 @@ class ManifestIOManager(dg.ConfigurableIOManager):
             return self._merged(asset.dataset, context.asset_key.path[-1], context.asset_partition_keys)
         table = (context.definition_metadata or {}).get("table", self._source(asset.dataset).main_table)
         if table is None:
-            raise dg.Failure("name the table to read by AssetIn(metadata={'table': …})", allow_retries=False)
+            raise failure("name the table to read by AssetIn(metadata={'table': …})", allow_retries=False)
         with self.manifest.pipeline(asset.dataset) as pipeline:
             try:
                 uris = [
@@ -75,9 +76,9 @@ class ManifestIOManager(dg.ConfigurableIOManager):
                     for uri in _committed(pipeline, pipeline.key(name), asset.name, str(table))
                 ]
             except Refused as refused:
-                raise dg.Failure(told(refused, pipeline), allow_retries=False) from refused
+                raise failure(told(refused, pipeline), allow_retries=False) from refused
         if not uris:
-            raise dg.Failure(
+            raise failure(
                 f"none of the partitions has rows of table {table!r}; name another by AssetIn(metadata={{'table': …}})",
                 allow_retries=False,
             )
@@ -93,7 +94,7 @@ class ManifestIOManager(dg.ConfigurableIOManager):
             try:
                 return Merging(pipeline).reader.read(self.spark.spark_session, table, [date.fromisoformat(day) for day in days])
             except (Refused, NotPublished, FilesUnknown) as error:
-                raise dg.Failure(told(error, pipeline), allow_retries=False) from error
+                raise failure(told(error, pipeline), allow_retries=False) from error
 
     def _source(self, dataset: str) -> Source:
         return open_source(dataset, self.manifest.configuration().datasets[dataset])
@@ -105,7 +106,7 @@ class ManifestIOManager(dg.ConfigurableIOManager):
     @staticmethod
     def _one_partition(names: Sequence[str]) -> Sequence[str]:
         if len(names) != 1:
-            raise dg.Failure(
+            raise failure(
                 f"a DataFrame is committed for one partition, and this run has {len(names)}:"
                 " give the asset backfill_policy=BackfillPolicy.multi_run(1)",
                 allow_retries=False,

@@ -7,6 +7,7 @@ import dagster as dg
 
 from manifest_platform.config import Config
 from manifest_platform.merging.state import Partition
+from manifest_platform.orchestration.events import check_result
 from manifest_platform.orchestration.merged import merged_key, merged_tables, open_merging, table_name
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline.merge import Merging
@@ -35,7 +36,7 @@ def _table_checks(dataset: str, table: str) -> list[dg.AssetChecksDefinition]:
                 rows += held
                 if sum(one.rows for one in ranges) != held:
                     wrong.append(str(partition.date))
-        return dg.AssetCheckResult(passed=not wrong, metadata={"rows": rows, "wrong": ", ".join(wrong)})
+        return check_result(passed=not wrong, metadata={"rows": rows, "wrong": ", ".join(wrong)})
 
     @dg.asset_check(asset=key, description="The ranges of every partition follow each other from 0 without a hole.")
     def chain_whole(manifest: ManifestResource) -> dg.AssetCheckResult:
@@ -47,7 +48,7 @@ def _table_checks(dataset: str, table: str) -> list[dg.AssetChecksDefinition]:
                 count += len(ranges)
                 if [one.lower for one in ranges] != bounds[:-1] or bounds[-1] != partition.upper:
                     wrong.append(str(partition.date))
-        return dg.AssetCheckResult(passed=not wrong, metadata={"ranges": count, "wrong": ", ".join(wrong)})
+        return check_result(passed=not wrong, metadata={"ranges": count, "wrong": ", ".join(wrong)})
 
     @dg.asset_check(asset=key, description="Readers see what came within merge.invisible_seconds.")
     def nothing_invisible_for_long(manifest: ManifestResource) -> dg.AssetCheckResult:
@@ -62,7 +63,7 @@ def _table_checks(dataset: str, table: str) -> list[dg.AssetChecksDefinition]:
                 if age > limit:
                     late.append(str(partition.date))
         shown = {"oldest_seconds": round(oldest.total_seconds(), 1), "limit_seconds": limit.total_seconds()}
-        return dg.AssetCheckResult(passed=not late, metadata={**shown, "late": ", ".join(late)})
+        return check_result(passed=not late, metadata={**shown, "late": ", ".join(late)})
 
     return [rows_kept, chain_whole, nothing_invisible_for_long]
 

@@ -13,6 +13,7 @@ from pydantic import Field
 from manifest_platform.config import Config
 from manifest_platform.merging.state import NEW, FinishedJob, Outcome
 from manifest_platform.orchestration.asking import INTERVAL_S, Asked, asked
+from manifest_platform.orchestration.events import failure, fit, materialization
 from manifest_platform.orchestration.keys import DATASET_TAG
 from manifest_platform.orchestration.merged import (
     merged_key,
@@ -67,7 +68,7 @@ def build_merge_job(platform: Config, dataset: str) -> dg.JobDefinition:
                     )
                 elif isinstance(event, FinishedJob) and event.outcome is Outcome.MERGED:
                     partition = merging.inventory.partition(event.table, event.date)
-                    yield dg.AssetMaterialization(
+                    yield materialization(
                         merged_key(dataset, event.table),
                         partition=str(event.date),
                         metadata=partition_metadata(partition, event),
@@ -75,10 +76,10 @@ def build_merge_job(platform: Config, dataset: str) -> dg.JobDefinition:
                 elif isinstance(event, FinishedJob) and event.error:
                     context.log.error(f"{event.table} of {event.date}: {event.outcome}: {event.error}")
         if report.published:
-            yield dg.AssetMaterialization(published_key(dataset), metadata=published_metadata(report.published))
+            yield materialization(published_key(dataset), metadata=published_metadata(report.published))
         if report.stop in ABNORMAL:
-            raise dg.Failure(f"{report.stop}: {report.reason}", metadata=merge_metadata(report))
-        yield dg.Output(None, metadata=merge_metadata(report))
+            raise failure(f"{report.stop}: {report.reason}", metadata=merge_metadata(report))
+        yield dg.Output(None, metadata=fit(merge_metadata(report)))
 
     @dg.job(
         name=merge_job_name(dataset),

@@ -16,6 +16,7 @@ from manifest_platform.config import Config
 from manifest_platform.manifest import Refused, StoreError
 from manifest_platform.merging.publish import PublishReport
 from manifest_platform.merging.state import FinishedJob, MergedTable, Outcome, Partition, PartitionName
+from manifest_platform.orchestration.events import failure, fit, materialization
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import command_of, told
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
@@ -91,7 +92,7 @@ def build_merged(config: Config, source: Source) -> list[dg.AssetsDefinition]:
         names = [key.path[-1] for key in context.selected_asset_keys]
         days = [date.fromisoformat(name) for name in context.partition_keys]
         if not days:
-            raise dg.Failure("The run selects no day; a range must name its older end first.", allow_retries=False)
+            raise failure("The run selects no day; a range must name its older end first.", allow_retries=False)
         with open_merging(manifest, dataset, context.run.run_id) as merging:
             yield from _merge_asked(context, merging, spark, names, days)
 
@@ -110,9 +111,9 @@ def build_merged(config: Config, source: Source) -> list[dg.AssetsDefinition]:
             try:
                 report = merging.publish()
             except StoreError as error:
-                raise dg.Failure(told(error, merging.pipeline), allow_retries=False) from error
+                raise failure(told(error, merging.pipeline), allow_retries=False) from error
         _require_published(report)
-        return dg.MaterializeResult(metadata=published_metadata(report))
+        return dg.MaterializeResult(metadata=fit(published_metadata(report)))
 
     return [merged, published]
 
@@ -160,9 +161,7 @@ def _merge_asked(
             elif isinstance(event, MergeReport):
                 report = event
     except (Refused, StoreError, WarehouseError, SparkUnavailable) as error:
-        raise dg.Failure(
-            told(error, merging.pipeline), metadata={"error": type(error).__name__}, allow_retries=False
-        ) from error
+        raise failure(told(error, merging.pipeline), metadata={"error": type(error).__name__}, allow_retries=False) from error
     partitions = {place: inventory.partition(*place) for place in there}
     reasons = [
         f"{found.table} of {found.date} is set aside: {found.set_aside.error}."
@@ -178,14 +177,14 @@ def _merge_asked(
         for (name, day), job in outcomes.items():
             if job.outcome is Outcome.MERGED:
                 shown = partition_metadata(partitions.get((name, day)), job)
-                yield dg.AssetMaterialization(merged_key(dataset, name), partition=str(day), metadata=shown)
-        raise dg.Failure("\n".join(reasons), allow_retries=False)
+                yield materialization(merged_key(dataset, name), partition=str(day), metadata=shown)
+        raise failure("\n".join(reasons), allow_retries=False)
     if report.published and (report.published.shown or report.published.published):
-        yield dg.AssetMaterialization(published_key(dataset), metadata=published_metadata(report.published))
+        yield materialization(published_key(dataset), metadata=published_metadata(report.published))
     for name in names:
         for day in days:
             shown = partition_metadata(partitions.get((name, day)), outcomes.get((name, day)))
-            context.add_asset_metadata(shown, asset_key=merged_key(dataset, name), partition_key=str(day))
+            context.add_asset_metadata(fit(shown), asset_key=merged_key(dataset, name), partition_key=str(day))
         yield dg.MaterializeResult(asset_key=merged_key(dataset, name))
 
 
@@ -241,4 +240,4 @@ def _listed(lines: Sequence[str]) -> str:
 def _require_published(report: PublishReport) -> None:
     if not report.succeeded:
         lines = [f"{one.place}: {one.error}" for one in report.failed]
-        raise dg.Failure("\n".join(lines), metadata=published_metadata(report), allow_retries=False)
+        raise failure("\n".join(lines), metadata=published_metadata(report), allow_retries=False)

@@ -8,6 +8,7 @@ import dagster as dg
 
 from manifest_platform.listing import Table
 from manifest_platform.manifest import Item, Landed, Record, Standing, StepState, Survey
+from manifest_platform.orchestration.events import materialization
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.pipeline import DrainReport, Loaded, Shredded
 
@@ -21,7 +22,7 @@ def landed_event(names: Names, landed: Landed) -> dg.AssetMaterialization:
         "checksum": landed.checksum,
         **({"start": landed.start or "", "stop": landed.stop} if landed.stop else {}),
     }
-    return dg.AssetMaterialization(names.landed(landed.key.feed), partition=landed.key.name, metadata=metadata)
+    return materialization(names.landed(landed.key.feed), partition=landed.key.name, metadata=metadata)
 
 
 def shredded_event(names: Names, event: Shredded) -> dg.AssetMaterialization:
@@ -38,7 +39,7 @@ def shredded_event(names: Names, event: Shredded) -> dg.AssetMaterialization:
         **({} if event.already else {"seconds": round(event.seconds / event.batch, 3), "requests": event.requests}),
         "already": event.already,
     }
-    return dg.AssetMaterialization(names.shredded(event.key.feed), partition=event.key.name, metadata=metadata)
+    return materialization(names.shredded(event.key.feed), partition=event.key.name, metadata=metadata)
 
 
 def shredded_before_event(names: Names, item: Item, record: Record) -> dg.AssetMaterialization:
@@ -52,7 +53,7 @@ def shredded_before_event(names: Names, item: Item, record: Record) -> dg.AssetM
         "bytes_written": record.data["bytes"],
         "already": True,
     }
-    return dg.AssetMaterialization(names.shredded(item.key.feed), partition=item.key.name, metadata=metadata)
+    return materialization(names.shredded(item.key.feed), partition=item.key.name, metadata=metadata)
 
 
 def loaded_event(names: Names, event: Loaded) -> dg.AssetMaterialization:
@@ -74,7 +75,7 @@ def loaded_event(names: Names, event: Loaded) -> dg.AssetMaterialization:
         **({"told": "\n".join(event.told)} if event.told else {}),
         "rows_by_table": counts("table", {"rows": event.rows}),
     }
-    return dg.AssetMaterialization(names.warehouse(event.key.feed), partition=event.key.name, metadata=metadata)
+    return materialization(names.warehouse(event.key.feed), partition=event.key.name, metadata=metadata)
 
 
 def table_events(names: Names, loaded: list[Loaded]) -> Iterator[dg.AssetMaterialization]:
@@ -87,7 +88,7 @@ def table_events(names: Names, loaded: list[Loaded]) -> Iterator[dg.AssetMateria
             "rows_by_partition": counts("partition", {"rows": rows}),
             **table_metadata(names.dataset, table),
         }
-        yield dg.AssetMaterialization(names.table(name), metadata=metadata)
+        yield materialization(names.table(name), metadata=metadata)
 
 
 def table_metadata(dataset: str, table: Table) -> dict[str, dg.MetadataValue]:

@@ -15,6 +15,8 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import PrivateAttr
 
 from manifest_platform.config import Config, load
+from manifest_platform.orchestration.events import failure
+from manifest_platform.outward import freed
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.spark import session
 
@@ -26,10 +28,22 @@ class ManifestResource(dg.ConfigurableResource):
 
     @contextmanager
     def pipeline(self, dataset: str, run_id: str | None = None) -> Generator[Pipeline]:
-        """The pipeline of a dataset, closed at the end of the block. Raises ConfigError for an unknown dataset."""
-        config = self.configuration()
-        with Pipeline(config, config.dataset(dataset), run_id, author="dagster") as pipeline:
-            yield pipeline
+        """The pipeline of a dataset, closed at the end of the block. Raises ConfigError for an unknown dataset.
+
+        What the block raises is freed of secrets: Dagster keeps the text of an error, and of all that led to it.
+        """
+        try:
+            config = self.configuration()
+            with Pipeline(config, config.dataset(dataset), run_id, author="dagster") as pipeline:
+                yield pipeline
+        except dg.Failure as error:
+            said = failure(error.description, error.metadata, error.allow_retries).with_traceback(error.__traceback__)
+            raise said from freed(error.__cause__) if error.__cause__ else None
+        except Exception as error:
+            fit = freed(error)
+            if fit is error:
+                raise
+            raise fit from fit.__cause__
 
     def configuration(self) -> Config:
         """The configuration that the pipelines are opened with."""

@@ -56,6 +56,8 @@ from manifest_platform.manifest.lease import write_lease
 from manifest_platform.manifest.payloads import InvalidPayload, InvalidSchema
 from manifest_platform.manifest.store import StoreRejected
 from manifest_platform.manifest.transitions import expire
+from manifest_platform.masking import masked
+from manifest_platform.outward import clean
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.source import LOAD, SHRED
@@ -66,7 +68,7 @@ TEMPORARY_FAILURE = 75
 """The exit code (EX_TEMPFAIL) of a program that met a passing fault: it is tried again, as often as the policy allows."""
 KILL_AFTER_SECONDS = 10.0
 """How long a program may take to end once it is told to."""
-ERROR_LINES, MESSAGE_CHARACTERS = 40, 1500
+ERROR_LINES, LINE_CHARACTERS, MESSAGE_CHARACTERS = 40, 65_536, 1500
 _PREFIX = "MANIFEST_PLATFORM_"
 
 
@@ -80,7 +82,7 @@ class Ran:
 
 
 class Program:
-    """A program in a process group of its own. Its stderr passes through, and its end is kept.
+    """A program in a process group of its own. Its stderr passes through, made clean, and its end is kept.
 
     `pass_on` and `end` may be called from other threads and from signal handlers. `interrupted`: whether it was told to end.
     """
@@ -103,10 +105,11 @@ class Program:
         self.interrupted = False
 
     def _read(self) -> None:
-        for line in self._process.stderr or ():
-            self._errors.append(line)
+        stderr = self._process.stderr
+        while stderr and (line := stderr.readline(LINE_CHARACTERS)):
+            self._errors.append(masked(line))
             with suppress(OSError, ValueError):  # our own stderr is closed: the program's must be read all the same
-                sys.stderr.write(line)
+                sys.stderr.write(clean(line))
                 sys.stderr.flush()
 
     @property

@@ -17,7 +17,7 @@ LIGHT = {
     "manifest_platform",
     "manifest_platform.cli",
     *(f"manifest_platform.cli.{name}" for name in ("app", "commands", "fake_vault", "output")),
-    "manifest_platform.plugins",
+    *(f"manifest_platform.{name}" for name in ("faults", "masking", "outward", "plugins")),
 }
 """What the help imports: of commands, those alone that plug-ins bring."""
 

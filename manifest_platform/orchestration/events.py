@@ -1,0 +1,59 @@
+"""Dagster's events as we make them: every text in them is free of secrets and of characters that a terminal obeys.
+
+Belongs here: how an event is made of words, some of which are an error's, a directory's or another server's. No other module
+of the orchestration makes one of these by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from manifest_platform.outward import clean
+
+
+def fit(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The metadata with each text in it clean, names included."""
+    return {clean(name): _fit(value) for name, value in (metadata or {}).items()}
+
+
+def failure(
+    description: str | None, metadata: Mapping[str, Any] | None = None, allow_retries: bool | None = None
+) -> dg.Failure:
+    """The failure of a run."""
+    return dg.Failure(clean(description or ""), metadata=fit(metadata), allow_retries=allow_retries)
+
+
+def check_result(
+    *,
+    passed: bool,
+    description: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR,
+) -> dg.AssetCheckResult:
+    """What a check has found."""
+    said = None if description is None else clean(description)
+    return dg.AssetCheckResult(passed=passed, severity=severity, description=said, metadata=fit(metadata))
+
+
+def materialization(
+    asset: dg.AssetKey, *, partition: str | None = None, metadata: Mapping[str, Any] | None = None
+) -> dg.AssetMaterialization:
+    """An asset, or a partition of one, is there. Its partition's name is what Dagster finds it by, and stays."""
+    return dg.AssetMaterialization(asset, partition=partition, metadata=fit(metadata))
+
+
+def _fit(value: Any) -> Any:
+    match value:
+        case str():
+            return clean(value)
+        case dg.TextMetadataValue(text=text):
+            return dg.MetadataValue.text(clean(text or ""))
+        case dg.MarkdownMetadataValue(md_str=text):
+            return dg.MetadataValue.md(clean(text or ""))
+        case dg.TableMetadataValue(records=records, schema=schema):
+            lines = [dg.TableRecord({name: _fit(cell) for name, cell in record.data.items()}) for record in records]
+            return dg.MetadataValue.table(lines, schema)
+    return value
