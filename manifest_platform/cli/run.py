@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from manifest_platform.pipeline.program import Program
 
 NEXT = "next"
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
 put = typer.Typer(
     help="Claims and ends claims for scripts that do a step's work by themselves.", no_args_is_help=True, rich_markup_mode=None
 )
@@ -45,12 +48,17 @@ def run(
     application: StepName,
     item: Chosen = NEXT,
     lease: LeaseSeconds = 60,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A variable that the program gets beside those that are safe; AWS_* for all such."),
+    ] = None,
 ) -> int:
     """Runs a program on an item that it claims, and ends the claim.
 
     While it runs, the lease is extended; where it is lost, the program is ended. Exit code 0 completes the item, with the JSON
     that the program wrote to $MANIFEST_PLATFORM_OUTPUT; 75 fails it as a passing fault, any other for good. An item may be met
-    twice.
+    twice. Of the environment the program gets PATH, HOME, the language, the time zone, and what --env and the step's
+    configuration name.
     """
     from manifest_platform.pipeline.program import Program
     from manifest_platform.pipeline.program import run as running
@@ -61,7 +69,8 @@ def run(
         def start(environment: dict[str, str]) -> Program:
             return passing.start(lambda: Program(command, environment, output))
 
-        ran = running(pipeline, application, _wanted(pipeline, item), timedelta(seconds=lease), start)
+        variables = _variables(env or ())
+        ran = running(pipeline, application, _wanted(pipeline, item), timedelta(seconds=lease), start, variables)
         if isinstance(ran, Blocked):
             return _blocked(context, pipeline, application, ran)
     if isinstance(ran, Idle):
@@ -133,6 +142,18 @@ def fail(
     with open_pipeline(context) as pipeline:
         key = item_key(pipeline, item)
         return _said(context, key, program.fail(pipeline, key, application, record, failure))
+
+
+def _variables(names: Sequence[str]) -> Sequence[str]:
+    """Names of variables, as they are given. Raises WrongUse for one that is not set, or that is no name."""
+    for name in names:
+        if not _VARIABLE.fullmatch(name):
+            raise WrongUse(
+                f"--env {name.partition('=')[0]}: the name of a variable that is set here, or its beginning as AWS_*"
+            )
+        if not name.endswith("*") and name not in os.environ:
+            raise WrongUse(f"--env {name}: it is not set; set it, or leave the option out")
+    return names
 
 
 def _wanted(pipeline: Pipeline, item: str) -> ItemKey | None:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any
 
@@ -60,6 +61,7 @@ from manifest_platform.masking import masked
 from manifest_platform.outward import clean
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.remedies import Action, Remedy
+from manifest_platform.sources.settings import StepSettings
 from manifest_platform.sources.source import LOAD, SHRED
 
 log = logging.getLogger(__name__)
@@ -70,6 +72,11 @@ KILL_AFTER_SECONDS = 10.0
 """How long a program may take to end once it is told to."""
 ERROR_LINES, LINE_CHARACTERS, MESSAGE_CHARACTERS = 40, 65_536, 1500
 _PREFIX = "MANIFEST_PLATFORM_"
+SAFE = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR"),
+    *("MANIFEST_PLATFORM_CONFIG", spool.VARIABLE),
+)
+"""The variables of the environment that every program gets: no secret is called so. `*` stands for any end."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +89,8 @@ class Ran:
 
 
 class Program:
-    """A program in a process group of its own. Its stderr passes through, made clean, and its end is kept.
+    """A program in a process group of its own, in this environment and no other. Its stderr passes through, made clean, and its
+    end is kept.
 
     `pass_on` and `end` may be called from other threads and from signal handlers. `interrupted`: whether it was told to end.
     """
@@ -91,7 +99,7 @@ class Program:
         self._errors: deque[str] = deque(maxlen=ERROR_LINES)
         self._process = subprocess.Popen(
             command,
-            env={**os.environ, **environment},
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.PIPE,
@@ -162,8 +170,12 @@ def run(
     wanted: ItemKey | None,
     duration: timedelta,
     start: Callable[[dict[str, str]], Program],
+    variables: Sequence[str] = (),
 ) -> Ran | Blocked | Idle:
-    """Claims an item (the next one, where none is wanted), runs a program on it and ends the claim. `start` starts it.
+    """Claims an item (the next one, where none is wanted), runs a program on it and ends the claim.
+
+    `start` starts it, in the environment that it is given: what is safe, what the step's configuration and `variables` name,
+    and what the program is told of its claim.
 
     Exit code 0 completes, with the JSON that it wrote to the file $MANIFEST_PLATFORM_OUTPUT; any other fails. Raises Refused
     for an item that is not next, LeaseBusy, and LeaseLost: the program was ended, and the lease's holder settles the claim.
@@ -175,7 +187,8 @@ def run(
             return chosen
         [claim] = pipeline.manifest.claim(lease, [chosen.item], chosen.state)
         with spool.folder("program") as folder:
-            environment = _environment(pipeline, claim, folder)
+            named = (*_declared(pipeline, application).environment, *variables)
+            environment = {**passed_on(named), **_environment(pipeline, claim, folder)}
             try:
                 program = start(environment)
             except OSError as error:
@@ -248,7 +261,18 @@ def own_feed(pipeline: Pipeline, application: str) -> str:
     """The feed of a step that programs may work for. Raises Refused for a step that is none."""
     if application in (SHRED, LOAD):
         raise Refused(f"{application} is the platform's own step: a drain does its work, and no program")
-    declared = {step.name: step.feed or pipeline.source.main for step in pipeline.dataset.steps}
+    return _declared(pipeline, application).feed or pipeline.source.main
+
+
+def passed_on(variables: Sequence[str]) -> dict[str, str]:
+    """What a program gets of this process's environment: what is safe, and the variables that are named, as `AWS_*`."""
+    patterns = (*SAFE, *variables)
+    return {name: value for name, value in os.environ.items() if any(fnmatchcase(name, pattern) for pattern in patterns)}
+
+
+def _declared(pipeline: Pipeline, application: str) -> StepSettings:
+    """A step of the user's own, as the configuration has it. Raises Refused for one that it has not."""
+    declared = {step.name: step for step in pipeline.dataset.steps}
     if application not in declared:
         raise Refused(
             f"dataset {pipeline.name} declares no step {application!r} (its own: {', '.join(declared) or 'none yet'});"

@@ -111,6 +111,12 @@ class StepSettings(Settings):
     late: Literal["append", "quarantine"] = Field(
         "quarantine", description="of a strict step: what becomes of a directory that arrives behind its watermark"
     )
+    environment: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\*?$")], ...] = Field(
+        (),
+        description="variables of the environment that the step's programs get, as `[AWS_*, API_TOKEN]`: names, or their"
+        " beginnings with `*`. Beside these, programs get `PATH`, `HOME`, and what language, time zone and the folder of"
+        " temporary files depend on, and nothing else",
+    )
 
 
 class DatasetSettings(Settings):
