@@ -260,7 +260,7 @@ def test_signals_reach_the_program_and_the_item_is_tried_again(shop: Shop, run: 
 STOPPABLE = """
 import os, signal, sys, time
 def stop(number, frame):
-    os.write(2, b"got %d\n" % number)  # the signal may come in the midst of the other line
+    os.write(2, b"got %d\\n" % number)  # the signal may come in the midst of the other line
     sys.exit(9)
 for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
     signal.signal(one, stop)
