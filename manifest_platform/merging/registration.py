@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from manifest_platform.column_names import matched
+from manifest_platform.column_names import Spellings
 from manifest_platform.column_types import widened
 from manifest_platform.listing import Column, Listing
 from manifest_platform.merging.names import object_id
@@ -75,8 +75,10 @@ def widened_columns(known: Sequence[Column], found: Sequence[Column]) -> tuple[C
     Never refuses: a type that does not fit the other stays, and the merge that meets the column tells of it.
     """
     columns = {column.name: column for column in known}
+    spellings = Spellings(columns)
     for column in found:
-        name = matched(columns, column.name) or column.name
+        name = spellings.find(column.name) or column.name
+        spellings.add(name)
         have = columns.get(name, column)
         type_ = widened(have.type, column.type) or have.type
         columns[name] = Column(name, type_, have.nullable or column.nullable)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from manifest_platform.column_names import matched, spelled_twice
+from manifest_platform.column_names import Spellings, spelled_twice
 from manifest_platform.column_types import widened_arrow
 from manifest_platform.merging.errors import ChangedInput, SchemaConflict
 
@@ -39,18 +39,20 @@ def unified(table: str, files: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
             different.setdefault(_plain(schema), uri)
         last = schema
     known: dict[str, _Known] = {}
+    spellings = Spellings()
     for schema, uri in different.items():
         if twice := spelled_twice(schema.names):
             raise ChangedInput(f"table {table}: {uri} has the columns {', '.join(twice)} twice; write it anew with other names")
         for field in schema:
-            _add(table, known, field, uri)
+            _add(table, known, spellings, field, uri)
     fields = [pa.field(name, found.type, found.nullable or found.seen < len(different)) for name, found in known.items()]
     return pa.schema(fields)
 
 
-def _add(table: str, known: dict[str, _Known], field: pa.Field, uri: str) -> None:
-    have = known.get(matched(known, field.name) or "")
+def _add(table: str, known: dict[str, _Known], spellings: Spellings, field: pa.Field, uri: str) -> None:
+    have = known.get(spellings.find(field.name) or "")
     if have is None:
+        spellings.add(field.name)
         known[field.name] = _Known(field.type, uri, field.nullable)
         return
     wide = widened_arrow(have.type, field.type)
@@ -70,9 +72,9 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """
     if rows.schema.equals(schema):
         return rows.replace_schema_metadata()
-    columns, names = [], rows.schema.names
+    columns, names = [], Spellings(rows.schema.names)
     for field in schema:
-        name = matched(names, field.name)
+        name = names.find(field.name)
         if name is None:
             columns.append(pa.nulls(rows.num_rows, field.type))
         else:

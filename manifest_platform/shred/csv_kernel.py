@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.csv
 
+from manifest_platform import column_names
 from manifest_platform.column_types import arrow_type
 from manifest_platform.listing import Column
 from manifest_platform.shred.batch import CHUNK, Unusable
@@ -115,11 +116,10 @@ class CsvFile:
         except (UnicodeDecodeError, csv.Error) as error:
             raise Unusable(f"the header of {self.name} cannot be read: {error}; ask for the window again") from error
         if head and not all(names or [""]):
-            raise Unusable(f"the header of {self.name} has a column without a name: {text.strip()!r}; ask for the window again")
-        lower = [name.lower() for name in names]
-        twice = sorted({name for name in lower if lower.count(name) > 1})
-        if twice:
-            raise Unusable(f"the header of {self.name} has {', '.join(twice)} twice; ask for the window again")
+            shown = text.strip()[:LONGEST_QUOTE]
+            raise Unusable(f"the header of {self.name} has a column without a name: {shown!r}; ask for the window again")
+        if problem := column_names.problem(names):
+            raise Unusable(f"the header of {self.name} {problem}; ask for the window again")
         return tuple(names), head[end:]
 
     def _batches(self, source: _Source, miscounted: _Miscounted) -> Iterator[pa.RecordBatch]:
@@ -157,12 +157,13 @@ class CsvFile:
     ) -> tuple[list[pa.Array], dict[int, list[Reason]]]:
         """The typed columns, null where a value does not fit, and why by row."""
         arrays, reasons = [], dict[int, list[Reason]]()
+        places = {name: place for place, name in enumerate(self.header)}
         for column in columns:
             type_ = arrow_type(column.type)
-            if column.name not in self.header:
+            if column.name not in places:
                 arrays.append(pa.nulls(batch.num_rows, type_))
                 continue
-            values = batch.column(self.header.index(column.name))
+            values = batch.column(places[column.name])
             text, unreadable = cast_each(values, _text if has_nul else _utf8, pa.string())
             typed, misfits = (
                 (text, []) if type_ == text.type else cast_each(text, _CASTS[column.type.partition("(")[0]](type_), type_)
@@ -327,7 +328,7 @@ def _timestamp(type_: pa.DataType) -> Callable[[pa.Array], pa.Array]:
     return lambda values: check_years(values.cast(with_zone).cast(type_))
 
 
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _CASTS = {"boolean": _boolean, "decimal": _number, "date": _date, "timestamp": _timestamp}
 _NO_TEXT = "is not UTF-8, or contains NUL, which warehouses cannot store in text"
 _MESSAGES = {

@@ -13,10 +13,10 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import count
+from itertools import chain, count
 from typing import NamedTuple
 
-from manifest_platform.column_names import matched
+from manifest_platform.column_names import Spellings
 from manifest_platform.column_types import widened
 from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine
 
@@ -69,13 +69,15 @@ def fit(
     """
     found = Fit()
     taken = {name.lower() for name in wanted}
+    spellings = Spellings(have)
     for name, type_ in wanted.items():
-        stored = matched(have, name)
+        stored = spellings.find(name)
         if stored is None:
             found.names[name] = name
             found.added[name] = type_
             continue
-        for place in (stored, *(() if name in key else _beside(have, stored, type_, taken))):
+        beside_it = () if name in key else _beside(have, spellings, stored, type_, taken)
+        for place in chain([stored], beside_it):
             there = have.get(place)
             if there is not None and _holds(found, place, there, type_, alike):
                 found.names[name] = place
@@ -89,13 +91,13 @@ def fit(
     return found
 
 
-def _beside(have: Collection[str], stored: str, type_: str, taken: Collection[str]) -> Iterator[str]:
+def _beside(have: Collection[str], spellings: Spellings, stored: str, type_: str, taken: Collection[str]) -> Iterator[str]:
     """The columns beside one, which may hold another type: those that are there, then what a new one would be called."""
     named = re.compile(rf"{re.escape(stored)}__({'|'.join(_KINDS)})(_\d+)?", re.IGNORECASE)
     yield from sorted(name for name in have if named.fullmatch(name) and name.lower() not in taken)
     own = f"{stored}__{type_.partition('(')[0]}"
     names = (own if number == 1 else f"{own}_{number}" for number in count(1))
-    yield next(name for name in names if name.lower() not in taken and matched(have, name) is None)
+    yield next(name for name in names if name.lower() not in taken and spellings.find(name) is None)
 
 
 def _holds(found: Fit, place: str, have: str, want: str, alike: Callable[[str, str], bool]) -> bool:

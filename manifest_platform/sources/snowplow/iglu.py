@@ -259,8 +259,8 @@ def _leaves(schema: dict[str, Any], path: _Path = (), required: bool = True) -> 
             f"property {_shown(path)} is more than {_DEEPEST} objects deep, or its column's name longer than {_LONGEST}"
             " characters; publish a flatter schema as a new model"
         )
-    names = schema.get("required")
-    names = names if isinstance(names, list) else []
+    required_names = schema.get("required")
+    names = {one for one in required_names if isinstance(one, str)} if isinstance(required_names, list) else set()
     properties = schema.get("properties")
     for name, value in (properties if isinstance(properties, dict) else {}).items():
         value = value if isinstance(value, dict) else {}

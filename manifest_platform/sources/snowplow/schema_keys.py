@@ -75,6 +75,6 @@ def sibling(key: SchemaKey, version: str) -> SchemaKey | None:
 
 def snake_case(name: str) -> str:
     """A property, schema or vendor name as a lower-case name with underscores: `PerformanceTiming`, `com.acme`."""
-    spaced = re.sub(r"([A-Z\d]+)([A-Z][a-z])", r"\1_\2", name)
-    spaced = re.sub(r"([a-z\d])([A-Z])", r"\1_\2", spaced)
+    spaced = re.sub(r"(?<=[A-Z\d])(?=[A-Z][a-z])", "_", name)
+    spaced = re.sub(r"(?<=[a-z\d])(?=[A-Z])", "_", spaced)
     return re.sub(r"[^a-z0-9_]", "_", spaced.lower())

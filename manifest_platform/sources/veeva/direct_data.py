@@ -10,15 +10,16 @@ Belongs here: manifest.csv, the metadata files, names, keys, types and modes. Th
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
-from manifest_platform.column_names import matched
+from manifest_platform.column_names import Spellings, matched, spelled
 from manifest_platform.listing import BAD_TABLE, Column, Retired, Table
 from manifest_platform.shred.batch import Unusable
 
@@ -99,7 +100,20 @@ class Contents:
 
     def extract(self, path: str) -> Extract | None:
         """The extract of a file; None for a file that becomes no table."""
-        return next((extract for extract in self.extracts if extract.file == path), None)
+        return self._by_file.get(path)
+
+    @functools.cached_property
+    def _by_file(self) -> dict[str, Extract]:
+        return {extract.file: extract for extract in self.extracts if extract.file}
+
+    @functools.cached_property
+    def _workflows(self) -> set[str]:
+        """The tables of workflows, whatever customers call their objects."""
+        return {extract.table for extract in self.extracts if extract.component == "Workflow"}
+
+    @functools.cached_property
+    def _corrected(self) -> Spellings:
+        return Spellings(self.corrections)
 
     def table(self, extract: Extract, header: Sequence[str]) -> Table:
         """The table of an extract whose file has this header.
@@ -110,9 +124,11 @@ class Contents:
         key = self._key(extract, header)
         if extract.deletes:
             # What is said about a deleted row beside its key is text: no form of it may stand in the way of the deletion.
-            columns = [Column(name, self._type(extract.table, name) if name in key else "string") for name in header]
+            known = Spellings(self.columns.get(extract.table, ()))
+            columns = [Column(name, self._type(extract.table, name, known) if name in key else "string") for name in header]
             return Table(f"{extract.table}{_DELETES}", tuple(columns), "delete", key, extract.table)
-        names = [*header, *(name for name in self.changed.get(extract.table, ()) if matched(header, name) is None)]
+        there = Spellings(header)
+        names = [*header, *(name for name in self.changed.get(extract.table, ()) if there.find(name) is None)]
         return self._define(extract.table, names, key)
 
     def columns_alone(self) -> Iterator[Table]:
@@ -145,21 +161,24 @@ class Contents:
         )
 
     def _define(self, table: str, names: Collection[str], key: tuple[str, ...]) -> Table:
-        columns = tuple(Column(name, self._type(table, name)) for name in names)
+        known = Spellings(self.columns.get(table, ()))
+        columns = tuple(Column(name, self._type(table, name, known)) for name in names)
         if self.feed == "log":
             return Table(table, columns, "append", key)
         mode = "merge" if self.feed == "incr" or self._is_partial(table) else "replace"
         return Table(table, columns, mode, key)
 
     def _is_partial(self, table: str) -> bool:
-        """Whether a snapshot holds a table in part; none but workflows', whatever customers call their objects."""
-        of_workflows = any((extract.table, extract.component) == (table, "Workflow") for extract in self.extracts)
-        return of_workflows and any(fnmatchcase(table, pattern) for pattern in self.partial)
+        """Whether a snapshot holds a table in part; none but workflows'."""
+        return table in self._workflows and any(fnmatchcase(table, pattern) for pattern in self.partial)
 
-    def _type(self, table: str, column: str) -> str:
-        """The type of a column; text for one that the metadata does not know, and for the metadata themselves."""
-        name, known = f"{table}.{column}", self.columns.get(table, {})
-        said = self.corrections.get(matched(self.corrections, name) or "") or known.get(matched(known, column) or "")
+    def _type(self, table: str, column: str, known: Spellings) -> str:
+        """The type of a column; text for one that the metadata does not know, and for the metadata themselves.
+
+        `known`: the table's columns in the metadata.
+        """
+        name, types = f"{table}.{column}", self.columns.get(table, {})
+        said = self.corrections.get(self._corrected.find(name) or "") or types.get(known.find(column) or "")
         if table == METADATA_TABLE or not said:
             return "string"
         if said not in TYPES:
@@ -208,7 +227,8 @@ def read_contents(
     retired = _retired(columns, changed, gone)
     for table, types in changed.items():
         known = columns.setdefault(table, {})
-        known.update({matched(known, column) or column: type_ for column, type_ in types.items()})
+        spellings = spelled(known, types)
+        known.update({spellings[column]: type_ for column, type_ in types.items()})
     return Contents(
         feed,
         tuple(extracts),
@@ -263,15 +283,14 @@ def _check_table(component: str, table: str, what: str) -> None:
 
 
 def _check_files(named: Sequence[Extract], paths: Collection[str], keep_unnamed: bool) -> None:
-    told = [extract.file for extract in named if extract.file]
-    files = set(told)
-    twice = sorted(file for file in files if told.count(file) > 1)
+    files = Counter(extract.file for extract in named if extract.file)
+    twice = sorted(file for file, times in files.items() if times > 1)
     if twice:
         raise Unusable(f"{MANIFEST} names {_some(twice)} more than once; ask for the window again, or report it to Veeva")
-    lacking = sorted(files - set(paths))
+    lacking = sorted(files.keys() - set(paths))
     if lacking:
         raise Unusable(f"{MANIFEST} names {_some(lacking)}, which is not there; land the window whole, or ask for it again")
-    unnamed = sorted(set(paths) - files - {MANIFEST, METADATA_FULL})
+    unnamed = sorted(set(paths) - files.keys() - {MANIFEST, METADATA_FULL})
     if unnamed and not keep_unnamed:
         raise Unusable(
             f"{_some(unnamed)} is there, but {MANIFEST} does not name it; ask for the window again, or say in the configuration"
@@ -359,11 +378,15 @@ def _columns(path: str, data: bytes, names: Names) -> dict[str, dict[str, str]]:
 def _news(path: str, data: bytes, names: Names, typed: bool) -> dict[str, dict[str, str]]:
     """The columns that an increment's metadata file has, but for those of logs; with their types, which deletes lack."""
     columns: dict[str, dict[str, str]] = defaultdict(dict)
+    spellings: dict[str, Spellings] = defaultdict(Spellings)
     for line, (extract, column, *type_) in _rows(path, data, ("extract", "column_name", *(["type"] if typed else []))):
         component, table, deletes = names.parse(extract)
         if component not in ("Log", "Metadata") and not deletes:
             _check_table(component, table, f"{path}, line {line}: extract {extract!r}")
-            columns[table][matched(columns[table], column) or column] = "".join(type_)
+            known = spellings[table].find(column)
+            if known is None:
+                spellings[table].add(column)
+            columns[table][known or column] = "".join(type_)
     return dict(columns)
 
 
@@ -375,9 +398,11 @@ def _retired(
     """What is gone: a column, or the table where that is its `id` or all it had. What came back in the same window is not."""
     retired = []
     for table, dropped in gone.items():
-        lost = sorted(name for name in dropped if matched(changed.get(table, ()), name) is None)
-        left = [name for name in columns.get(table, ()) if matched(lost, name) is None]
-        if matched(lost, "id") or (lost and not left):
+        back = Spellings(changed.get(table, ()))
+        lost = sorted(name for name in dropped if back.find(name) is None)
+        gone_now = Spellings(lost)
+        left = [name for name in columns.get(table, ()) if gone_now.find(name) is None]
+        if gone_now.find("id") or (lost and not left):
             retired.append(Retired(table))
         else:
             retired += [Retired(table, column) for column in lost]
