@@ -15,13 +15,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from manifest_platform.demo.server import ServerFailed, free_port, kept, running
+from manifest_platform.demo.server import ServerFailed, free_port, kept
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
 
 VERSION = "3.1.0"
 REGION = "eu-west-1"
 
-_MAIN = "software.amazon.dynamodb.services.local.main.ServerRunner"
 _ONLY_CENTRAL = """\
 <ivysettings>
   <settings defaultResolver="central"/>
@@ -56,16 +59,63 @@ class DynamoDbLocal:
 
 @contextmanager
 def dynamodb_local(log: Path) -> Generator[DynamoDbLocal]:
-    """Runs DynamoDB Local, its tables in memory, until the block ends. Its output goes to `log`. Raises ServerFailed."""
-    folder, port = jars(), free_port()
-    command = [
-        _java(),
-        f"-Djava.library.path={folder}",
-        *("-cp", f"{folder}/*", _MAIN),
-        *("-inMemory", "-sharedDb", "-disableTelemetry", "-port", str(port)),
-    ]
-    with running(command, port, log, os.environ):
-        yield DynamoDbLocal(f"http://127.0.0.1:{port}")
+    """Runs DynamoDB Local, its tables in memory, until the block ends. Its output goes to `log`. Raises ServerFailed.
+
+    It listens on this machine's loopback address alone. The program has no option for that and takes every address, for whoever
+    can reach the machine: so it is not started by its own main class, but by calls into its Java process.
+    """
+    from py4j.protocol import Py4JError
+
+    port = free_port()
+    try:
+        with _java_process(log) as java:
+            _listen(java, port)
+            yield DynamoDbLocal(f"http://127.0.0.1:{port}")
+    except Py4JError as error:
+        told = log.read_text(errors="replace")[-2000:] if log.exists() else ""
+        raise ServerFailed(f"DynamoDB Local does not start: {error}; {told}") from error
+
+
+def _listen(java: JavaGateway, port: int) -> None:
+    """Starts the server within a Java process."""
+    options = ["-inMemory", "-sharedDb", "-disableTelemetry", "-port", str(port)]
+    arguments = java.new_array(java.jvm.java.lang.String, len(options))
+    for place, option in enumerate(options):
+        arguments[place] = option
+    runner = java.jvm.software.amazon.dynamodb.services.local.main.ServerRunner
+    server = runner.createServerFromCommandLineArgs(arguments)
+    field = server.getClass().getDeclaredField("server")
+    field.setAccessible(True)
+    for connector in field.get(server).getConnectors():
+        connector.setHost("127.0.0.1")
+    server.start()
+
+
+@contextmanager
+def _java_process(log: Path) -> Generator[JavaGateway]:
+    """A Java process with DynamoDB Local's classes, which ends with the block, or with this process."""
+    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+
+    folder = jars()
+    with log.open("w") as output:
+        port, token, process = launch_gateway(
+            java_path=_java(),
+            jarpath=str(_shipped("py4j")),
+            classpath=f"{folder}/*",
+            javaopts=[f"-Djava.library.path={folder}"],
+            die_on_exit=True,
+            redirect_stdout=output,
+            redirect_stderr=output,
+            enable_auth=True,
+            return_proc=True,
+        )
+        gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
+        try:
+            yield gateway
+        finally:
+            gateway.close()
+            process.kill()  # its tables are in memory: there is nothing to end well
+            process.wait()
 
 
 def jars() -> Path:
@@ -77,10 +127,7 @@ def jars() -> Path:
 
 
 def _fetch(folder: Path) -> None:
-    spark = find_spec("pyspark")
-    ivy = next(Path(spark.origin).parent.glob("jars/ivy-*.jar"), None) if spark and spark.origin else None
-    if ivy is None:
-        raise ServerFailed("DynamoDB Local is fetched by the Ivy that pyspark ships, and there is none: install pyspark 4")
+    ivy = _shipped("ivy")
     work = folder.with_name(f"{folder.name}-{uuid.uuid4().hex[:8]}")
     work.mkdir()
     try:
@@ -95,6 +142,15 @@ def _fetch(folder: Path) -> None:
         fetched.rename(folder)
     finally:
         shutil.rmtree(work)
+
+
+def _shipped(name: str) -> Path:
+    """A jar that pyspark ships: Ivy fetches DynamoDB Local, and py4j starts it."""
+    spark = find_spec("pyspark")
+    found = next(Path(spark.origin).parent.glob(f"jars/{name}-[0-9]*.jar"), None) if spark and spark.origin else None
+    if found is None:
+        raise ServerFailed(f"DynamoDB Local needs the jar of {name} that pyspark ships, and there is none: install pyspark 4")
+    return found
 
 
 def _java() -> str:
