@@ -10,7 +10,7 @@ from __future__ import annotations
 import ssl
 import time
 import zlib
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -43,27 +43,33 @@ def _authorities() -> ssl.SSLContext:
 class Client:
     """Asks servers over HTTP. For one thread. Close it after use.
 
-    `urls`: where it will ask; of these, the ones on this machine are asked without a proxy of the environment. `read` and
-    `connect`: seconds that a server may be silent.
+    What is on this machine is asked without a proxy of the environment. `read` and `connect`: seconds that a server may be
+    silent. Cookies are not kept.
     """
 
-    def __init__(self, urls: Iterable[str], read: float, connect: float, headers: dict[str, str] | None = None):
-        parts = [urlsplit(url) for url in urls]
-        here = {part.hostname for part in parts if is_this_machine(part.hostname)}
-        trusted = _authorities() if any(part.scheme == "https" for part in parts) else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        self._http = httpx.Client(
-            timeout=httpx.Timeout(read, connect=connect),
-            headers={"Accept-Encoding": "identity", **(headers or {})},
-            mounts={f"all://[{host}]" if ":" in str(host) else f"all://{host}": None for host in here},
-            verify=trusted,
-            follow_redirects=False,
-        )
+    def __init__(self, read: float, connect: float, headers: dict[str, str] | None = None):
+        self._timeout = httpx.Timeout(read, connect=connect)
+        self._headers = {"Accept-Encoding": "identity", **(headers or {})}
+        self._opened: dict[tuple[bool, bool], httpx.Client] = {}
         self._until = float("inf")
-        _keep_time(self._http, self)
 
     def close(self) -> None:
         """Gives the connections back."""
-        self._http.close()
+        for opened in self._opened.values():
+            opened.close()
+
+    def _to(self, url: str) -> httpx.Client:
+        """What asks a server: by the proxies of the environment or without them, and with the authorities where they count."""
+        parts = urlsplit(url)
+        here, tls = is_this_machine(parts.hostname), parts.scheme != "http"
+        if (here, tls) not in self._opened:
+            trusted = _authorities() if tls or not here else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            opened = httpx.Client(
+                timeout=self._timeout, headers=self._headers, trust_env=not here, verify=trusted, follow_redirects=False
+            )
+            _keep_time(opened, self)
+            self._opened[here, tls] = opened
+        return self._opened[here, tls]
 
     def left(self) -> float:
         """The seconds until the deadline; none where it is over."""
@@ -96,10 +102,13 @@ class Client:
     def begin(self, method: str, url: str, auth: httpx.Auth | None = None, **request: Any) -> httpx.Response:
         """An answer whose body is still to be read, and which is to be closed. Raises httpx.RequestError."""
         try:
-            built = self._http.build_request(method, url, **request)
-        except (httpx.InvalidURL, UnicodeError) as error:
-            raise httpx.UnsupportedProtocol(f"{type(error).__name__}: it is no URL") from error
-        return self._http.send(built, auth=auth, stream=True)
+            client = self._to(url)
+            built = client.build_request(method, url, **request)
+        except (httpx.InvalidURL, ValueError, TypeError) as error:
+            raise httpx.UnsupportedProtocol(f"{type(error).__name__}: nothing can be sent there") from error
+        response = client.send(built, auth=auth, stream=True)
+        client.cookies.clear()
+        return response
 
 
 _OF_TRANSFER = (b"content-encoding", b"content-length", b"transfer-encoding")

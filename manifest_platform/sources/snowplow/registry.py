@@ -123,7 +123,7 @@ class HttpRegistry:
         self._secrets = {
             name: value for name, value in (("Authorization", authorization), ("apikey", apikey)) if value is not None
         }
-        self._client = answers.Client([url], SILENCE_SECONDS, SILENCE_SECONDS)
+        self._client = answers.Client(SILENCE_SECONDS, SILENCE_SECONDS)
 
     def __repr__(self) -> str:
         return f"HttpRegistry({self.url})"

@@ -12,6 +12,8 @@ import contextlib
 import csv
 import hashlib
 import io
+import os
+import shutil
 import tarfile
 import tempfile
 import zlib
@@ -26,7 +28,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 from manifest_platform import storage
 from manifest_platform.sources.directories import HIDDEN
 from manifest_platform.sources.errors import LandingUnavailable
-from manifest_platform.sources.veeva.errors import BadArchive, DownloadBroken
+from manifest_platform.sources.veeva.errors import BadArchive, DownloadBroken, NoRoom
 from manifest_platform.sources.veeva.files import Part, UnpackedFile
 from manifest_platform.sources.veeva.layout import ATTEMPT
 
@@ -39,6 +41,7 @@ UNNAMED = (MANIFEST, METADATA)
 _CHUNK = 1 << 20
 _TAR_BLOCK = 1 << 18  # tarfile moves what is left of a block at every small read
 _IN_MEMORY = 16 << 20  # a larger part waits on disk
+_SPARE = 64 << 20  # of a disk, what is left to others
 _MANIFEST_SIZE = 16 << 20
 _SEGMENT = 255  # bytes, the most that file systems hold
 _PATH = 700  # bytes: S3's keys end at 1,024, and the place comes before
@@ -51,10 +54,11 @@ Download = Callable[[Part], Generator[bytes]]
 class Limits:
     """What no honest archive goes beyond: so many members, so many bytes out of one byte in.
 
-    `attempts`: how often a part is fetched before it is given up. `free_bytes`: unpacked without a look at the ratio, for
-    small archives may well consist of the same bytes. `header_bytes`: of an extended header, which carries what does not fit a
-    member's own, as a long name; `headers`: so many of these before a member; `extended_bytes`: all of them together.
-    `name_bytes`: all members' names together. `depth`: so many folders within each other.
+    `attempts`: how often a part is fetched before it is given up. `part_bytes`: what Vault may announce of one part; nothing is
+    taken beyond what it announces. `free_bytes`: unpacked without a look at the ratio, for small archives may well consist of
+    the same bytes. `header_bytes`: of an extended header, which carries what does not fit a member's own, as a long name;
+    `headers`: so many of these before a member; `extended_bytes`: all of them together. `name_bytes`: all members' names
+    together. `depth`: so many folders within each other.
     """
 
     members: int = 100_000
@@ -66,6 +70,7 @@ class Limits:
     extended_bytes: int = 16 << 20
     name_bytes: int = 16 << 20
     depth: int = 16
+    part_bytes: int = 4 << 30
 
 
 LIMITS = Limits()
@@ -86,6 +91,14 @@ def unpack(
     `download` raises; LandingUnavailable where a part cannot wait on disk; OSError where the folder cannot be written. The
     folder holds a part of the files then.
     """
+    for part in parts:
+        if part.size > limits.part_bytes:
+            raise BadArchive(
+                f"part {part.name} has {part.size} bytes, as Vault announces it, and {limits.part_bytes} are taken at most;"
+                " where that is right, raise vault.limits.part_gib"
+            )
+    if storage.is_local(folder):
+        _check_room(str(storage.local_path(folder)), sum(part.size for part in parts), "the archive", "make room there")
     files: dict[str, UnpackedFile] = {}
     manifest = None
     folders: set[str] = set()
@@ -369,7 +382,9 @@ def _fetch(part: Part, download: Download, attempts: int) -> IO[bytes]:
 
 
 def _spool(part: Part, download: Download) -> IO[bytes]:
-    """A part, downloaded and verified, to be read from its beginning. Raises BadArchive, LandingUnavailable."""
+    """A part, downloaded and verified, to be read from its beginning. Raises BadArchive, NoRoom, LandingUnavailable."""
+    if part.size > _IN_MEMORY:
+        _check_room(tempfile.gettempdir(), part.size, f"part {part.name}", "make room there, or set TMPDIR")
     spooled = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
     try:
         size, digest = 0, hashlib.md5(usedforsecurity=False)
@@ -395,6 +410,15 @@ def _spool(part: Part, download: Download) -> IO[bytes]:
         spooled.close()
         raise
     return spooled
+
+
+def _check_room(folder: str, size: int, what: str, helps: str) -> None:
+    """Raises NoRoom where a local folder's disk has no room for so many bytes, and some to spare."""
+    while folder and not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    free = shutil.disk_usage(folder or "/").free
+    if size + _SPARE > free:
+        raise NoRoom(f"{what} has {size} bytes, and {free} are free on the disk of {folder}; {helps}")
 
 
 class _Inflated:

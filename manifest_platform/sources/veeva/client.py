@@ -6,7 +6,6 @@ the type that it names, never the wording. What is captured, and when, is the pr
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -21,6 +20,8 @@ from urllib.parse import quote, urlsplit
 import httpx
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential_jitter
 
+from manifest_platform import masking
+from manifest_platform.sources import answers
 from manifest_platform.sources.veeva.errors import (
     DownloadBroken,
     LoginRefused,
@@ -42,6 +43,8 @@ from manifest_platform.sources.veeva.login import (
     SessionId,
     check_safe,
 )
+from manifest_platform.sources.veeva.reading import can_be_sent, parsed, text_of
+from manifest_platform.sources.veeva.settings import VaultLimits
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +63,7 @@ _LOCKING = {
 _BLOCK = 1 << 18
 _CONTENT = (200, 206, 416)  # whole, the rest, none that is left
 _ERROR_SIZE = 1 << 16  # an answer that says what went wrong is no longer
+_REASON = 1000  # characters of what Vault says of a failure
 _LITTLE_LEFT = 0.05  # of the burst limit
 
 
@@ -117,18 +121,19 @@ class Vault:
         patience: Patience = PATIENCE,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
+        limits: VaultLimits | None = None,
     ):
-        self.login, self.patience = login, patience
+        self.login, self.patience, self.limits = login, patience, limits or VaultLimits()
+        masking.keep(*login.credentials.secrets)
         self.requests = self.bytes = 0
         self._sleep, self._clock = sleep, clock
         self._base = f"{login.url.rstrip('/')}/api/{login.api}"
-        timeout = httpx.Timeout(patience.read, connect=patience.connect)
-        self._http = httpx.Client(
-            timeout=timeout, headers={"X-VaultAPI-ClientID": login.client_id, "Accept": "application/json"}
+        self._http = answers.Client(
+            patience.read, patience.connect, {"X-VaultAPI-ClientID": login.client_id, "Accept": "application/json"}
         )
         who = login.credentials
         grants = isinstance(who, OAuth) and isinstance(who.token, ClientCredentials)
-        self._provider = IdentityProvider(who.token, self._http, clock) if grants else None
+        self._provider = IdentityProvider(who.token, self._http, self.limits, clock) if grants else None
         self._session: str | None = None
         self._opened = self._used = 0.0
         self._pause = 0.0
@@ -163,7 +168,7 @@ class Vault:
             raise self._refused from error
         except VaultUnavailable as error:
             raise VaultUnreachable(f"no session with vault {self.login.vault}: {error}", error.wait) from error
-        opened = str(answer.get("vaultId"))
+        opened = text_of(answer.get("vaultId"))
         if opened != self.login.vault:
             self._refused = WrongVault(
                 f"{self.login.url} opened a session with vault {opened}, and vault {self.login.vault} is configured:"
@@ -171,10 +176,14 @@ class Vault:
                 "WRONG_VAULT",
             )
             raise self._refused
-        if not answer.get("sessionId"):
-            self._refused = LoginRefused(f"{self.login.url} says that it opened a session, and gives none", "HTTP 200")
+        session = answer.get("sessionId")
+        if not can_be_sent(session):
+            self._refused = LoginRefused(
+                f"{self.login.url} says that it opened a session, and gives none that could be sent back", "HTTP 200"
+            )
             raise self._refused
-        self._session = str(answer["sessionId"])
+        masking.keep(session)
+        self._session = session
         self._opened = self._used = self._clock()
 
     def keep_alive(self) -> None:
@@ -207,16 +216,17 @@ class Vault:
         Raises DownloadBroken where it cannot go on so, as for a part that has other content now: ask for all of it again.
         """
         url = f"{self._base}/services/directdata/files/{quote(part.name, safe='')}"
-        rest, failures = _Rest(), 0
+        rest, failures, ends = _Rest(), 0, time.monotonic() + self.limits.part_seconds
         while True:
-            response, blocks = self._within_session(lambda: self._begin(url, rest))
+            with self._http.within(ends - time.monotonic()):
+                response, blocks = self._within_session(lambda: self._begin(url, rest))
             try:
                 if rest.position and not rest.is_begun_by(response, part.size):
                     raise DownloadBroken(
                         f"{part.name} has other content now, or cannot be had in pieces; it is fetched from its beginning"
                     )
                 rest.etag = response.headers.get("ETag")
-                for block in blocks:
+                for block in self._by(ends, blocks):
                     self.bytes += len(block)
                     rest.position += len(block)
                     failures = 0
@@ -227,12 +237,27 @@ class Vault:
                 return
             except httpx.RequestError as error:
                 failures += 1
+                if time.monotonic() >= ends:
+                    raise VaultUnavailable(
+                        f"the download of {part.name} took longer than vault.limits.part_seconds allows,"
+                        f" {self.limits.part_seconds:g}: {rest.position} of {part.size} bytes had come"
+                    ) from error
                 if failures >= self.patience.attempts:
-                    raise DownloadBroken(f"the download of {part.name} broke off: {error!r}") from error
-                log.info("%s broke off after %s bytes, and goes on from there: %r", part.name, rest.position, error)
+                    raise DownloadBroken(masking.masked(f"the download of {part.name} broke off: {error!r}")) from error
+                problem = masking.masked(repr(error))
+                log.info("%s broke off after %s bytes, and goes on from there: %s", part.name, rest.position, problem)
             finally:
                 response.close()
             self._sleep(min(self.patience.first_wait * 2 ** (failures - 1), self.patience.longest_wait))
+
+    def _by(self, ends: float, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """The blocks of a download that come until a time."""
+        while True:
+            with self._http.within(ends - time.monotonic()):
+                block = next(blocks, None)
+            if block is None:
+                return
+            yield block
 
     # Sessions
 
@@ -261,7 +286,7 @@ class Vault:
 
     def _take_over(self, who: SessionId) -> dict[str, Any]:
         """A session that is there already, where Vault knows it still; which vault it is of, a header says."""
-        response = self._send("POST", f"{self._base}/keep-alive", stream=False, headers={"Authorization": who.id})
+        response = self._send("POST", f"{self._base}/keep-alive", self._whole, headers={"Authorization": who.id})
         try:
             self._judge(response, response.content)
         except _SessionEnded as error:
@@ -296,13 +321,13 @@ class Vault:
 
     def _json(self, method: str, url: str, **request: Any) -> dict[str, Any]:
         """The answer to a call, where it is a success."""
-        response = self._send(method, url, stream=False, **request)
+        response = self._send(method, url, self._whole, **request)
         return self._judge(response, response.content)
 
     def _begin(self, url: str, rest: _Rest) -> tuple[httpx.Response, Iterator[bytes]]:
         """A download that has begun: the response, to be closed, and its bytes, which are none of a failure's."""
         headers = {"Accept": "*/*", "Accept-Encoding": "identity", **rest.headers}
-        response = self._send("GET", url, stream=True, headers=headers)
+        response = self._send("GET", url, self._http.begin, headers=headers)
         try:
             blocks = response.iter_raw(_BLOCK)
             first = next(blocks, b"")
@@ -311,27 +336,38 @@ class Vault:
                 raise VaultRefused(f"{self._what(response)}: an answer came, and no file", "NO_FILE")
         except httpx.RequestError as error:
             response.close()
-            raise VaultUnavailable(f"{self._what(response)} broke off: {error!r}") from error
+            raise VaultUnavailable(masking.masked(f"{self._what(response)} broke off: {error!r}")) from error
         except BaseException:
             response.close()
             raise
         return response, chain([first], blocks)
 
+    def _whole(self, method: str, url: str, **request: Any) -> httpx.Response:
+        return self._http.ask(method, url, self.limits.answer_bytes, self.limits.answer_seconds, **request)
+
     def _send(
-        self, method: str, url: str, stream: bool, headers: Mapping[str, str] | None = None, **request: Any
+        self,
+        method: str,
+        url: str,
+        ask: Callable[..., httpx.Response],
+        headers: Mapping[str, str] | None = None,
+        **request: Any,
     ) -> httpx.Response:
-        """One request and the beginning of its answer. Raises VaultUnavailable where none comes."""
+        """One request and its answer, or the beginning of that. Raises VaultUnavailable where none comes."""
         if self._pause:
             self._sleep(self._pause)
         own = {"Authorization": self._session} if self._session else {}
         self.requests += 1
         try:
-            built = self._http.build_request(method, url, headers={**own, **(headers or {})}, **request)
-            response = self._http.send(built, stream=stream)
+            response = ask(method, url, headers={**own, **(headers or {})}, **request)
+        except answers.TooLarge:
+            raise VaultRefused(
+                f"{method} {urlsplit(url).path} of {urlsplit(url).netloc}: {self.limits.too_large}", "TOO_LARGE"
+            ) from None
         except httpx.RequestError as error:
             unconnected = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
             failure = VaultUnreachable if unconnected else VaultUnavailable
-            raise failure(f"{method} {urlsplit(url).path} of {urlsplit(url).netloc}: {error!r}") from error
+            raise failure(masking.masked(f"{method} {urlsplit(url).path} of {urlsplit(url).netloc}: {error!r}")) from error
         self._used = self._clock()
         self._pause = self._pause_after(response.headers)
         log.debug("%s: HTTP %s", self._what(response), response.status_code)
@@ -349,15 +385,15 @@ class Vault:
         what, status = self._what(response), response.status_code
         if status == 429 or status >= 500:
             downtime = response.headers.get("X-VaultAPI-DowntimeExpectedDurationMinutes")
-            expected = f", and expects to be down for {downtime} minutes" if downtime else ""
+            expected = f", and expects to be down for {text_of(downtime, 20)} minutes" if downtime else ""
             raise self._unavailable(f"{what}: HTTP {status}{expected}", response)
-        answer = _parsed(body)
+        answer = parsed(body)
         if status == 200 and answer.get("responseStatus") in ("SUCCESS", "WARNING"):
             return answer
         kind, message = _failure(answer)
         if kind is None:
             raise VaultRefused(f"{what}: HTTP {status} with an answer that is none of Vault's", f"HTTP {status}")
-        said = self._without_secrets(f"{what}: {kind}: {message}")
+        said = masking.masked(f"{what}: {kind}: {message}")
         if kind == _ENDED:
             raise _SessionEnded(said, kind)
         if kind in _TRANSIENT or (answer.get("responseStatus") == "EXCEPTION" and kind not in _LOCKING):
@@ -372,14 +408,9 @@ class Vault:
     def _what(self, response: httpx.Response) -> str:
         request = response.request
         execution = response.headers.get("X-VaultAPI-ExecutionId", "unknown")
-        return f"{request.method} {request.url.path} of {request.url.netloc.decode()} (execution {execution})"
-
-    def _without_secrets(self, text: str) -> str:
-        """Text of Vault's, which might repeat what it was sent."""
-        granted = self._provider.secrets if self._provider else ()
-        for secret in (*self.login.credentials.secrets, *granted, self._session):
-            text = text.replace(secret, "***") if secret else text
-        return text
+        return masking.masked(
+            f"{request.method} {request.url.path} of {request.url.netloc.decode()} (execution {text_of(execution, 100)})"
+        )
 
 
 @dataclass
@@ -417,7 +448,7 @@ def _retry_after(response: httpx.Response) -> float | None:
     said = response.headers.get("Retry-After")
     if said is None or (seconds := _number(said)) is not None:
         return None if said is None else seconds
-    with suppress(ValueError):
+    with suppress(ValueError, TypeError, OverflowError):  # what is no date, and one without a zone
         return max(0.0, (parsedate_to_datetime(said) - datetime.now(UTC)).total_seconds())
     return None
 
@@ -429,16 +460,8 @@ def _number(text: str | None) -> float | None:
 def _is_answer(response: httpx.Response, first: bytes) -> bool:
     """Whether the body is JSON of Vault's, whatever it is called."""
     return "json" in response.headers.get("Content-Type", "") or (
-        len(first) < _ERROR_SIZE and "responseStatus" in _parsed(first)
+        len(first) < _ERROR_SIZE and "responseStatus" in parsed(first)
     )
-
-
-def _parsed(body: bytes) -> dict[str, Any]:
-    try:
-        answer = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return answer if isinstance(answer, dict) else {}
 
 
 def _failure(answer: Mapping[str, Any]) -> tuple[str | None, str]:
@@ -448,4 +471,5 @@ def _failure(answer: Mapping[str, Any]) -> tuple[str | None, str]:
     kind = first.get("type") or answer.get("errorType")
     if kind is None and answer.get("responseStatus") in ("FAILURE", "EXCEPTION"):
         kind = answer["responseStatus"]
-    return None if kind is None else str(kind), str(first.get("message") or answer.get("responseMessage") or "no reason given")
+    message = text_of(first.get("message") or answer.get("responseMessage") or "no reason given", _REASON)
+    return None if kind is None else text_of(kind), message

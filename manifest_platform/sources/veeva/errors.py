@@ -44,5 +44,9 @@ class WrongVault(LoginRefused):
     """Vault opened a session, but for another vault than the configured one."""
 
 
+class NoRoom(LandingUnavailable):
+    """A window is larger than the disk has room for. A smaller one may well find it."""
+
+
 class BadArchive(LandingError):
     """What Vault gave is not the window that it announced: damaged, incomplete, or not to be trusted."""

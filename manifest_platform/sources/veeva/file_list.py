@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from manifest_platform.sources.veeva.files import Awaiting, DirectDataFile, Feed, FileListing, Part, UnusableEntry
+from manifest_platform.sources.veeva.layout import VAULT_BEGAN
+from manifest_platform.sources.veeva.reading import shown, text_of
 
 EXTRACT_TYPES: Mapping[Feed, str] = {
     "incr": "incremental_directdata",
@@ -19,8 +21,6 @@ EXTRACT_TYPES: Mapping[Feed, str] = {
 }
 """The feeds as Vault names them."""
 
-_TEXT = 300
-"""How many characters of a text of Vault's are told."""
 _NAME = 80
 """How many of a name: an awaited window is noted under it, quoted, and a key of DynamoDB has 1,024 bytes at most."""
 
@@ -36,13 +36,13 @@ def read_list(feed: Feed, entries: Sequence[Any]) -> FileListing:
     unusable: list[UnusableEntry] = []
     for entry in entries:
         if not isinstance(entry, dict):
-            unusable.append(UnusableEntry("without a name", feed, f"it is {_shown(entry)}, and no object"))
+            unusable.append(UnusableEntry("without a name", feed, f"it is {shown(entry)}, and no object"))
             continue
-        name = _text(entry.get("name") or entry.get("filename") or "without a name", _NAME)
+        name = text_of(entry.get("name") or entry.get("filename") or "without a name", _NAME)
         error = entry.get("error")
         if error and not entry.get("filepart_details"):
             told = error if isinstance(error, dict) else {"message": error}
-            message = _text(told.get("message") or "")
+            message = text_of(told.get("message") or "")
             awaiting.append(Awaiting(name, feed, _time_or_none(told.get("next_retry")), message))
             continue
         try:
@@ -55,10 +55,12 @@ def read_list(feed: Feed, entries: Sequence[Any]) -> FileListing:
 
 def _file(feed: Feed, name: str, entry: Mapping[str, Any]) -> DirectDataFile:
     if entry.get("extract_type") not in (None, EXTRACT_TYPES[feed]):
-        raise _Unusable(f"it is of extract_type {_text(entry['extract_type'])}, and {EXTRACT_TYPES[feed]} was asked for")
+        raise _Unusable(f"it is of extract_type {text_of(entry['extract_type'])}, and {EXTRACT_TYPES[feed]} was asked for")
     start, stop = (_minute(entry, column) for column in ("start_time", "stop_time"))
+    if start < VAULT_BEGAN:
+        raise _Unusable(f"it starts at {text_of(entry['start_time'])}, before there was any vault")
     if start >= stop:
-        raise _Unusable(f"it stops at {_text(entry['stop_time'])}, and starts at {_text(entry['start_time'])}")
+        raise _Unusable(f"it stops at {text_of(entry['stop_time'])}, and starts at {text_of(entry['start_time'])}")
     count = None if entry.get("record_count") is None else _whole(entry, "record_count")
     parts = _parts(entry.get("filepart_details") or [])
     if entry.get("fileparts") is not None and (told := _whole(entry, "fileparts")) != len(parts):
@@ -80,56 +82,47 @@ def _check_empty(entry: Mapping[str, Any], count: int | None) -> None:
 
 def _parts(entries: Any) -> tuple[Part, ...]:
     if not isinstance(entries, list):
-        raise _Unusable(f"its parts (filepart_details) are {_shown(entries)}, and a list is needed")
+        raise _Unusable(f"its parts (filepart_details) are {shown(entries)}, and a list is needed")
     parts = sorted((_part(entry) for entry in entries), key=lambda part: part.number)
     if [part.number for part in parts] != list(range(1, len(parts) + 1)):
-        raise _Unusable(f"its parts are numbered {_shown([part.number for part in parts])}")
+        raise _Unusable(f"its parts are numbered {shown([part.number for part in parts])}")
     return tuple(parts)
 
 
 def _part(entry: Any) -> Part:
     if not isinstance(entry, dict):
-        raise _Unusable(f"one of its parts is {_shown(entry)}, and no object")
+        raise _Unusable(f"one of its parts is {shown(entry)}, and no object")
     name, md5 = entry.get("name"), entry.get("md5checksum")
     if not name:
         raise _Unusable("one of its parts has no name")
-    if str(name) != _text(name):
-        raise _Unusable(f"one of its parts is called {_shown(name)}, and no file can be")
-    return Part(str(name), _whole(entry, "filepart"), _whole(entry, "size"), _text(md5).lower() if md5 else None)
+    if not isinstance(name, str) or name != text_of(name):
+        raise _Unusable(f"one of its parts is called {shown(name)}, and no file can be")
+    return Part(name, _whole(entry, "filepart"), _whole(entry, "size"), text_of(md5).lower() if md5 else None)
 
 
 def _whole(entry: Mapping[str, Any], column: str) -> int:
     """A number of the entry's, which Vault may tell as a text."""
     value = entry.get(column)
     try:
-        number = int(str(value))
+        number = int(text_of(value))
     except ValueError:
         number = -1
     if number < 0:
-        raise _Unusable(f"it has {column} {_shown(value)}, and a whole number is needed")
+        raise _Unusable(f"it has {column} {shown(value)}, and a whole number is needed")
     return number
 
 
 def _minute(entry: Mapping[str, Any], column: str) -> datetime:
     time = _time_or_none(entry.get(column))
     if time is None or time.second or time.microsecond:
-        raise _Unusable(f"it has {column} {_shown(entry.get(column))}, and a time is needed, in whole minutes with a zone")
+        raise _Unusable(f"it has {column} {shown(entry.get(column))}, and a time is needed, in whole minutes with a zone")
     return time
 
 
 def _time_or_none(text: Any) -> datetime | None:
     """A time of Vault's, to the minute or to the second; None for what is none."""
     try:
-        time = datetime.fromisoformat(str(text))
+        time = datetime.fromisoformat(text_of(text))
         return time.astimezone(UTC) if time.tzinfo else None
     except (ValueError, OverflowError):
         return None
-
-
-def _text(value: Any, most: int = _TEXT) -> str:
-    """A text of Vault's as it can be printed and stored, without what is no character, and not without end."""
-    return str(value)[:most].encode("utf-8", "backslashreplace").decode()
-
-
-def _shown(value: Any) -> str:
-    return _text(ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value))

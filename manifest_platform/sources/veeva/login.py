@@ -6,6 +6,7 @@ makes of them is the client's matter.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,8 +16,12 @@ from urllib.parse import urlsplit
 import httpx
 from oauthlib.oauth2 import BackendApplicationClient, OAuth2Error, ServerError, TemporarilyUnavailableError
 
+from manifest_platform import masking
 from manifest_platform.settings import is_this_machine
+from manifest_platform.sources import answers
 from manifest_platform.sources.veeva.errors import VaultRefused, VaultUnavailable
+from manifest_platform.sources.veeva.reading import can_be_sent, parsed, shown, text_of
+from manifest_platform.sources.veeva.settings import VaultLimits
 
 WELL_KNOWN = (".well-known/openid-configuration", ".well-known/oauth-authorization-server")
 """Where a provider tells its metadata: by OpenID Connect Discovery 1.0, else by RFC 8414."""
@@ -121,17 +126,18 @@ class IdentityProvider:
     `clock`: seconds, for tests. Calls raise VaultUnavailable where another try may help, VaultRefused where none will.
     """
 
-    def __init__(self, client: ClientCredentials, http: httpx.Client, clock: Callable[[], float] = time.monotonic):
-        self._client, self._http, self._clock = client, http, clock
+    def __init__(
+        self,
+        client: ClientCredentials,
+        http: answers.Client,
+        limits: VaultLimits,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._client, self._http, self._limits, self._clock = client, http, limits, clock
         self._endpoint = client.token_url
         self._by_body = False
         self._token: str | None = None
         self._until = 0.0
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """The token that is held, which must stand in no message."""
-        return (self._token,) if self._token else ()
 
     @property
     def is_valid(self) -> bool:
@@ -158,28 +164,35 @@ class IdentityProvider:
         auth = None if self._by_body else httpx.BasicAuth(who.client, who.secret)
         response = self._ask("POST", endpoint, content=body, headers=headers, auth=auth)
         try:
-            told = grant.parse_request_body_response(response.text)
+            told = grant.parse_request_body_response(json.dumps(parsed(response.content)))
+            until, token = float(told.get("expires_in") or 0), told["access_token"]
         except (TemporarilyUnavailableError, ServerError) as error:
             raise VaultUnavailable(self._said(endpoint, error)) from None
         except OAuth2Error as error:
             refused = response.status_code >= 400 and error.error == "missing_token"  # in words that are none of OAuth's
             raise VaultRefused(
-                self._said(endpoint, error), f"HTTP {response.status_code}" if refused else str(error.error)
+                self._said(endpoint, error), f"HTTP {response.status_code}" if refused else text_of(error.error)
             ) from None
-        self._until = began + float(told.get("expires_in") or 0) - _LEEWAY
-        return str(told["access_token"])
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            raise VaultRefused(f"{endpoint} gives no token: its answer is none of OAuth's", "NO_TOKEN") from error
+        if not can_be_sent(token):
+            raise VaultRefused(f"{endpoint} gives a token that cannot be sent: it is no line of printable ASCII", "NO_TOKEN")
+        masking.keep(token)
+        self._until = began + until - _LEEWAY
+        return token
 
     def _said(self, endpoint: str, error: OAuth2Error) -> str:
         """A failure in the provider's words, which might repeat what it was sent."""
-        text = f"{endpoint} gives no token: {error.error}: {error.description or 'no reason given'}"
-        return text.replace(self._client.secret, "***")
+        return masking.masked(
+            f"{endpoint} gives no token: {text_of(error.error)}: {text_of(error.description or 'no reason given')}"
+        )
 
     def _discover(self) -> str:
         """The token endpoint by the provider's metadata, asked for once."""
         issuer = (self._client.issuer or "").rstrip("/")
         for url in self._places(issuer):
             response = self._ask("GET", url)
-            metadata = _object(response)
+            metadata = parsed(response.content)
             if response.status_code == 200 and "token_endpoint" in metadata:
                 return self._chosen(issuer, url, metadata)
         raise VaultRefused(f"{issuer} has no metadata at {' or '.join(self._places(issuer))}", "NO_METADATA")
@@ -191,31 +204,28 @@ class IdentityProvider:
         yield f"{parts.scheme}://{parts.netloc}/{WELL_KNOWN[1]}{parts.path}"
 
     def _chosen(self, issuer: str, url: str, metadata: dict[str, Any]) -> str:
-        if str(metadata.get("issuer", "")).rstrip("/") != issuer:
-            raise VaultRefused(f"{url} is of issuer {metadata.get('issuer')!r}, and {issuer} is configured", "WRONG_ISSUER")
-        endpoint = str(metadata["token_endpoint"])
+        if text_of(metadata.get("issuer", "")).rstrip("/") != issuer:
+            raise VaultRefused(
+                f"{url} is of issuer {shown(metadata.get('issuer'))}, and {issuer} is configured", "WRONG_ISSUER"
+            )
+        endpoint = text_of(metadata["token_endpoint"], 2000)
         try:
             check_safe(endpoint)
         except ValueError as error:
             raise VaultRefused(f"{url} names the token endpoint {error}", "UNSAFE_ENDPOINT") from None
-        methods = metadata.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
+        methods = metadata.get("token_endpoint_auth_methods_supported")
+        methods = methods if isinstance(methods, list) and methods else ["client_secret_basic"]
         self._by_body = "client_secret_basic" not in methods and "client_secret_post" in methods
         self._endpoint = endpoint
         return endpoint
 
     def _ask(self, method: str, url: str, **request: Any) -> httpx.Response:
         try:
-            response = self._http.request(method, url, **request)
+            response = self._http.ask(method, url, self._limits.answer_bytes, self._limits.answer_seconds, **request)
         except httpx.RequestError as error:
-            raise VaultUnavailable(f"{method} {url}: {error!r}") from error
+            raise VaultUnavailable(masking.masked(f"{method} {url}: {error!r}")) from error
+        except answers.TooLarge:
+            raise VaultRefused(f"{method} {url}: {self._limits.too_large}", "TOO_LARGE") from None
         if response.status_code == 429 or response.status_code >= 500:
             raise VaultUnavailable(f"{method} {url}: HTTP {response.status_code}")
         return response
-
-
-def _object(response: httpx.Response) -> dict[str, Any]:
-    try:
-        found = response.json()
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -27,6 +27,7 @@ from manifest_platform.sources.veeva.client import Vault
 from manifest_platform.sources.veeva.errors import (
     BadArchive,
     LoginRefused,
+    NoRoom,
     VaultRefused,
     VaultUnavailable,
     VaultUnreachable,
@@ -66,6 +67,10 @@ LOGIN_PAUSE = timedelta(hours=24)
 """How long a login that was refused is not tried again by a schedule: some five wrong passwords lock the user out."""
 GARBAGE_AGE = timedelta(days=1)
 """How long an attempt that was not registered is left alone: another producer may be at it."""
+AHEAD = timedelta(days=1)
+"""How far a window may stop in the future: clocks differ."""
+TOLD = 1000
+"""So many entries of a list are told that cannot be used, and so many that Vault failed to publish."""
 FAILED_IN_A_ROW = 2
 """So many windows that Vault does not give, one after the other, and the rest of their feed is not asked for."""
 
@@ -171,10 +176,16 @@ class _Run:
             return
         self.failed_in_a_row = 0
         yield from self._keep_awaited(feed, listing.awaiting, now)
-        for entry in listing.unusable:
+        for entry in listing.unusable[:TOLD]:
             yield CaptureFailed(feed, entry.name, f"Vault's list says of it: {entry.reason}", permanent=True)
+        if more := len(listing.unusable[TOLD:]):
+            yield CaptureFailed(feed, feed, f"Vault's list has {more} more entries that cannot be used", permanent=True)
         if listing.files:
             self.oldest[feed] = minute(listing.files[0].stop)
+        listing, future = _without_future(listing, now)
+        for file in future:
+            reason = f"Vault's list says that it stops at {minute(file.stop)}, and now it is {format_time(now)}"
+            yield CaptureFailed(feed, window_name(feed, file.stop), reason, permanent=True)
         chosen = self._chosen(feed, listing)
         for name in self._not_there(feed, chosen):
             yield CaptureFailed(feed, name, "Vault does not have it, or not any more", permanent=True)
@@ -237,7 +248,7 @@ class _Run:
         before = self.manifest.looks(AWAITED)
         others = {name: row.data for name, row in before.items() if row.data["feed"] != feed}
         noted: dict[str, dict[str, str]] = {}
-        for one in awaiting:
+        for one in awaiting[:TOLD]:
             first_seen = before[one.name].data["first_seen"] if one.name in before else format_time(now)
             next_retry = minute(one.next_retry.replace(second=0, microsecond=0)) if one.next_retry else ""
             noted[one.name] = {"feed": feed, "next_retry": next_retry, "message": one.message, "first_seen": first_seen}
@@ -255,6 +266,9 @@ class _Run:
             raise
         except (BadArchive, VaultRefused, VaultUnavailable) as error:
             yield self._failed(file.feed, key.name, error)
+            return
+        except NoRoom as error:
+            yield CaptureFailed(file.feed, key.name, str(error), permanent=False)
             return
         if landed.content:
             self.failed_in_a_row = 0
@@ -279,7 +293,8 @@ class _Run:
         """Writes a window's files, and when all are verified the sidecar. What is written of one that fails is removed."""
         try:
             needed = () if file.feed == "full" else (METADATA,)
-            files = unpack(file.parts, self.vault.download, content, self.limits, needed, self.keep_unnamed)
+            limits = replace(self.limits, part_bytes=self.vault.limits.part_bytes)
+            files = unpack(file.parts, self.vault.download, content, limits, needed, self.keep_unnamed)
             source = Announced(file.name, minute(file.start), minute(file.stop), file.record_count, file.parts)
             storage.ObjectFolder(content).put(SIDECAR, Sidecar(source, files).to_bytes())
         except OSError as error:
@@ -325,6 +340,9 @@ class _Run:
         except (VaultRefused, VaultUnavailable) as error:
             yield self._failed(file.feed, key.name, error)
             return
+        except NoRoom as error:
+            yield CaptureFailed(file.feed, key.name, str(error), permanent=False)
+            return
         if not content or item.knows(content):
             self.known += 1
         else:
@@ -362,6 +380,12 @@ class _Run:
         fetched = read_files(place)
         _discard(place)
         return fetched.content if fetched else file.fingerprint
+
+
+def _without_future(listing: FileListing, now: datetime) -> tuple[FileListing, list[DirectDataFile]]:
+    """The listing without the windows that stop in the future: loaded, such a one would hide all that is still to come."""
+    future = [file for file in listing.files if file.stop > now + AHEAD]
+    return replace(listing, files=tuple(file for file in listing.files if file.stop <= now + AHEAD)), future
 
 
 def _moved(file: DirectDataFile, elsewhere: str) -> CaptureFailed:

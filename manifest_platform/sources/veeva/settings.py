@@ -121,6 +121,34 @@ Login = PasswordLogin | SessionLogin | TokenLogin | OAuthLogin
 _LOGIN = KindSettings(PasswordLogin, SessionLogin, TokenLogin, OAuthLogin)
 
 
+class VaultLimits(Settings):
+    """What is taken of a vault at most, whatever it answers."""
+
+    answer_mib: int = Field(8, ge=1, le=1024, description="MiB of an answer that is no file: a list of ten days has one")
+    answer_seconds: float = Field(120, ge=1, le=3600, description="seconds for such an answer, from the call to its last byte")
+    part_gib: float = Field(
+        4, gt=0, le=1024, description="GiB of one part of a file; a window with a larger one fails, and no other does"
+    )
+    part_seconds: float = Field(
+        7200, ge=1, le=86_400, description="seconds for the download of a part, however often it is taken up again"
+    )
+
+    @property
+    def answer_bytes(self) -> int:
+        """`answer_mib` in bytes."""
+        return self.answer_mib << 20
+
+    @property
+    def part_bytes(self) -> int:
+        """`part_gib` in bytes."""
+        return int(self.part_gib * (1 << 30))
+
+    @property
+    def too_large(self) -> str:
+        """What is said of an answer beyond `answer_mib`."""
+        return f"the answer has more than {self.answer_mib} MiB; where that is right, raise vault.limits.answer_mib"
+
+
 class VaultSettings(Settings):
     """The Vault whose Direct Data files are captured; without `url` none are, and others land the directories."""
 
@@ -142,6 +170,7 @@ class VaultSettings(Settings):
         description="the name under which the Vault's API usage log has our calls",
     )
     read_seconds: float = Field(60, ge=1, le=3600, description="seconds that the server may be silent")
+    limits: VaultLimits = Field(VaultLimits(), description="what is taken of the vault at most, whatever it answers")
 
     @model_validator(mode="after")
     def _logs_in(self) -> VaultSettings:

@@ -6,7 +6,6 @@ loaded when somebody begins a full load with it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -14,7 +13,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from manifest_platform import __version__, storage
+from manifest_platform import __version__, masking, storage
 from manifest_platform.listing import BAD_TABLE
 from manifest_platform.manifest import Application, Claim, ItemKey, Landed, Manifest, Refused, Step
 from manifest_platform.sources.capture import Attempts, CaptureEvent, CapturePlan, CaptureSchedule
@@ -338,9 +337,8 @@ class VeevaDirectData(Source):
                 " Whoever lands its windows is to land what is needed, and discover finds it; or give vault.url"
             )
         credentials = _credentials(vault.login)
-        return Vault(
-            VaultLogin(vault.url, vault.id, credentials, vault.api, vault.client_id), Patience(read=vault.read_seconds)
-        )
+        login = VaultLogin(vault.url, vault.id, credentials, vault.api, vault.client_id)
+        return Vault(login, Patience(read=vault.read_seconds), limits=vault.limits)
 
 
 def _feed(name: str) -> Feed:
@@ -349,7 +347,7 @@ def _feed(name: str) -> Feed:
 
 
 def _credentials(login: Login) -> Credentials:
-    """Who logs in, with the secret of the environment. Raises Refused where that is missing."""
+    """Who logs in, with the secret of the environment. Raises Refused where it is missing, UnusableSecret where it is none."""
     from manifest_platform.sources.veeva.login import ClientCredentials, OAuth, Password, SessionId
 
     match login:
@@ -366,7 +364,7 @@ def _credentials(login: Login) -> Credentials:
 
 
 def _secret(variable: str, what: str) -> str:
-    secret = os.environ.get(variable)
+    secret = masking.secret(variable)
     if not secret:
         raise Refused(f"the Vault's {what} is to be in the environment, as {variable}, and is not")
     return secret

@@ -376,7 +376,7 @@ class Scripted:
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []
-        self.login = says(responseStatus="SUCCESS", sessionId="S3SS10N", vaultId=1)
+        self.login = says(responseStatus="SUCCESS", sessionId="S3SS10N-99", vaultId=1)
         self.asked: list[tuple[str, dict[str, str]]] = []
         script = self
 
@@ -507,7 +507,7 @@ def test_a_part_is_asked_for_by_its_name_alone(odd: Vault, scripted: Scripted) -
     assert content(odd, Part("a/../b?c.001", 1, 4, None)) == b"abcd"
     path, headers = scripted.asked[-1]
     assert path == "/api/v25.2/services/directdata/files/a%2F..%2Fb%3Fc.001"
-    assert headers["Authorization"] == "S3SS10N"
+    assert headers["Authorization"] == "S3SS10N-99"
 
 
 def test_a_redirect_is_not_followed_with_the_session(odd: Vault, scripted: Scripted) -> None:
@@ -570,7 +570,7 @@ def test_an_exception_at_vaults_side_may_pass(odd: Vault, scripted: Scripted, wa
 
 
 def test_a_session_that_ended_with_http_401_is_opened_again(odd: Vault, scripted: Scripted) -> None:
-    ended = says(status=401, responseStatus="FAILURE", errors=[{"type": "INVALID_SESSION_ID", "message": "S3SS10N"}])
+    ended = says(status=401, responseStatus="FAILURE", errors=[{"type": "INVALID_SESSION_ID", "message": "S3SS10N-99"}])
     scripted.answers += [ended, says(responseStatus="SUCCESS", data=[])]
     assert odd.files("incr").files == ()
     assert [path.rpartition("/")[2].partition("?")[0] for path, _ in scripted.asked] == ["auth", "files", "auth", "files"]
@@ -578,7 +578,7 @@ def test_a_session_that_ended_with_http_401_is_opened_again(odd: Vault, scripted
 
 
 def test_a_message_that_repeats_a_secret_is_told_without_it(odd: Vault, scripted: Scripted) -> None:
-    errors = [{"type": "INVALID_DATA", "message": "what is pa55word, and what is S3SS10N?"}]
+    errors = [{"type": "INVALID_DATA", "message": "what is pa55word, and what is S3SS10N-99?"}]
     scripted.answers.append(says(responseStatus="FAILURE", errors=errors, headers={"X-VaultAPI-ExecutionId": "e-17"}))
     with pytest.raises(VaultRefused, match=r"\(execution e-17\): INVALID_DATA: what is \*\*\*, and what is \*\*\*\?"):
         odd.files("incr")

@@ -70,7 +70,7 @@ def test_no_entry_costs_another_one(entry: Any) -> None:
     ("changes", "reason"),
     [
         ({"filepart_details": [17]}, "one of its parts is 17, and no object"),
-        ({"filepart_details": PART}, r"its parts (filepart_details) are {'name'"),
+        ({"filepart_details": PART}, r"its parts (filepart_details) are {'filepart'"),
         ({"filepart_details": [{**PART, "name": "\ud800"}]}, r"one of its parts is called '\ud800', and no file can be"),
         ({"filepart_details": [{**PART, "size": -1}]}, "it has size -1, and a whole number is needed"),
         ({"stop_time": "0001-01-01T00:00+05:00"}, "it has stop_time '0001-01-01T00:00+05:00', and a time is needed"),

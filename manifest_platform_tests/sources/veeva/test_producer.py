@@ -747,7 +747,7 @@ def test_a_session_of_another_vault_and_an_answer_that_is_none_of_vaults_are_ask
         assert "opened a session with vault 999" in refused(run)
     run.fake.opens_vault = None
     with monkeypatch.context() as patch:
-        patch.setattr("manifest_platform.sources.veeva.client._parsed", lambda body: {})
+        patch.setattr("manifest_platform.sources.veeva.client.parsed", lambda body: {})
         for _ in range(2):
             assert "none of Vault's" in refused(run)
     assert run.manifest().looks(LOGIN) == {}
