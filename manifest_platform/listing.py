@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -47,7 +48,8 @@ class Table:
     Mode: `append` (events, logs); `merge`: rows replace those with their key; `delete`: of the table `target`, the rows with
     these keys go; `replace`: they are all that the table holds from now on (a snapshot). `key`: the names of the columns that
     identify a row. Of an `append` table, rows that two overlapping directories both have are known by it, without one by all
-    columns. `load_time`: whether the load adds to each row when it was loaded, as `load_tstamp`.
+    columns. `load_time`: whether the load adds to each row when it was loaded, as `load_tstamp`. `family`: the source's own
+    name of what the rows are, where the table's is made of it: rows of two families are never in one table.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Table:
     key: tuple[str, ...] = ()
     target: str | None = None
     load_time: bool = False
+    family: str | None = None
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Table:
@@ -65,6 +68,19 @@ class Table:
         columns = tuple(Column(**column) for column in data["columns"])
         fields: dict[str, Any] = {**data, "columns": columns, "key": tuple(data["key"])}
         return cls(**fields)
+
+
+def families(tables: Iterable[Table]) -> dict[str, str]:
+    """The families of tables that have one, by the tables' names in lower case, as warehouses match them."""
+    return {table.name.lower(): table.family for table in tables if table.family}
+
+
+def other_family(item: str, table: str, family: str, other: str) -> str:
+    """What to say where a table has the rows of another family than those that an item brings."""
+    return (
+        f"{item}: table {table} has the rows of {other}, and would get those of {family}: nobody could tell them apart. Give "
+        f"these a table of their own in the dataset's configuration, as shred.tables: {{{family}: {table}_2}}"
+    )
 
 
 @dataclass(frozen=True)

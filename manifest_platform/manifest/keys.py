@@ -60,6 +60,15 @@ def listed_key(feed: str) -> str:
     return f"LISTED#{feed}"
 
 
+FAMILIES = "FAMILY#"
+"""What the sort keys of the rows start with that say whose rows a table has."""
+
+
+def family_key(table: str) -> str:
+    """Sort key of the row that says whose rows a table has, by the table's name in lower case."""
+    return f"{FAMILIES}{quote(table.lower(), safe='')}"
+
+
 COMMITS = "COMMIT#"
 
 

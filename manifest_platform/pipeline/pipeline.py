@@ -67,6 +67,7 @@ class Pipeline:
         self.dataset = config.datasets[dataset]
         for folder in config.manifest.schemas:
             register_folder(Path(folder))
+        self.families: dict[str, str] = {}  # of tables, as far as this process has seen
         self._stack = ExitStack()
         if store is None:
             store = config.manifest.open()

@@ -30,6 +30,7 @@ from manifest_platform.manifest import (
 from manifest_platform.manifest.claims import MESSAGE_LIMIT
 from manifest_platform.manifest.item import short_name
 from manifest_platform.pipeline.events import ItemFailed, PutBack, Shredded, ShreddedAgain
+from manifest_platform.pipeline.families import TableTaken, take_tables
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.shred.batch import Cause, Directory, ShredFailure, works
@@ -107,6 +108,11 @@ def shred(
             outcomes.append(_not_shredded(pipeline, claim, result, suspected))
             continue
         before = pipeline.manifest.store.requests
+        try:
+            take_tables(pipeline, result)
+        except TableTaken as error:
+            outcomes.append(pipeline.fail(claim, Failure.of(error)))
+            continue
         pipeline.manifest.complete(claim, shredded_payload(result, f"{_output(pipeline, claim)}/{LISTING_FILE}"))
         failpoints.reach("shred.completed")
         used = each + pipeline.manifest.store.requests - before

@@ -367,6 +367,11 @@ def _merged(left: Table, right: Table) -> Table:
     """One definition of two of the same table, which differ where a schema was published meanwhile."""
     if left == right:
         return left
+    if left.family and right.family and left.family != right.family:
+        raise SchemaError(
+            f"{left.family} and {right.family} both make the table {left.name}: give one of them another in the dataset's "
+            f"configuration, as shred.tables: {{{right.family}: {left.name}_2}}"
+        )
     columns = {column.name: column for column in left.columns}
     for column in right.columns:
         known = columns.setdefault(column.name, column)
@@ -377,7 +382,7 @@ def _merged(left: Table, right: Table) -> Table:
                 "publish the newer schema as a new model"
             )
         columns[column.name] = Column(known.name, type_, known.nullable)
-    return replace(left, columns=tuple(columns.values()))
+    return replace(left, columns=tuple(columns.values()), family=left.family or right.family)
 
 
 def _conclude(directory: Directory, results: list[dict[str, Any]], options: Options) -> Listing | ShredFailure:

@@ -73,6 +73,7 @@ from manifest_platform.warehouse.errors import (
     ManifestBehind,
     NewerControlTables,
     OtherContent,
+    OtherFamily,
     Unavailable,
     Unbelieved,
     Unclear,
@@ -431,6 +432,40 @@ class EngineContract:
         found = ShreddedObject("t", "2024-05-01", storage.as_uri(path), 1, path.stat().st_size)
         shop.apply(load(Listing("a", "1", 1, 1, 0, (Table("t", (Column("at", "timestamp"),)),), (found,))))
         assert rows_of(engine, "t", '"at"') == [(noon.replace(tzinfo=None),)]
+
+    # Families
+
+    def test_rows_of_two_families_are_never_in_one_table(
+        self, settings: EngineSettings, shop: Warehouse, engine: Engine, other: Engine, tmp_path: Path
+    ) -> None:
+        """The first load says whose rows a table has, whatever the case of its name; another feed or worker is bound by it."""
+        first, second = (Table("Order_X", (Column("id", "string"),), family=name) for name in ("acme/order_x", "acme_order/x"))
+        shop.apply(load(written(tmp_path, "a", [(first, [{"id": "1"}])])))
+        shop.apply(load(written(tmp_path, "b", [(first, [{"id": "2"}])])))
+        for warehouse in (shop, Warehouse(other, SCHEMA)):
+            for table in (second, replace(second, name="order_x")):
+                with pytest.raises(OtherFamily, match=r"has the rows of acme/order_x, and would get those of acme_order/x"):
+                    warehouse.apply(load(written(tmp_path, "c", [(table, [{"id": "3"}])])))
+        shop.apply(load(written(tmp_path, "c", [(replace(second, name="order_x_2"), [{"id": "3"}])])))
+        assert rows_of(engine, first.name) == [("1",), ("2",)]
+
+    def test_a_table_of_an_older_release_gets_its_family_with_the_next_load(
+        self, shop: Warehouse, engine: Engine, tmp_path: Path
+    ) -> None:
+        first, second = (Table("t", (Column("id", "string"),), family=name) for name in ("acme/order_x", "acme_order/x"))
+        shop.apply(load(written(tmp_path, "a", [(first, [{"id": "1"}])])))
+        shop.close()
+        engine.execute(f"DROP TABLE {engine.qualified(CONTROL_SCHEMA, 'families')}")
+        shop.apply(load(written(tmp_path, "b", [(first, [{"id": "2"}])])))
+        with pytest.raises(OtherFamily):
+            shop.apply(load(written(tmp_path, "c", [(second, [{"id": "3"}])])))
+
+    def test_a_family_is_written_with_the_rows_or_not_at_all(self, shop: Warehouse, tmp_path: Path) -> None:
+        first, second = (Table("t", (Column("id", "string"),), family=name) for name in ("acme/order_x", "acme_order/x"))
+        listing = written(tmp_path, "a", [(first, [{"id": "1"}])])
+        with pytest.raises(CountMismatch):
+            shop.apply(load(replace(listing, objects=(replace(listing.objects[0], rows=2),))))
+        shop.apply(load(written(tmp_path, "b", [(second, [{"id": "2"}])])))
 
     def test_an_object_that_is_gone_fails_the_load_and_nothing_is_loaded(
         self, shop: Warehouse, engine: Engine, tmp_path: Path

@@ -53,6 +53,7 @@ from manifest_platform.warehouse.errors import (
     UnsupportedMode,
     WarehouseError,
 )
+from manifest_platform.warehouse.families import Families
 from manifest_platform.warehouse.load import Full, Load
 from manifest_platform.warehouse.rules import Entry, Held, Refusal, Why, is_held_back, knows, lift, lifts, moves, refusals
 from manifest_platform.warehouse.snapshot import NameKept, Shadows
@@ -107,6 +108,7 @@ class Warehouse:
         self._fence, self._ledger = Fence(engine, dataset), Ledger(engine, dataset)
         self._known_tables, self._retired = KnownTables(engine, dataset), RetiredEntries(engine, dataset)
         self._renamed = RenamedColumns(engine, dataset)
+        self._families = Families(engine, dataset)
         self._told: list[str] = []  # of the load that is being applied
         self._prepared: set[str] = set()
         self._authority: dict[str, tuple[int, int]] = {}  # epoch and token of each feed's newest load
@@ -178,7 +180,7 @@ class Warehouse:
         """Applies a load wholly or not at all, in the feed's order, once for all epochs from `serving_epoch` on.
 
         Raises Fenced (a newer worker or epoch has taken over), Behind (late), a CannotLoad (CountMismatch, DuplicateKey,
-        KeyMissing, IncompatibleChange, UnsupportedMode, EpochInUse, SnapshotAhead, OtherContent, LoadFailed),
+        KeyMissing, OtherFamily, IncompatibleChange, UnsupportedMode, EpochInUse, SnapshotAhead, OtherContent, LoadFailed),
         Unbelieved (the warehouse was set back, or is another one), ManifestBehind (believe what the fence names, and apply
         again), Unavailable, or Unclear (COMMIT got no answer).
         """
@@ -242,7 +244,7 @@ class Warehouse:
         for schema in (CONTROL_SCHEMA, self.schema):
             self._engine.execute(self._engine.schema_creation(schema))
         self._fence.create(feed)  # first: it refuses what a newer release has begun
-        for control in (self._ledger, self._known_tables, self._retired):
+        for control in (self._ledger, self._known_tables, self._retired, self._families):
             control.create()
 
     def _apply_with_known_columns(self, load: Load) -> Applied | AlreadyApplied:
@@ -271,6 +273,7 @@ class Warehouse:
 
     def _make_room(self, load: Load) -> AlreadyApplied | None:
         """Adds the tables and columns that the load needs, unless it was applied. Raises IncompatibleChange, Fenced, Behind."""
+        self._families.check(load)
         room = self._tables.room_for(load)
         unknown = {KnownTable(table.name, load.feed, table.mode) for table in load.listing.tables if table.mode != "delete"}
         unknown -= self._known_tables.read()
@@ -363,6 +366,7 @@ class Warehouse:
         existing = self._tables.columns().keys()
         with opened(self._engine) as transaction:
             if self._may_go_on(transaction, load):
+                self._families.enter(transaction, load)
                 now = datetime.now(UTC)
                 with _constraints_named(load):
                     rows = self._move_rows(transaction, load, staged, existing, now)
@@ -484,6 +488,7 @@ class Warehouse:
         self._tables.forget()
         self._known_tables.forget()
         self._renamed.forget()
+        self._families.forget()
 
 
 def open_warehouse(

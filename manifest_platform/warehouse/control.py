@@ -70,7 +70,7 @@ class Fence:
             return
         # The key keeps two first loads from making two rows where it is enforced; nothing else rests on it.
         self._engine.execute(
-            _creation(self._engine, self._table, _FENCE | _VERSION | _RELEASE, ', PRIMARY KEY ("dataset", "feed")')
+            control_creation(self._engine, self._table, _FENCE | _VERSION | _RELEASE, ', PRIMARY KEY ("dataset", "feed")')
         )
         _add_columns(self._engine, "fence", {"record": "string", **_VERSION, **_RELEASE})
         if self.held(feed):
@@ -203,7 +203,7 @@ class Ledger:
 
     def create(self) -> None:
         """Creates the table, where absent; one of an older release gets the columns that it lacks."""
-        self._engine.execute(_creation(self._engine, self._table, _LEDGER | _VERSION))
+        self._engine.execute(control_creation(self._engine, self._table, _LEDGER | _VERSION))
         _add_columns(self._engine, "ledger", _VERSION)
 
     def entry(self, feed: str, item: str, since_epoch: int) -> LedgerEntry | None:
@@ -353,7 +353,7 @@ class KnownTables:
 
     def create(self) -> None:
         """Creates the table, where absent."""
-        self._engine.execute(_creation(self._engine, self._table, _TABLES))
+        self._engine.execute(control_creation(self._engine, self._table, _TABLES))
 
     def read(self) -> frozenset[KnownTable]:
         """All that were remembered, as last seen."""
@@ -398,7 +398,7 @@ class RetiredEntries:
 
     def create(self) -> None:
         """Creates the table, where absent."""
-        self._engine.execute(_creation(self._engine, self._table, _RETIRED))
+        self._engine.execute(control_creation(self._engine, self._table, _RETIRED))
 
     def read(self) -> list[RetiredEntry]:
         """All entries, by table and column; writes nothing, and finds none where nothing was ever loaded."""
@@ -444,7 +444,7 @@ def _brought(listing: Listing) -> set[Retired]:
     return columns | {Retired(table.name) for table in listing.tables if table.columns}
 
 
-def _creation(engine: Engine, table: str, columns: dict[str, str], key: str = "") -> str:
+def control_creation(engine: Engine, table: str, columns: dict[str, str], key: str = "") -> str:
     """The statement that makes a control table, where absent; of a key only the text in it is used."""
     definitions = ", ".join(f"{engine.quote(name)} {engine.sql_type(type_)}" for name, type_ in columns.items())
     return f"CREATE TABLE IF NOT EXISTS {table} ({definitions}{key})"

@@ -12,8 +12,9 @@ Unclear             it is not known whether it was loaded: raise the fence, then
 from typing import ClassVar
 
 from manifest_platform.faults import Permanent, Transient
+from manifest_platform.listing import other_family
 from manifest_platform.releases import NewerRelease
-from manifest_platform.remedies import Remedy
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform.warehouse.load import EMPTY, SHRINK
 
 
@@ -126,6 +127,13 @@ class ShrinkingSnapshot(NeedsConsent):
 
 class EpochInUse(CannotLoad):
     """A snapshot's epoch is not a new one: the warehouse has loaded something else in it."""
+
+
+class OtherFamily(CannotLoad):
+    """A table has the rows of what its source calls by another name; found before any data or DDL."""
+
+    def __init__(self, item: str, table: str, family: str, other: str) -> None:
+        super().__init__(other_family(item, table, family, other), Remedy(Action.RESHRED))
 
 
 class IncompatibleChange(CannotLoad):

@@ -7,7 +7,7 @@ column never moves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,8 +72,17 @@ class Resolver:
     access is asked again.
     """
 
-    def __init__(self, registries: Sequence[str | Place], limits: RegistryLimits | None = None):
-        """`registries`: folders, s3:// prefixes and http(s):// URLs, by priority. `limits`: what is taken of an HTTP one."""
+    def __init__(
+        self,
+        registries: Sequence[str | Place],
+        limits: RegistryLimits | None = None,
+        tables: Mapping[str, str] | None = None,
+    ):
+        """`registries`: folders, s3:// prefixes and http(s):// URLs, by priority. `limits`: what is taken of an HTTP one.
+
+        `tables`: those of families whose own names are not taken.
+        """
+        self._tables = dict(tables or {})
         places = [one if isinstance(one, Place) else Place(one) for one in registries]
         self.limits = limits or RegistryLimits()
         self._bytes = 0
@@ -130,9 +139,13 @@ class Resolver:
         return found
 
     def _table(self, key: SchemaKey, versions: list[SchemaKey]) -> EntityTable | SchemaError:
-        owner = self._owners.setdefault(key.table_name, key.family)
+        name = self._tables.get(key.family, key.table_name)
+        owner = self._owners.setdefault(name, key.family)
         if owner != key.family:
-            return SchemaError(f"{key.family} and {owner} both make the table {key.table_name}; rename one of them")
+            return SchemaError(
+                f"{key.family} and {owner} both make the table {name}: give one of them another in the dataset's "
+                f"configuration, as shred.tables: {{{key.family}: {name}_2}}"
+            )
         try:
             columns = entity_columns(
                 [(version.version, self.schema(version)) for version in versions], key.family, self.limits.columns
@@ -140,7 +153,7 @@ class Resolver:
         except SchemaError as error:
             return error
         all_columns: tuple[Column, ...] = (*HIERARCHY, *(column.column for column in columns))
-        return EntityTable(Table(key.table_name, all_columns), columns)
+        return EntityTable(Table(name, all_columns, family=key.family), columns)
 
     def _list(self, key: SchemaKey) -> list[SchemaKey] | SchemaError:
         try:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from manifest_platform.listing import BAD_TABLE
 from manifest_platform.settings import ReadableLocation, Settings, is_this_machine
 from manifest_platform.sources.settings import DatasetSettings, ShredSettings
 
@@ -84,6 +85,14 @@ class SnowplowShredSettings(ShredSettings):
     schemas: list[ReadableLocation] = Field(
         min_length=1, description="Iglu registries by priority, each a folder, an s3:// or an http(s):// URL"
     )
+    tables: dict[
+        Annotated[str, Field(pattern=r"^iglu:[A-Za-z0-9._-]+/[A-Za-z0-9._-]+/[A-Za-z0-9._-]+/[1-9][0-9]*$")],
+        Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")],
+    ] = Field(
+        {},
+        description="of `iglu:vendor/name/format/model`, the table that its rows go to, where its own name is the table"
+        " of another one: `{iglu:com.acme_order/x/jsonschema/1: acme_order_x_of_orders}`",
+    )
     registries: list[RegistrySettings] = Field([], description="what is special about HTTP registries of `schemas`")
     registry_limits: RegistryLimits = Field(
         RegistryLimits(), description="what is taken of an HTTP registry at most, whatever it answers"
@@ -97,6 +106,16 @@ class SnowplowShredSettings(ShredSettings):
             if has_credentials(url) and is_overheard(url):
                 raise ValueError(f"schemas: the registry at place {number}: {_OVERHEARD}")
         return schemas
+
+    @field_validator("tables")
+    @classmethod
+    def _keeps_rows_apart(cls, tables: dict[str, str]) -> dict[str, str]:
+        """One table a family, and none that is not for entities."""
+        if len({*tables.values(), EVENTS_TABLE, BAD_TABLE}) < len(tables) + 2:
+            raise ValueError(
+                f"a table is named twice; allowed: a table of its own for each, other than {EVENTS_TABLE} and {BAD_TABLE}"
+            )
+        return tables
 
     @model_validator(mode="after")
     def _names_its_own(self) -> SnowplowShredSettings:

@@ -11,7 +11,7 @@ import functools
 import gc
 import itertools
 import uuid
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -55,12 +55,13 @@ def shred(
     registries: Sequence[str | Place],
     options: Options | None = None,
     limits: RegistryLimits | None = None,
+    named: Mapping[str, str] | None = None,
 ) -> list[Listing | ShredFailure]:
     """Shreds a batch of directories in one Spark job; the results come in the order of the directories.
 
     Each directory's Parquet files lie under `output/<table>/date=YYYY-MM-DD/`, by the date of `collector_tstamp`, and its
     listing is `output/listing.json`. The same directory gives the same rows, at any split size. A directory that
-    fails is a ShredFailure, never an exception.
+    fails is a ShredFailure, never an exception. `named`: the tables of families whose own names are not taken.
     """
     options, limits = options or Options(), limits or RegistryLimits()
     tasks = [
@@ -68,18 +69,21 @@ def shred(
         for index, directory in enumerate(directories)
         for number, pieces in enumerate(plan(directory.files, options.split_size, directory.root))
     ]
+    tables = tuple(sorted((named or {}).items()))
     places, batch, split_size = tuple(registries), uuid.uuid4().hex, options.split_size
 
     def work(task: Task[_Pieces]) -> Written:
-        return _shred_pieces(task, _process_resolver(places, limits, batch), split_size)
+        return _shred_pieces(task, _process_resolver(places, limits, tables, batch), split_size)
 
     return shred_batch(spark, directories, tasks, work, options)
 
 
 @functools.lru_cache(maxsize=1)
-def _process_resolver(registries: tuple[str | Place, ...], limits: RegistryLimits, batch: str) -> Resolver:
+def _process_resolver(
+    registries: tuple[str | Place, ...], limits: RegistryLimits, tables: tuple[tuple[str, str], ...], batch: str
+) -> Resolver:
     """The resolver that all tasks of a batch share in one worker process; the next batch looks anew."""
-    return Resolver(registries, limits)
+    return Resolver(registries, limits, dict(tables))
 
 
 def _shred_pieces(task: Task[_Pieces], resolver: Resolver, split_size: int) -> Written:

@@ -15,7 +15,7 @@ import io
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal
 
@@ -129,7 +129,7 @@ class Contents:
             return Table(f"{extract.table}{_DELETES}", tuple(columns), "delete", key, extract.table)
         there = Spellings(header)
         names = [*header, *(name for name in self.changed.get(extract.table, ()) if there.find(name) is None)]
-        return self._define(extract.table, names, key)
+        return replace(self._define(extract.table, names, key), family=_family(extract.name))
 
     def columns_alone(self) -> Iterator[Table]:
         """The tables of which there are no rows, but perhaps new columns: those of an increment's metadata, and those that a
@@ -324,6 +324,12 @@ def _check_files_once(extracts: Sequence[Extract]) -> None:
                     f"{MANIFEST} names {extract.name} twice, with the files {other.file} and {extract.file}; ask for the window"
                     " again, or report it to Veeva"
                 )
+
+
+def _family(name: str) -> str:
+    """An extract's name, in the case in which all of its spellings are one: `Object.visit__c`."""
+    component, own, _ = _parse(name)
+    return f"{component}.{own.lower()}"
 
 
 def _identity(name: str) -> str:

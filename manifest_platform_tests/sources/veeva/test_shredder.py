@@ -165,7 +165,7 @@ def test_logs_are_appended_and_need_no_key(spark: SparkSession, landed: Landed):
         "Log/login__sys.csv": lines("at", "2026-01-01T00:00Z"),
     }
     listing = one(shred(spark, [landed(tree, "log")]))
-    assert listing.tables == (Table("login__sys", (Column("at", "timestamp"),), "append"),)
+    assert listing.tables == (Table("login__sys", (Column("at", "timestamp"),), "append", family="Log.login__sys"),)
     assert (listing.lines, listing.retired) == (1, ())
 
 
@@ -219,6 +219,7 @@ def test_the_tables_that_a_snapshot_holds_in_part_are_workflows_whatever_the_pat
     contents = read_contents("full", list(tree), lambda paths: {path: tree[path] for path in paths}, {}, patterns)
     tables = [contents.table(extract, ["id"]) for extract in contents.extracts]
     assert {table.name for table in tables if table.mode == "merge"} == merged
+    assert {table.family for table in tables} == set(names)
 
 
 def test_names_of_columns_match_without_case():
