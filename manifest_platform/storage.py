@@ -106,6 +106,22 @@ def open_output(uri: str) -> NativeFile:
     return system.open_output_stream(path, compression=None)
 
 
+def umask() -> int:
+    """The permissions that files and folders lack that this process makes."""
+    found = os.umask(0o077)  # there is no other way to ask; for that moment nobody gets more than before
+    os.umask(found)
+    return found
+
+
+def withhold(permissions: int) -> None:
+    """Has the files and folders lack these permissions, too, that this process and those that it starts make from now on.
+
+    It is for the whole process, so it is for its entry to call: a command, a code location, a worker of Spark. No mode that is
+    given where a file is opened would do: DuckDB and SQLite open files of their own.
+    """
+    os.umask(umask() | permissions)
+
+
 def checksum(data: bytes | memoryview) -> str:
     """BLAKE2b of some bytes, 16 bytes as hex: what tells a file that is as it was written from one that is not."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()

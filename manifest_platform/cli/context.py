@@ -20,10 +20,11 @@ from manifest_platform.storage import UnsupportedLocation
 
 
 def configuration(context: click.Context) -> config.Config:
-    """The configuration that the command was given, read once."""
+    """The configuration that the command was given, read once. Files that are made from then on are as private as it says."""
     kept = f"{__name__}.configuration"
     if kept not in context.meta:
-        context.meta[kept] = config.load(given(context, "config"))
+        context.meta[kept] = found = config.load(given(context, "config"))
+        found.files.apply()
     return context.meta[kept]
 
 

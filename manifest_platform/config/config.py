@@ -6,7 +6,7 @@ Belongs here: how the parts are put together. A plug-in declares what it alone c
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -100,6 +100,23 @@ class DrainBudget(Settings):
     max_seconds: float = Field(3000, ge=1, description="seconds after which a drain begins nothing new")
 
 
+_WITHHELD = {"owner": 0o077, "group": 0o027, "umask": 0}
+
+
+class FilesConfig(Settings):
+    """Who may read the files that the platform makes on this machine's disks."""
+
+    readable_by: Literal["owner", "group", "umask"] = Field(
+        "owner",
+        description="who may read what is made on a disk: the `owner` alone (files 0600, folders 0700), the `group` as well"
+        " (0640, 0750), or whoever the `umask` of the process lets, beyond which none goes; what is there stays as it is",
+    )
+
+    def apply(self) -> None:
+        """Holds for all that this process, and those that it starts, make from now on."""
+        storage.withhold(_WITHHELD[self.readable_by])
+
+
 class DagsterConfig(Settings):
     """What Dagster is shown."""
 
@@ -122,6 +139,7 @@ class Config(Settings):
     limits: LimitConfig = Field(LimitConfig(), description="how long a step may work at one go")
     drain: DrainBudget = Field(DrainBudget(), description="how much a drain does that Dagster starts")
     dagster: DagsterConfig = Field(DagsterConfig(), description="what Dagster is shown")
+    files: FilesConfig = Field(FilesConfig(), description="who may read the files that are made on a disk")
     spark: SparkConfig = Field(description="Spark's settings")
 
     @model_validator(mode="before")

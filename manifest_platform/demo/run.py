@@ -14,7 +14,7 @@ from types import ModuleType
 
 import typer
 
-from manifest_platform import config
+from manifest_platform import config, storage
 from manifest_platform.cli import Exit
 from manifest_platform.cli.output import warn
 from manifest_platform.demo import shop, vault
@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
     except SystemExit as wrong:
         return Exit.WRONG_USE if wrong.code else Exit.DONE
+    storage.withhold(0o077)
     story = vault if chosen.pipeline == "veeva" else shop
     try:
         home = home_of(story.CONFIGURATION, story.FOLDER, story.DATASET)

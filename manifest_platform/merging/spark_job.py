@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from manifest_platform import storage
 from manifest_platform.faults import Transient
 from manifest_platform.merging import names
 from manifest_platform.merging.errors import MergeError
@@ -58,9 +59,12 @@ def _run(spark: SparkSession, tasks: Sequence[MergeTask], options: MergeOptions 
     order = ordered(tasks)
     queue = [tasks[number] for number in order]
 
+    withheld = storage.umask()
+
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
 
+        storage.withhold(withheld)  # a worker on another machine has an umask of its own
         for ids in batches:
             for place in ids.column(0).to_pylist():
                 result = orjson.dumps(_merge_task(queue[place], options)).decode()

@@ -24,9 +24,13 @@ from manifest_platform.sources.source import open_source
 
 
 def build_defs(config_file: str | Path | None = None) -> dg.Definitions:
-    """The definitions of every configured dataset. Raises ConfigError."""
+    """The definitions of every configured dataset. Raises ConfigError.
+
+    What the process writes from then on is as private as the configuration's `files` say, also what assets of one's own write.
+    """
     outward.guard()
     config = load(config_file)
+    config.files.apply()
     file = str(config_file) if config_file else None
     sources = {dataset: open_source(dataset, settings) for dataset, settings in config.datasets.items()}
     drain_jobs = {dataset: build_drain_jobs(config, source) for dataset, source in sources.items()}

@@ -323,9 +323,12 @@ def _run(
     if not tasks:
         return results
 
+    withheld = storage.umask()
+
     def distributed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
 
+        storage.withhold(withheld)  # a worker on another machine has an umask of its own
         for ids in batches:
             for number in ids.column(0).to_pylist():
                 result = orjson.dumps(_result(tasks[number], work))
