@@ -12,8 +12,9 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from manifest_platform import storage
+from manifest_platform.config.apart import overlaps, places, taken_tables
 from manifest_platform.manifest import Store
-from manifest_platform.manifest.stores import DEFAULT_URL, URL_FORMS, checked_url, open_store
+from manifest_platform.manifest.stores import DEFAULT_URL, URL_FORMS, checked_url, local_file, open_store
 from manifest_platform.settings import LocalFolder, LocalPath, Settings, StorageLocation, local_path
 from manifest_platform.sources.settings import AnyDataset
 from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, AnyEngine
@@ -164,17 +165,14 @@ class Config(Settings):
 
     @model_validator(mode="after")
     def _keep_apart(self) -> Config:
-        for field in ("landing.root", "shred.output", "merge.output"):
-            part, name = field.split(".")
-            places: dict[str, str] = {}
-            for dataset, config in self.datasets.items():
-                settings = getattr(config, part)
-                if settings is None:
-                    continue
-                place = storage.as_uri(getattr(settings, name))
-                if place in places:
-                    raise ValueError(f"datasets {places[place]} and {dataset} share {field} {place!r}: give each its own")
-                places[place] = dataset
+        others = {
+            "manifest.store": local_file(self.manifest.store),
+            "manifest.overflow": self.manifest.overflow,
+            "manifest.archive": self.manifest.archive,
+            "warehouse.path": self.warehouse.file,
+        }
+        if problems := [*overlaps(places(self.datasets, others)), *taken_tables(self.datasets)]:
+            raise ValueError("; ".join(problems))
         return self
 
     def dataset(self, name: str | None) -> str:

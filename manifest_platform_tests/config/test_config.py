@@ -258,11 +258,12 @@ def test_a_file_that_is_no_yaml_is_refused(write):
 def test_two_datasets_cannot_share_a_place(write, tmp_path):
     second = "\n  beta:\n    landing: {root: landing/}\n    shred: {output: elsewhere, schemas: [schemas]}\n"
     message = problems(write(WHOLE.rstrip() + second))
-    assert "acme and beta share landing.root" in message
+    shared = "datasets.acme.landing.root '{0}/landing' and datasets.beta.landing.root '{1}/landing' are the same place"
+    assert shared.format(tmp_path, tmp_path) in message
     named_otherwise = second.replace("landing/", f"'file://{tmp_path}/landing'")
-    assert "acme and beta share landing.root" in problems(write(WHOLE.rstrip() + named_otherwise))
+    assert shared.format(tmp_path, f"file://{tmp_path}") in problems(write(WHOLE.rstrip() + named_otherwise))
     shared_output = second.replace("landing/", "other").replace("elsewhere", "shredded")
-    assert "acme and beta share shred.output" in problems(write(WHOLE.rstrip() + shared_output))
+    assert "datasets.beta.shred.output" in problems(write(WHOLE.rstrip() + shared_output))
 
 
 def test_the_environment_fills_references_and_defaults_stand_in(write, monkeypatch):
@@ -369,7 +370,9 @@ def test_a_wrong_value_of_merging_is_told_with_what_is_allowed(write, right, wro
 
 def test_datasets_merge_into_places_of_their_own(write):
     second = "\n  beta:\n    landing: {root: b}\n    shred: {output: c, schemas: [schemas]}\n    merge: {output: merged}\n"
-    with pytest.raises(ConfigError, match=r"acme and beta share merge.output"):
+    with pytest.raises(
+        ConfigError, match=r"datasets.acme.merge.output .* and datasets.beta.merge.output .* are the same place"
+    ):
         load(write(MERGED.rstrip() + second))
 
 

@@ -57,6 +57,12 @@ def checked_url(url: str, local_path: Callable[[str], str]) -> str:
     return _driver(url).checked(url, local_path)
 
 
+def local_file(url: str) -> str | None:
+    """The path of a store's file; None for a store that is no file."""
+    file = _driver(url).file(url)
+    return str(file) if file else None
+
+
 def file_identity(url: str) -> int:
     """The identity of a store's file, which a restored backup or the next demo changes; 0 for a store that is no file."""
     return _driver(url).file_identity(url)

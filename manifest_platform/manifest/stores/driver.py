@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
 from manifest_platform.manifest.store import Difference, Store
@@ -88,6 +89,11 @@ class Driver(ABC):
     @abstractmethod
     def check(self, url: str) -> tuple[str, list[Difference]]:
         """The store's name for people, without secrets, and how its setup differs from what it should be; changes nothing."""
+
+    def file(self, url: str) -> Path | None:
+        """The store's file; None for a store that is none."""
+        del url
+        return None
 
     def file_identity(self, url: str) -> int:
         """Tells a store's file from another that replaces it, as a restored backup does; 0 for no file."""

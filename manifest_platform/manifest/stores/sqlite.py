@@ -44,6 +44,10 @@ class Sqlite(Driver):
 
         return check_database(url)
 
+    def file(self, url: str) -> Path:
+        """The file."""
+        return _path(url)
+
     def file_identity(self, url: str) -> int:
         """The file's inode."""
         path = _path(url)

@@ -102,6 +102,11 @@ class CatalogSettings(Settings, ABC):
     kind: str
     read_by: ClassVar[str]
 
+    def database(self, schema: str) -> str | None:
+        """Where the catalog has a schema's tables, if all datasets share it: equal for two that readers find in one place."""
+        del schema
+        return None
+
     @abstractmethod
     def open(self, inventory: Inventory) -> Catalog:
         """The catalog that shows what an inventory's partitions consist of. What is heavy is imported here at the earliest."""

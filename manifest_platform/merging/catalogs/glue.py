@@ -93,6 +93,10 @@ class GlueSettings(CatalogSettings):
         """Glue, of whatever inventory."""
         return GlueCatalog(self.prefix, self.suffix, self.region)
 
+    def database(self, schema: str) -> str:
+        """The database in Glue, and the region where it is not that of the environment."""
+        return f"{self.region + ' ' if self.region else ''}{self.prefix}{schema}{self.suffix}"
+
 
 class GlueCatalog(Catalog):
     """Tables in AWS Glue, in databases called `prefix`, the schema, `suffix`. Databases are made, and never deleted."""

@@ -55,6 +55,11 @@ class DuckDBSettings(EngineSettings):
         """The file's path."""
         return self.path
 
+    @property
+    def file(self) -> str:
+        """The file's path."""
+        return self.path
+
     def open(self, *, read_only: bool = False, patience: float | None = None) -> DuckDB:
         """The engine over the file."""
         return DuckDB(self.path, DuckDB.patience if patience is None else patience, read_only)

@@ -42,6 +42,11 @@ class EngineSettings(Settings, ABC):
     def place(self) -> str:
         """Where the warehouse is, for people: a path, or a server and its database, without secrets."""
 
+    @property
+    def file(self) -> str | None:
+        """The path of the warehouse's file; None for a warehouse that is none."""
+        return None
+
     @abstractmethod
     def open(self, *, read_only: bool = False, patience: float | None = None) -> Engine:
         """The engine over a connection of its own, which opens at first use. The driver is imported here at the earliest.
