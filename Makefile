@@ -7,7 +7,8 @@ unexport PYTHONDONTWRITEBYTECODE
 export UV_PROJECT_ENVIRONMENT := .venv
 
 BIN := .venv/bin
-UV_SYNC := $(BIN)/uv sync --locked --inexact --compile-bytecode
+# The package is built by the tools that stand in .venv, with their hashes verified: none are fetched for it.
+UV_SYNC := $(BIN)/uv sync --locked --inexact --compile-bytecode --no-build-isolation-package manifest-platform
 SYNCED := .venv/.synced
 SYNCED_BENCH := .venv/.synced-bench
 
@@ -21,7 +22,7 @@ STORES ?= embedded
 # Tests wait for servers and for killed processes half of their time: three keep two cores busy.
 WORKERS ?= 3
 
-.PHONY: help demo ui test test-long check model way-of-an-item bench clean demo-clean requirements
+.PHONY: help demo ui test test-long check model way-of-an-item bench sbom advisories jars build-tools clean demo-clean requirements
 
 help: ## Lists these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
@@ -50,6 +51,19 @@ check: $(SYNCED) ## Checks format, lint, types, import layers, Dagster definitio
 		manifest_platform manifest_platform_tests benchmarks/*.py
 	VIRTUAL_ENV="$(CURDIR)/.venv" $(BIN)/dg check defs
 
+sbom: $(SYNCED) ## Writes dist/sbom.cdx.json: every package and jar that the platform runs with, with hashes (CycloneDX)
+	@$(BIN)/python scripts/sbom.py
+
+advisories: $(SYNCED) ## Asks an advisory database about every locked package; exit 75 where it cannot be reached
+	@scripts/advisories
+
+jars: $(SYNCED) ## Fetches the jars with which Spark reads s3a://, verifies their hashes, prints the line for its properties
+	@$(BIN)/python -m manifest_platform.spark.jars
+
+build-tools: $(SYNCED) ## Writes scripts/build_tools.txt, the tools of the build with their hashes, from uv.lock
+	$(BIN)/uv export --quiet --locked --only-group build --no-emit-project --no-header --format requirements.txt \
+		--output-file scripts/build_tools.txt
+
 model: $(SYNCED) ## Explores every interleaving of the manifest's protocol, millions of states: some minutes
 	@$(BIN)/python -m manifest_platform_tests.model
 
@@ -70,9 +84,10 @@ clean: ## Removes .venv, caches, Dagster's home and what the demo left
 requirements:
 	@scripts/requirements >/dev/null
 
-$(BIN)/uv: | requirements
+$(BIN)/uv: scripts/build_tools.txt | requirements
 	"$$(scripts/requirements)" -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r $<
+	@touch $@
 
 $(SYNCED): uv.lock pyproject.toml | requirements $(BIN)/uv
 	$(UV_SYNC)

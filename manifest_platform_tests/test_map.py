@@ -26,6 +26,7 @@ ALLOWED = {
     "manifest/item.py": "the layout `vault=<id>/FEED/NAME`, which short names of items follow; those in use stay as they are",
     "cli/remedies.py": "names of commands",
     "manifest/payloads.py": "names of schemas, which rows that are there keep",
+    "spark/jars.py": "the program DynamoDB Local, whose files it fetches",
     "sources/settings.py": "the source of a dataset that names none",
     "testing/": "a plug-in is tried beside the embedded store and engine",
     "merging/readers.py": "it asks the published files with the library DuckDB, whatever the warehouse is",

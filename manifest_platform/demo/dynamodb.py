@@ -1,37 +1,26 @@
 """DynamoDB Local: Amazon's own program for trying out DynamoDB without an account, for the demo and the tests.
 
-Belongs here: fetching it and running it. It is fetched from Maven Central by the Ivy that pyspark ships, once a user (some
-49 MB, half a minute or more), and keeps its tables in memory. It lacks point-in-time recovery and encryption settings.
+Belongs here: running it. It is fetched from Maven Central, once a user (some 49 MB, half a minute or more), taken only with the
+hashes of its list, and keeps its tables in memory. It lacks point-in-time recovery and encryption settings.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import uuid
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from manifest_platform.demo.server import ServerFailed, free_port, kept
+from manifest_platform.spark.jars import DYNAMODB_LOCAL, JarsRefused, fetch, shipped, verify
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
-VERSION = "3.1.0"
 REGION = "eu-west-1"
-
-_ONLY_CENTRAL = """\
-<ivysettings>
-  <settings defaultResolver="central"/>
-  <caches defaultCacheDir="{cache}"/>
-  <resolvers><ibiblio name="central" m2compatible="true"/></resolvers>
-</ivysettings>
-"""
 
 
 @dataclass(frozen=True)
@@ -97,10 +86,14 @@ def _java_process(log: Path) -> Generator[JavaGateway]:
     from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
     folder = jars()
+    try:
+        py4j = shipped("py4j")
+    except JarsRefused as error:
+        raise ServerFailed(str(error)) from error
     with log.open("w") as output:
         port, token, process = launch_gateway(
             java_path=_java(),
-            jarpath=str(_shipped("py4j")),
+            jarpath=str(py4j),
             classpath=f"{folder}/*",
             javaopts=[f"-Djava.library.path={folder}"],
             die_on_exit=True,
@@ -119,38 +112,19 @@ def _java_process(log: Path) -> Generator[JavaGateway]:
 
 
 def jars() -> Path:
-    """The folder with the program's files, fetched on first use. Safe with several processes at once. Raises ServerFailed."""
-    with kept(f"dynamodb-local-{VERSION}") as folder:
-        if not folder.exists():
-            _fetch(folder)
+    """The folder with the program's files, fetched on first use and verified on each.
+
+    Safe with several processes at once. Raises ServerFailed.
+    """
+    with kept(DYNAMODB_LOCAL) as folder:
+        try:
+            if folder.exists():
+                verify(DYNAMODB_LOCAL, folder)
+            else:
+                fetch(DYNAMODB_LOCAL, folder, _java())
+        except JarsRefused as error:
+            raise ServerFailed(str(error)) from error
     return folder
-
-
-def _fetch(folder: Path) -> None:
-    ivy = _shipped("ivy")
-    work = folder.with_name(f"{folder.name}-{uuid.uuid4().hex[:8]}")
-    work.mkdir()
-    try:
-        settings, fetched = work / "ivysettings.xml", work / "jars"
-        settings.write_text(_ONLY_CENTRAL.format(cache=work / "cache"))
-        dependency = ("-dependency", "software.amazon.dynamodb", "DynamoDBLocal", VERSION)
-        retrieve = ("-retrieve", f"{fetched}/[artifact]-[revision](-[classifier]).[ext]")
-        command = [_java(), "-jar", str(ivy), "-settings", str(settings), *dependency, "-confs", "default", *retrieve]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode or not (fetched / f"DynamoDBLocal-{VERSION}.jar").exists():
-            raise ServerFailed(f"DynamoDB Local {VERSION} could not be fetched: {(done.stdout + done.stderr)[-2000:]}")
-        fetched.rename(folder)
-    finally:
-        shutil.rmtree(work)
-
-
-def _shipped(name: str) -> Path:
-    """A jar that pyspark ships: Ivy fetches DynamoDB Local, and py4j starts it."""
-    spark = find_spec("pyspark")
-    found = next(Path(spark.origin).parent.glob(f"jars/{name}-[0-9]*.jar"), None) if spark and spark.origin else None
-    if found is None:
-        raise ServerFailed(f"DynamoDB Local needs the jar of {name} that pyspark ships, and there is none: install pyspark 4")
-    return found
 
 
 def _java() -> str:

@@ -1,0 +1,163 @@
+"""Jars that are fetched when they are needed, by lists of their files with SHA-256, and taken only as the list has them.
+
+The Ivy that pyspark ships fetches them from Maven Central, once a user. A file that differs, is missing, or is not in the list
+ends with JarsRefused, and nothing of the set is used. As a program (`make jars`), it fetches what Spark needs for `s3a://` and
+prints the line for its properties file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+S3A = "s3a-3.5.0"
+DYNAMODB_LOCAL = "dynamodb-local-3.1.0"
+_AWS = "software.amazon.awssdk"
+_AWS_VERSION = "2.35.4"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A set of jars: what is asked for by name, as (group, artifact, version), and what is left out."""
+
+    direct: Sequence[tuple[str, str, str]]
+    without: Sequence[tuple[str, str]] = ()
+
+
+LISTS = {
+    S3A: Wanted(
+        [
+            ("org.apache.hadoop", "hadoop-aws", "3.5.0"),
+            *((_AWS, name, _AWS_VERSION) for name in ("s3", "s3-transfer-manager", "sts", "apache-client", "netty-nio-client")),
+        ],
+        [(_AWS, "bundle")],
+    ),
+    DYNAMODB_LOCAL: Wanted([("software.amazon.dynamodb", "DynamoDBLocal", "3.1.0")]),
+}
+"""What each list of `jar_lists` is of. Spark's properties files name the same."""
+
+_SETTINGS = """\
+<ivysettings>
+  <settings defaultResolver="central"/>
+  <caches defaultCacheDir={cache}/>
+  <resolvers><ibiblio name="central" m2compatible="true"/></resolvers>
+</ivysettings>
+"""
+
+
+class JarsRefused(RuntimeError):
+    """Jars could not be fetched, or are not those of the list; the message names what differs."""
+
+
+@dataclass(frozen=True)
+class Jar:
+    """A file of a list."""
+
+    sha256: str
+    group: str
+    name: str
+    version: str
+    file: str
+
+
+def listed(name: str) -> Iterator[Jar]:
+    """The files of a list."""
+    for line in (Path(__file__).parent / "jar_lists" / f"{name}.txt").read_text().splitlines():
+        if line and not line.startswith("#"):
+            yield Jar(*line.split())
+
+
+def shipped(name: str) -> Path:
+    """A jar that pyspark ships, as Ivy. Raises JarsRefused."""
+    spark = find_spec("pyspark")
+    found = next(Path(spark.origin).parent.glob(f"jars/{name}-[0-9]*.jar"), None) if spark and spark.origin else None
+    if found is None:
+        raise JarsRefused(f"the jar of {name} that pyspark ships is needed, and there is none: install pyspark 4")
+    return found
+
+
+def verify(name: str, folder: Path) -> None:
+    """Raises JarsRefused unless the folder has exactly the files of the list, as they were when the list was made."""
+    known = {jar.file: jar.sha256 for jar in listed(name)}
+    there = {path.name: path for path in folder.iterdir()}
+    missing, others = sorted(known.keys() - there.keys()), sorted(there.keys() - known.keys())
+    wrong = [file for file in sorted(known.keys() & there.keys()) if _digest(there[file]) != known[file]]
+    problems = [f"{what}: {', '.join(files)}" for what, files in _told(missing, others, wrong) if files]
+    if problems:
+        raise JarsRefused(
+            f"{folder} does not hold what {name} is ({'; '.join(problems)}): nothing of it is used. Remove it, to have it"
+            " fetched anew; if that gives the same, somebody has changed what is published"
+        )
+
+
+def fetch(name: str, folder: Path, java: str) -> None:
+    """Fetches a list's files and puts them into a new folder once they are verified. Raises JarsRefused."""
+    ivy = shipped("ivy")
+    work = folder.with_name(f"{folder.name}-{uuid.uuid4().hex[:8]}")
+    work.mkdir(parents=True)
+    try:
+        settings, module, fetched = work / "ivysettings.xml", work / "ivy.xml", work / "jars"
+        settings.write_text(_SETTINGS.format(cache=quoteattr(str(work / "cache"))))
+        module.write_text(_module(name, LISTS[name]))
+        retrieve = ("-retrieve", f"{fetched}/[artifact]-[revision](-[classifier]).[ext]")
+        command = [java, "-jar", str(ivy), "-settings", str(settings), "-ivy", str(module), *retrieve]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode or not fetched.is_dir():
+            raise JarsRefused(f"{name} could not be fetched: {(done.stdout + done.stderr)[-2000:]}")
+        verify(name, fetched)
+        fetched.rename(folder)
+    finally:
+        shutil.rmtree(work)
+
+
+def _told(missing: list[str], others: list[str], wrong: list[str]) -> Iterator[tuple[str, list[str]]]:
+    yield "missing", missing
+    yield "not in the list", others
+    yield "other content than in the list", wrong
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _module(name: str, wanted: Wanted) -> str:
+    """What Ivy is asked for."""
+    direct = "".join(
+        f'<dependency org="{group}" name="{artifact}" rev="{version}" conf="*->default"/>'
+        for group, artifact, version in wanted.direct
+    )
+    without = "".join(f'<exclude org="{group}" module="{artifact}"/>' for group, artifact in wanted.without)
+    info = f'<info organisation="manifest-platform" module="{name.rpartition("-")[0]}"/>'
+    return f'<ivy-module version="2.0">{info}<dependencies>{direct}{without}</dependencies></ivy-module>'
+
+
+def main() -> int:
+    """Fetches the jars of `s3a://` into the user's cache, and prints the line that has Spark use them."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "manifest-platform" / S3A
+    java = shutil.which("java", path=str(Path(os.environ["JAVA_HOME"]) / "bin") if os.environ.get("JAVA_HOME") else None)
+    try:
+        if java is None:
+            raise JarsRefused("jars are fetched by Java 17 or newer, and there is no java; install a JDK or JRE")
+        if folder.exists():
+            verify(S3A, folder)
+        else:
+            fetch(S3A, folder, java)
+    except JarsRefused as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    sys.stdout.write(f"spark.jars  {','.join(str(folder / jar.file) for jar in listed(S3A))}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
