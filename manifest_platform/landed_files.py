@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import BinaryIO, cast
 
 from manifest_platform import storage
@@ -72,6 +72,15 @@ def read_bytes(uri: str, root: str = "") -> bytes:
     """The whole content of a file. Raises as `open_file`."""
     with open_file(uri, root) as file:
         return file.read()
+
+
+def check_way(folder: str, root: str) -> None:
+    """Raises NotFollowed where a part of a local folder's path below the root is a link, before anything is written there.
+
+    A part that is not there yet is no link. OSError.
+    """
+    with suppress(FileNotFoundError), _opened(folder, root, _PASSED):
+        pass
 
 
 def walk(folder: str, root: str, enter: Callable[[str], bool] = lambda _name: True) -> Iterator[tuple[str, os.stat_result]]:

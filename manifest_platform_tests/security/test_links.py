@@ -26,6 +26,7 @@ from manifest_platform.sources.snowplow.source import list_runs, parse_run_name,
 from manifest_platform.sources.veeva.layout import (
     SIDECAR,
     attempt_folders,
+    check_way,
     list_attempts,
     list_window_names,
     list_windows,
@@ -237,6 +238,17 @@ def test_neither_a_sidecar_nor_an_attempt_is_read_through_a_link(root: Path, tmp
     (folder / SIDECAR).symlink_to(outside / SIDECAR)
     with pytest.raises(LandingLinked):
         read_files(item)
+
+
+def test_nothing_is_written_through_a_link(root: Path, tmp_path: Path) -> None:
+    """Whoever made a window's folder beforehand, a link, had the capture write where it leads."""
+    item = root / VAULT / WINDOW
+    check_way(storage.as_uri(item / "attempt=1"))  # nothing of it is there yet
+    item.parent.mkdir(parents=True)
+    check_way(storage.as_uri(item / "attempt=1"))
+    folder_link(item, root)
+    with pytest.raises(LandingLinked, match="stoptime=202601010015 is a symbolic link"):
+        check_way(storage.as_uri(item / "attempt=1"))
 
 
 # --- Opening ---------------------------------------------------------------------------------------------------------

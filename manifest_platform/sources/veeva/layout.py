@@ -219,6 +219,17 @@ def read_files(place: str) -> Sidecar | None:
         raise LandingDamaged(f"{uri}: {error}; it was altered: put it back, or skip the window") from error
 
 
+def check_way(place: str) -> None:
+    """Raises LandingLinked where the way to a folder that is to be written, below the landing root, leads through a link."""
+    if storage.is_local(place):
+        try:
+            landed_files.check_way(str(storage.local_path(place)), str(storage.local_path(root_of(place))))
+        except landed_files.NotFollowed as error:
+            raise LandingLinked(str(error)) from error
+        except OSError as error:
+            raise LandingUnavailable(f"{place} could not be written: {error}; make room or give access") from error
+
+
 def attempt_folders(item: str) -> list[str]:
     """The URIs of the producer's attempts in a window's directory, registered or not; a link is none. Raises OSError."""
     if storage.is_local(item):

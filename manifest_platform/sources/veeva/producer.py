@@ -21,7 +21,7 @@ from manifest_platform.manifest import Discovered, ItemKey, Landed, Manifest, Re
 from manifest_platform.manifest.records import format_time, parse_time
 from manifest_platform.manifest.store import Row
 from manifest_platform.sources.capture import Awaited, Captured, CaptureEvent, CaptureFailed, CaptureReport, Diverged
-from manifest_platform.sources.errors import LandingUnavailable
+from manifest_platform.sources.errors import LandingLinked, LandingUnavailable
 from manifest_platform.sources.veeva.archive import LIMITS, METADATA, Limits, unpack
 from manifest_platform.sources.veeva.client import Vault
 from manifest_platform.sources.veeva.errors import (
@@ -47,6 +47,7 @@ from manifest_platform.sources.veeva.files import (
 from manifest_platform.sources.veeva.layout import (
     ATTEMPT,
     SIDECAR,
+    check_way,
     item_uri,
     list_attempts,
     minute,
@@ -208,6 +209,7 @@ class _Run:
         if file.is_empty:
             return landed
         content = f"{key.id}/{ATTEMPT}{uuid.uuid4().hex}"
+        check_way(content)
         files = self._write(file, content)
         return replace(landed, files=len(files), bytes=sum(one.bytes for one in files), content=content)
 
@@ -266,6 +268,9 @@ class _Run:
             raise
         except (BadArchive, VaultRefused, VaultUnavailable) as error:
             yield self._failed(file.feed, key.name, error)
+            return
+        except LandingLinked as error:
+            yield CaptureFailed(file.feed, key.name, str(error), permanent=True)
             return
         except NoRoom as error:
             yield CaptureFailed(file.feed, key.name, str(error), permanent=False)
@@ -339,6 +344,9 @@ class _Run:
             raise
         except (VaultRefused, VaultUnavailable) as error:
             yield self._failed(file.feed, key.name, error)
+            return
+        except LandingLinked as error:
+            yield CaptureFailed(file.feed, key.name, str(error), permanent=True)
             return
         except NoRoom as error:
             yield CaptureFailed(file.feed, key.name, str(error), permanent=False)

@@ -214,6 +214,18 @@ def test_what_is_known_costs_a_list_a_feed(run: Producer) -> None:
     assert [request.call for request in run.fake.requests] == ["auth", "list", "list", "list"]
 
 
+def test_a_window_whose_folder_is_a_link_fails_alone_and_nothing_is_written_there(run: Producer, tmp_path: Path) -> None:
+    first, *others = incr(*STOPS)
+    folder = storage.local_path(f"{run.root}/vault={run.fake.settings.vault_id}/{first}")
+    folder.parent.mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    folder.symlink_to(tmp_path / "outside")
+    report = run("incr")
+    assert [(one.name, one.permanent, "symbolic link" in one.reason) for one in report.failed] == [(first, True, True)]
+    assert report.captured == tuple(others)
+    assert list((tmp_path / "outside").iterdir()) == []
+
+
 def test_the_oldest_window_that_vault_still_has_is_told(run: Producer) -> None:
     run.fake.now += timedelta(days=3)
     report = run("log", names=["log/date=2026-01-01"])
@@ -786,7 +798,7 @@ def test_a_landing_place_that_cannot_be_written_ends_the_run(run: Producer, tmp_
     report = run("incr")
     assert report.unavailable is not None
     assert "could not be written" in report.unavailable
-    assert (report.captured, run.names(), run.fake.count("download")) == ((), [], 1)
+    assert (report.captured, run.names(), run.fake.count("download")) == ((), [], 0)
 
 
 def test_nothing_is_registered_without_its_sidecar(run: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
