@@ -19,8 +19,8 @@ BENCHMARKS := ordered_load shred drain_overhead manifest_stores manifest_scale t
 TESTS ?=
 # Where rules run that lie above the store's contract: embedded (SQLite alone) or all (PostgreSQL and DynamoDB Local too).
 STORES ?= embedded
-# Tests wait for servers and for killed processes half of their time: three keep two cores busy.
-WORKERS ?= 3
+# Tests wait for servers and for killed processes most of their time: five processes keep two cores busy, for some 8 minutes in all.
+WORKERS ?= 5
 
 .PHONY: help demo ui test test-long check model way-of-an-item bench sbom advisories jars build-tools clean demo-clean requirements
 
