@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifest_platform import column_names
+from manifest_platform import column_names, storage
 from manifest_platform.column_names import Spellings, matched, spelled, spelled_twice
 from manifest_platform.listing import Column
 from manifest_platform.merging.registration import widened_columns
@@ -22,6 +24,7 @@ from manifest_platform.shred.csv_kernel import _NUMBER, CsvFile
 from manifest_platform.sources.snowplow.iglu import entity_columns
 from manifest_platform.sources.snowplow.schema_keys import snake_case
 from manifest_platform.sources.veeva.direct_data import Contents, read_contents
+from manifest_platform.sources.veeva.shredder import VeevaOptions, Window, _contents
 from manifest_platform.warehouse.columns import fit
 
 MANY = 20_000
@@ -163,3 +166,14 @@ def test_columns_that_are_new_or_gone_are_matched_soon() -> None:
         found.table(found.extracts[0], ["id"])
 
     soon(read)
+
+
+def test_a_manifest_or_metadata_too_large_to_be_that_is_not_read(tmp_path: Path) -> None:
+    """They are read whole, by every worker: 65 MiB, of a file without blocks, stand for many more."""
+    place = storage.as_uri(tmp_path)
+    (tmp_path / "manifest.csv").touch()
+    os.truncate(tmp_path / "manifest.csv", (64 << 20) + 1)
+    files = ((f"{place}/manifest.csv", (64 << 20) + 1),)
+    window = Window(place, files, "", "a1", place, "incr", "2026-01-01T00:15Z")
+    with pytest.raises(Unusable, match="has 67,108,865 bytes, and what says what is in a window has at most 67,108,864"):
+        _contents(window, VeevaOptions(), "batch")

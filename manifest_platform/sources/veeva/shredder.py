@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 BAD_ROWS = replace(BAD, mode="merge", key=("file", "line"))
 """The bad rows of windows: a window that is loaded again after a snapshot replaces those that it brought before."""
 
+_LARGEST_OWN = 64 << 20  # a manifest or metadata, which are read whole: those of the largest vaults are a tenth of that
 _READERS = 8  # small files of one task that are read at the same time
 
 
@@ -147,7 +148,7 @@ def _shred_files(task: Task[tuple[str, ...]], window: Window, contents: Contents
         try:
             _shred_file(extract, stream, window.paths[path][0], contents, writer)
         except Unusable:
-            _read_all(window, [path])  # that it was altered says more than what is wrong with it now
+            _verify(window, path)  # that it was altered says more than what is wrong with it now
             raise
     return writer.close()
 
@@ -162,7 +163,7 @@ def _contents(window: Window, options: VeevaOptions, batch: str) -> Contents:
     return read_contents(
         window.feed,
         window.paths.keys(),
-        lambda paths: dict(zip(paths, _read_all(window, paths), strict=True)),
+        lambda paths: _read_own(window, paths),
         options.types,
         options.partial_in_full,
         options.keep_unnamed,
@@ -199,6 +200,22 @@ def _opened(window: Window, extracts: Sequence[Extract]) -> Iterator[tuple[Extra
         for extract, path in zip(extracts, paths, strict=True):
             with _Verified(window, path) as stream:
                 yield extract, stream
+
+
+def _read_own(window: Window, paths: Sequence[str]) -> dict[str, bytes]:
+    """What a window says of itself: its manifest and metadata. Raises Unusable for what is too large to be that."""
+    for path in paths:
+        uri, size = window.paths[path]
+        if size > _LARGEST_OWN:
+            raise Unusable(f"{uri} has {size:,} bytes, and what says what is in a window has at most {_LARGEST_OWN:,}")
+    return dict(zip(paths, _read_all(window, paths), strict=True))
+
+
+def _verify(window: Window, path: str) -> None:
+    """Reads a file, of any size, to its end. Raises Unusable where it was altered."""
+    with _Verified(window, path) as stream:
+        while stream.read(CHUNK):
+            pass
 
 
 def _read_all(window: Window, paths: Sequence[str]) -> list[bytes]:
