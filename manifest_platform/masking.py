@@ -35,6 +35,9 @@ WORDS = frozenset({"message", "reason", "error", "traceback"})
 READ_BY_LIBRARIES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN", "PGPASSWORD")
 """Environment variables with secrets that libraries read by themselves."""
 
+PROXIES = tuple(name for kind in ("HTTP", "HTTPS", "ALL") for name in (f"{kind}_PROXY", f"{kind.lower()}_proxy"))
+"""Those with URLs that libraries read by themselves, and whose passwords their errors quote."""
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _PASSWORD_IN_URL = re.compile(r"://[^/@:\s]*:(.*)@", re.DOTALL)  # greedy: a password may hold any character
 _PASSWORD_OPTION = re.compile(
@@ -76,9 +79,7 @@ def keep(*values: str | None) -> None:
 
 def keep_passwords_of(text: str) -> None:
     """Masks from now on what a URL or a connection string holds: `user:password@`, and options called password or token."""
-    told = [found[1] for found in _PASSWORD_IN_URL.finditer(text)]
-    told += [found[1].strip("'") for found in _PASSWORD_OPTION.finditer(text)]
-    keep(*told, *map(unquote, told))
+    keep(*_passwords_of(text))
 
 
 def forget() -> None:
@@ -133,9 +134,17 @@ def knows_any() -> bool:
 
 def _known() -> list[str]:
     """All secrets of the process. What libraries read is looked at anew: it needs no one that reads it here."""
-    by_libraries = (os.environ.get(variable, "").strip() for variable in READ_BY_LIBRARIES)
+    by_libraries = [os.environ.get(variable, "").strip() for variable in READ_BY_LIBRARIES]
+    by_libraries += [password for variable in PROXIES for password in _passwords_of(os.environ.get(variable, ""))]
     with _lock:
         return [*_kept, *(value for value in by_libraries if value and value not in _kept)]
+
+
+def _passwords_of(text: str) -> list[str]:
+    """What a URL or a connection string holds, as it stands there and decoded."""
+    told = [found[1] for found in _PASSWORD_IN_URL.finditer(text)]
+    told += [found[1].strip("'") for found in _PASSWORD_OPTION.finditer(text)]
+    return [*told, *map(unquote, told)]
 
 
 # Where secrets stand in a text: looked for in each of its readings, and told by the places of the text itself

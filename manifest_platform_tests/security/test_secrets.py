@@ -139,6 +139,12 @@ def test_what_libraries_read_by_themselves_is_masked(monkeypatch: pytest.MonkeyP
     assert masked("it is canary-1234.") == f"it is {MASK}."
 
 
+@pytest.mark.parametrize("variable", masking.PROXIES)
+def test_the_password_of_a_proxy_is_masked(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "http://user:canary%2D1234@proxy.example:3128")
+    assert masked("it is canary-1234, canary%2D1234.") == f"it is {MASK}, {MASK}."
+
+
 @pytest.mark.parametrize(
     "text",
     [
