@@ -16,8 +16,10 @@ from manifest_platform.manifest.stores.driver import Driver, Objects
 DEFAULT_URL = "sqlite:///.manifest_platform/manifest.db"
 """The store of a configuration that names none: embedded, its path relative to the configuration's file."""
 URL_FORMS = (
-    "`sqlite:///path`, the path relative to the file; `postgresql://user@host/database`; or `dynamodb://TABLE`, with `?region=`"
-    " and `&endpoint=` where the environment does not say them; its rows hold up to 300 KB, what is larger needs `overflow`"
+    "`sqlite:///path`, the path relative to the file; `postgresql://user@host/database`, by TLS with a certificate of the"
+    " host's name unless it has an `?sslmode=`, with `?owner=` where another role owns the tables; or `dynamodb://TABLE`, with"
+    " `?region=` and `&endpoint=` where the environment does not say them; its rows hold up to 300 KB, what is larger needs"
+    " `overflow`"
 )
 """The URLs that the platform's own drivers take, for the reference of the configuration."""
 

@@ -39,6 +39,7 @@ from manifest_platform.manifest.store import (
     Write,
     check_writes,
 )
+from manifest_platform.manifest.stores import postgresql_trust
 from manifest_platform.remedies import Action, Remedy
 
 if TYPE_CHECKING:
@@ -273,7 +274,7 @@ class _Sqlite:
 
     def __init__(self, url: sa.URL):
         path = Path(url.database or "")
-        self.name = str(path)
+        self.name, self.schema = str(path), None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -303,6 +304,10 @@ class _Sqlite:
             self.begin(connection)
             _metadata.create_all(connection)
             return True
+
+    def look(self, connection: sa.Connection) -> sa.Connection:
+        """The connection as it is: a file has no schemas."""
+        return connection
 
     def differences(self, connection: sa.Connection) -> Iterator[Difference]:
         """None: what matters is set with every connection."""
@@ -338,11 +343,18 @@ class _PostgreSql:
         self.insert = _unless_there(postgresql.insert(_rows))
         self.insert_done = _unless_there(postgresql.insert(_done))
         self.name = url.set(query={}).render_as_string(hide_password=True)
+        self.schema: str | None = None  # that of the tables, once it was looked for
+        self._url = url
+        owner = url.query.get(postgresql_trust.OWNER)
+        self._owner = owner if isinstance(owner, str) else None
+        self._transport = postgresql_trust.connect_settings(url)
         # Without statistics, or with those of a smaller table, the planner would read all of it for one row.
         settings = f"-c statement_timeout={STATEMENT_TIMEOUT_S}s -c idle_in_transaction_session_timeout={DEAD_AFTER_S}s"
         options = f"{url.query.get('options', '')} {settings} -c enable_seqscan=off"
         self.engine = sa.create_engine(
-            url.set(drivername="postgresql+psycopg").update_query_dict({"options": options}),
+            url.set(drivername="postgresql+psycopg")
+            .difference_update_query([postgresql_trust.OWNER])
+            .update_query_dict({"options": options}),
             isolation_level="READ COMMITTED",
             pool_pre_ping=True,
             pool_size=CONNECTIONS,
@@ -353,27 +365,64 @@ class _PostgreSql:
                 "keepalives_idle": DEAD_AFTER_S // 4,
                 "keepalives_interval": DEAD_AFTER_S // 4,
                 "keepalives_count": 3,
+                **self._transport,
             },
         )
         self.reader = self.engine.execution_options(isolation_level="AUTOCOMMIT")  # one statement sees all that is committed
+        event.listen(self.engine, "connect", self._close_path)
+
+    def _close_path(self, connection, _record) -> None:
+        """Names of tables have their schema from `look` on; no other name is of a schema that people write in."""
+        if self.schema is not None:
+            with connection.cursor() as cursor:
+                cursor.execute(postgresql_trust.CLOSED_PATH)
+            connection.commit()
+
+    def look(self, connection: sa.Connection) -> sa.Connection:
+        """Finds the schema of the tables, on the first connection, and names it in all statements from then on."""
+        if self.schema is None:
+            self.schema = postgresql_trust.home(connection, list(_metadata.tables)) or ""
+            named = {"schema_translate_map": {None: self.schema or None}}
+            self.engine, self.reader = self.engine.execution_options(**named), self.reader.execution_options(**named)
+        return connection.execution_options(schema_translate_map={None: self.schema or None})
+
+    def strangers(self, connection: sa.Connection) -> Iterator[postgresql_trust.Stranger]:
+        """What is on the tables that is not the platform's."""
+        return postgresql_trust.strangers(connection, self.schema or "", list(_metadata.tables), self._owner)
+
+    def require_own(self, connection: sa.Connection) -> None:
+        """Raises StoreRejected where somebody else has put something on the tables, or made them."""
+        if found := list(self.strangers(connection)):
+            raise StoreRejected(
+                f"manifest store {self.name}: not the platform's own in schema {self.schema!r}: {'; '.join(map(str, found))}."
+                f" Nothing was read or written. {found[0].mend[0].upper()}{found[0].mend[1:]}"
+            )
 
     def make_tables(self) -> bool:
         with self.reader.connect() as connection:
-            if _are_there(connection):
+            connection = self.look(connection)
+            self.require_own(connection)
+            if _are_there(connection, self.schema):
                 return False
         with self.engine.execution_options(isolation_level="READ COMMITTED").begin() as connection:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(self._MAKING)))
             _metadata.create_all(connection)
+            self.require_own(connection)  # somebody may have been faster
             return True
 
     def differences(self, connection: sa.Connection) -> Iterator[Difference]:
+        for stranger in self.strangers(connection):
+            yield Difference(stranger.what, "the platform's own", f"of role {stranger.owner!r}", stranger.mend)
+        if mode := postgresql_trust.plain_mode(self._url):
+            expected = "verify-full: the server proves who it is before it is asked for anything"
+            yield Difference("sslmode", expected, f"{mode}, as manifest.store says", "remove sslmode from manifest.store")
         for setting in ("fsync", "full_page_writes", "synchronous_commit"):
             found = connection.execute(sa.select(sa.func.current_setting(setting))).scalar_one()
             if found == "off":
                 mend = f"ALTER SYSTEM SET {setting} = on, or remove the setting of this database or user; then pg_reload_conf()"
                 yield Difference(setting, "on: a commit must survive a crash", found, mend)
         for column in (_rows.c.partition, _rows.c.sort):
-            where = (_columns.c.table_schema == sa.func.current_schema(), _columns.c.table_name == _rows.name)
+            where = (_columns.c.table_schema == self.schema, _columns.c.table_name == _rows.name)
             named = _columns.c.column_name == column.name
             found = connection.execute(sa.select(_columns.c.collation_name).where(*where, named)).scalar_one_or_none()
             if found != "C":
@@ -387,6 +436,8 @@ class _PostgreSql:
     def advice(self, error: DBAPIError) -> str:
         if self.lacks_rights(error):
             return "grant this user CREATE on the schema, or let a user make the tables who may"
+        if told := postgresql_trust.advice(str(error.orig)):
+            return told
         return "see that host, port, database and user are right, and give the password by PGPASSWORD, PGPASSFILE or ${NAME}"
 
     def lacks_rights(self, error: DBAPIError) -> bool:
@@ -415,21 +466,24 @@ def check_database(url: str) -> tuple[str, list[Difference]]:
     database = _database(url)
     try:
         with database.reader.connect() as connection:
-            differences = list(_missing(connection))
-            return database.name, differences or list(database.differences(connection))
+            connection = database.look(connection)
+            differences = list(_missing(connection, database.schema))
+            return database.name, [*differences, *(database.differences(connection) if not differences else ())]
     except DBAPIError as error:
         raise _cannot_be_opened(database, error) from error
     finally:
         database.engine.dispose()
 
 
-def _missing(connection: sa.Connection) -> Iterator[Difference]:
+def _missing(connection: sa.Connection, schema: str | None) -> Iterator[Difference]:
     inspector = sa.inspect(connection)
     for table in _metadata.sorted_tables:
-        if not inspector.has_table(table.name):
+        if not inspector.has_table(table.name, schema):
             yield Difference(f"table {table.name}", "there", "missing", Remedy(Action.CREATE_STORE))
             continue
-        lacking = {column.name for column in table.columns} - {column["name"] for column in inspector.get_columns(table.name)}
+        lacking = {column.name for column in table.columns} - {
+            column["name"] for column in inspector.get_columns(table.name, schema)
+        }
         if lacking:
             expected = ", ".join(column.name for column in table.columns)
             mend = "it is not the manifest's own: name another database in manifest.store, or restore a backup"
@@ -441,6 +495,6 @@ def _cannot_be_opened(database: _Sqlite | _PostgreSql, error: DBAPIError) -> Sto
     return StoreUnavailable(f"manifest store {database.name}: {_said(error)}: {database.advice(error)}", remedy)
 
 
-def _are_there(connection: sa.Connection) -> bool:
+def _are_there(connection: sa.Connection, schema: str | None = None) -> bool:
     inspector = sa.inspect(connection)
-    return all(inspector.has_table(name) for name in _metadata.tables)
+    return all(inspector.has_table(name, schema) for name in _metadata.tables)

@@ -52,7 +52,8 @@ def test_an_answer_that_is_lost_and_cannot_be_read_back_stays_unknown(store: Sto
 def test_a_table_that_is_gone_is_for_a_person_to_mend(store: Store) -> None:
     if isinstance(store, SqlStore):
         with store._database.engine.begin() as connection:
-            connection.exec_driver_sql("DROP TABLE manifest")
+            schema = store._database.schema
+            connection.exec_driver_sql(f"DROP TABLE {f'{schema}.' if schema else ''}manifest")
     else:
         assert isinstance(store, DynamoDbStore)
         store._client.update_table(TableName=store._address.table, DeletionProtectionEnabled=False)

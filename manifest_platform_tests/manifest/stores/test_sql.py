@@ -206,7 +206,9 @@ def test_keys_order_bytewise_and_are_found_by_their_index(on_postgres: SqlStore,
     with psycopg.connect(postgres) as connection:
         connection.execute("ANALYZE manifest")
     with on_postgres._database.engine.connect() as connection:
-        plan = connection.exec_driver_sql("EXPLAIN UPDATE manifest SET version = 2 WHERE partition = 'p' AND sort = 'a'")
+        plan = connection.exec_driver_sql(
+            f"EXPLAIN UPDATE {on_postgres._database.schema}.manifest SET version = 2 WHERE partition = 'p' AND sort = 'a'"
+        )
         assert "Seq Scan" not in str(plan.fetchall())
     _, differences = check_database(postgres)
     assert differences == []
