@@ -94,10 +94,10 @@ def client_of(server: Hostile | str, credentials: Any = None, **limits: Any) -> 
     return Vault(login, Patience(attempts=2, first_wait=0.001, longest_wait=0.01), sleep=lambda _: None, limits=figures)
 
 
-def captured(url: str, folder: str, **limits: Any) -> tuple[list[CaptureEvent], CaptureReport]:
+def captured(url: str, folder: str, credentials: Any = None, **limits: Any) -> tuple[list[CaptureEvent], CaptureReport]:
     """What a whole run of the producer says, with a manifest of its own."""
     store = open_store(f"sqlite:///{folder}/manifest.db")
-    with client_of(url, **limits) as client:
+    with client_of(url, credentials, **limits) as client:
         *events, report = capture(
             client, manifest_of_vault(store), storage.as_uri(f"{folder}/landing"), "1", ("log", "incr"), NOW
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 from manifest_platform.sources.veeva.files import Awaiting, DirectDataFile, Feed, FileListing, Part, UnusableEntry
 from manifest_platform.sources.veeva.layout import VAULT_BEGAN
-from manifest_platform.sources.veeva.reading import shown, text_of
+from manifest_platform.sources.veeva.reading import shown, text_of, word_of
 
 EXTRACT_TYPES: Mapping[Feed, str] = {
     "incr": "incremental_directdata",
@@ -104,7 +104,7 @@ def _whole(entry: Mapping[str, Any], column: str) -> int:
     """A number of the entry's, which Vault may tell as a text."""
     value = entry.get(column)
     try:
-        number = int(text_of(value))
+        number = int(word_of(value))
     except ValueError:
         number = -1
     if number < 0:
@@ -122,7 +122,7 @@ def _minute(entry: Mapping[str, Any], column: str) -> datetime:
 def _time_or_none(text: Any) -> datetime | None:
     """A time of Vault's, to the minute or to the second; None for what is none."""
     try:
-        time = datetime.fromisoformat(text_of(text))
+        time = datetime.fromisoformat(word_of(text))
         return time.astimezone(UTC) if time.tzinfo else None
     except (ValueError, OverflowError):
         return None

@@ -10,9 +10,12 @@ import re
 import reprlib
 from typing import Any
 
+from manifest_platform import masking
+
 TEXT = 300
 """How many characters of a text are told."""
 _DEEPEST = 100
+_BEYOND = 1000  # characters that are looked at behind those that are told: a secret may begin among these
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 _BRIEF = reprlib.Repr()
 _BRIEF.maxlevel, _BRIEF.maxlist, _BRIEF.maxdict, _BRIEF.maxstring, _BRIEF.maxother = 4, 20, 20, TEXT, TEXT
@@ -49,14 +52,27 @@ def _flattened(body: bytes) -> bytes:
 
 
 def text_of(value: Any, most: int = TEXT) -> str:
-    """A value as a text that can be printed and stored, without what is no character, and not without end."""
+    """A value as a text that can be printed and stored: no secret that it repeats, no half characters, and not without end."""
     text = value if isinstance(value, str) else _BRIEF.repr(value)
-    return text[:most].encode("utf-8", "backslashreplace").decode()
+    return masking.masked(_whole(text[: most + _BEYOND]))[:most]
 
 
 def shown(value: Any) -> str:
     """A value as it stands in a message: a text in quotes, and all else as Python writes it."""
-    return text_of(ascii(value[:TEXT]) if isinstance(value, str) and not value.isprintable() else _BRIEF.repr(value))
+    if not isinstance(value, str):
+        return text_of(value)
+    text = masking.masked(value[: TEXT + _BEYOND])[:TEXT]
+    return repr(text) if text.isprintable() else ascii(text)
+
+
+def word_of(value: Any) -> str:
+    """A value that is to be a number or a time, as the text that says it; not to be told."""
+    return _whole(str(value) if isinstance(value, str | int | float) else "")[:TEXT]
+
+
+def _whole(text: str) -> str:
+    """A text without halves of characters, which no encoding has."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def can_be_sent(secret: Any) -> bool:
