@@ -254,6 +254,7 @@ def test_what_is_wrong_with_an_entry_costs_that_entry_alone(tmp_path: Path, odd:
     with serving(vault_of(lambda feed: [told(responseStatus="SUCCESS", data=listed[feed])])) as server:
         events, report = captured(server.url, str(tmp_path))
     assert set(report.captured) >= {"incr/stoptime=202601010015", "incr/stoptime=202601010030"}, events
+    assert set(report.captured) <= {f"incr/stoptime=2026010100{minute}" for minute in ("15", "30", "45")}, "no other year"
     assert report.unavailable is None
     assert all(len(one.reason) < 2000 and "\x1b" not in one.reason for one in events if isinstance(one, CaptureFailed))
 
