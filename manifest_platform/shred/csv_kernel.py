@@ -297,8 +297,12 @@ def _boolean(_: pa.DataType) -> Callable[[pa.Array], pa.Array]:
 
 
 def _number(type_: pa.Decimal128Type) -> Callable[[pa.Array], pa.Array]:
+    most_digits = type_.precision - type_.scale
+
     def cast(values: pa.Array) -> pa.Array:
-        if pc.any(pc.match_substring(values, "e", ignore_case=True)).as_py():  # Arrow's cast overflows in silence: 11E30
+        has_exponent = pc.any(pc.match_substring(values, "e", ignore_case=True)).as_py()
+        if has_exponent or (pc.max(pc.binary_length(values)).as_py() or 0) > most_digits:
+            # Arrow's cast overflows in silence: 11E30, and 11 with 28 zeros.
             return pa.array([_exactly(value, type_) for value in values.to_pylist()], type_)
         return values.cast(type_)
 

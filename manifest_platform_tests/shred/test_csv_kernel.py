@@ -89,6 +89,7 @@ def test_what_was_written_comes_back(rows: list[tuple], form: tuple[Any, str], b
     | st.floats().map(repr)
 )
 @example("11E30")
+@example("11" + "0" * 28)  # of 40 digits with its scale: became 79...
 @example("0e999999999999999999999")
 @example("1e-99999999999999999999")
 @example("1" + "0" * 60 + "e-60")
