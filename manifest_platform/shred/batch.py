@@ -6,10 +6,11 @@ A directory that fails leaves the others alone. What the bytes mean is the shred
 
 from __future__ import annotations
 
+import math
 import os
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
@@ -22,6 +23,7 @@ from manifest_platform.column_types import widened
 from manifest_platform.faults import Misconfigured, Permanent, Transient
 from manifest_platform.listing import BAD_TABLE, LISTING_FILE, Column, Listing, Retired, ShreddedObject, Table
 from manifest_platform.remedies import LAND_ANEW, Action, Remedy
+from manifest_platform.shred.limits import InputLimits, LimitExceeded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,18 +66,26 @@ class Options:
 
     A directory fails when none of its lines is good; and when the bad ones are more than the share `max_bad_share` of its
     lines, and more than `max_bad_count` or than half of them. So a few bad lines in a small directory pass, and so does a
-    small share of a large one, but never a directory that is mostly bad. `split_size` is the bytes of a task.
+    small share of a large one, but never a directory that is mostly bad. `split_size` is the bytes of a task, `limits` what no
+    directory may exceed.
     """
 
     split_size: int = 32 << 20
     max_bad_share: float = 0.05
     max_bad_count: int = 10
+    limits: InputLimits = field(default_factory=InputLimits)
 
     def allows(self, bad: int, lines: int) -> bool:
         """Whether a directory of so many lines may have so many bad ones."""
         if not bad:
             return True
         return bad < lines and (bad <= self.max_bad_share * lines or bad <= min(self.max_bad_count, lines / 2))
+
+    def most_bad(self, good: int) -> int | None:
+        """With more bad lines than these a directory fails that has so many good ones at most; None: no number is too many."""
+        if self.max_bad_share >= 1:
+            return None
+        return max(math.ceil(good * self.max_bad_share / (1 - self.max_bad_share)), min(self.max_bad_count, good))
 
 
 @dataclass(frozen=True)
@@ -153,10 +163,16 @@ class Task(Generic[Part]):
     files: tuple[str, ...]
     part: Part
 
+    @property
+    def some_files(self) -> str:
+        """Its files in words: the first three, and how many there are besides."""
+        files = sorted(set(self.files))
+        return ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+
 
 @dataclass
 class Written:
-    """What tasks wrote and counted; of one task, or of all of a directory."""
+    """What tasks wrote and counted; of one task, or of all of a directory. `stopped`: whether a task ended before its input."""
 
     lines: int = 0
     good: int = 0
@@ -165,6 +181,7 @@ class Written:
     objects: list[ShreddedObject] = field(default_factory=list)
     retired: list[Retired] = field(default_factory=list)
     example: str = ""  # the first bad line and its first reason
+    stopped: bool = False
 
     def define(self, table: Table) -> None:
         """Adds a table. Raises SchemaError where it cannot be one with what is known of it."""
@@ -181,27 +198,47 @@ class Dated:
     max_time: str | None = None
 
 
+_ARROW = 4
+"""How many times the bytes of input that are held their rows may take in memory."""
+
+
 class Writer:
     """Writes what a task shreds: rows are held until they are many, then they become a file a table and date.
 
-    `dated` puts a table's rows under dates. The same rows in the same chunks give the same files.
+    `dated` puts a table's rows under dates. The same rows in the same chunks give the same files. Adding and closing raise
+    LimitExceeded where the task alone has more dates, files or bad rows than its directory may have.
     """
 
-    def __init__(self, task: Task, most: int, dated: Callable[[str, pa.Table], Iterable[Dated]]):
-        """`most`: how many bytes of input are held."""
+    def __init__(
+        self,
+        task: Task,
+        most: int,
+        dated: Callable[[str, pa.Table], Iterable[Dated]],
+        limits: InputLimits | None = None,
+        most_bad: int | None = None,
+    ):
+        """`most`: how many bytes of input are held. `most_bad`: with more bad rows than these the directory is sure to fail."""
         self.written = Written()
-        self._prefix = task.output
-        self._number = task.number
+        self._task = task
         self._most = most
         self._dated = dated
+        self._limits = limits or InputLimits()
+        self._most_bad = most_bad
         self._held: dict[str, list[pa.Table]] = defaultdict(list)
-        self._bytes = self._files = 0
+        self._dates: set[str] = set()
+        self._bytes = self._arrow = self._flushes = 0
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether the directory is sure to fail, whatever else it holds: there is nothing to do but close."""
+        return self._most_bad is not None and self.written.bad > self._most_bad
 
     def add(self, table: Table, rows: pa.Table | None = None) -> None:
         """Adds a table, with rows or as columns alone, which make no file."""
         self.written.define(table)
         if rows is not None and rows.num_rows:
             self._held[table.name].append(rows)
+            self._arrow += rows.nbytes
 
     def chunk_done(self, size: int, good: int, bad_table: Table, bad: pa.Table) -> None:
         """Counts a chunk of so many bytes, adds its bad rows, and writes what is held where that is much."""
@@ -214,32 +251,68 @@ class Writer:
             self.add(bad_table, bad)
             self.written.example = self.written.example or example(bad)
         self._bytes += size
-        if self._bytes > self._most:
+        if self._bytes > self._most or self._arrow > _ARROW * self._most:
             self._flush()
+        if self.written.bad > self._limits.bad_rows:
+            self._flush()
+            raise _too_many_kept(self._task.some_files, self.written, self._limits)
 
     def close(self) -> Written:
         """Writes what is still held; all that was written."""
         self._flush()
+        self.written.stopped = self.is_hopeless
         return self.written
 
     def _flush(self) -> None:
-        import pyarrow as pa
-
-        def write(table: tuple[str, Dated]) -> ShreddedObject:
-            name, dated = table
-            uri = f"{self._prefix}/{name}/date={dated.date}/{self._number:05d}-{self._files:03d}.parquet"
+        def write(part: tuple[str, Dated]) -> ShreddedObject:
+            name, dated = part
+            number = f"{self._task.number:05d}-{self._flushes:03d}"
+            uri = f"{self._task.output}/{name}/date={dated.date}/{number}.parquet"
             size, checksum = _write(uri, dated.rows)
             return ShreddedObject(name, dated.date, uri, dated.rows.num_rows, size, dated.min_time, dated.max_time, checksum)
 
-        parts = [
-            (name, dated)
-            for name, tables in sorted(self._held.items())
-            for dated in self._dated(name, pa.concat_tables(tables, promote_options="permissive"))
-        ]
+        parts = list(self._parts())
         with ThreadPoolExecutor(_WRITERS) as pool:
             self.written.objects += pool.map(write, parts)
         self._held.clear()
-        self._files, self._bytes = self._files + 1, 0
+        self._flushes, self._bytes, self._arrow = self._flushes + 1, 0, 0
+
+    def _parts(self) -> Iterator[tuple[str, Dated]]:
+        """What is held, by table and date. Raises LimitExceeded before there are too many."""
+        import pyarrow as pa
+
+        files = len(self.written.objects)
+        for name, tables in sorted(self._held.items()):
+            for dated in self._dated(name, pa.concat_tables(tables, promote_options="permissive")):
+                files += 1
+                if name != BAD_TABLE:
+                    self._dates.add(dated.date)
+                if excess := _too_spread(self._task.some_files, self._dates, files, self._limits):
+                    raise excess
+                yield name, dated
+
+
+def _too_spread(where: str, dates: Collection[str], files: int, limits: InputLimits) -> LimitExceeded | None:
+    """The error of rows of too many dates, or that would make too many files."""
+    if len(dates) > limits.dates:
+        met = f"has events of more than {limits.dates:,} dates, from {min(dates)} to {max(dates)}"
+        return LimitExceeded("dates", where, met, f"{limits.dates:,} a directory")
+    if files > limits.files:
+        met = f"would become more than {limits.files:,} files, one for each table and date of a portion"
+        return LimitExceeded("files", where, met, f"{limits.files:,} a directory")
+    return None
+
+
+def _too_many_kept(where: str, written: Written, limits: InputLimits) -> LimitExceeded:
+    """The error of more bad rows than are kept."""
+    met = f"has more than {limits.bad_rows:,} bad rows among its first {written.lines:,}, for example {written.example}"
+    return LimitExceeded("bad_rows", where, f"{met}; those are in {_bad_files(written)}", f"{limits.bad_rows:,} a directory")
+
+
+def _bad_files(written: Written) -> str:
+    """Where the bad rows are, in words."""
+    found = [one.uri for one in written.objects if one.table == BAD_TABLE]
+    return found[0] + (f" and {len(found) - 1} more" if len(found) > 1 else "")
 
 
 def _write(uri: str, table: pa.Table) -> tuple[int, str]:
@@ -361,9 +434,7 @@ def _failed(message: str, cause: Cause, helps: Action | None = None) -> dict[str
 
 
 def _where(task: Task, error: Exception) -> str:
-    files = sorted(set(task.files))
-    named = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
-    return f"{type(error).__name__} while shredding {named}: {error}"
+    return f"{type(error).__name__} while shredding {task.some_files}: {error}"
 
 
 def _merged(left: Table, right: Table) -> Table:
@@ -399,8 +470,13 @@ def _conclude(directory: Directory, results: list[dict[str, Any]], options: Opti
         total = _sum(results)
     except SchemaError as error:
         return ShredFailure(directory.item, directory.attempt, str(error))
-    if not options.allows(total.bad, total.lines):
+    if total.stopped or not options.allows(total.bad, total.lines):
         return _too_many_bad(directory, total, options)
+    dates = {found.date for found in total.objects if found.table != BAD_TABLE}
+    if excess := _too_spread(directory.item, dates, len(total.objects), options.limits):
+        return ShredFailure.of(directory, excess)
+    if total.bad > options.limits.bad_rows:
+        return ShredFailure.of(directory, _too_many_kept(directory.item, total, options.limits))
     listing = Listing(
         directory.item,
         directory.attempt,
@@ -426,6 +502,7 @@ def _sum(results: list[dict[str, Any]]) -> Written:
         total.lines += written["lines"]
         total.good += written["good"]
         total.bad += written["bad"]
+        total.stopped = total.stopped or written["stopped"]
         total.example = total.example or written["example"]
         total.objects += [ShreddedObject(**found) for found in written["objects"]]
         total.retired += [Retired(**found) for found in written["retired"]]
@@ -435,13 +512,13 @@ def _sum(results: list[dict[str, Any]]) -> Written:
 
 
 def _too_many_bad(directory: Directory, total: Written, options: Options) -> ShredFailure:
-    bad_objects = [found.uri for found in total.objects if found.table == BAD_TABLE]
-    more = f" and {len(bad_objects) - 1} more" if len(bad_objects) > 1 else ""
+    of = f"the first {total.lines}" if total.stopped else str(total.lines)
+    stopped = " The rest was not read: no number of good lines in it could be enough." if total.stopped else ""
     return ShredFailure(
         directory.item,
         directory.attempt,
-        f"{total.bad} of {total.lines} lines of {directory.item} are bad ({total.bad / total.lines:.1%}); allowed are"
+        f"{total.bad} of {of} lines of {directory.item} are bad ({total.bad / total.lines:.1%}); allowed are"
         f" {options.max_bad_share:.1%}, or {options.max_bad_count} lines if at least as many are good; for example"
-        f" {total.example}. All reasons are in {bad_objects[0]}{more}. Land the directory anew where it is at fault; else mend"
-        " the schemas, or raise the threshold, and resolve it",
+        f" {total.example}. All reasons are in {_bad_files(total)}.{stopped} Land the directory anew where it is at fault;"
+        " else mend the schemas, or raise the threshold, and resolve it",
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from manifest_platform.faults import Permanent
 from manifest_platform.remedies import LAND_ANEW
+from manifest_platform.shred.limits import UNMEASURED, InputLimits, LimitExceeded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,12 +79,16 @@ def _is_hadoops_snappy(head: bytes) -> bool:
 
 
 class Replayed(io.RawIOBase):
-    """A file whose first bytes were read already, from its beginning. `failure`: what reading raised."""
+    """A file whose first bytes were read already, from its beginning.
+
+    `taken`: how many bytes were given; `failure`: what reading raised.
+    """
 
     def __init__(self, head: bytes, rest: BinaryIO | pa.NativeFile, block: int):
         """`block`: the least that is read at a time, however little is asked for: in an object store each read is a request."""
         self._held, self._rest, self._block = memoryview(head), rest, block
         self.failure: OSError | None = None
+        self.taken = 0
 
     def readable(self) -> bool:
         """That it can be read."""
@@ -99,16 +104,22 @@ class Replayed(io.RawIOBase):
                 raise
         taken = self._held if size < 0 else self._held[:size]
         self._held = self._held[len(taken) :]
+        self.taken += len(taken)
         return bytes(taken)
 
 
 class Decompressed(io.RawIOBase):
-    """The text of compressed bytes, all members or frames of it. Reading raises Unreadable where they are damaged, OSError."""
+    """The text of compressed bytes, all members or frames of it.
 
-    def __init__(self, compressed: Replayed, compression: str, uri: str):
+    Reading raises Unreadable where they are damaged, LimitExceeded where they become too much, OSError.
+    """
+
+    def __init__(self, compressed: Replayed, compression: str, uri: str, inflation: float = InputLimits.inflation):
+        """`inflation`: how many times as large the text may be."""
         import pyarrow
 
         self._compressed, self._compression, self._uri = compressed, compression, uri
+        self._inflation, self._given = inflation, 0
         self._stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(compressed, mode="r"), compression)
 
     def readable(self) -> bool:
@@ -118,7 +129,7 @@ class Decompressed(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         """Up to so many bytes of text; none at the end."""
         try:
-            return self._stream.read(size if size >= 0 else None)
+            text = self._stream.read(size if size >= 0 else None)
         except OSError as error:
             if self._compressed.failure:
                 raise self._compressed.failure from error
@@ -126,3 +137,12 @@ class Decompressed(io.RawIOBase):
                 f"{self._uri} is {self._compression} by its first bytes, and damaged: {error};"
                 " land the directory anew, or skip it"
             ) from error
+        self._given += len(text)
+        if self._given > UNMEASURED and self._given > self._inflation * self._compressed.taken:
+            raise LimitExceeded(
+                "inflation",
+                self._uri,
+                f"is {self._compression}, and its first {self._compressed.taken:,} bytes became {self._given:,}",
+                f"{self._inflation:g} times as many",
+            )
+        return text

@@ -13,8 +13,10 @@ from typing import BinaryIO
 from manifest_platform import landed_files
 from manifest_platform.shred.batch import CHUNK, open_landed
 from manifest_platform.shred.compression import COMPRESSED_NAMES, HEAD, Decompressed, Replayed, compression_of
+from manifest_platform.shred.limits import KEPT_OF_LINE, LINES_AT_ONCE, InputLimits
 
 _TAIL = 64 << 10
+_LIMITS = InputLimits()
 
 
 @dataclass(frozen=True)
@@ -52,28 +54,41 @@ def plan(files: Sequence[tuple[str, int]], split_size: int, root: str = "") -> l
     return [*tasks, tuple(group)] if group else tasks
 
 
-def chunks(piece: Piece, chunk: int = CHUNK) -> Iterator[tuple[int, bytes]]:
+@dataclass(frozen=True)
+class TooLong:
+    """A line that is longer than is read: its first bytes, and how many it has without its end."""
+
+    head: bytes
+    bytes: int
+
+
+def chunks(piece: Piece, chunk: int = CHUNK, limits: InputLimits = _LIMITS) -> Iterator[tuple[int, bytes | TooLong]]:
     """The lines of a piece, about `chunk` bytes at a time, each with its offset in the (decompressed) file.
 
-    Every chunk is of whole lines; the last line of a file may lack its newline. Of a compressed file, by its first bytes, the
-    piece that begins it has all lines. Raises FileChanged, NotFollowed, Unreadable, OSError.
+    Every chunk is of whole lines, LINES_AT_ONCE at most; the last line of a file may lack its newline. A line that is too
+    long comes alone. Of a compressed file, by its first bytes, the piece that begins it has all lines. Raises FileChanged,
+    NotFollowed, Unreadable, LimitExceeded, OSError.
     """
     with open_landed(piece.uri, piece.size, piece.root) as file:
         if piece.start == 0:
             head = file.read(max(HEAD, min(chunk, piece.end)))
             compression = compression_of(head, piece.uri)
             replayed = Replayed(head, file, chunk if compression else 0)
-            text = Decompressed(replayed, compression, piece.uri) if compression else replayed
-            yield from _whole_lines(text, 0, None if compression else piece.end, chunk)
-            return
-        if compression_of(file.read(HEAD), piece.uri):
-            return
-        file.seek(piece.start - 1)
-        start = _after_newline(file, piece.start - 1)
-        if start >= piece.end:
-            return
-        file.seek(start)
-        yield from _whole_lines(file, start, piece.end, chunk)
+            text = Decompressed(replayed, compression, piece.uri, limits.inflation) if compression else replayed
+            start, end = 0, None if compression else piece.end
+        else:
+            if compression_of(file.read(HEAD), piece.uri):
+                return
+            file.seek(piece.start - 1)
+            start, end, text = _after_newline(file, piece.start - 1, piece.end), piece.end, file
+            if start >= piece.end:
+                return
+            file.seek(start)
+        for offset, lines in _whole_lines(text, start, end, chunk, limits.line):
+            if isinstance(lines, TooLong):
+                yield offset, lines
+            else:
+                yield from _portions(offset, lines, limits.line)
 
 
 def newlines_before(piece: Piece, offset: int) -> int:
@@ -86,39 +101,96 @@ def newlines_before(piece: Piece, offset: int) -> int:
     return count
 
 
-def _after_newline(file: BinaryIO, offset: int) -> int:
-    """The offset after the first newline at or after an offset, which the file stands at; its end where there is none."""
-    while block := file.read(_TAIL):
+def _after_newline(file: BinaryIO, offset: int, end: int) -> int:
+    """The offset after the first newline at or after an offset, which the file stands at; `end` where there is none before."""
+    while block := file.read(min(_TAIL, end - offset)):
         found = block.find(b"\n")
         if found >= 0:
             return offset + found + 1
         offset += len(block)
-    return offset
+    return end
 
 
-def _whole_lines(file: BinaryIO | io.RawIOBase, start: int, end: int | None, chunk: int) -> Iterator[tuple[int, bytes]]:
-    """Chunks of whole lines from `start`, where the file stands, to the end of the line that holds byte `end` - 1."""
-    held: list[bytes] = []  # the beginning of a line whose end is not read yet
-    held_at = read_to = start
+class _Begun:
+    """A line whose end is not read yet; of one that is too long, its first bytes."""
+
+    def __init__(self, offset: int, longest: int):
+        self.offset, self.size = offset, 0
+        self._longest = longest
+        self._parts: list[bytes] = []
+
+    @property
+    def is_too_long(self) -> bool:
+        return self.size > self._longest
+
+    def add(self, block: bytes) -> None:
+        self.size += len(block)
+        self._parts.append(block)
+        if self.is_too_long:
+            self._parts = [self.text()[:KEPT_OF_LINE]]
+
+    def text(self) -> bytes:
+        return b"".join(self._parts)
+
+
+def _whole_lines(
+    file: BinaryIO | io.RawIOBase, start: int, end: int | None, chunk: int, longest: int
+) -> Iterator[tuple[int, bytes | TooLong]]:
+    """Chunks of whole lines from `start`, where the file stands, to the end of the line that holds byte `end` - 1.
+
+    Of a line that turns out to be too long, no more is held than KEPT_OF_LINE.
+    """
+    whole, at = b"", start  # lines that are whole, and where they begin
+    begun = _Begun(start, longest)  # the line behind them
+    read_to = start
     while True:
-        rest = chunk if end is None else min(chunk, end - read_to)
-        block = file.read(rest if rest > 0 else _TAIL)
-        if not block:
-            if held:
-                yield held_at, b"".join(held)
-            return
-        if rest > 0 and (end is None or read_to + len(block) < end):
-            cut = block.rfind(b"\n") + 1
-            done = False
+        inside = chunk if end is None else min(chunk, end - read_to)
+        block = file.read(inside if inside > 0 else chunk if begun.is_too_long else _TAIL)
+        first = block.find(b"\n") + 1  # the end of the line that was begun
+        if block and not first:
+            begun.add(block)
+            read_to += len(block)
+            continue
+        cut = block.rfind(b"\n") + 1 if inside > 0 else first
+        begun.add(block[: max(0, first - 1)])
+        if begun.is_too_long:
+            if whole:
+                yield at, whole
+            yield begun.offset, TooLong(begun.text(), begun.size)
+            whole, at = block[first:cut], read_to + first
         else:
-            cut = block.find(b"\n", len(block) - 1 if rest > 0 else 0) + 1
-            done = cut > 0
+            whole = b"".join([whole, begun.text(), block[max(0, first - 1) : cut]])
+        begun = _Begun(read_to + cut, longest)
+        is_done = not block or (end is not None and read_to + cut >= end)
+        begun.add(block[cut:] if not is_done else b"")
         read_to += len(block)
-        if cut:
-            yield held_at, b"".join([*held, block[:cut]])
-            held = [block[cut:]] if cut < len(block) else []
-            held_at = read_to - len(block) + cut
-        else:
-            held.append(block)
-        if done:
+        if whole and (is_done or end is None or read_to < end):
+            yield at, whole
+            whole, at = b"", begun.offset
+        if is_done:
             return
+
+
+def _portions(offset: int, data: bytes, longest: int) -> Iterator[tuple[int, bytes | TooLong]]:
+    """Whole lines, LINES_AT_ONCE at a time, and those alone that are too long."""
+    half = longest // 2 + 1  # a line that is too long covers a whole stretch of these
+    no_stretch = all(data.find(b"\n", at, at + half) >= 0 for at in range(0, len(data) - half + 1, half))
+    if no_stretch and data.count(b"\n") <= LINES_AT_ONCE:
+        yield offset, data
+        return
+    import numpy as np
+
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + 1
+    if not data.endswith(b"\n"):
+        ends = np.append(ends, len(data))
+    too_long = np.flatnonzero(np.diff(ends, prepend=0) > longest + 1).tolist()
+    start = line = 0
+    for end_line in [*too_long, len(ends)]:
+        while line < end_line:
+            line = min(line + LINES_AT_ONCE, end_line)
+            yield offset + start, data[start : int(ends[line - 1])]
+            start = int(ends[line - 1])
+        if end_line < len(ends):
+            text = data[start : int(ends[end_line])].removesuffix(b"\n")
+            yield offset + start, TooLong(text[:KEPT_OF_LINE], len(text))
+            start, line = int(ends[end_line]), end_line + 1

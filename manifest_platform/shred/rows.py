@@ -16,6 +16,7 @@ import pyarrow.compute
 
 from manifest_platform.column_types import arrow_type
 from manifest_platform.listing import BAD_TABLE, Column, Table
+from manifest_platform.shred.limits import REASONS_OF_LINE
 
 pc: Any = pyarrow.compute  # its functions come into being at run time, unknown to type checkers
 
@@ -93,6 +94,20 @@ class BadRow:
     line: int
     reasons: list[Reason]
     raw: str
+
+
+def add_reason(reasons: list[Reason], reason: Reason) -> None:
+    """Adds a reason to those of a row, of which no more than REASONS_OF_LINE are noted; one more says that they are not all."""
+    if is_full(reasons):
+        return
+    reasons.append(reason)
+    if len(reasons) == REASONS_OF_LINE:
+        reasons.append({"type": "more", "message": "the row was not looked at any further"})
+
+
+def is_full(reasons: list[Reason]) -> bool:
+    """Whether no more reasons are noted."""
+    return len(reasons) > REASONS_OF_LINE
 
 
 def bad_table(file: str, rows: Iterable[BadRow]) -> pa.Table:

@@ -15,6 +15,7 @@ from manifest_platform import plugins, storage
 from manifest_platform.manifest.item import InvalidKey, check_key_text
 from manifest_platform.merging.settings import MergeSettings
 from manifest_platform.settings import YEAR, PluginSettings, Settings, StorageLocation
+from manifest_platform.shred.limits import InputLimits
 
 PLATFORM_STEPS = ("shred", "load")
 """The names of the platform's own steps, which a user's steps may wait for."""
@@ -77,6 +78,28 @@ class BadRowsSettings(Settings):
     max_share: float = Field(0.05, ge=0, le=1, description="share of bad rows that a directory may have whatever their count")
 
 
+class LimitSettings(Settings):
+    """What no landed directory may exceed, whoever wrote it: so memory, disk and time of shredding are bounded."""
+
+    line_kib: int = Field(
+        InputLimits.line >> 10,
+        ge=64,
+        le=262_144,
+        description="the longest line or record, KiB: a longer line is a bad row with its beginning, a longer CSV record fails"
+        " its directory",
+    )
+    files: int = Field(
+        InputLimits.files, ge=1, le=1_000_000, description="Parquet files that a directory may become, of all tables and dates"
+    )
+    bad_rows: int = Field(
+        InputLimits.bad_rows, ge=1, le=100_000_000, description="bad rows that are kept of a directory; with more it fails"
+    )
+
+    def of_input(self) -> InputLimits:
+        """The limits as shredding takes them."""
+        return InputLimits(line=self.line_kib << 10, files=self.files, bad_rows=self.bad_rows)
+
+
 class ShredSettings(Settings):
     """Where shredded Parquet goes, and in which portions Spark works."""
 
@@ -84,6 +107,7 @@ class ShredSettings(Settings):
     batch: int = Field(40, ge=1, le=90, description="directories that a Spark job takes")
     split_mib: int = Field(32, ge=1, le=1024, description="the most that a Spark task reads, MiB")
     bad_rows: BadRowsSettings = Field(BadRowsSettings(), description="how many bad rows a directory may have")
+    limits: LimitSettings = Field(LimitSettings(), description="what no landed directory may exceed")
 
 
 class LoadSettings(Settings):

@@ -22,7 +22,7 @@ from manifest_platform.shred.batch import (
     Written,
     shred_batch,
 )
-from manifest_platform.shred.lines import Piece, chunks, plan
+from manifest_platform.shred.lines import Piece, TooLong, chunks, plan
 from manifest_platform.shred.rows import BAD, BadRow, bad_table
 from manifest_platform.sources.directories import (
     DirectoryName,
@@ -152,7 +152,8 @@ def work(task: Task[tuple[str, tuple[Piece, ...]]]) -> Written:
     day, pieces = task.part
     writer = Writer(task, CHUNK, lambda _name, rows: dated(day, rows))
     for piece in pieces:
-        for _, data in chunks(piece):
+        for _, found in chunks(piece):
+            data = found.head if isinstance(found, TooLong) else found  # cut off, it is no JSON any more
             lines = list(notes(data, day))
             good = [line for line in lines if isinstance(line, dict)]
             bad = bad_table(piece.uri, [line for line in lines if isinstance(line, BadRow)])

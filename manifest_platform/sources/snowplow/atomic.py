@@ -20,7 +20,16 @@ import pyarrow.compute
 
 from manifest_platform.column_types import arrow_type
 from manifest_platform.listing import Column, Table
-from manifest_platform.shred.rows import LONGEST_QUOTE, Reason, cast_each, check_years, max_length, refuse_unless
+from manifest_platform.shred.rows import (
+    LONGEST_QUOTE,
+    Reason,
+    add_reason,
+    cast_each,
+    check_years,
+    is_full,
+    max_length,
+    refuse_unless,
+)
 from manifest_platform.sources.snowplow.settings import EVENTS_TABLE
 
 pc: Any = pyarrow.compute  # its functions come into being at run time, unknown to type checkers
@@ -202,6 +211,11 @@ POSITION = {field.name: position for position, field in enumerate(FIELDS)}
 EVENTS = Table(EVENTS_TABLE, tuple(field.column for field in FIELDS if not field.is_json), load_time=True)
 
 
+_SHORTEST = {"timestamp": len("2021-06-01 00:00:00"), "uuid": 36}
+SHORTEST_GOOD_LINE = len(FIELDS) + sum(_SHORTEST.get(field.type, 1) for field in FIELDS if field.required)
+"""How many bytes an event has at least, with its tabs, its end and what it must not lack."""
+
+
 @dataclass
 class Lines:
     """Lines cut into fields.
@@ -235,7 +249,11 @@ class Lines:
 
     def add(self, row: int, reason: Reason) -> None:
         """Notes what is wrong with the line of a row."""
-        self.reasons.setdefault(int(self.line[row]), []).append(reason)
+        add_reason(self.reasons.setdefault(int(self.line[row]), []), reason)
+
+    def is_done(self, row: int) -> bool:
+        """Whether so much is wrong with the line of a row that no more is noted."""
+        return is_full(self.reasons.get(int(self.line[row]), []))
 
 
 def cut(data: bytes) -> Lines:
@@ -275,16 +293,18 @@ def event_columns(lines: Lines) -> pa.Table:
     text = _text(lines)
     lengths = (lines.ends - lines.starts).astype(np.int64)
     longest = lengths.max(axis=0, initial=0)
+    done = np.zeros(len(lines.line), bool)
     for position, wanted in enumerate(FIELDS):
         if wanted.is_json:
             continue
         column_type = arrow_type(wanted.column.type)
         if longest[position]:
-            values = text.take(pa.array(stride + position, mask=lengths[:, position] == 0))
+            values = text.take(pa.array(stride + position, mask=(lengths[:, position] == 0) | done))
             typed, misfits = cast_each(values, _cast_of(wanted, int(longest[position])), column_type)
             for row in misfits:
                 if (int(lines.line[row]), wanted.name) not in flagged:
                     lines.add(row, _misfit(wanted, values[row].as_py()))
+                    done[row] = lines.is_done(row)
         else:
             typed = pa.nulls(len(lines.line), column_type)
         if wanted.required:
@@ -332,14 +352,13 @@ def _readable(data: bytes, reasons: dict[int, list[Reason]]) -> bytes:
                 continue
             fields[position] = _replaced(value).encode()
             if len(fields) == len(FIELDS):
-                reasons.setdefault(number, []).append(
-                    {
-                        "type": "field",
-                        "field": FIELDS[position].name,
-                        "value": _replaced(value)[:LONGEST_QUOTE],
-                        "message": " and ".join(problems),
-                    }
-                )
+                reason = {
+                    "type": "field",
+                    "field": FIELDS[position].name,
+                    "value": _replaced(value)[:LONGEST_QUOTE],
+                    "message": " and ".join(problems),
+                }
+                add_reason(reasons.setdefault(number, []), reason)
         lines[number] = b"\t".join(fields)
     return b"\n".join(lines)
 

@@ -174,6 +174,8 @@ def _gather(lines: Lines, resolver: Resolver, budget: Budget) -> list[_Bucket]:
                     found = by_schema.get(schema)
                 except (TypeError, KeyError):
                     lines.add(row, _of_entity(name, entity, "is no entity: an object with schema and data"))
+                    if lines.is_done(row):
+                        break
                     continue
                 if found is None and schema not in doubts:
                     costs = type(schema) is str and is_key(schema)
@@ -195,6 +197,8 @@ def _gather(lines: Lines, resolver: Resolver, budget: Budget) -> list[_Bucket]:
                     doubts[schema].append((row, name))
                 else:
                     lines.add(row, {**found, "field": name})
+                    if lines.is_done(row):
+                        break
     if waiting:
         _ask_for_the_most_named(waiting, doubts, lines, resolver, budget, buckets)
     for schema, places in doubts.items():

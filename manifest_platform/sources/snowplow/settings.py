@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 from urllib.parse import urlsplit
 
@@ -10,7 +11,8 @@ from pydantic import Field, field_validator, model_validator
 
 from manifest_platform.listing import BAD_TABLE
 from manifest_platform.settings import ReadableLocation, Settings, is_this_machine
-from manifest_platform.sources.settings import DatasetSettings, ShredSettings
+from manifest_platform.shred.limits import InputLimits
+from manifest_platform.sources.settings import DatasetSettings, LimitSettings, ShredSettings
 
 FEED = "enriched"
 _OVERHEARD = "credentials are sent by https:// only, or by http:// to this machine"
@@ -79,6 +81,24 @@ class RegistryLimits(Settings):
     )
 
 
+class SnowplowLimitSettings(LimitSettings):
+    """What no landed run may exceed, whoever wrote it: so memory, disk and time of shredding are bounded."""
+
+    inflation: float = Field(
+        InputLimits.inflation,
+        ge=2,
+        le=100_000,
+        description="how many times as large the text of a compressed file may be as its bytes, beyond its first 64 MiB",
+    )
+    dates: int = Field(
+        InputLimits.dates, ge=1, le=100_000, description="dates of `collector_tstamp` that the events of a run may have"
+    )
+
+    def of_input(self) -> InputLimits:
+        """The limits as shredding takes them."""
+        return replace(super().of_input(), inflation=self.inflation, dates=self.dates)
+
+
 class SnowplowShredSettings(ShredSettings):
     """Where shredded Parquet goes, and by which schemas entities are typed."""
 
@@ -94,6 +114,7 @@ class SnowplowShredSettings(ShredSettings):
         " of another one: `{iglu:com.acme_order/x/jsonschema/1: acme_order_x_of_orders}`",
     )
     registries: list[RegistrySettings] = Field([], description="what is special about HTTP registries of `schemas`")
+    limits: SnowplowLimitSettings = Field(SnowplowLimitSettings(), description="what no landed run may exceed")
     registry_limits: RegistryLimits = Field(
         RegistryLimits(), description="what is taken of an HTTP registry at most, whatever it answers"
     )

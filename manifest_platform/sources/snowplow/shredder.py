@@ -30,9 +30,10 @@ from manifest_platform.shred.batch import (
     Written,
     shred_batch,
 )
-from manifest_platform.shred.lines import Piece, chunks, newlines_before, plan
+from manifest_platform.shred.limits import UNMEASURED, InputLimits
+from manifest_platform.shred.lines import Piece, TooLong, chunks, newlines_before, plan
 from manifest_platform.shred.rows import BAD, BadRow, arrow_schema, bad_table
-from manifest_platform.sources.snowplow.atomic import EVENTS, Lines, cut, event_columns
+from manifest_platform.sources.snowplow.atomic import EVENTS, SHORTEST_GOOD_LINE, Lines, cut, event_columns
 from manifest_platform.sources.snowplow.entities import Budget, entity_tables
 from manifest_platform.sources.snowplow.iglu import Resolver
 from manifest_platform.sources.snowplow.registry import Place
@@ -70,10 +71,12 @@ def shred(
         for number, pieces in enumerate(plan(directory.files, options.split_size, directory.root))
     ]
     tables = tuple(sorted((named or {}).items()))
-    places, batch, split_size = tuple(registries), uuid.uuid4().hex, options.split_size
+    places, batch = tuple(registries), uuid.uuid4().hex
+    most_bad = [options.most_bad(_most_good(directory, options.limits)) for directory in directories]
 
     def work(task: Task[_Pieces]) -> Written:
-        return _shred_pieces(task, _process_resolver(places, limits, tables, batch), split_size)
+        resolver = _process_resolver(places, limits, tables, batch)
+        return shred_pieces(task, resolver, options, most_bad[task.directory])
 
     return shred_batch(spark, directories, tasks, work, options)
 
@@ -86,31 +89,57 @@ def _process_resolver(
     return Resolver(registries, limits, dict(tables))
 
 
-def _shred_pieces(task: Task[_Pieces], resolver: Resolver, split_size: int) -> Written:
-    writer = Writer(task, split_size + CHUNK, _by_date)  # only what was compressed gets larger than the split
+def _most_good(directory: Directory, limits: InputLimits) -> int:
+    """How many good lines a directory can have at most, by the size of its files. Any of them may be compressed."""
+    text = sum(max(size, UNMEASURED, int(size * limits.inflation)) for _, size in directory.files)
+    return text // SHORTEST_GOOD_LINE + len(directory.files)
+
+
+def shred_pieces(task: Task[_Pieces], resolver: Resolver, options: Options, most_bad: int | None = None) -> Written:
+    """Shreds a task's pieces and writes what they become. `most_bad`: after more bad lines than these the rest is not read.
+
+    Raises LimitExceeded, FileChanged, Unreadable, RegistryUnavailable, RegistryRefused, OSError.
+    """
+    most = options.split_size + CHUNK  # only what was compressed gets larger than the split
+    writer = Writer(task, most, _by_date, options.limits, most_bad)
     budget = Budget(resolver.limits.unknown_keys)
     for piece in task.part:
-        for size, shredded in _shred_piece(piece, resolver, budget):
+        for size, shredded in _shred_piece(piece, resolver, budget, options.limits):
             for name, table in shredded.tables.items():
                 writer.add(shredded.definitions[name], table)
             writer.chunk_done(size, shredded.good, BAD, shredded.bad)
+            if writer.is_hopeless:
+                return writer.close()
     return writer.close()
 
 
-def _shred_piece(piece: Piece, resolver: Resolver, budget: Budget) -> Iterator[tuple[int, ShreddedEvents]]:
+def _shred_piece(piece: Piece, resolver: Resolver, budget: Budget, limits: InputLimits) -> Iterator[tuple[int, ShreddedEvents]]:
     """What each chunk of a piece gives, with its bytes; bad rows have the number of their line in the whole file."""
     lines = 0
     start = before = None
-    for offset, data in chunks(piece):
+    for offset, data in chunks(piece, limits=limits):
         start = offset if start is None else start
-        shredded = shred_lines(data, resolver, piece.uri, lines + 1, budget)
+        if isinstance(data, TooLong):
+            size, shredded = data.bytes, _too_long(data, piece.uri, offset, lines + 1, limits)
+        else:
+            size, shredded = len(data), shred_lines(data, resolver, piece.uri, lines + 1, budget)
         lines += shredded.lines
         if shredded.bad.num_rows and start:
             before = newlines_before(piece, start) if before is None else before
             numbers = pa.array(shredded.bad["line"].to_numpy() + before)
             bad = shredded.bad.set_column(1, shredded.bad.schema.field(1), numbers)
             shredded = replace(shredded, bad=bad)
-        yield len(data), shredded
+        yield size, shredded
+
+
+def _too_long(line: TooLong, file: str, offset: int, number: int, limits: InputLimits) -> ShreddedEvents:
+    """A line that is not read: a bad row that says where it is whole. What it ends in makes its text no event again."""
+    message = (
+        f"the line begins at byte {offset:,} of the file's text and has {line.bytes:,} bytes; shred.limits.line_kib allows"
+        f" {limits.line >> 10:,} KiB, and its first {len(line.head):,} bytes are kept"
+    )
+    raw = f"{line.head.decode('utf-8', 'replace').replace(chr(0), chr(0xFFFD))}… (cut off here)"
+    return ShreddedEvents({}, {}, bad_table(file, [BadRow(number, [{"type": "too_long", "message": message}], raw)]), 1, 0)
 
 
 def _by_date(name: str, table: pa.Table) -> Iterator[Dated]:

@@ -188,7 +188,7 @@ class SnowplowEnriched(Source):
 
         settings = self.settings.shred
         bad = settings.bad_rows
-        options = Options(split_size=settings.split_mib << 20, max_bad_count=bad.max_count, max_bad_share=bad.max_share)
+        options = Options(settings.split_mib << 20, bad.max_share, bad.max_count, settings.limits.of_input())
         return shred(session, directories, self._registries(), options, settings.registry_limits, settings.tables)
 
     def _registries(self) -> list[Place]:
