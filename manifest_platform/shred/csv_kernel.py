@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -26,10 +27,12 @@ from manifest_platform import column_names
 from manifest_platform.column_types import arrow_type
 from manifest_platform.listing import Column
 from manifest_platform.shred.batch import CHUNK, Unusable
+from manifest_platform.shred.limits import LINES_AT_ONCE
 from manifest_platform.shred.rows import (
     LONGEST_QUOTE,
     BadRow,
     Reason,
+    add_reason,
     arrow_schema,
     bad_table,
     cast_each,
@@ -41,6 +44,7 @@ pc: Any = pyarrow.compute  # its functions come into being at run time, unknown 
 
 _HEADER_LINES = 1
 _LONGEST_HEADER = 1 << 20
+_VALUES_AT_ONCE = 1 << 19  # what is wrong with a value takes far more memory than a short value
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -82,25 +86,30 @@ class CsvFile:
             return
         source = _Source(self._head, self._stream, len(self.header))
         miscounted = _Miscounted()
+        at_once = max(1, min(LINES_AT_ONCE, _VALUES_AT_ONCE // len(self.header)))
+        none = arrow_schema(columns).empty_table()
         done = 0  # rows with the right number of fields
-        for batch in self._batches(source, miscounted):
-            bad = miscounted.take(done + batch.num_rows)
-            arrays, reasons = self._cast(batch, columns, key, source.has_nul)
-            bad += [BadRow(miscounted.line(done + place), why, _raw(batch, place)) for place, why in reasons.items()]
-            rows = pa.Table.from_arrays(arrays, schema=arrow_schema(columns))
-            if reasons:
-                good = np.ones(batch.num_rows, bool)
-                good[list(reasons)] = False
-                rows = rows.filter(pa.array(good))
-            yield Typed(rows, bad_table(self.name, sorted(bad, key=lambda row: row.line)), batch.nbytes)
-            done += batch.num_rows
-        rest = miscounted.take(None)
-        if rest and not done:
-            raise Unusable(
-                f"the header of {self.name} fits none of its rows: {rest[0].reasons[0]['message']}; ask for the window again"
-            )
-        if rest:
-            yield Typed(arrow_schema(columns).empty_table(), bad_table(self.name, rest), 0)
+        for whole in self._batches(source, miscounted):
+            for start in range(0, whole.num_rows, at_once):
+                batch = whole.slice(start, at_once)
+                while len(bad := miscounted.take(done + batch.num_rows)) == LINES_AT_ONCE:
+                    yield Typed(none, bad_table(self.name, bad), 0)
+                arrays, reasons = self._cast(batch, columns, key, source.has_nul)
+                bad += [BadRow(miscounted.line(done + place), why, _raw(batch, place)) for place, why in reasons.items()]
+                rows = pa.Table.from_arrays(arrays, schema=arrow_schema(columns))
+                if reasons:
+                    good = np.ones(batch.num_rows, bool)
+                    good[list(reasons)] = False
+                    rows = rows.filter(pa.array(good))
+                yield Typed(rows, bad_table(self.name, sorted(bad, key=lambda row: row.line)), batch.nbytes)
+                done += batch.num_rows
+        while rest := miscounted.take(None):
+            if not done:
+                raise Unusable(
+                    f"the header of {self.name} fits none of its rows: {rest[0].reasons[0]['message']};"
+                    " ask for the window again"
+                )
+            yield Typed(none, bad_table(self.name, rest), 0)
 
     def _read_header(self) -> tuple[tuple[str, ...], bytes]:
         """The names of the columns, and what was read of the rows behind them; no names where the file has no byte."""
@@ -145,8 +154,8 @@ class CsvFile:
                     held = batch
         except pa.ArrowInvalid as error:
             raise Unusable(
-                f"{self.name} cannot be cut into records: {error}; a record is at most {self._chunk:,} bytes long, and quotes "
-                "are closed; ask for the window again"
+                f"{self.name} cannot be cut into records: {error}; a record is at most {self._chunk:,} bytes long"
+                " (shred.limits.line_kib), and quotes are closed; ask for the window again"
             ) from error
         if held is None or any(column[-1].as_py() != _END for column in held.columns):
             raise Unusable(f"{self.name} ends within quotes: it was cut off; ask for the window again")
@@ -172,7 +181,7 @@ class CsvFile:
                 message = _NO_TEXT if place in unreadable else _MESSAGES[column.type.partition("(")[0]].format(column.type)
                 value = _readable(values[place].as_py())[:LONGEST_QUOTE]
                 reason = {"type": "field", "field": column.name, "value": value, "message": message}
-                reasons.setdefault(place, []).append(reason)
+                add_reason(reasons.setdefault(place, []), reason)
             if column.name in key and values.null_count:
                 for place in np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)).tolist():
                     reason = {
@@ -181,7 +190,7 @@ class CsvFile:
                         "value": "",
                         "message": "must not be empty: it is of the key",
                     }
-                    reasons.setdefault(place, []).append(reason)
+                    add_reason(reasons.setdefault(place, []), reason)
             arrays.append(typed)
         return arrays, reasons
 
@@ -229,25 +238,30 @@ class _Source(io.RawIOBase):
 class _Miscounted:
     """The records with too few or too many fields, which Arrow's parser hands over and leaves out.
 
-    The parser may be ahead of the rows that it gives, so each is known by how many rows are before it.
+    The parser may be ahead of the rows that it gives, so each is known by how many rows are before it. A block may hold
+    millions of them: until they are taken they are numbers and texts alone.
     """
 
     def __init__(self) -> None:
-        self._before: list[int] = []
-        self._waiting: deque[BadRow] = deque()
+        self._before = array("q")
+        self._waiting: deque[tuple[int, int, int, str]] = deque()
 
     def __call__(self, row: pyarrow.csv.InvalidRow) -> str:
-        message = f"the record has {row.actual_columns} fields; the header has {row.expected_columns}"
-        raw = row.text.replace("\0", "\ufffd")
-        self._waiting.append(BadRow(row.number + _HEADER_LINES, [{"type": "field_count", "message": message}], raw))
+        self._waiting.append((row.number, row.actual_columns, row.expected_columns, row.text))
         self._before.append(row.number - 1 - len(self._before))
         return "skip"
 
     def take(self, rows: int | None) -> list[BadRow]:
-        """Those before the last of so many rows that were not taken yet; None: all."""
+        """Those before the last of so many rows that were not taken yet, LINES_AT_ONCE at most; None: of all."""
         taken = len(self._before) - len(self._waiting)
         upto = len(self._before) if rows is None else bisect_left(self._before, rows)
-        return [self._waiting.popleft() for _ in range(taken, upto)]
+        return [self._bad_row(*self._waiting.popleft()) for _ in range(min(upto - taken, LINES_AT_ONCE))]
+
+    @staticmethod
+    def _bad_row(number: int, actual: int, expected: int, text: str) -> BadRow:
+        message = f"the record has {actual} fields; the header has {expected}"
+        reasons = [{"type": "field_count", "message": message}]
+        return BadRow(number + _HEADER_LINES, reasons, text.replace("\0", "\ufffd"))
 
     def line(self, row: int) -> int:
         """The number of the record in the file of a row, which counts from 0."""

@@ -21,6 +21,7 @@ from manifest_platform.merging.registration import widened_columns
 from manifest_platform.merging.schemas import unified
 from manifest_platform.shred.batch import Unusable
 from manifest_platform.shred.csv_kernel import _NUMBER, CsvFile
+from manifest_platform.shred.limits import LimitExceeded
 from manifest_platform.sources.snowplow.iglu import entity_columns
 from manifest_platform.sources.snowplow.schema_keys import snake_case
 from manifest_platform.sources.veeva.direct_data import Contents, read_contents
@@ -175,5 +176,5 @@ def test_a_manifest_or_metadata_too_large_to_be_that_is_not_read(tmp_path: Path)
     os.truncate(tmp_path / "manifest.csv", (64 << 20) + 1)
     files = ((f"{place}/manifest.csv", (64 << 20) + 1),)
     window = Window(place, files, "", "a1", place, "incr", "2026-01-01T00:15Z")
-    with pytest.raises(Unusable, match="has 67,108,865 bytes, and what says what is in a window has at most 67,108,864"):
+    with pytest.raises(LimitExceeded, match="67,108,865 bytes, and is read whole; shred.limits.metadata_mib allows 32 MiB"):
         _contents(window, VeevaOptions(), "batch")

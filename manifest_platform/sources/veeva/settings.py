@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from manifest_platform.listing import BAD_TABLE
 from manifest_platform.settings import KindSettings, ServerUrl, Settings, is_this_machine
-from manifest_platform.sources.settings import DatasetSettings, LoadSettings, ShredSettings
+from manifest_platform.sources.settings import DatasetSettings, LimitSettings, LoadSettings, ShredSettings
 from manifest_platform.sources.veeva.files import Feed
 
 INCR, LOG, FULL = "incr", "log", "full"
@@ -189,6 +189,17 @@ class ArchiveSettings(Settings):
     )
 
 
+class VeevaLimitSettings(LimitSettings):
+    """What no landed window may exceed, whoever wrote it: so memory, disk and time of shredding are bounded."""
+
+    metadata_mib: int = Field(
+        32,
+        ge=1,
+        le=1024,
+        description="MiB of manifest.csv, and of each metadata file: these are read whole",
+    )
+
+
 class VeevaShredSettings(ShredSettings):
     """Where shredded Parquet goes, and what Vault's metadata gets wrong."""
 
@@ -206,6 +217,7 @@ class VeevaShredSettings(ShredSettings):
     partial_in_full: tuple[str, ...] = Field(
         ("*legacy*__sys",), description="patterns of workflows' tables of which a snapshot holds only a part"
     )
+    limits: VeevaLimitSettings = Field(VeevaLimitSettings(), description="what no landed window may exceed")
 
     @field_validator("tables")
     @classmethod

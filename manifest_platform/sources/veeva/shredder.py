@@ -32,6 +32,7 @@ from manifest_platform.shred.batch import (
     open_landed,
     shred_batch,
 )
+from manifest_platform.shred.limits import InputLimits, LimitExceeded
 from manifest_platform.shred.rows import BAD
 from manifest_platform.sources.veeva.direct_data import MANIFEST, METADATA_FULL, Contents, Extract, Feed, read_contents
 
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 BAD_ROWS = replace(BAD, mode="merge", key=("file", "line"))
 """The bad rows of windows: a window that is loaded again after a snapshot replaces those that it brought before."""
 
-_LARGEST_OWN = 64 << 20  # a manifest or metadata, which are read whole: those of the largest vaults are a tenth of that
 _READERS = 8  # small files of one task that are read at the same time
 
 
@@ -81,13 +81,14 @@ class VeevaOptions(Options):
     `types`: by `table.column`, the type in Vault's words, where that of the metadata is wrong. `partial_in_full`: patterns of
     the workflows' tables that a snapshot holds only in part: their rows are merged, and none goes. `keep_unnamed`: files that
     the manifest does not name become no table; else they fail their window. `tables`: by `Component.name`, the table of an
-    extract that is not to be called as the extract is.
+    extract that is not to be called as the extract is. `metadata`: the most bytes of a file that is read whole.
     """
 
     types: Mapping[str, str] = field(default_factory=dict, hash=False)
     partial_in_full: tuple[str, ...] = ("*legacy*__sys",)
     keep_unnamed: bool = False
     tables: Mapping[str, str] = field(default_factory=dict, hash=False)
+    metadata: int = 32 << 20
 
 
 def shred(spark: SparkSession, windows: Sequence[Window], options: VeevaOptions | None = None) -> list[Listing | ShredFailure]:
@@ -107,7 +108,7 @@ def shred(spark: SparkSession, windows: Sequence[Window], options: VeevaOptions 
 
     def work(task: Task[tuple[str, ...]]) -> Written:
         window = windows[task.directory]
-        return _shred_files(task, window, _contents(window, options, batch), options.split_size)
+        return shred_files(task, window, _contents(window, options, batch), options)
 
     return shred_batch(spark, windows, tasks, work, options)
 
@@ -136,8 +137,14 @@ def _is_data(path: str) -> bool:
     return not path.rpartition("/")[2].startswith(("_", "."))
 
 
-def _shred_files(task: Task[tuple[str, ...]], window: Window, contents: Contents, split_size: int) -> Written:
-    writer = Writer(task, split_size + CHUNK, lambda _, rows: [Dated(window.stop[:10], rows)])
+def shred_files(task: Task[tuple[str, ...]], window: Window, contents: Contents, options: VeevaOptions) -> Written:
+    """Shreds a task's files and writes what they become; after more bad rows than the window can have, the rest is not read.
+
+    Raises Unusable, LimitExceeded, OSError.
+    """
+    most_bad = options.most_bad(_most_good(window, contents))
+    most = options.split_size + CHUNK
+    writer = Writer(task, most, lambda _, rows: [Dated(window.stop[:10], rows)], options.limits, most_bad)
     if task.number == 0:
         for table in contents.columns_alone():
             writer.add(table)
@@ -146,11 +153,19 @@ def _shred_files(task: Task[tuple[str, ...]], window: Window, contents: Contents
     for extract, stream in _opened(window, extracts):
         path = extract.file or ""
         try:
-            _shred_file(extract, stream, window.paths[path][0], contents, writer)
+            _shred_file(extract, stream, window.paths[path][0], contents, writer, options.limits)
         except Unusable:
             _verify(window, path)  # that it was altered says more than what is wrong with it now
             raise
+        if writer.is_hopeless:
+            break
     return writer.close()
+
+
+def _most_good(window: Window, contents: Contents) -> int:
+    """How many good rows a window can have at most: as many as its manifest says, and a row has two bytes at least."""
+    files = [(extract.records, window.paths[extract.file][1]) for extract in contents.extracts if extract.file]
+    return sum(min(records, size // 2 + 1) for records, size in files)
 
 
 @functools.lru_cache(maxsize=4)
@@ -163,7 +178,7 @@ def _contents(window: Window, options: VeevaOptions, batch: str) -> Contents:
     return read_contents(
         window.feed,
         window.paths.keys(),
-        lambda paths: _read_own(window, paths),
+        lambda paths: _read_whole(window, paths, options.metadata),
         options.types,
         options.partial_in_full,
         options.keep_unnamed,
@@ -171,11 +186,19 @@ def _contents(window: Window, options: VeevaOptions, batch: str) -> Contents:
     )
 
 
-def _shred_file(extract: Extract, stream: Stream, uri: str, contents: Contents, writer: Writer) -> None:
+def _read_whole(window: Window, paths: Sequence[str], most: int) -> dict[str, bytes]:
+    """The contents of the files that say what a window has. Raises LimitExceeded for one of more bytes than so many."""
+    for uri, size in (window.paths[path] for path in paths):
+        if size > most:
+            raise LimitExceeded("metadata_mib", uri, f"has {size:,} bytes, and is read whole", f"{most >> 20} MiB")
+    return dict(zip(paths, _read_all(window, paths), strict=True))
+
+
+def _shred_file(extract: Extract, stream: Stream, uri: str, contents: Contents, writer: Writer, limits: InputLimits) -> None:
     from manifest_platform.shred.csv_kernel import CsvFile
 
     records = 0
-    file = CsvFile(stream, uri)
+    file = CsvFile(stream, uri, limits.line)
     if file.header:
         table = contents.table(extract, file.header)
         writer.add(table)
@@ -183,9 +206,14 @@ def _shred_file(extract: Extract, stream: Stream, uri: str, contents: Contents, 
             writer.add(table, typed.rows)
             writer.chunk_done(typed.bytes, typed.rows.num_rows, BAD_ROWS, typed.bad)
             records += typed.rows.num_rows + typed.bad.num_rows
+            if writer.is_hopeless:
+                return
+            if records > extract.records:
+                break
     if records != extract.records:
+        least = "at least " if records > extract.records else ""
         raise Unusable(
-            f"{uri} has {records} records, but {MANIFEST} says {extract.records}: it is not whole; "
+            f"{uri} has {least}{records} records, but {MANIFEST} says {extract.records}: it is not whole; "
             "land the window again, or ask for it again"
         )
 
@@ -202,22 +230,6 @@ def _opened(window: Window, extracts: Sequence[Extract]) -> Iterator[tuple[Extra
                 yield extract, stream
 
 
-def _read_own(window: Window, paths: Sequence[str]) -> dict[str, bytes]:
-    """What a window says of itself: its manifest and metadata. Raises Unusable for what is too large to be that."""
-    for path in paths:
-        uri, size = window.paths[path]
-        if size > _LARGEST_OWN:
-            raise Unusable(f"{uri} has {size:,} bytes, and what says what is in a window has at most {_LARGEST_OWN:,}")
-    return dict(zip(paths, _read_all(window, paths), strict=True))
-
-
-def _verify(window: Window, path: str) -> None:
-    """Reads a file, of any size, to its end. Raises Unusable where it was altered."""
-    with _Verified(window, path) as stream:
-        while stream.read(CHUNK):
-            pass
-
-
 def _read_all(window: Window, paths: Sequence[str]) -> list[bytes]:
     """The contents of files, verified, read at the same time: from an object store each costs a round trip."""
 
@@ -227,6 +239,13 @@ def _read_all(window: Window, paths: Sequence[str]) -> list[bytes]:
 
     with ThreadPoolExecutor(_READERS) as pool:
         return list(pool.map(read, paths))
+
+
+def _verify(window: Window, path: str) -> None:
+    """Raises what reading a file to its end raises: Unusable where it was altered."""
+    with _Verified(window, path) as stream:
+        while stream.read(CHUNK):
+            pass
 
 
 _ADVICE = "is not what it was then; put the content back that was registered and resolve the item, or skip it"

@@ -223,6 +223,8 @@ class VeevaDirectData(Source):
             partial_in_full=settings.partial_in_full,
             keep_unnamed=self.settings.archive.unnamed == "keep",
             tables=dict(settings.tables),
+            limits=settings.limits.of_input(),
+            metadata=settings.limits.metadata_mib << 20,
         )
         return shred(session, [one for one in directories if isinstance(one, Window)], options)
 
