@@ -75,9 +75,10 @@ class CsvFile:
         self._chunk = chunk
         self.header, self._head = self._read_header()
 
-    def rows(self, columns: Sequence[Column], key: Sequence[str]) -> Iterator[Typed]:
+    def rows(self, columns: Sequence[Column], key: Sequence[str], most_bad: int | None = None) -> Iterator[Typed]:
         """The rows, typed as columns say; a column that the header lacks is null.
 
+        `most_bad`: after more records than these whose fields are too few or too many, the rest is not read.
         A row is bad where its fields are not as many as the header's, a value is not of its type, not UTF-8 or has NUL in
         it, or a column of the key is empty. Its line is the number of its record in the file, the header being 1. Raises
         Unusable for a file that ends within quotes, one that cannot be cut into records, and one whose header fits none.
@@ -85,7 +86,7 @@ class CsvFile:
         if not self.header:
             return
         source = _Source(self._head, self._stream, len(self.header))
-        miscounted = _Miscounted()
+        miscounted = _Miscounted(most_bad)
         at_once = max(1, min(LINES_AT_ONCE, _VALUES_AT_ONCE // len(self.header)))
         none = arrow_schema(columns).empty_table()
         done = 0  # rows with the right number of fields
@@ -104,7 +105,7 @@ class CsvFile:
                 yield Typed(rows, bad_table(self.name, sorted(bad, key=lambda row: row.line)), batch.nbytes)
                 done += batch.num_rows
         while rest := miscounted.take(None):
-            if not done:
+            if not done and not miscounted.is_too_many:
                 raise Unusable(
                     f"the header of {self.name} fits none of its rows: {rest[0].reasons[0]['message']};"
                     " ask for the window again"
@@ -153,6 +154,8 @@ class CsvFile:
                         yield held
                     held = batch
         except pa.ArrowInvalid as error:
+            if miscounted.is_too_many:
+                return
             raise Unusable(
                 f"{self.name} cannot be cut into records: {error}; a record is at most {self._chunk:,} bytes long"
                 " (shred.limits.line_kib), and quotes are closed; ask for the window again"
@@ -242,14 +245,20 @@ class _Miscounted:
     millions of them: until they are taken they are numbers and texts alone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None) -> None:
+        """`most`: after more than these no more are taken, and the parser ends with an error."""
+        self._most = most
         self._before = array("q")
         self._waiting: deque[tuple[int, int, int, str]] = deque()
 
     def __call__(self, row: pyarrow.csv.InvalidRow) -> str:
         self._waiting.append((row.number, row.actual_columns, row.expected_columns, row.text))
         self._before.append(row.number - 1 - len(self._before))
-        return "skip"
+        return "error" if self.is_too_many else "skip"
+
+    @property
+    def is_too_many(self) -> bool:
+        return self._most is not None and len(self._before) > self._most
 
     def take(self, rows: int | None) -> list[BadRow]:
         """Those before the last of so many rows that were not taken yet, LINES_AT_ONCE at most; None: of all."""

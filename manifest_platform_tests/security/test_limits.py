@@ -238,6 +238,16 @@ class TestWindows:
 
         assert (good, bad) == (1, count - 1) and most <= 2 * LINES_AT_ONCE
 
+    def test_bad_records_are_read_no_further_than_they_are_kept(self, tmp_path: Path):
+        """The parser reads on by itself while no record fits."""
+        rows = b"id,price__c\nV1,1\n" + b"V1\n" * 100_000
+        options = VeevaOptions(max_bad_share=1.0, limits=replace(LIMITS, bad_rows=20_000))
+
+        result = shred_window(window(tmp_path, rows, 100_001), options)
+
+        assert isinstance(result, ShredFailure)
+        assert "has more than 20,000 bad rows among its first 20,001" in result.message
+
     def test_a_window_that_is_sure_to_fail_is_not_read_to_its_end(self, tmp_path: Path):
         rows = b"id,price__c\n" + b"V1,no number\n" * 200_000
 

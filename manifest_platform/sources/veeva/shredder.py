@@ -202,7 +202,8 @@ def _shred_file(extract: Extract, stream: Stream, uri: str, contents: Contents, 
     if file.header:
         table = contents.table(extract, file.header)
         writer.add(table)
-        for typed in file.rows(table.columns, () if table.mode == "append" else table.key):
+        key = () if table.mode == "append" else table.key
+        for typed in file.rows(table.columns, key, limits.bad_rows):
             writer.add(table, typed.rows)
             writer.chunk_done(typed.bytes, typed.rows.num_rows, BAD_ROWS, typed.bad)
             records += typed.rows.num_rows + typed.bad.num_rows
