@@ -7,13 +7,14 @@ cast then, and only a column with a misfit is searched for it. Empty lines are n
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from typing import Any, Protocol
@@ -135,6 +136,7 @@ class CsvFile:
     def _batches(self, source: _Source, miscounted: _Miscounted) -> Iterator[pa.RecordBatch]:
         """The rows with the right number of fields as bytes, null where empty."""
         names = list(self.header)
+        reader: Iterable[pa.RecordBatch] = ()
         try:
             reader = pyarrow.csv.open_csv(
                 source,
@@ -160,6 +162,10 @@ class CsvFile:
                 f"{self.name} cannot be cut into records: {error}; a record is at most {self._chunk:,} bytes long"
                 " (shred.limits.line_kib), and quotes are closed; ask for the window again"
             ) from error
+        finally:
+            source.end()  # Arrow reads ahead, in a thread that would wait for more when the process ends
+            with contextlib.suppress(Exception):  # what is wrong was raised where it was met
+                deque(reader, 0)
         if held is None or any(column[-1].as_py() != _END for column in held.columns):
             raise Unusable(f"{self.name} ends within quotes: it was cut off; ask for the window again")
         yield held.slice(0, held.num_rows - 1)
@@ -229,6 +235,10 @@ class _Source(io.RawIOBase):
         end = size - 1 if whole[size - 1 : size] == b"\r" else size
         block, self._held = whole[:end], whole[end:]
         return block
+
+    def end(self) -> None:
+        """Has nothing more to read."""
+        self._held, self._stream, self._end = b"", io.BytesIO(), b""
 
     def _next(self, size: int) -> bytes:
         if block := self._stream.read(size):
