@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from manifest_platform import masking
 from manifest_platform.shred.batch import SchemaError
+from manifest_platform.shred.limits import REASONS_OF_LINE
 from manifest_platform.sources.snowplow import registry
 from manifest_platform.sources.snowplow.entities import Budget
 from manifest_platform.sources.snowplow.iglu import Resolver, UnknownSchema, entity_columns
@@ -185,22 +186,34 @@ def _unknown(number: int) -> str:
 
 
 def test_a_line_with_2000_unknown_keys_makes_no_2000_requests():
-    """Nor does it keep the other lines from being read, before it and behind it."""
+    """It is bad after its first reasons, and not looked at any further."""
     hostile = enriched(contexts=contexts(*(entity(_unknown(number), {}) for number in range(2000))))
+    with serving(given) as server:
+        found = shred_lines(b"\n".join((hostile, *[HONEST] * 3)), Resolver([server.url]), budget=Budget(500))
+        assert (found.good, found.bad.num_rows) == (3, 1)
+        assert len(server.asked) <= REASONS_OF_LINE + 5
+    reasons = orjson.loads(found.bad["reasons"][0].as_py())
+    assert len(reasons) == REASONS_OF_LINE + 1
+    assert reasons[-1]["type"] == "more", "no entity is passed over in silence"
+
+
+def test_lines_with_2000_unknown_keys_make_no_2000_requests():
+    """Nor do they keep the other lines from being read, before them and behind them."""
+    hostile = [enriched(contexts=contexts(*(entity(_unknown(n + each), {}) for each in range(16)))) for n in range(0, 2000, 16)]
     with serving(given) as server:
         resolver = Resolver([server.url], limits(unknown_keys=50))
         budget = Budget(50)
-        first = shred_lines(b"\n".join((hostile, *[HONEST] * 3)), resolver, budget=budget)
-        assert (first.good, first.bad.num_rows) == (3, 1)
+        first = shred_lines(b"\n".join((*hostile, *[HONEST] * 3)), resolver, budget=budget)
+        assert (first.good, first.bad.num_rows) == (3, 125)
         assert first.tables["com_acme_link_click_1"].num_rows == 3
         asked = len(server.asked)
         assert asked <= 50 + Budget.RESERVED + 5
-        again = shred_lines(b"\n".join((hostile, HONEST)), resolver, budget=budget)
-        assert (again.good, again.bad.num_rows) == (1, 1)
+        again = shred_lines(b"\n".join((*hostile, HONEST)), resolver, budget=budget)
+        assert (again.good, again.bad.num_rows) == (1, 125)
         assert len(server.asked) <= asked + Budget.RESERVED
-    reasons = orjson.loads(first.bad["reasons"][0].as_py())
-    assert len(reasons) == 2000, "no entity is passed over in silence"
-    assert "raise shred.registry_limits.unknown_keys" in reasons[-1]["message"]
+    reasons = [orjson.loads(told) for told in first.bad["reasons"].to_pylist()]
+    assert {len(found) for found in reasons} == {16}, "no entity is passed over in silence"
+    assert "raise shred.registry_limits.unknown_keys" in reasons[-1][-1]["message"]
 
 
 def test_what_most_lines_name_is_asked_for_though_the_budget_is_spent():
