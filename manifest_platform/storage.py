@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 if TYPE_CHECKING:
     from pyarrow import NativeFile
@@ -42,7 +42,7 @@ def as_uri(location: str | Path) -> str:
             raise UnsupportedLocation(f"{text!r} names no bucket; write s3://bucket/prefix")
         return text.rstrip("/")
     if text.startswith("file://"):
-        text = unquote(urlsplit(text).path)
+        text = _unquoted_path(text)
     elif "://" in text:
         raise UnsupportedLocation(f"{text!r}: only local paths, file:// and s3:// are supported")
     return f"file://{quote_path(os.path.abspath(os.path.expanduser(text)))}"
@@ -60,7 +60,12 @@ def is_local(uri: str) -> bool:
 
 def local_path(uri: str) -> Path:
     """The local path of a canonical file:// URI."""
-    return Path(unquote(urlsplit(uri).path))
+    return Path(_unquoted_path(uri))
+
+
+def _unquoted_path(uri: str) -> str:
+    """The path of a file:// URI, as `quote_path` quotes it: bytes that are no text stay what they are."""
+    return os.fsdecode(unquote_to_bytes(urlsplit(uri).path))
 
 
 def filesystem(uri: str) -> tuple[FileSystem, str]:

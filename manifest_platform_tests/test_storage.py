@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from manifest_platform.storage import ObjectFolder
+from manifest_platform.storage import ObjectFolder, as_uri, local_path
 
 
 @pytest.fixture(params=["local", "s3"])
@@ -22,6 +22,16 @@ def test_an_object_comes_back_by_its_uri_and_may_be_put_again(folder: ObjectFold
         uri = folder.put("name", content)
         assert uri == f"{folder.uri}/name"
         assert folder.get(uri) == content
+
+
+@pytest.mark.parametrize("name", [b"part-00000", "täxt✓".encode(), b"part-\xff\xfe", b"a b%20c?d#e", b"new\nline"])
+def test_a_local_file_is_found_by_its_uri_whatever_the_bytes_of_its_name(tmp_path: Path, name: bytes) -> None:
+    path = os.path.join(os.fsencode(tmp_path), name)
+    Path(os.fsdecode(path)).write_bytes(b"content")
+    uri = as_uri(os.fsdecode(path))
+    assert uri.isascii() and as_uri(uri) == uri
+    assert os.fsencode(local_path(uri)) == path
+    assert local_path(uri).read_bytes() == b"content"
 
 
 def test_an_object_that_is_not_there_is_said_so(folder: ObjectFolder) -> None:
