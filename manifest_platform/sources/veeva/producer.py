@@ -21,7 +21,7 @@ from manifest_platform.manifest import Discovered, ItemKey, Landed, Manifest, Re
 from manifest_platform.manifest.records import format_time, parse_time
 from manifest_platform.manifest.store import Row
 from manifest_platform.sources.capture import Awaited, Captured, CaptureEvent, CaptureFailed, CaptureReport, Diverged
-from manifest_platform.sources.errors import LandingLinked, LandingUnavailable
+from manifest_platform.sources.errors import LandingError, LandingLinked, LandingUnavailable
 from manifest_platform.sources.veeva.archive import LIMITS, METADATA, Limits, unpack
 from manifest_platform.sources.veeva.client import Vault
 from manifest_platform.sources.veeva.errors import (
@@ -74,6 +74,8 @@ TOLD = 1000
 """So many entries of a list are told that cannot be used, and so many that Vault failed to publish."""
 FAILED_IN_A_ROW = 2
 """So many windows that Vault does not give, one after the other, and the rest of their feed is not asked for."""
+_OF_ONE_WINDOW = (BadArchive, VaultRefused, VaultUnavailable, LandingLinked, NoRoom)
+"""What costs a window alone, once what tells of Vault as a whole was passed on."""
 
 
 def capture(
@@ -266,14 +268,8 @@ class _Run:
             landed = self.fetch(file, key)
         except (LoginRefused, VaultUnreachable):
             raise
-        except (BadArchive, VaultRefused, VaultUnavailable) as error:
+        except _OF_ONE_WINDOW as error:
             yield self._failed(file.feed, key.name, error)
-            return
-        except LandingLinked as error:
-            yield CaptureFailed(file.feed, key.name, str(error), permanent=True)
-            return
-        except NoRoom as error:
-            yield CaptureFailed(file.feed, key.name, str(error), permanent=False)
             return
         if landed.content:
             self.failed_in_a_row = 0
@@ -286,13 +282,13 @@ class _Run:
             _collect_garbage(key.id, landed.content)
             yield Captured(file.feed, key.name, landed, found.outcome, file.size, time.monotonic() - began)
 
-    def _failed(self, feed: Feed, name: str, error: BadArchive | VaultRefused | VaultUnavailable) -> CaptureFailed:
+    def _failed(self, feed: Feed, name: str, error: LandingError) -> CaptureFailed:
         """A window, or the list of a feed, that could not be had; gives up where Vault does not give several in a row."""
-        passing = isinstance(error, VaultUnavailable)
-        self.failed_in_a_row = self.failed_in_a_row + 1 if passing else 0
+        if not isinstance(error, LandingLinked | NoRoom):  # these two say nothing of Vault
+            self.failed_in_a_row = self.failed_in_a_row + 1 if isinstance(error, VaultUnavailable) else 0
         if self.failed_in_a_row >= FAILED_IN_A_ROW:
             self.given_up = str(error)
-        return CaptureFailed(feed, name, str(error), permanent=not passing)
+        return CaptureFailed(feed, name, str(error), permanent=not isinstance(error, LandingUnavailable))
 
     def _write(self, file: DirectDataFile, content: str) -> tuple[UnpackedFile, ...]:
         """Writes a window's files, and when all are verified the sidecar. What is written of one that fails is removed."""
@@ -342,14 +338,8 @@ class _Run:
             content = self._content_of(file, key, item.landed)
         except (LoginRefused, VaultUnreachable):
             raise
-        except (VaultRefused, VaultUnavailable) as error:
+        except _OF_ONE_WINDOW as error:
             yield self._failed(file.feed, key.name, error)
-            return
-        except LandingLinked as error:
-            yield CaptureFailed(file.feed, key.name, str(error), permanent=True)
-            return
-        except NoRoom as error:
-            yield CaptureFailed(file.feed, key.name, str(error), permanent=False)
             return
         if not content or item.knows(content):
             self.known += 1
