@@ -113,11 +113,15 @@ class Program:
         self.interrupted = False
 
     def _read(self) -> None:
-        stderr = self._process.stderr
-        while stderr and (line := stderr.readline(LINE_CHARACTERS)):
-            self._errors.append(masked(line))
+        stderr, held = self._process.stderr, ""
+        while stderr and ((piece := stderr.readline(LINE_CHARACTERS)) or held):
+            said = masked(held + piece)
+            # A line without end comes in pieces: half of one is held, for a secret may lie across the next one.
+            keep = LINE_CHARACTERS // 2 if piece and not piece.endswith("\n") else 0
+            said, held = said[: max(0, len(said) - keep)], said[max(0, len(said) - keep) :]
+            self._errors.append(said)
             with suppress(OSError, ValueError):  # our own stderr is closed: the program's must be read all the same
-                sys.stderr.write(clean(line))
+                sys.stderr.write(clean(said))
                 sys.stderr.flush()
 
     @property

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
@@ -11,7 +13,7 @@ import pytest
 
 from manifest_platform import config, masking
 from manifest_platform.masking import MASK
-from manifest_platform.pipeline.program import passed_on
+from manifest_platform.pipeline.program import LINE_CHARACTERS, Program, passed_on
 from manifest_platform_tests.cli.test_commands import RUNS, Shop
 from manifest_platform_tests.cli.test_run import COUNT, records, run, shop
 
@@ -81,3 +83,13 @@ def test_what_is_kept_of_a_programs_stderr_has_no_secret(shop: Shop, run: Any) -
     for text in written:
         assert text not in out + err + kept
     assert (code, kept.count(f"got {MASK}"), err.count(f"got {MASK}")) == (1, 3, 3)
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_secret_across_the_pieces_of_a_line_without_end_is_masked(end: str) -> None:
+    masking.keep(CANARY)
+    before = LINE_CHARACTERS - len(CANARY) // 2
+    script = f"import sys; sys.stderr.write('-' * {before} + {CANARY!r} + ' and more' + {end!r})"
+    program = Program([sys.executable, "-c", script], dict(os.environ))
+    assert program.wait() == 0
+    assert program.errors == "-" * before + f"{MASK} and more"
