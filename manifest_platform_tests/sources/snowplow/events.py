@@ -1,5 +1,6 @@
 """Enriched events and schemas that tests make for themselves."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,16 @@ def entity(schema: str, data: Any) -> dict[str, Any]:
 
 
 def contexts(*entities: Any) -> str:
-    return orjson.dumps({"schema": _WRAPPER.format("contexts"), "data": entities}).decode()
+    return _json({"schema": _WRAPPER.format("contexts"), "data": entities})
 
 
 def unstruct(data: Any) -> str:
-    return orjson.dumps({"schema": _WRAPPER.format("unstruct_event"), "data": data}).decode()
+    return _json({"schema": _WRAPPER.format("unstruct_event"), "data": data})
+
+
+def _json(document: Any) -> str:
+    """Compact JSON, also of what a careless producer writes: NaN, and integers of more than 64 bits."""
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
 def publish(registry: Path, key: str, schema: Any) -> None:
