@@ -39,6 +39,7 @@ PROXIES = tuple(name for kind in ("HTTP", "HTTPS", "ALL") for name in (f"{kind}_
 """Those with URLs that libraries read by themselves, and whose passwords their errors quote."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_NOT_IN_HEADER = re.compile(r"[^\x21-\x7e]")
 _PASSWORD_IN_URL = re.compile(r"://[^/@:\s]*:(.*)@", re.DOTALL)  # greedy: a password may hold any character
 _PASSWORD_OPTION = re.compile(
     r"(?:^|[\s?&;])[\w.-]*(?:password|secret|token|apikey)\s*=\s*('[^']*'|[^\s&;'\"]+)", re.IGNORECASE
@@ -52,10 +53,11 @@ class UnusableSecret(Misconfigured):
     """A secret that cannot be one; the message names the variable that holds it, and never what it holds."""
 
 
-def secret(variable: str) -> str | None:
+def secret(variable: str, in_header: bool = False) -> str | None:
     """The secret in an environment variable, without the space around it; None where it is not set, or empty.
 
-    It is masked from now on. Raises UnusableSecret for one with a line end or another control character in it.
+    It is masked from now on. Raises UnusableSecret for one with a line end or another control character in it, and where it
+    goes out as a header (`in_header`) for one with a space or a letter that is not ASCII, which no header can have.
     """
     value = os.environ.get(variable, "").strip()
     keep(value)
@@ -63,6 +65,11 @@ def secret(variable: str) -> str | None:
         raise UnusableSecret(
             f"{variable}: holds the control character {ascii(found[0])[1:-1]} at place {found.start() + 1:,} of {len(value):,};"
             " a secret is one line of text. Set it anew, without line ends within"
+        )
+    if in_header and (found := _NOT_IN_HEADER.search(value)):
+        raise UnusableSecret(
+            f"{variable}: holds a character at place {found.start() + 1:,} of {len(value):,} that cannot be sent: a space, or"
+            " a letter that is not ASCII. Set it anew, as it was given out"
         )
     return value or None
 

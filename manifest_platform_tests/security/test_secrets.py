@@ -139,6 +139,18 @@ def test_what_libraries_read_by_themselves_is_masked(monkeypatch: pytest.MonkeyP
     assert masked("it is canary-1234.") == f"it is {MASK}."
 
 
+@pytest.mark.parametrize("mark", [" ", "ä", "\u00a0", "\u2019"])
+def test_a_secret_that_no_header_can_have_is_refused_by_the_name_of_its_variable(
+    monkeypatch: pytest.MonkeyPatch, mark: str
+) -> None:
+    """It was taken for an outage, tried five times, and nothing named the variable."""
+    monkeypatch.setenv("VAULT_TOKEN", f"canary{mark}1234")
+    assert secret("VAULT_TOKEN") == f"canary{mark}1234"
+    with pytest.raises(UnusableSecret, match=r"VAULT_TOKEN: holds a character at place 7 of 11") as refused:
+        secret("VAULT_TOKEN", in_header=True)
+    assert "canary" not in str(refused.value) and "1234" not in str(refused.value)
+
+
 @pytest.mark.parametrize("variable", masking.PROXIES)
 def test_the_password_of_a_proxy_is_masked(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv(variable, "http://user:canary%2D1234@proxy.example:3128")

@@ -202,7 +202,7 @@ class SnowplowEnriched(Source):
             if own is None:
                 places.append(Place(location))
                 continue
-            key = masking.secret(own.apikey_variable) if own.apikey_variable else None
+            key = masking.secret(own.apikey_variable, in_header=True) if own.apikey_variable else None
             if own.apikey_variable and not key:
                 raise RegistryRefused(
                     f"the key of registry {own.url} is not set: put it into the variable {own.apikey_variable}"

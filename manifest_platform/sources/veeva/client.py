@@ -31,7 +31,7 @@ from manifest_platform.sources.veeva.errors import (
     VaultUnreachable,
     WrongVault,
 )
-from manifest_platform.sources.veeva.file_list import EXTRACT_TYPES, read_list
+from manifest_platform.sources.veeva.file_list import EXTRACT_TYPES, MOST, read_list
 from manifest_platform.sources.veeva.files import Feed, FileListing, Part
 from manifest_platform.sources.veeva.layout import VAULT_BEGAN
 from manifest_platform.sources.veeva.login import (
@@ -208,6 +208,8 @@ class Vault:
         entries = answer.get("data") or []
         if not isinstance(entries, list):
             raise VaultRefused(f"{url}: data is of type {type(entries).__name__}, and no list", "NO_LIST")
+        if len(entries) > MOST:
+            raise VaultRefused(f"{url}: the list has {len(entries):,} entries, and {MOST:,} are read at most", "LONG_LIST")
         return read_list(feed, entries)
 
     def download(self, part: Part) -> Generator[bytes]:

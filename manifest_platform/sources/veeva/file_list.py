@@ -25,6 +25,10 @@ _NAME = 80
 """How many of a name: an awaited window is noted under it, quoted, and a key of DynamoDB has 1,024 bytes at most."""
 
 
+MOST = 50_000
+"""How many entries a list may have: ten days have some thousand windows. Eight MiB hold four million that are nothing."""
+
+
 class _Unusable(ValueError):
     """What an entry of the list lacks."""
 
@@ -95,7 +99,7 @@ def _part(entry: Any) -> Part:
     name, md5 = entry.get("name"), entry.get("md5checksum")
     if not name:
         raise _Unusable("one of its parts has no name")
-    if not isinstance(name, str) or name != text_of(name):
+    if not isinstance(name, str) or name != text_of(name) or name in (".", ".."):
         raise _Unusable(f"one of its parts is called {shown(name)}, and no file can be")
     return Part(name, _whole(entry, "filepart"), _whole(entry, "size"), text_of(md5).lower() if md5 else None)
 

@@ -356,17 +356,17 @@ def _credentials(login: Login) -> Credentials:
         case PasswordLogin():
             return Password(login.user, _secret(login.secret, "password"))
         case SessionLogin():
-            return SessionId(_secret(login.secret, "session id"))
+            return SessionId(_secret(login.secret, "session id", in_header=True))
         case TokenLogin():
-            return OAuth(login.profile, login.client, _secret(login.secret, "token"), login.url)
+            return OAuth(login.profile, login.client, _secret(login.secret, "token", in_header=True), login.url)
         case OAuthLogin():
             secret = _secret(login.secret, "client secret")
             client = ClientCredentials(login.client, secret, login.issuer, login.token_url, login.scope)
             return OAuth(login.profile, login.client, client, login.url)
 
 
-def _secret(variable: str, what: str) -> str:
-    secret = masking.secret(variable)
+def _secret(variable: str, what: str, in_header: bool = False) -> str:
+    secret = masking.secret(variable, in_header)
     if not secret:
         raise Refused(f"the Vault's {what} is to be in the environment, as {variable}, and is not")
     return secret
