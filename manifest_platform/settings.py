@@ -149,6 +149,9 @@ def _storage_location(location: str, info: ValidationInfo) -> str:
         raise ValueError("allowed: a local path or file:///path, with %23 for '#' and %3F for '?' in it")
     if parts.scheme == "s3" and not _BUCKET.fullmatch(parts.netloc):
         raise ValueError("allowed: s3://bucket/prefix; S3 takes its credentials from the environment, as AWS_ACCESS_KEY_ID")
+    if parts.scheme == "s3" and not {".", ".."}.isdisjoint(parts.path.split("/")):
+        # S3 takes them for names, and some servers for folders: nobody could tell which of two places lies in the other.
+        raise ValueError("allowed: s3://bucket/prefix, without . or .. as a part of the prefix")
     return location
 
 

@@ -191,6 +191,11 @@ lease: {seconds: soon}
         (("root: landing", "root: 's3://b/a b'"), "landing.root: 's3://b/a b': allowed in an s3:// URI: printable ASCII"),
         (("root: landing", "root: 's3://b/a#b'"), "landing.root: 's3://b/a#b': allowed in an s3:// URI: printable ASCII"),
         (("root: landing", "root: 's3://b/é'"), "landing.root: 's3://b/é': allowed in an s3:// URI: printable ASCII"),
+        (
+            ("root: landing", "root: s3://b/y/../l/x"),
+            "landing.root: 's3://b/y/../l/x': allowed: s3://bucket/prefix, without . or",
+        ),
+        (("root: landing", "root: s3://b/./l"), "landing.root: 's3://b/./l': allowed: s3://bucket/prefix, without . or"),
         (("root: landing", "root: 's3://key@b/x'"), "landing.root: 's3://***@b/x': allowed: s3://bucket/prefix; S3 takes its"),
         (("root: landing", "root: 'file:///a#b'"), "landing.root: 'file:///a#b': allowed: a local path or file:///path, with"),
         (("root: landing", "root: 'file:///a?'"), "landing.root: 'file:///a?': allowed: a local path or file:///path, with"),
