@@ -536,7 +536,9 @@ print(sorted({HEAVY!r} & {{name.partition(".")[0] for name in sys.modules}}), fi
     assert done.stderr.splitlines()[-1] == "[]"
 
 
-WORKING = [f"manifest_platform.{part}" for part in ("pipeline.drain", "pipeline.loading", "merging.state", "shred", "spark")]
+WORKING = [
+    f"manifest_platform.{part}" for part in ("pipeline.drain", "pipeline.loading", "merging.state", "shred.batch", "spark")
+]
 WORKING += ["manifest_platform.warehouse.apply", "manifest_platform.warehouse.tables"]
 
 

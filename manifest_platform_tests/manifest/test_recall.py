@@ -32,11 +32,16 @@ from manifest_platform_tests.manifest.given import (
 )
 
 
+def table_of(store: SqlStore) -> str:
+    """The table, with its schema where the store leaves none to a search path."""
+    return f'"{schema}".manifest' if (schema := store._database.schema) else "manifest"
+
+
 def contents(store: Store) -> Any:
     """All rows with their versions, as a backup has them."""
     if isinstance(store, SqlStore):
         with store._database.engine.connect() as connection:
-            return [tuple(row) for row in connection.exec_driver_sql("SELECT * FROM manifest").fetchall()]
+            return [tuple(row) for row in connection.exec_driver_sql(f"SELECT * FROM {table_of(store)}").fetchall()]
     assert isinstance(store, DynamoDbStore)
     return store._client.scan(TableName=store._address.table, ConsistentRead=True)["Items"]
 
@@ -46,9 +51,9 @@ def put_back(store: Store, rows: Any) -> None:
     if isinstance(store, SqlStore):
         with store._database.engine.begin() as connection:
             store._database.begin(connection, [])
-            connection.exec_driver_sql("DELETE FROM manifest")
+            connection.exec_driver_sql(f"DELETE FROM {table_of(store)}")
             mark = "?" if connection.dialect.name == "sqlite" else "%s"
-            connection.exec_driver_sql(f"INSERT INTO manifest VALUES ({mark}, {mark}, {mark}, {mark})", rows)
+            connection.exec_driver_sql(f"INSERT INTO {table_of(store)} VALUES ({mark}, {mark}, {mark}, {mark})", rows)
         return
     assert isinstance(store, DynamoDbStore)
     for row in contents(store):
