@@ -31,7 +31,7 @@ demo: $(SYNCED) ## Loads ten runs of a web shop, one broken, one late: about a m
 	@$(BIN)/python -m manifest_platform.demo $(if $(PIPELINE),--pipeline $(PIPELINE)) $(if $(STORE),--store $(STORE))
 
 ui: $(SYNCED) ## Starts Dagster with the same data, on http://127.0.0.1:3000 (PIPELINE=veeva, UI_HOST, UI_PORT)
-	@mkdir -p .dagster_home
+	@mkdir -p -m 700 .dagster_home
 	@cp dagster.yaml .dagster_home/
 	$(if $(filter veeva,$(PIPELINE)),MANIFEST_PLATFORM_CONFIG="$(CURDIR)/manifest_platform_veeva.yaml") \
 	DAGSTER_HOME="$(CURDIR)/.dagster_home" $(BIN)/dagster dev -w workspace.yaml -h $(UI_HOST) -p $(UI_PORT)
