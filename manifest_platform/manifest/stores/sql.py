@@ -374,9 +374,10 @@ class _PostgreSql:
     def _close_path(self, connection, _record) -> None:
         """Names of tables have their schema from `look` on; no other name is of a schema that people write in."""
         if self.schema is not None:
+            connection.autocommit = True  # no COMMIT, whose answer might be lost: it costs the connection, and a request
             with connection.cursor() as cursor:
                 cursor.execute(postgresql_trust.CLOSED_PATH)
-            connection.commit()
+            connection.autocommit = False
 
     def look(self, connection: sa.Connection) -> sa.Connection:
         """Finds the schema of the tables, on the first connection, and names it in all statements from then on."""
