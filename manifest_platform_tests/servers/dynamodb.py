@@ -2,6 +2,9 @@
 
 Use the fixture `dynamodb`: it sets an environment in which every AWS client may talk to the server, and nothing of the
 user's own is left. Tables are the test's to make: give each test its own.
+
+The server answers all test processes through one lock, and not in the order in which they asked. While a test kept it busy,
+single requests of others waited for more than twenty seconds, and their clients gave up: so a test's clients are patient.
 """
 
 from __future__ import annotations
@@ -14,8 +17,12 @@ from pathlib import Path
 import pytest
 
 from manifest_platform.demo.dynamodb import DynamoDbLocal, dynamodb_local
+from manifest_platform.manifest.stores.dynamodb import client
 from manifest_platform_tests.servers.s3 import PROXY_VARIABLES
 from manifest_platform_tests.servers.shared import shared
+
+
+PATIENCE_S = 120
 
 
 @contextmanager
@@ -43,4 +50,5 @@ def dynamodb(dynamodb_server: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch) ->
     for name, value in dynamodb_server.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    monkeypatch.setattr(client, "READ_TIMEOUT_S", PATIENCE_S)
     return dynamodb_server
