@@ -21,7 +21,6 @@ from manifest_platform.manifest.stores.dynamodb import client
 from manifest_platform_tests.servers.s3 import PROXY_VARIABLES
 from manifest_platform_tests.servers.shared import shared
 
-
 PATIENCE_S = 120
 
 
