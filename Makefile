@@ -19,6 +19,8 @@ BENCHMARKS := ordered_load shred drain_overhead manifest_stores manifest_scale t
 TESTS ?=
 # Where rules run that lie above the store's contract: embedded (SQLite alone) or all (PostgreSQL and DynamoDB Local too).
 STORES ?= embedded
+# Where `make jars` puts them; else the user's cache.
+JARS ?=
 # Tests wait for servers and for killed processes most of their time: five processes keep two cores busy, for some 8 minutes in all.
 WORKERS ?= 5
 
@@ -57,8 +59,8 @@ sbom: $(SYNCED) ## Writes dist/sbom.cdx.json: every package and jar that the pla
 advisories: $(SYNCED) ## Asks an advisory database about every locked package; exit 75 where it cannot be reached
 	@scripts/advisories
 
-jars: $(SYNCED) ## Fetches the jars with which Spark reads s3a://, verifies their hashes, prints the line for its properties
-	@$(BIN)/python -m manifest_platform.spark.jars
+jars: $(SYNCED) ## Fetches the jars with which Spark reads s3a://, verified, prints the line for its properties (JARS=folder)
+	@$(BIN)/python -m manifest_platform.spark.jars $(JARS)
 
 build-tools: $(SYNCED) ## Writes scripts/build_tools.txt, the tools of the build with their hashes, from uv.lock
 	$(BIN)/uv export --quiet --locked --only-group build --no-emit-project --no-header --format requirements.txt \

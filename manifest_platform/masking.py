@@ -32,7 +32,13 @@ MOST = 500
 
 WORDS = frozenset({"message", "reason", "error", "traceback"})
 """Names under which rows of the store hold what errors and people said."""
-READ_BY_LIBRARIES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN", "PGPASSWORD")
+READ_BY_LIBRARIES = (
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN",
+    "PGPASSWORD",
+    "SPARK_CONNECT_AUTHENTICATE_TOKEN",
+)
 """Environment variables with secrets that libraries read by themselves."""
 
 PROXIES = tuple(name for kind in ("HTTP", "HTTPS", "ALL") for name in (f"{kind}_PROXY", f"{kind.lower()}_proxy"))

@@ -42,15 +42,17 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(command: Sequence[str | Path], port: int, log: Path, environment: Mapping[str, str]) -> Generator[None]:
+def running(
+    command: Sequence[str | Path], port: int, log: Path, environment: Mapping[str, str], start_s: float = START_S
+) -> Generator[None]:
     """Runs a server until the block ends; the block begins when it listens on its port. Its output goes to `log`.
 
-    Raises ServerFailed with the end of that output where it does not listen in time.
+    Raises ServerFailed with the end of that output where it does not listen within so many seconds.
     """
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=dict(environment), stdout=output, stderr=subprocess.STDOUT)
     try:
-        _wait_until_it_listens(Path(command[0]).name, process, port, log)
+        _wait_until_it_listens(Path(command[0]).name, process, port, log, start_s)
         yield
     finally:
         process.terminate()
@@ -61,8 +63,8 @@ def running(command: Sequence[str | Path], port: int, log: Path, environment: Ma
             process.wait()
 
 
-def _wait_until_it_listens(name: str, process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + START_S
+def _wait_until_it_listens(name: str, process: subprocess.Popen[bytes], port: int, log: Path, start_s: float) -> None:
+    deadline = time.monotonic() + start_s
     while time.monotonic() < deadline and process.poll() is None:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()

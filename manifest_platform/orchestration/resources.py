@@ -5,13 +5,13 @@ All of them read the one configuration; none has settings of its own, so the com
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from typing import Any
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
+from dagster_spark.utils import flatten_dict
 from pydantic import PrivateAttr
 
 from manifest_platform.config import Config, load
@@ -51,10 +51,10 @@ class ManifestResource(dg.ConfigurableResource):
 
 
 class SparkResource(LazyPySparkResource):
-    """dagster-pyspark's lazy Spark, with the settings of the configuration's properties file.
+    """dagster-pyspark's lazy Spark, with the settings of the configuration's properties file: classic or Spark Connect.
 
-    One session a process, made at first use; `spark_config` adds to the file's settings, and so does an S3 endpoint of
-    the environment.
+    One session a process, made at first use, for the platform's stages and for assets of one's own; the command line opens the
+    same. `spark_config` adds to the file's settings, nested or with dots, as dagster-pyspark has them.
     """
 
     config_file: str | None = None
@@ -63,15 +63,7 @@ class SparkResource(LazyPySparkResource):
 
     def _init_session(self) -> None:
         if self._spark_session is None:
-            self._spark_session = session(load(self.config_file).spark.conf, s3_endpoint() | self.spark_config)
-
-
-def s3_endpoint() -> dict[str, str]:
-    """The Spark settings for the S3 server that the environment names as AWS tools read it; none where it names none."""
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    if not endpoint:
-        return {}
-    return {"spark.hadoop.fs.s3a.endpoint": endpoint, "spark.hadoop.fs.s3a.path.style.access": "true"}
+            self._spark_session = session(load(self.config_file).spark.conf, dict(flatten_dict(self.spark_config)))
 
 
 class WarehouseResource(dg.ConfigurableResource):

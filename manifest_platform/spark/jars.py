@@ -7,6 +7,7 @@ prints the line for its properties file.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import shutil
@@ -142,8 +143,11 @@ def _module(name: str, wanted: Wanted) -> str:
 
 
 def main() -> int:
-    """Fetches the jars of `s3a://` into the user's cache, and prints the line that has Spark use them."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "manifest-platform" / S3A
+    """Fetches the jars of `s3a://` into a folder (the user's cache, if none is named), and prints the line for Spark."""
+    parser = argparse.ArgumentParser(prog="make jars", description=main.__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", help="a new folder, or one that has them already")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "manifest-platform" / S3A
+    folder = (parser.parse_args().folder or cache).absolute()
     java = shutil.which("java", path=str(Path(os.environ["JAVA_HOME"]) / "bin") if os.environ.get("JAVA_HOME") else None)
     try:
         if java is None:
@@ -152,10 +156,10 @@ def main() -> int:
             verify(S3A, folder)
         else:
             fetch(S3A, folder, java)
-    except JarsRefused as error:
+    except (JarsRefused, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
-    sys.stdout.write(f"spark.jars  {','.join(str(folder / jar.file) for jar in listed(S3A))}\n")
+    sys.stdout.write(f"spark.jars  {folder}/*.jar\n")
     return 0
 
 

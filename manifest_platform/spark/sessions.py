@@ -1,12 +1,13 @@
-"""The Spark session, as a properties file describes it.
+"""The Spark session, as a properties file describes it: the same for the command line, Dagster and assets of a user's own.
 
-Belongs here: reading such a file (`spark_conf/` has one for each place to run), and what a local Spark needs from its
-environment. What Spark is used for does not.
+Belongs here: reading such a file (`spark_conf/` has one for each place to run), what a Spark takes from its environment, and
+what is said where it does not start. What Spark is used for does not.
 """
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import re
 import shutil
@@ -21,7 +22,11 @@ from uuid import uuid4
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+CONNECT_S = 30
+"""How long a Spark Connect server may take until it answers. Spark's own client would try for ten minutes."""
+
 _PROPERTY = re.compile(r"([^\s=:]+)\s*[\s=:]\s*(.*)")
+_TOKEN = re.compile(r"[;/]token\s*=", re.IGNORECASE)
 
 
 class SparkUnavailable(RuntimeError):
@@ -49,15 +54,22 @@ def properties(conf_file: str | Path) -> dict[str, str]:
     return found
 
 
-def session(conf_file: str | Path, more: Mapping[str, str] | None = None) -> SparkSession:
+def session(conf_file: str | Path, more: Mapping[str, object] | None = None) -> SparkSession:
     """The process's Spark session, with the properties of a file and `more`; made at the first call, some five seconds.
 
     A local master gets this interpreter for its workers, the loopback address, and the logging set-up that lies beside
-    the file (`log4j2.properties`). Without `spark.master` in the file, Spark takes what it was submitted with.
+    the file (`log4j2.properties`). Without `spark.master` in the file, Spark takes what it was submitted with; with
+    `spark.remote`, the session is one of a Spark Connect server. An S3 server that the environment names is this Spark's too.
     Raises SparkUnavailable.
     """
-    settings = properties(conf_file) | dict(more or {})
-    if settings.get("spark.master", "").startswith("local"):
+    settings = {**properties(conf_file), **(more or {})}
+    if remote := str(settings.get("spark.remote", "")):
+        _reach(remote, conf_file)
+    else:
+        settings = {**s3_endpoint(), **settings}
+        if "spark.jars" in settings:
+            settings["spark.jars"] = _jars(str(settings["spark.jars"]), conf_file)
+    if str(settings.get("spark.master", "")).startswith("local"):
         if not shutil.which("java") and not os.environ.get("JAVA_HOME"):
             raise SparkUnavailable("Spark needs Java 17 or newer, and there is no java on the PATH; install a JDK or JRE")
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -67,14 +79,71 @@ def session(conf_file: str | Path, more: Mapping[str, str] | None = None) -> Spa
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName("manifest_platform")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
     try:
+        builder = SparkSession.builder.appName("manifest_platform")
+        for name, value in settings.items():
+            builder = builder.config(name, value)
         return builder.getOrCreate()
     except (PySparkException, Py4JError) as error:
         reason = str(error).partition("\n\tat ")[0]  # the Java stack trace is in the error's cause
         raise SparkUnavailable(f"Spark with {conf_file} does not start: {reason}; see the lines above") from error
+
+
+def s3_endpoint() -> dict[str, str]:
+    """The Spark settings for the S3 server that the environment names as AWS tools read it; none where it names none."""
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if not endpoint:
+        return {}
+    return {"spark.hadoop.fs.s3a.endpoint": endpoint, "spark.hadoop.fs.s3a.path.style.access": "true"}
+
+
+def _reach(remote: str, conf_file: str | Path) -> None:
+    """Raises SparkUnavailable unless a Spark Connect server answers, or the client of one is missing."""
+    if not remote.startswith("sc://"):
+        raise SparkUnavailable(f"{conf_file}: spark.remote must be sc://HOST:PORT; without a server, set spark.master instead")
+    if _TOKEN.search(remote):
+        raise SparkUnavailable(
+            f"{conf_file}: spark.remote holds a token, which is a secret: set it as SPARK_CONNECT_AUTHENTICATE_TOKEN instead"
+        )
+    from pyspark.errors import PySparkException
+
+    try:
+        import grpc
+        from pyspark.sql.connect.client import DefaultChannelBuilder
+
+        builder = DefaultChannelBuilder(remote)
+    except ImportError as error:
+        raise SparkUnavailable(
+            f"{conf_file}: spark.remote needs the client of Spark Connect: pip install 'manifest-platform[connect]' ({error})"
+        ) from error
+    except PySparkException as error:
+        raise SparkUnavailable(f"{conf_file}: spark.remote must be sc://HOST:PORT: {error}") from error
+    with builder.toChannel() as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=CONNECT_S)
+        except grpc.FutureTimeoutError as error:
+            raise SparkUnavailable(
+                f"{conf_file}: no Spark Connect server answers at {builder.endpoint} within {CONNECT_S} s; start it"
+                " (sbin/start-connect-server.sh), or correct spark.remote"
+            ) from error
+
+
+def _jars(told: str, conf_file: str | Path) -> str:
+    """The files of `spark.jars`, a pattern of local ones resolved: Spark resolves it for the driver, and not for the workers.
+
+    Raises SparkUnavailable where there is no such file: Spark would go on without it.
+    """
+    found = []
+    for place in filter(None, (one.strip() for one in told.split(","))):
+        path = place.removeprefix("file://").removeprefix("file:")
+        files = sorted(glob.glob(path)) if path.startswith("/") else [place]
+        if not files:
+            raise SparkUnavailable(
+                f"{conf_file}: spark.jars: there is no {path}; `make jars JARS=FOLDER` fetches what s3a:// needs into a new"
+                " folder, or remove the line where no asset reads S3 as a DataFrame"
+            )
+        found += files
+    return ",".join(found)
 
 
 @contextmanager

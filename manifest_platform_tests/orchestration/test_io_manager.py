@@ -13,7 +13,6 @@ from manifest_platform.listing import Listing
 from manifest_platform.manifest import Application, Failure, FailureKind, Manifest
 from manifest_platform.orchestration.io_manager import _spark_path
 from manifest_platform.orchestration.keys import item_partitions
-from manifest_platform.orchestration.resources import s3_endpoint
 from manifest_platform.pipeline import LOAD, SHRED
 from manifest_platform.pipeline.shredding import listing_of
 from manifest_platform.sources.snowplow.settings import FEED
@@ -239,19 +238,6 @@ def test_nothing_is_committed_for_a_blocked_item(own: DagsterShop) -> None:
         pipeline.manifest.fail(claim, Failure(FailureKind.PERMANENT, "broken"))
     assert "is blocked: load is Failed" in failure(own.materialize(["page_views"], 0))
     assert own.materialize(["page_views"], 1).success
-
-
-def test_spark_is_told_of_the_s3_server_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
-        monkeypatch.delenv(name, raising=False)
-    assert s3_endpoint() == {}
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://all:1")
-    assert s3_endpoint()["spark.hadoop.fs.s3a.endpoint"] == "http://all:1"
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://s3:2")
-    assert s3_endpoint() == {
-        "spark.hadoop.fs.s3a.endpoint": "http://s3:2",
-        "spark.hadoop.fs.s3a.path.style.access": "true",
-    }
 
 
 def test_spark_reads_s3_by_the_uris_of_the_manifest() -> None:

@@ -96,13 +96,20 @@ def test_what_was_fetched_is_used_only_once_it_is_verified(fetched: Path, tmp_pa
     assert list(cache.iterdir()) == []
 
 
-def test_the_lists_have_what_spark_is_told_to_fetch() -> None:
-    told = {
-        tuple(one.split(":"))
-        for file in ("local.conf", "standalone.conf")
-        for one in re.findall(r"spark\.jars\.packages\s+(\S+)", (ROOT / "spark_conf" / file).read_text())[0].split(",")
-    }
-    assert told == set(LISTS[S3A].direct)
+def test_make_jars_prints_the_line_for_a_folder(
+    fetched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["jars", str(fetched)])
+    assert jars.main() == 0
+    assert capsys.readouterr().out == f"spark.jars  {fetched}/*.jar\n"
+    (fetched / "three-1.jar").touch()
+    assert jars.main() == 1
+    assert "not in the list: three-1.jar" in capsys.readouterr().err
+
+
+def test_the_lists_have_what_spark_needs() -> None:
+    [hadoop] = [version for _, name, version in LISTS[S3A].direct if name == "hadoop-aws"]
+    assert jars.shipped("hadoop-client-api").name == f"hadoop-client-api-{hadoop}.jar"
     for name, wanted in LISTS.items():
         found = list(listed(name))
         assert set(wanted.direct) <= {(jar.group, jar.name, jar.version) for jar in found}

@@ -1,10 +1,19 @@
+import json
+import re
+import shlex
+import socket
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
+from typing import Any
 
+import boto3
 import pytest
 
-from manifest_platform.spark import SparkUnavailable, properties, session
+from manifest_platform.config import Config
+from manifest_platform.orchestration.resources import SparkResource
+from manifest_platform.spark import SparkUnavailable, properties, s3_endpoint, session, sessions
 
 PLACES = Path(__file__).parents[2] / "spark_conf"
 
@@ -51,12 +60,12 @@ except spark.SparkUnavailable as error:
 
 
 @pytest.mark.parametrize("file", sorted(PLACES.glob("*.conf")), ids=lambda file: file.name)
-def test_every_place_keeps_time_in_utc_and_leaves_the_large_aws_bundle_out(file):
+def test_every_place_keeps_time_in_utc_and_downloads_nothing_at_run_time(file):
     found = properties(file)
     assert found["spark.sql.session.timeZone"] == "UTC"
-    if "spark.jars.packages" in found:
-        assert "software.amazon.awssdk:bundle" in found["spark.jars.excludes"]
-        assert ":bundle:" not in found["spark.jars.packages"]
+    assert found["spark.sql.execution.arrow.pyspark.enabled"] == "true"
+    assert not [name for name in found if name.startswith("spark.jars.")]
+    assert all(name.startswith("spark.") for name in found)
 
 
 @pytest.mark.parametrize("place", ["local", "standalone"])
@@ -64,6 +73,157 @@ def test_a_spark_of_ones_own_knows_the_scheme_of_the_manifests_paths(place):
     assert properties(PLACES / f"{place}.conf")["spark.hadoop.fs.s3.impl"] == "org.apache.hadoop.fs.s3a.S3AFileSystem"
 
 
-def test_only_the_places_that_bring_their_own_spark_have_no_master():
-    masters = {file.stem: properties(file).get("spark.master") for file in PLACES.glob("*.conf")}
-    assert {name for name, master in masters.items() if master is None} == {"emr_serverless", "glue"}
+def test_each_place_says_where_spark_is_unless_it_brings_its_own():
+    said = {file.stem: properties(file) for file in PLACES.glob("*.conf")}
+    assert {name for name, found in said.items() if "spark.master" in found} == {"local", "standalone"}
+    assert {name for name, found in said.items() if "spark.remote" in found} == {"connect"}
+
+
+def test_a_client_of_spark_connect_sets_what_a_session_may_set():
+    assert set(properties(PLACES / "connect.conf")) == {"spark.remote"} | {
+        name for name in properties(PLACES / "connect.conf") if name.startswith("spark.sql.")
+    }
+
+
+class Made:
+    """In place of a session: what it would have been made with."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from pyspark.sql import SparkSession
+
+        self.settings: dict[str, Any] = {}
+        monkeypatch.setattr(SparkSession, "builder", self)
+
+    def appName(self, _name: str) -> "Made":
+        return self
+
+    def config(self, name: str, value: Any) -> "Made":
+        self.settings[name] = value
+        return self
+
+    def getOrCreate(self) -> "Made":
+        return self
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Made:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    return Made(monkeypatch)
+
+
+def _conf(tmp_path: Path, *lines: str) -> Path:
+    (tmp_path / "some.conf").write_text("\n".join(lines))
+    return tmp_path / "some.conf"
+
+
+def test_spark_is_told_of_the_s3_server_of_the_environment(made, tmp_path, monkeypatch):
+    conf = _conf(tmp_path, "spark.app.name a")
+    assert s3_endpoint() == {}
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://all:1")
+    assert s3_endpoint()["spark.hadoop.fs.s3a.endpoint"] == "http://all:1"
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://s3:2")
+    session(conf)
+    assert made.settings == {
+        "spark.app.name": "a",
+        "spark.hadoop.fs.s3a.endpoint": "http://s3:2",
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+    }
+    session(_conf(tmp_path, "spark.hadoop.fs.s3a.endpoint http://the.files:3"))
+    assert made.settings["spark.hadoop.fs.s3a.endpoint"] == "http://the.files:3"
+
+
+def test_dagsters_resource_opens_the_same_session_with_what_it_adds(made, tmp_path):
+    conf = _conf(tmp_path, "spark.app.name a", "spark.sql.shuffle.partitions 4")
+    config = {
+        "datasets": {"shop": {"landing": {"root": "in"}, "shred": {"output": "out", "schemas": ["."]}}},
+        "spark": {"conf": str(conf)},
+    }
+    (tmp_path / "platform.yaml").write_text(json.dumps(config))
+    resource = SparkResource(
+        config_file=str(tmp_path / "platform.yaml"), spark_config={"spark.app.name": "b", "spark": {"ui": {"enabled": False}}}
+    )
+    assert resource.spark_session is made
+    assert made.settings == {"spark.app.name": "b", "spark.sql.shuffle.partitions": "4", "spark.ui.enabled": False}
+
+
+def test_the_jars_of_a_folder_are_named_one_by_one(made, tmp_path):
+    for name in ("b.jar", "a.jar", "notes.txt"):
+        (tmp_path / name).touch()
+    session(_conf(tmp_path, f"spark.jars {tmp_path}/*.jar, s3://bucket/c.jar"))
+    assert made.settings["spark.jars"] == f"{tmp_path}/a.jar,{tmp_path}/b.jar,s3://bucket/c.jar"
+
+
+def test_a_folder_without_jars_says_how_to_fetch_them(tmp_path):
+    with pytest.raises(SparkUnavailable, match=r"spark\.jars: there is no .*/nowhere/\*\.jar; `make jars JARS=FOLDER` fetches"):
+        session(_conf(tmp_path, f"spark.jars {tmp_path}/nowhere/*.jar"))
+
+
+def test_a_connect_server_that_does_not_answer_is_said_in_time(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(sessions, "CONNECT_S", 0.2)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        port = silent.getsockname()[1]
+        with pytest.raises(SparkUnavailable, match=rf"no Spark Connect server answers at 127\.0\.0\.1:{port} within 0\.2 s"):
+            session(_conf(tmp_path, f"spark.remote sc://127.0.0.1:{port}"))
+    assert made.settings == {}
+
+
+@pytest.mark.parametrize(
+    ("remote", "told"),
+    [
+        ("local[2]", "spark.remote must be sc://HOST:PORT"),
+        ("sc://host:1/path", "spark.remote must be sc://HOST:PORT"),
+        ("sc://host:1/;user_id=a;token=abcdefgh", "set it as SPARK_CONNECT_AUTHENTICATE_TOKEN"),
+        ("sc://host:1/;TOKEN=abcdefgh", "set it as SPARK_CONNECT_AUTHENTICATE_TOKEN"),
+    ],
+)
+def test_a_wrong_address_of_a_connect_server_is_refused_and_no_token_quoted(made, tmp_path, remote, told):
+    with pytest.raises(SparkUnavailable) as refused:
+        session(_conf(tmp_path, f"spark.remote {remote}"))
+    assert told in str(refused.value)
+    assert "abcdefgh" not in str(refused.value)
+
+
+def test_without_the_client_of_spark_connect_the_extra_is_named(made, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    with pytest.raises(SparkUnavailable, match=r"pip install 'manifest-platform\[connect\]'"):
+        session(_conf(tmp_path, "spark.remote sc://127.0.0.1:1"))
+
+
+def _commands() -> dict[str, dict[str, Any]]:
+    """The commands of AWS that Glue's file tells, by their names: their options as the API names them."""
+    told = "\n".join(line.removeprefix("#") for line in (PLACES / "glue.conf").read_text().splitlines() if line.startswith("#"))
+    found = {}
+    for lines in re.findall(r"^   (aws glue .*(?:\n     .*)*)", told, re.MULTILINE):
+        _, _, name, *options = shlex.split(textwrap.dedent(lines).replace("\n", " "))
+        found[name] = {
+            "".join(part.title() for part in option.removeprefix("--").split("-")): _value(value)
+            for option, value in zip(options[::2], options[1::2], strict=True)
+        }
+    return found
+
+
+def _value(text: str) -> Any:
+    return json.loads(text) if text.isdecimal() or text.startswith("{") else text
+
+
+@pytest.mark.parametrize("name", ["create-job", "start-job-run"])
+def test_glues_commands_are_such_as_the_api_takes(name):
+    client = boto3.Session().client("glue", region_name="eu-west-1", aws_access_key_id="a", aws_secret_access_key="b")
+    operation = client.meta.service_model.operation_model("".join(part.title() for part in name.split("-")))
+    command = _commands()[name]
+    client._convert_to_request_dict(command, operation, client.meta.endpoint_url)  # raises ParamValidationError
+
+
+def test_a_glue_job_has_large_workers_and_no_bookmarks_and_is_not_killed_at_work():
+    job, full = _commands()["create-job"], _commands()["start-job-run"]
+    assert (job["WorkerType"], full["WorkerType"]) == ("G.2X", "G.4X")
+    assert full["NumberOfWorkers"] > job["NumberOfWorkers"]
+    for arguments in (job["DefaultArguments"], full["Arguments"]):
+        assert arguments["--job-bookmark-option"] == "job-bookmark-disable"
+    assert job["MaxRetries"] == 0
+    limits, budget = Config.model_fields["limits"].default, Config.model_fields["drain"].default
+    longest = max(limits.shred_hours, limits.load_hours)
+    assert job["Timeout"] * 60 > budget.max_seconds + longest * 3600
+    assert full["Timeout"] > limits.full_hours * 60

@@ -1,0 +1,98 @@
+"""The properties files against the Spark that they are for: a Spark Connect server and a standalone cluster, both real."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manifest_platform_tests.servers.spark import CONF, spark_connect, spark_standalone
+
+pytestmark = pytest.mark.long
+
+
+def _told(script: str, *arguments: str | Path) -> dict[str, Any]:
+    """What a script of its own process says last, as JSON: a process has one Spark session."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SPARK_"))}
+    environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+CLUSTER = """
+import json, sys
+from manifest_platform.shred.batch import works
+from manifest_platform.spark import session
+little = {"spark.executor.memory": "512m", "spark.executor.cores": 1, "spark.cores.max": 1, "spark.driver.host": "127.0.0.1"}
+spark = session(sys.argv[1], {"spark.master": sys.argv[2], "spark.ui.enabled": False, **little})
+jars = spark.sparkContext._jsc.sc().listJars()
+print(json.dumps({"works": works(spark), "jars": [jars.apply(each) for each in range(jars.size())]}))
+"""
+
+
+@pytest.mark.timeout(240)
+def test_a_standalone_cluster_is_given_the_jars_of_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "jars"
+    folder.mkdir()
+    for name in ("one.jar", "two.jar"):
+        with zipfile.ZipFile(folder / name, "w") as jar:
+            jar.writestr("META-INF/MANIFEST.MF", "Manifest-Version: 1.0\n")
+    conf = tmp_path / "standalone.conf"
+    conf.write_text((CONF / "standalone.conf").read_text().replace("/opt/manifest-platform/s3a", str(folder)))
+    with spark_standalone(tmp_path) as master:
+        told = _told(CLUSTER, conf, master)
+    assert told["works"]
+    assert sorted(jar.rpartition("/")[2] for jar in told["jars"]) == ["one.jar", "two.jar"]
+
+
+CONNECTED = """
+import json, sys
+from pathlib import Path
+import dagster as dg
+from manifest_platform.cli import main
+from manifest_platform.orchestration.resources import SparkResource
+from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, key
+from manifest_platform_tests.orchestration.test_io_manager import PARTITIONS, page_views, paths
+from manifest_platform_tests.pipeline.shop import Shop, run_name
+kinds = set()
+
+@dg.asset(key=key("own"), partitions_def=PARTITIONS)
+def own(spark: SparkResource):
+    kinds.add(type(spark.spark_session).__module__)
+    return spark.spark_session.range(7)
+
+shop = Shop(Path(sys.argv[1]), spark={"conf": sys.argv[2]})
+with dg.DagsterInstance.ephemeral() as instance:
+    location = DagsterShop(shop, instance, [page_views, paths, own])
+    with shop.open() as pipeline:
+        shop.land(pipeline, 0)
+    location.add(0)
+    result = location.materialize(["shredded", "warehouse", "page_views", "reports/paths", "own"], 0)
+    own_assets = ("page_views", "reports/paths", "own")
+    rows = {asset: location.metadata(asset, 0)["dagster/partition_row_count"] for asset in own_assets}
+shop.write(1)
+codes = [main(["--config", str(shop.config_file), command]) for command in ("discover", "drain")]
+print(json.dumps({"kinds": sorted(kinds), "success": result.success, "rows": rows, "codes": codes, "runs": shop.seen.runs}))
+"""
+
+
+@pytest.mark.timeout(240)
+def test_the_platform_and_an_asset_of_ones_own_work_by_spark_connect(tmp_path: Path) -> None:
+    conf = tmp_path / "connect.conf"
+    with spark_connect(tmp_path) as remote:
+        conf.write_text((CONF / "connect.conf").read_text().replace("sc://spark-connect:15002", remote))
+        told = _told(CONNECTED, tmp_path / "shop", conf)
+    assert told["kinds"] == ["pyspark.sql.connect.session"]
+    assert told["success"]
+    assert 0 < told["rows"]["page_views"] >= told["rows"]["reports/paths"] > 0
+    assert told["rows"]["own"] == 7
+    assert told["codes"] == [0, 0], "the command line opens the same session"
+    assert len(told["runs"]) == 2
