@@ -65,7 +65,8 @@ def as_json(context: typer.Context) -> bool:
     return bool(given(context, "json"))
 
 
-def _common_options() -> list[TyperOption]:
+def common_options() -> list[TyperOption]:
+    """Those options, for a command or a group."""
     return [
         TyperOption(
             param_decls=["--config"],
@@ -97,7 +98,7 @@ class Command(TyperCommand):
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self.params += _common_options()
+        self.params += common_options()
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs it. Where it is refused and something helps, that is noted on the error, as it must be typed here."""
@@ -131,7 +132,7 @@ class _Commands(TyperGroup):
             no_args_is_help=True,
             rich_markup_mode=None,
         )
-        self.params += _common_options()
+        self.params += common_options()
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         self._add_plugins()

@@ -32,7 +32,7 @@ COMMANDS = {
     "resolve": Known("decide", "Frees failed items for another attempt."),
     "reshred": Known("decide", "Has items shredded again."),
     "accept": Known("decide", "Accepts a directory that was rewritten on purpose."),
-    "skip": Known("decide", "Passes over items, until `unskip`."),
+    "skip": Known("skip", "Passes over items, until `unskip`; or, by rules, over items that are still to come."),
     "unskip": Known("decide", "Lets skipped or quarantined items in."),
     "run": Known("run", "Runs a program on an item that it claims, and ends the claim."),
     "put": Known("run", "Claims and ends claims for scripts that do a step's work by themselves."),

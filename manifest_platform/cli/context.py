@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import click
 import typer
@@ -47,6 +48,20 @@ def item_key(pipeline: Pipeline, item: str) -> ItemKey:
         raise
     except (Refused, InvalidKey, UnsupportedLocation) as error:
         raise WrongUse(str(error)) from error
+
+
+def point_in_time(option: str, text: str | None) -> datetime | None:
+    """The time that an option is given; None where it is not. Raises WrongUse for a text that is no time."""
+    if text is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise WrongUse(f"{option} {text}: a time as 2026-01-31T12:00, in UTC where it names no zone") from error
+    try:
+        return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+    except OverflowError as error:
+        raise WrongUse(f"{option} {text}: a time between the years 1 and 9999 in UTC") from error
 
 
 def chosen_dataset(context: click.Context) -> str | None:

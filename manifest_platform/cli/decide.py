@@ -1,23 +1,22 @@
-"""`resolve`, `reshred`, `accept`, `skip` and `unskip`: the decisions on items that only a person can take."""
+"""`resolve`, `reshred`, `accept` and `unskip`: the decisions on items that only a person can take; and how each is told."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
 from manifest_platform.cli.app import Command, Exit, Reason, WrongUse, app, as_json
-from manifest_platform.cli.context import item_key, open_pipeline, operator
+from manifest_platform.cli.context import item_key, open_pipeline, operator, point_in_time
 from manifest_platform.cli.output import print_json, say, warn, wrapped
 from manifest_platform.cli.remedies import Typed, typed, with_remedy
-from manifest_platform.manifest import EVERYONE, ItemKey, Record
+from manifest_platform.manifest import ItemKey, Record
 from manifest_platform.operations import accept as accepting
 from manifest_platform.operations import decide
 from manifest_platform.operations.decide import Candidates, Decision
 from manifest_platform.operations.reshred import reshred as reshred_item
-from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+from manifest_platform.pipeline import Pipeline
 
 ItemNames = Annotated[
     list[str] | None,
@@ -43,8 +42,8 @@ def resolve(
     A pattern means those that failed. Exit 1 if one is refused; the others are done.
     """
     with open_pipeline(context, author=operator()) as pipeline:
-        keys = _chosen(pipeline, items, decide.failed, failed_since)
-        return _decided(
+        keys = chosen_items(pipeline, items, decide.failed, failed_since)
+        return decided(
             context, pipeline, keys, lambda key: decide.resolve(pipeline, key, reason), "the next drain tries it again", dry_run
         )
 
@@ -63,9 +62,9 @@ def reshred(
     that are loaded stay. A pattern means items that are not loaded. Exit 1 if one is refused; the others are done.
     """
     with open_pipeline(context, author=operator()) as pipeline:
-        keys = _chosen(pipeline, items, decide.undone, failed_since)
+        keys = chosen_items(pipeline, items, decide.undone, failed_since)
         outcome = "the next drain shreds it"
-        return _decided(context, pipeline, keys, lambda key: reshred_item(pipeline, key, reason), outcome, dry_run)
+        return decided(context, pipeline, keys, lambda key: reshred_item(pipeline, key, reason), outcome, dry_run)
 
 
 @app.command(cls=Command)
@@ -81,32 +80,12 @@ def accept(
     As it lies there now, it is shredded again; not where it is loaded already. Exit 1 if one is refused; the others are done.
     """
     with open_pipeline(context, author=operator()) as pipeline:
-        keys = _chosen(pipeline, items, decide.undone, None)
+        keys = chosen_items(pipeline, items, decide.undone, None)
         if keep:
             outcome = "the first content stays, and nobody is told of the other any more"
-            return _decided(context, pipeline, keys, lambda key: accepting.keep(pipeline, key, reason), outcome, dry_run)
+            return decided(context, pipeline, keys, lambda key: accepting.keep(pipeline, key, reason), outcome, dry_run)
         outcome = "the next drain shreds what is there now"
-        return _decided(context, pipeline, keys, lambda key: accepting.accept(pipeline, key, reason), outcome, dry_run)
-
-
-@app.command(cls=Command)
-def skip(
-    context: typer.Context,
-    reason: Why,
-    items: ItemNames = None,
-    application: Annotated[str, typer.Option(metavar="NAME", help=f"{SHRED}, {LOAD} or {EVERYONE} for both.")] = EVERYONE,
-    failed_since: FailedSince = None,
-    dry_run: DryRun = False,
-) -> int:
-    """Passes over items, until `unskip`.
-
-    Their data stays out of the warehouse. A pattern means items that are not loaded. Exit 1 if one is refused; the others are
-    done.
-    """
-    with open_pipeline(context, author=operator()) as pipeline:
-        keys = _chosen(pipeline, items, decide.undone, failed_since)
-        outcome = "the feed goes on without it"
-        return _decided(context, pipeline, keys, lambda key: decide.skip(pipeline, key, reason, application), outcome, dry_run)
+        return decided(context, pipeline, keys, lambda key: accepting.accept(pipeline, key, reason), outcome, dry_run)
 
 
 @app.command(cls=Command)
@@ -117,31 +96,23 @@ def unskip(context: typer.Context, items: ItemNames = None, reason: Reason = "no
     aside. Exit 1 if one is refused; the others are done.
     """
     with open_pipeline(context, author=operator()) as pipeline:
-        keys = _chosen(pipeline, items, decide.passed_over, None)
-        return _decided(context, pipeline, keys, lambda key: decide.unskip(pipeline, key, reason), "", dry_run)
+        keys = chosen_items(pipeline, items, decide.passed_over, None)
+        return decided(context, pipeline, keys, lambda key: decide.unskip(pipeline, key, reason), "", dry_run)
 
 
-def _chosen(pipeline: Pipeline, names: Sequence[str] | None, among: Candidates, since: str | None) -> list[ItemKey]:
+def chosen_items(pipeline: Pipeline, names: Sequence[str] | None, among: Candidates, since: str | None) -> list[ItemKey]:
     """The items that the command line means. Raises WrongUse for what cannot be meant, UnknownItem."""
     names = names or []
     for name in names:
         if not decide.is_pattern(name):
             item_key(pipeline, name)
     try:
-        return decide.chosen(pipeline, names, among, _time(since) if since else None)
+        return decide.chosen(pipeline, names, among, point_in_time("--failed-since", since))
     except ValueError as error:
         raise WrongUse(str(error)) from error
 
 
-def _time(text: str) -> datetime:
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise WrongUse(f"--failed-since {text}: a time as 2026-01-31T12:00, in UTC where it names no zone") from error
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
-
-
-def _decided(
+def decided(
     context: typer.Context,
     pipeline: Pipeline,
     keys: Sequence[ItemKey],

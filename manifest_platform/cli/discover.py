@@ -63,6 +63,7 @@ def discover(
             "new": report.new,
             "late": report.late,
             "quarantined": report.quarantined,
+            "skipped by a rule": report.skipped,
             "not complete yet": report.incomplete,
         }
         for kind, names in kinds.items():

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from manifest_platform.manifest.beside import changes, rows_of
 from manifest_platform.manifest.dataset import LeaseState, Step, StepState
 from manifest_platform.manifest.item import ArchivedRecords, Item
-from manifest_platform.manifest.keys import lease_key, record_key, state_key
-from manifest_platform.manifest.records import Record, State
+from manifest_platform.manifest.keys import SKIP_RULES, lease_key, record_key, state_key
+from manifest_platform.manifest.records import SKIPPED_BY_RULE, Record, State
 from manifest_platform.manifest.store import Units
 from manifest_platform.manifest.transitions import counted_as
 
@@ -70,13 +70,14 @@ def cost_of(
 
 def _continues(item: Item, count: int) -> bool:
     """Whether the transaction that wrote an item's record goes on with the next: a failure that is retried is resolved at once,
-    and a claim that is freed for its item is late is marked so."""
+    a claim that is freed for its item is late is marked so, and what a rule skips is skipped as it is registered."""
     record, *others = item.records[count - 1 : count + 1]
     following = others[0] if others else None
     if following is None:
         return False
     resolved = following.data.get("automatic") and following.previous == record.record_id and record.state is State.FAILED
-    return bool(resolved or (record.data.get("automatic") and following.data.get("late")))
+    by_rule = following.payload is not None and following.payload.schema == SKIPPED_BY_RULE
+    return bool(resolved or by_rule or (record.data.get("automatic") and following.data.get("late")))
 
 
 def _left(item: Item, dataset: str, place: ArchivedRecords) -> list[int]:
@@ -96,7 +97,7 @@ def _beside(
     states: Mapping[str, StepState],
     leases: Mapping[str, LeaseState],
 ) -> list[int]:
-    """The sizes of states and leases that a record is written with, put or checked."""
+    """The sizes of states and leases that a record is written with, put or checked; of the skip rules as if there were none."""
     sizes: list[int] = []
     for step in steps:
         name = step.application.key
@@ -109,6 +110,8 @@ def _beside(
         registers = step.order == "strict" and not before.records
         if step.ordered and (claims_or_ends or counts or registers):
             sizes.append(_size(dataset, state_key(step.application), state.to_dict()))
+    if not before.records:
+        sizes.append(_size(dataset, SKIP_RULES, {}))
     return sizes
 
 

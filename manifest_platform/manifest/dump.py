@@ -23,7 +23,8 @@ from manifest_platform.manifest.item import Item, ItemKey
 from manifest_platform.manifest.keys import record_key, records_prefix
 from manifest_platform.manifest.payloads import problems
 from manifest_platform.manifest.records import Record
-from manifest_platform.manifest.store import ABSENT, MAX_WRITES, ConditionFailed, Put, Store, stored_rows
+from manifest_platform.manifest.skip_rules import SkipRules
+from manifest_platform.manifest.store import ABSENT, MAX_WRITES, ConditionFailed, Put, Row, Store, stored_rows
 from manifest_platform.releases import Form
 
 FORMAT = 1
@@ -179,9 +180,10 @@ def _check_other(line: Line) -> None:
     kinds: dict[str, Callable[[dict[str, Any]], object]] = {
         "STATE": lambda data: StepState.from_dict(data, 1),
         "LEASE": lambda data: LeaseState.from_dict(data, 1),
+        "SKIPRULES": lambda data: SkipRules.of(Row("", line.sort, 1, data)),
     }
     kind = line.sort.partition("#")[0]
-    if kind in ("ID", "STATE"):
+    if kind in ("ID", "STATE", "SKIPRULES"):
         Form.of(line.data).require_writable(f"line {line.number}: {line.sort}")
     check = kinds.get(kind)
     try:

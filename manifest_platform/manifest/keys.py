@@ -60,6 +60,17 @@ def listed_key(feed: str) -> str:
     return f"LISTED#{feed}"
 
 
+SKIP_RULES = "SKIPRULES"
+"""Sort key of the rules by which items are skipped as they are registered."""
+SKIP_RULE_CHANGES = "SKIPRULE#"
+"""What the sort keys of the rows start with that say how those rules came to be: a change each."""
+
+
+def skip_rule_change_key(number: int) -> str:
+    """Sort key of the row that says what the so-manieth change of the skip rules was."""
+    return f"{SKIP_RULE_CHANGES}{number:06d}"
+
+
 FAMILIES = "FAMILY#"
 """What the sort keys of the rows start with that say whose rows a table has."""
 

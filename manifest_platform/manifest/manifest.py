@@ -18,7 +18,7 @@ from os.path import commonprefix
 from typing import Any, Literal
 from uuid import uuid4
 
-from manifest_platform.manifest import transitions
+from manifest_platform.manifest import skip_rules, transitions
 from manifest_platform.manifest.beside import STANDINGS, Attention, Need
 from manifest_platform.manifest.claims import Claim, Failure
 from manifest_platform.manifest.dataset import (
@@ -49,6 +49,8 @@ from manifest_platform.manifest.keys import (
     COMMITS,
     ID,
     LEASES,
+    SKIP_RULE_CHANGES,
+    SKIP_RULES,
     attention_prefix,
     commit_key,
     commit_number,
@@ -77,11 +79,13 @@ from manifest_platform.manifest.records import (
     format_time,
     parse_time,
 )
+from manifest_platform.manifest.skip_rules import RuleChange, SkipRule, SkipRules
 from manifest_platform.manifest.store import (
     ABSENT,
     MAX_WRITES,
     PAGE,
     TRIES,
+    Check,
     ConditionFailed,
     Delete,
     Put,
@@ -112,11 +116,13 @@ class Discovered:
     `new`: registered. `late`: registered behind the watermark, to be appended. `quarantined`: registered behind the watermark
     and set aside. `known`: registered before. `changed`: known with another checksum; refused, the first one stands.
     `moved`: refused, for an item with its sort key is registered under another URI, `known_as`; it would be done twice.
+    `skipped_by`: the ids of the rules by which it was skipped as it was registered now.
     """
 
     landed: Landed
     outcome: Literal["new", "late", "quarantined", "known", "changed", "moved"]
     known_as: str | None = None
+    skipped_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -206,8 +212,9 @@ class Manifest:
     """The manifest of one dataset over a store. Safe to share between threads.
 
     `feeds` declares the steps of each feed; `author` names the program (and its version) in every record it writes;
-    `read_archived` reads the records of an item that were archived, so that they are as if still there. Raises
-    InvalidKey for a feed or application that keys cannot hold, ValueError for a step declared twice.
+    `read_archived` reads the records of an item that were archived, so that they are as if still there. `time_of` tells the
+    logical time of a directory, by which skip rules may mean it. Raises InvalidKey for a feed or application that keys cannot
+    hold, ValueError for a step declared twice.
     """
 
     def __init__(
@@ -219,9 +226,10 @@ class Manifest:
         run_id: str | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         read_archived: Callable[[ItemKey, ArchivedRecords], Sequence[Record]] | None = None,
+        time_of: Callable[[Landed], datetime | None] | None = None,
     ):
         self.store, self.dataset, self.author, self.run_id = store, dataset, author, run_id
-        self._read_archived = read_archived
+        self._read_archived, self._time_of = read_archived, time_of
         self.feeds = {feed: tuple(steps) for feed, steps in feeds.items()}
         self._clock = clock
         self._confirmed: dict[ItemKey, str | None] = {}
@@ -846,19 +854,75 @@ class Manifest:
             left = [found for found in landed if (feed, found.key.sort) not in self._uris]
             if not left:
                 return {}
-            states = self._states(feed)
+            states, rules = self._states_and_skip_rules(feed)
+            skips = self._skips(left, rules, steps)
+            writes = transitions.discover(left, steps, states, DISCOVERY, self._stamp(), skips)
+            writes.append(Check(SKIP_RULES, rules.version))
+            if len(writes) > MAX_WRITES and len(left) > 1:
+                half = len(left) // 2
+                return self._register(feed, left[:half]) | self._register(feed, left[half:])
             try:
-                self._write(transitions.discover(left, steps, states, DISCOVERY, self._stamp()))
+                self._write(writes)
             except ConditionFailed:
                 self._learn(feed, [found.key.sort for found in left])
                 raise
             for found in left:
                 self._remember(found.key, found.checksum)
-            return {found.key: Discovered(found, _lateness(found.key, steps, states)) for found in left}
+            by = {key: tuple(rule.id for rule in found) for key, found in skips.items()}
+            return {
+                found.key: Discovered(found, _lateness(found.key, steps, states), skipped_by=by.get(found.key, ()))
+                for found in left
+            }
 
         return optimistically(
             register, lambda: Refused(f"feed {feed}: its watermark or items changed {TRIES} times during discovery; try again")
         )
+
+    def _skips(self, landed: Sequence[Landed], rules: SkipRules, steps: Sequence[Step]) -> dict[ItemKey, list[SkipRule]]:
+        """By which rules directories that are to be registered are skipped."""
+        rules.require_writable()
+        if rules.have_periods and self._time_of is None:
+            raise Refused("a skip rule is in force for a period, and this program was given no way to tell the time of items")
+        now, time_of = self._clock(), self._time_of or (lambda _: None)
+        applying = {found.key: rules.applying(found.key, time_of(found), steps, now) for found in landed if rules.rules}
+        return {key: found for key, found in applying.items() if found}
+
+    # Rules by which items are skipped as they are registered
+
+    def skip_rules(self) -> SkipRules:
+        """The rules in force, and how many changes there were."""
+        return SkipRules.of(self.store.get(self.dataset, SKIP_RULES))
+
+    def skip_rule_changes(self) -> Iterator[RuleChange]:
+        """All changes of the skip rules, oldest first."""
+        return (RuleChange.of(row) for row in self._pages(SKIP_RULE_CHANGES, None))
+
+    def add_skip_rule(self, wanted: SkipRule) -> SkipRule:
+        """Adds a rule: what is registered from now on and meant by it is skipped, whoever registers it.
+
+        What is registered already stays as it is. Raises Refused where there are too many, where it is over already, and for a
+        feed or application that is not declared.
+        """
+        who = Application.parse(wanted.application)
+        feeds = [wanted.feed] if wanted.feed else [*self.feeds]
+        named = [step for feed in feeds for step in self.steps(feed)]
+        if not any(step.application.is_stopped_by(who) for step in named):
+            known = ", ".join(dict.fromkeys(step.application.key for step in named))
+            raise Refused(f"no step is called {wanted.application}; there are: {known}, {EVERYONE}")
+        return self._change_skip_rules(lambda rules: skip_rules.add(rules, wanted, self._stamp()))
+
+    def remove_skip_rule(self, id_: str, reason: str) -> SkipRule:
+        """Ends a rule; what it had skipped stays so. Raises Refused for an id that no rule has."""
+        return self._change_skip_rules(lambda rules: skip_rules.remove(rules, id_, reason, self._stamp()))
+
+    def _change_skip_rules(self, change: Callable[[SkipRules], tuple[SkipRule, list[Write]]]) -> SkipRule:
+        def attempt() -> SkipRule:
+            rule, writes = change(self.skip_rules())
+            if not self._rehearsing:
+                transact_once(self.store, self.dataset, writes, mark="record_id")
+            return rule
+
+        return optimistically(attempt, lambda: Refused(f"the skip rules changed {TRIES} times while they were read; try again"))
 
     # Working
 
@@ -1272,6 +1336,12 @@ class Manifest:
         ordered = {step.application.key: state_key(step.application) for step in self.steps(feed) if step.ordered}
         rows = self.store.get_many(self.dataset, ordered.values())
         return {name: _state(rows.get(sort)) for name, sort in ordered.items()}
+
+    def _states_and_skip_rules(self, feed: str) -> tuple[dict[str, StepState], SkipRules]:
+        """The states of a feed's ordered steps and the rules in force, each as it is by itself: one request."""
+        ordered = {step.application.key: state_key(step.application) for step in self.steps(feed) if step.ordered}
+        rows = self.store.get_many(self.dataset, [*ordered.values(), SKIP_RULES])
+        return {name: _state(rows.get(sort)) for name, sort in ordered.items()}, SkipRules.of(rows.get(SKIP_RULES))
 
     def _stamp(self) -> Stamp:
         return Stamp(self.author, self.run_id, self._clock())

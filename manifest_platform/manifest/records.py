@@ -37,6 +37,9 @@ acknowledges?}.
 `acknowledges`: a checksum of other content that is known, and stays out.
 """
 
+SKIPPED_BY_RULE = "iglu:com.manifest_platform/skipped_by_rule/jsonschema/1-0-0"
+"""Skipped, as the item was registered: {reason, rule}, by the id of the rule that its record's author added."""
+
 
 class State(StrEnum):
     """The state that a record puts its item in, for the record's application."""

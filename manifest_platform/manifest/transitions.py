@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
@@ -45,9 +46,12 @@ from manifest_platform.manifest.records import (
     State,
     coupling_problem,
 )
+from manifest_platform.manifest.skip_rules import SkipRule
 from manifest_platform.manifest.store import ABSENT, Check, Put, Write
 from manifest_platform.releases import OWN
 from manifest_platform.remedies import Action, Remedy
+
+NOTHING_SKIPPED: Mapping[ItemKey, Sequence[SkipRule]] = MappingProxyType({})
 
 
 def put_commit(number: int, record: Record, key: ItemKey) -> Put:
@@ -168,13 +172,14 @@ def discover(
     states: Mapping[str, StepState],
     application: Application,
     stamp: Stamp,
+    skips: Mapping[ItemKey, Sequence[SkipRule]] = NOTHING_SKIPPED,
 ) -> list[Write]:
-    """Registers directories that the manifest does not know, all of one feed.
+    """Registers directories that the manifest does not know, all of one feed; those that rules skip with that record at once.
 
     Conditional on the ordered steps' states: an item is late or not by the watermark and the boundary that were read, and
-    those must still be theirs when it is written.
+    those must still be theirs when it is written. The caller adds the condition on the rules.
     """
-    states = dict(states)
+    states, before = dict(states), dict(states)
     writes: list[Write] = []
     for found in landed:
         late = [step for step in steps if step.order == "strict" and comes_late(found.key, states[step.application.key])]
@@ -183,15 +188,20 @@ def discover(
         own = dataclasses.replace(stamp, record_id=str(uuid4()))
         unknown = Item(found.key, ())
         item = append(unknown, State.NEW, application, own, payload=payload)
-        writes.append(put_record(found.key, item.records[-1]))
+        for rule in skips.get(found.key, ()):
+            by = dataclasses.replace(stamp, author=rule.author, record_id=str(uuid4()))
+            who, last = Application.parse(rule.application), item.records[-1].record_id
+            item = append(item, State.SKIPPED, who, by, previous=last, payload=rule.payload())
+        writes.extend(put_record(found.key, record) for record in item.records)
         writes.extend(changes(unknown, item, steps))
-        for step in late:
+        for step in (step for step in steps if step.ordered):
             states[step.application.key] = _recount(unknown, item, step, states[step.application.key])
-    for step in steps:
-        if step.order == "strict":
-            state = states[step.application.key]
-            counted = any(comes_late(found.key, state) for found in landed)
-            writes.append(put_state(step.application, state) if counted else check_state(step.application, state))
+    for step in (step for step in steps if step.ordered):
+        state = states[step.application.key]
+        if state != before[step.application.key]:
+            writes.append(put_state(step.application, state))
+        elif step.order == "strict":
+            writes.append(check_state(step.application, state))
     return writes
 
 

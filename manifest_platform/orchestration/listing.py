@@ -181,6 +181,8 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline) -> dg.SensorR
             context.log.warning(f"{problem}, left alone: {', '.join(names)}")
     if report.linked:
         context.log.warning(f"will fail, for what is not followed: {', '.join(report.linked)}")
+    if report.skipped:
+        context.log.info(f"skipped by a rule: {', '.join(report.skipped)}")
     events: list = []
     partitions: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
     shown: dict[str, Shown] = {}

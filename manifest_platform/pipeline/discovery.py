@@ -97,6 +97,7 @@ def _discover(pipeline: Pipeline, feed: str, everything: bool, state: StepState)
         unreadable=tuple(f"{one.name}: {one.reason}" for one in unreadable),
         incomplete=tuple(landed[seen.name].key.name for seen in unknown if landed[seen.name].key not in ended_keys),
         linked=tuple(f"{seen.name}: {seen.links[0]}" for seen in complete_now if seen.links and seen.name in done),
+        skipped=tuple(f"{one.landed.key.name} ({', '.join(one.skipped_by)})" for one in found if one.skipped_by),
         known=len(names.get("known", ())) + there.known,
         requests=there.requests + part.requests,
         landed=tuple(one.landed for one in found if one.outcome != "moved"),

@@ -17,8 +17,8 @@ class DiscoveryReport:
 
     `changed`: rewritten after discovery. `moved`: known under another URI, below the root `moved_from`. `future`: dated
     more than a day ahead. `unreadable`: could not be listed, each with the reason. None of these is registered. `linked`:
-    registered now, and holds symbolic links or the like, so that it will fail. `landed` is all that it looked into and the
-    manifest has: registered now or before.
+    registered now, and holds symbolic links or the like, so that it will fail. `skipped`: registered now, and passed over.
+    `landed` is all that it looked into and the manifest has: registered now or before.
     """
 
     new: tuple[str, ...] = ()
@@ -32,6 +32,7 @@ class DiscoveryReport:
     unreadable: tuple[str, ...] = ()
     incomplete: tuple[str, ...] = ()
     linked: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
     known: int = 0
     requests: int = 0
     landed: tuple[Landed, ...] = ()

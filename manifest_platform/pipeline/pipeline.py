@@ -76,7 +76,8 @@ class Pipeline:
         self.source = open_source(dataset, self.dataset)
         declared = {feed: self._steps(feed) for feed in self.source.feeds}
         places = Places.of(declared, _OTHER_WORK)
-        self.manifest = Manifest(TakenOver(store, places, clock), dataset, declared, author, run_id, clock, read_archived)
+        taken_over, time_of = TakenOver(store, places, clock), self.source.logical_time
+        self.manifest = Manifest(taken_over, dataset, declared, author, run_id, clock, read_archived, time_of)
 
     def _steps(self, feed: str) -> tuple[Step, ...]:
         attempts = self.config.lease.max_attempts

@@ -184,6 +184,10 @@ class Source(ABC):
     def time(self, name: str) -> datetime | None:
         """The logical time that a name tells."""
 
+    def logical_time(self, landed: Landed) -> datetime | None:
+        """The time by which a period means a directory: that of its name; of a window, when it starts."""
+        return self.time(landed.key.name)
+
     @abstractmethod
     def look(self, feed: str, after: datetime | None, known: Known) -> Found:
         """The directories of a feed that are there, from a logical time on. Raises LandingError."""

@@ -127,6 +127,11 @@ class VeevaDirectData(Source):
         parsed = parse_window_name(name)
         return parsed.time if parsed else parse_minute(name)
 
+    def logical_time(self, landed: Landed) -> datetime | None:
+        """When a window of changes or a day of logs starts; when a snapshot was taken."""
+        start = landed.start if landed.key.feed != FULL else None
+        return parse_minute(start) if start else self.time(landed.key.name)
+
     def look(self, feed: str, after: datetime | None, known: Known) -> Found:
         """The windows that somebody else landed. Of a feed that is captured, those that are known are not looked into.
 

@@ -11,6 +11,7 @@ import pytest
 
 from manifest_platform import spool
 from manifest_platform.fake_vault import FakeVault, Fault
+from manifest_platform.manifest.skip_rules import SkipRule
 from manifest_platform.operations.doctor import Doctor, Finding, Kind
 from manifest_platform.operations.doctor.captures import CapturesWatcher
 from manifest_platform.remedies import Action
@@ -36,6 +37,18 @@ def test_an_archive_with_a_file_that_its_manifest_does_not_name_is_captured_as_t
         landed = pipeline.manifest.item(pipeline.key(failed.name)).landed
     assert landed is not None
     assert list((tmp_path / "landing").rglob("not_in_the_manifest__c.csv")), "it is kept where the window landed"
+
+
+def test_a_captured_window_that_a_rule_means_is_registered_and_skipped(
+    tmp_path: Path, store_url: str, vault: FakeVault
+) -> None:
+    ward = Ward(tmp_path, store_url, vault)
+    start = datetime(2026, 1, 1, 0, 15, tzinfo=UTC)
+    with ward.open() as pipeline:
+        pipeline.manifest.add_skip_rule(SkipRule("an outage", since=start, before=start + timedelta(minutes=15)))
+        assert len(ward.captured(pipeline, INCR).captured) > 2
+        records = {item.key.name: [record.state for record in item.records] for item in pipeline.manifest.items(INCR)}
+    assert [name for name, states in records.items() if states == ["New", "Skipped"]] == ["incr/stoptime=202601010030"]
 
 
 # --- leftovers -------------------------------------------------------------------------------------------------------

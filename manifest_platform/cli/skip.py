@@ -1,0 +1,212 @@
+"""`skip`: passes over items that are there, and, by rules, over items that are still to come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import click
+import typer
+from typer.core import TyperGroup
+
+from manifest_platform.cli.app import Command, Exit, Reason, WrongUse, app, as_json, common_options
+from manifest_platform.cli.context import open_pipeline, operator, point_in_time
+from manifest_platform.cli.decide import DryRun, FailedSince, ItemNames, Why, chosen_items, decided
+from manifest_platform.cli.output import print_json, say, some, wrapped
+from manifest_platform.manifest import EVERYONE
+from manifest_platform.manifest.records import format_time
+from manifest_platform.manifest.skip_rules import InvalidRule, RuleChange, SkipRule
+from manifest_platform.operations import decide, skip_rules
+from manifest_platform.pipeline import LOAD, SHRED
+
+ITEMS = "items"
+"""The command that `skip ITEM…` means."""
+_WITH_VALUE = ("--config", "--dataset")
+
+Applications = Annotated[str, typer.Option(metavar="NAME", help=f"{SHRED}, {LOAD} or {EVERYONE} for both.")]
+
+
+class _ItemsOrRules(TyperGroup):
+    """A group whose first word may be an item: `skip run=…` is `skip items run=…`."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.params += common_options()
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Puts the command's name before an item's."""
+        word = _first_word(args)
+        if word not in self.commands and args != ["--help"]:
+            args = [ITEMS, *args]
+        return super().parse_args(ctx, args)
+
+
+def _first_word(args: Sequence[str]) -> str | None:
+    """The first argument that is no option that every command takes, nor the value of one."""
+    left = iter(args)
+    for one in left:
+        if one in _WITH_VALUE:
+            next(left, None)
+        elif one != "--json" and not one.startswith(tuple(f"{name}=" for name in _WITH_VALUE)):
+            return one
+    return None
+
+
+group = typer.Typer(
+    cls=_ItemsOrRules,
+    help="Passes over items, until `unskip`; or, by rules, over items that are still to come.\n\n"
+    "`skip ITEM... --reason TEXT` is short for `skip items`.",
+    rich_markup_mode=None,
+)
+app.add_typer(group, name="skip")
+
+
+@group.command(ITEMS, cls=Command)
+def items(
+    context: typer.Context,
+    reason: Why,
+    items: ItemNames = None,
+    application: Applications = EVERYONE,
+    failed_since: FailedSince = None,
+    dry_run: DryRun = False,
+) -> int:
+    """Passes over items that are registered, until `unskip`.
+
+    Their data stays out of the warehouse. A pattern means items that are not loaded. Exit 1 if one is refused; the others are
+    done.
+    """
+    with open_pipeline(context, author=operator()) as pipeline:
+        keys = chosen_items(pipeline, items, decide.undone, failed_since)
+        outcome = "the feed goes on without it"
+        return decided(context, pipeline, keys, lambda key: decide.skip(pipeline, key, reason, application), outcome, dry_run)
+
+
+@group.command("add", cls=Command)
+def add(
+    context: typer.Context,
+    reason: Why,
+    pattern: Annotated[
+        str | None, typer.Argument(metavar="PATTERN", help="For names, as 'run=2026-01-3*'; with :// for URIs.")
+    ] = None,
+    since: Annotated[str | None, typer.Option("--from", metavar="TIME", help="Items of this logical time or later.")] = None,
+    before: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Items before this logical time.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="When the rule ends, by the clock.")] = None,
+    feed: Annotated[str | None, typer.Option(metavar="NAME", help="Items of this feed alone.")] = None,
+    application: Applications = EVERYONE,
+    now: Annotated[bool, typer.Option("--now", help="Pass over what is registered already, too.")] = False,
+    dry_run: DryRun = False,
+) -> int:
+    """Adds a rule: what it means is skipped as it is registered.
+
+    Times are as 2026-01-31 or 2026-01-31T12:00, in UTC where they name no zone. A window counts by when it starts. What is
+    registered already is told and stays, unless --now.
+    """
+    try:
+        wanted = SkipRule(
+            reason,
+            pattern,
+            point_in_time("--from", since),
+            point_in_time("--to", before),
+            feed,
+            point_in_time("--until", until),
+            application,
+        )
+    except InvalidRule as error:
+        raise WrongUse(str(error)) from error
+    with open_pipeline(context, author=operator()) as pipeline:
+        with pipeline.manifest.rehearsing() if dry_run else nullcontext():
+            rule = pipeline.manifest.add_skip_rule(wanted)
+        keys = list(skip_rules.registered_already(pipeline, rule))
+        if as_json(context):
+            print_json({"rule": _document(rule), "registered": keys, "dry_run": dry_run})
+        else:
+            done = "would be added; nothing was written" if dry_run else f"added by {rule.author}"
+            say(wrapped(f"skip rule {rule.id} ({rule.describe()}): {done}; what it means is skipped as it is registered"))
+            if keys and not now:
+                names = some([key.name for key in keys])
+                said = "they stay as they are; to pass over them too: skip items, or add the rule with --now"
+                say(wrapped(f"{len(keys):,} that it means are registered already: {names}; {said}"))
+        if not (keys and now):
+            return Exit.DONE
+        why = f"{reason} (skip rule {rule.id})"
+        outcome = "the feed goes on without it"
+        return decided(context, pipeline, keys, lambda key: decide.skip(pipeline, key, why, application), outcome, dry_run)
+
+
+@group.command("list", cls=Command)
+def list_(
+    context: typer.Context,
+    changes: Annotated[bool, typer.Option("--changes", help="All that was ever added or removed: who, when and why.")] = False,
+) -> int:
+    """Shows the rules by which items are skipped as they are registered. Exit 4 if there are none."""
+    with open_pipeline(context) as pipeline:
+        now = pipeline.clock()
+        log = list(pipeline.manifest.skip_rule_changes()) if changes else []
+        rules = pipeline.manifest.skip_rules().rules
+    if changes:
+        _print_changes(context, log)
+        return Exit.DONE if log else Exit.NOTHING
+    if as_json(context):
+        print_json({"rules": [{**_document(rule), "over": rule.is_over(now)} for rule in rules]})
+    elif rules:
+        for rule in rules:
+            say(wrapped(_told(rule, now), others="    "))
+    else:
+        say("no skip rules")
+    return Exit.DONE if rules else Exit.NOTHING
+
+
+@group.command("remove", cls=Command)
+def remove(
+    context: typer.Context,
+    rule: Annotated[str, typer.Argument(metavar="RULE", help="Its id, as `skip list` shows it.")],
+    reason: Reason = "no reason given",
+) -> int:
+    """Removes a rule. What it had skipped stays so, until `unskip`."""
+    with open_pipeline(context, author=operator()) as pipeline:
+        removed = pipeline.manifest.remove_skip_rule(rule, reason)
+    if as_json(context):
+        print_json({"rule": _document(removed), "removed": True})
+    else:
+        say(wrapped(f"skip rule {removed.id} ({removed.describe()}): removed; what it had skipped stays so, until `unskip`"))
+    return Exit.DONE
+
+
+def _document(rule: SkipRule) -> dict[str, object]:
+    said = rule.to_dict()
+    period = {"from": said.pop("since"), "to": said.pop("before")}
+    return {**said, **period}
+
+
+def _told(rule: SkipRule, now: datetime) -> str:
+    who = "" if rule.application == EVERYONE else f" by {rule.application}"
+    until = (
+        f"until {rule.until:%Y-%m-%d %H:%M} UTC{', which is over' if rule.is_over(now) else ''}" if rule.until else "for good"
+    )
+    added = f"{rule.added_at:%Y-%m-%d %H:%M} UTC" if rule.added_at else "?"
+    return f"{rule.id}  {rule.describe()}: skipped{who} {until}; {rule.reason} ({rule.author}, {added})"
+
+
+def _print_changes(context: typer.Context, log: Sequence[RuleChange]) -> None:
+    if as_json(context):
+        print_json(
+            {
+                "changes": [
+                    {
+                        "change": one.change,
+                        "rule": _document(one.rule),
+                        "author": one.author,
+                        "run_id": one.run_id,
+                        "at": format_time(one.at),
+                        "reason": one.reason,
+                    }
+                    for one in log
+                ]
+            }
+        )
+    for one in [] if as_json(context) else log:
+        at = f"{one.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+        said = f"{at}  {one.rule.id} {one.change} by {one.author}: {one.rule.describe()}; {one.reason}"
+        say(wrapped(said, others="    "))
