@@ -37,6 +37,7 @@ from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.merge import Merging
 from manifest_platform_tests.merging import given
 from manifest_platform_tests.pipeline.shop import EVENTS, NAME, REPOSITORY, Shop
+from manifest_platform_tests.servers.s3 import REGION
 
 RUNS, TABLES = 3, 7
 DAY = "2024-05-14"
@@ -437,6 +438,77 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Inventory]
     store: Store = config.load(shop.config_file).manifest.open()
     yield given.inventory(store, given.clock_at(datetime.now(UTC) - timedelta(minutes=1)), max_attempts=3)
     store.close()
+
+
+ROLE = "arn:aws:iam::123456789012:role/spectrum"
+
+
+@pytest.fixture
+def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run, glue: Any) -> Shop:
+    """A shop whose tables `log`, and `paid` of a schema of its own, are published to Glue."""
+    tables = {"paid": {"schema_name": "finance"}}
+    shop = Shop(tmp_path / "shop", merge={"catalog": {"kind": "glue", "prefix": "lake_"}, "tables": tables})
+    monkeypatch.setenv(config.VARIABLE, str(shop.config_file))
+    with shop.open() as pipeline:
+        merging = Merging(pipeline)
+        for table in ("paid", given.TABLE):
+            merging.inventory.sync_table(merging.table(table))
+            given.arrive(merging.inventory, merging.inventory.cursor() + 1, day=datetime.now(UTC).date(), table=table)
+    assert run("publish")[0] == 0
+    return shop
+
+
+def test_the_external_schemas_are_of_the_databases_that_were_published(published: Shop, run: Run, glue: Any) -> None:
+    databases = sorted(database["Name"] for database in glue.get_databases()["DatabaseList"])
+    code, out, _ = run(
+        "external-schema", "--role", ROLE, "--to", "group:analysts", "--to", "role:bi", "--to", "public", "--to", "o'neil"
+    )
+    assert code == 0
+    comments = [line for line in out.splitlines() if line.startswith("--")]
+    assert words(out.partition("CREATE")[2]).split("; ") == words(
+        f"""EXTERNAL SCHEMA IF NOT EXISTS "{databases[0]}" FROM DATA CATALOG DATABASE '{databases[0]}' REGION '{REGION}'
+        IAM_ROLE '{ROLE}'; GRANT USAGE ON SCHEMA "{databases[0]}" TO GROUP "analysts";
+        GRANT USAGE ON SCHEMA "{databases[0]}" TO ROLE "bi"; GRANT USAGE ON SCHEMA "{databases[0]}" TO PUBLIC;
+        GRANT USAGE ON SCHEMA "{databases[0]}" TO "o'neil";
+        CREATE EXTERNAL SCHEMA IF NOT EXISTS "{databases[1]}" FROM DATA CATALOG DATABASE '{databases[1]}' REGION '{REGION}'
+        IAM_ROLE '{ROLE}'; GRANT USAGE ON SCHEMA "{databases[1]}" TO GROUP "analysts";
+        GRANT USAGE ON SCHEMA "{databases[1]}" TO ROLE "bi"; GRANT USAGE ON SCHEMA "{databases[1]}" TO PUBLIC;
+        GRANT USAGE ON SCHEMA "{databases[1]}" TO "o'neil";"""
+    ).split("; ")
+    assert databases == ["lake_finance", f"lake_{NAME}"]
+    assert "glue:GetPartitions" in " ".join(comments[:2])
+    assert comments[-2].endswith("shop/merged/*") and comments[-1].endswith("shop/shredded/*")
+
+
+def test_the_role_of_the_cluster_is_taken_where_none_is_named(published: Shop, ask: Ask) -> None:
+    code, found = ask("external-schema")
+    assert code == 0
+    assert [one.splitlines()[0].split()[-1] for one in found["statements"]] == ['"lake_finance"', f'"lake_{NAME}"']
+    assert all(one.endswith("IAM_ROLE default") for one in found["statements"])
+    assert found["needed"][-1].startswith("s3:GetObject on file:///")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--role", "spectrum"], "give its ARN"),
+        (["--role", f"{ROLE}'; DROP"], "give its ARN"),
+        (["--to", 'a" ; DROP SCHEMA x; --'], "is no grantee"),
+        (["--to", "group:"], "is no grantee"),
+        (["--to", "x" * 128], "is no grantee"),
+        (["--name", "lake"], "2 databases, lake_finance"),
+    ],
+)
+def test_what_would_make_other_sql_is_refused(published: Shop, run: Run, arguments: list[str], message: str) -> None:
+    code, out, err = run("external-schema", *arguments)
+    assert (code, out) == (1, "")
+    assert message in words(err)
+
+
+def test_no_warehouse_reads_the_embedded_catalog(bare: Inventory, run: Run) -> None:
+    code, _, err = run("external-schema")
+    assert code == 1
+    assert "no warehouse reads this kind of catalog" in words(err)
 
 
 def test_a_dropped_table_is_gone_from_glue_as_well(

@@ -5,6 +5,7 @@ Belongs here: arguments, and how answers look, a module for each subject. What t
 """
 
 from manifest_platform.cli.merge import (  # noqa: F401 - modules of commands register them
+    external,
     publish,
     read,
     rebuild,

@@ -15,7 +15,21 @@ from manifest_platform.cli.app import WrongUse, app
 from manifest_platform.cli.context import open_pipeline
 from manifest_platform.pipeline.merge import Merging
 
-ORDER = ["run", "publish", "rebuild", "retry", "gc", "drop", "status", "explain", "files", "query", "log", "show"]
+ORDER = [
+    "run",
+    "publish",
+    "rebuild",
+    "retry",
+    "gc",
+    "drop",
+    "status",
+    "explain",
+    "files",
+    "query",
+    "log",
+    "show",
+    "external-schema",
+]
 """The commands as the help lists them."""
 
 

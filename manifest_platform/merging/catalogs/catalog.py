@@ -88,6 +88,14 @@ def catalog_table(table: MergedTable, output: str, comments: Mapping[str, str]) 
     return CatalogTable(table, output, tuple(columns))
 
 
+@dataclass(frozen=True)
+class ExternalSchemas:
+    """The SQL by which a warehouse reads the tables through the catalog, a statement each; and what permissions it needs."""
+
+    statements: tuple[str, ...]
+    needed: tuple[str, ...]
+
+
 Entry = Literal["missing", "outdated", "current"]
 """How a table's entry in a catalog stands to what it should be."""
 
@@ -125,6 +133,17 @@ class Catalog(ABC):
     @abstractmethod
     def known_as(self, table: CatalogTable) -> str | None:
         """The name under which the catalog enters a table; None for a catalog that keeps no entries of its own."""
+
+    def external_schemas(
+        self, schemas: Sequence[str], role: str | None, grantees: Sequence[str], name: str | None
+    ) -> ExternalSchemas:
+        """The SQL by which a warehouse reads the tables of these schemas through the catalog; changes nothing.
+
+        `role`: what the warehouse takes on to read, None for its default. `grantees`: who may read. `name`: the schema's name
+        in the warehouse, where it is not the catalog's. Raises CatalogRejected for what is refused, and for a catalog that no
+        warehouse reads, which is what this method does.
+        """
+        raise CatalogRejected("no warehouse reads this kind of catalog: docs/merging.md lists those that are read")
 
     @abstractmethod
     def entries(self, schema: str, tables: Sequence[CatalogTable]) -> Mapping[CatalogTable, Entry]:

@@ -20,6 +20,7 @@ from pydantic import Field
 
 from manifest_platform import storage
 from manifest_platform.merging import names
+from manifest_platform.merging.catalogs import spectrum
 from manifest_platform.merging.catalogs.catalog import (
     DATE_COLUMN,
     Catalog,
@@ -30,6 +31,7 @@ from manifest_platform.merging.catalogs.catalog import (
     CatalogTable,
     CatalogUnavailable,
     Entry,
+    ExternalSchemas,
     NotOurs,
 )
 from manifest_platform.merging.served import Served
@@ -109,6 +111,13 @@ class GlueCatalog(Catalog):
     def known_as(self, table: CatalogTable) -> str:
         """Database and table; Glue knows lower case only."""
         return f"{self._database(table.schema)}.{table.name.lower()}"
+
+    def external_schemas(
+        self, schemas: Sequence[str], role: str | None, grantees: Sequence[str], name: str | None
+    ) -> ExternalSchemas:
+        """The SQL by which Redshift Spectrum reads the tables."""
+        databases = sorted({self._database(schema) for schema in schemas})
+        return spectrum.external_schemas(databases, self._client.meta.region_name, role, grantees, name)
 
     def entries(self, schema: str, tables: Sequence[CatalogTable]) -> Mapping[CatalogTable, Entry]:
         """How the entries stand: one request for each hundred tables of the database."""
