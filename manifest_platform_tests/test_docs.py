@@ -37,6 +37,8 @@ ELSEWHERE = {
     "manifest_platform.retired": "a table of the warehouse",
     "manifest_platform.renamed_columns": "a table of the warehouse",
     "manifest_platform/dataset": "a tag of Dagster's runs",
+    "manifest_platform/duty": "a tag of Dagster's runs",
+    "manifest_platform/turn": "a tag of Dagster's runs",
 }
 """Names that look like those of modules and files, and what they are."""
 

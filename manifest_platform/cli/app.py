@@ -127,7 +127,7 @@ class _Commands(TyperGroup):
             name="manifest-platform",
             commands={name: click.Command(name, help=known.help) for name, known in COMMANDS.items()},
             help="Directories in object storage become ordered, exactly-once warehouse tables: the operator's commands.",
-            epilog="\b\nExit codes: 0 done, 1 failed or busy, 2 used wrongly, 3 blocked, 4 nothing to do.\n"
+            epilog="\b\nExit codes: 0 done, 1 failed, 2 used wrongly, 3 blocked, 4 nothing to do.\n"
             "Items are named by run name (run=2024-05-14-12-40-00), window (incr/stoptime=202405141245) or URI.",
             no_args_is_help=True,
             rich_markup_mode=None,

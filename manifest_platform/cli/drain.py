@@ -37,8 +37,8 @@ def drain(
 ) -> int:
     """Shreds and loads in order what has landed.
 
-    Until nothing is left, something blocks, or the budget is spent. Exit 0 work was done, 1 something failed or the lease is
-    held, 3 blocked, 4 nothing to do. With --json: one line an event, then the summary.
+    Until nothing is left, something blocks, or the budget is spent. Exit 0 work was done, or another drain is at it, 1
+    something failed, 3 blocked, 4 nothing to do. With --json: one line an event, then the summary.
     """
     documents = as_json(context)
     report = DrainReport()
@@ -60,11 +60,19 @@ def drain(
         print_json({"event": "ended", **document(report, as_typed), "ends": ends})
     else:
         print_summary(report, as_typed)
+    return _exit(report)
+
+
+def _exit(report: DrainReport) -> Exit:
+    """What a drain's exit code says. Another at work is as good as work done: it goes on to where this one would come."""
+    stops = {report.stop, *(end.stop for end in report.ends)}
     if report.stop is Stop.BLOCKED:
         return Exit.BLOCKED
-    if report.failed or report.stop in (Stop.BUSY, Stop.UNAVAILABLE, Stop.FENCED):
+    if report.failed or stops & {Stop.UNAVAILABLE, Stop.FENCED}:
         return Exit.FAILED
-    return Exit.DONE if report.shredded or report.loaded else Exit.NOTHING
+    if Stop.BLOCKED in stops:
+        return Exit.BLOCKED
+    return Exit.DONE if report.shredded or report.loaded or Stop.BUSY in stops else Exit.NOTHING
 
 
 def event_document(event: Event) -> dict[str, Any]:

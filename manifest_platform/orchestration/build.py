@@ -51,7 +51,7 @@ def build_defs(config_file: str | Path | None = None) -> dg.Definitions:
             *(job for jobs in drain_jobs.values() for job in jobs),
             *merge_jobs.values(),
             *(capture.job for capture in captured),
-            *(job for source in sources.values() if source.snapshots for job in build_full_jobs(source.dataset)),
+            *(job for source in sources.values() if source.snapshots for job in build_full_jobs(config, source)),
         ],
         schedules=[schedule for capture in captured for schedule in capture.schedules],
         sensors=[

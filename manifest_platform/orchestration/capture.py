@@ -13,6 +13,7 @@ from pydantic import Field
 
 from manifest_platform.manifest import Landed, Refused, StoreError, UnknownItem
 from manifest_platform.orchestration import metadata
+from manifest_platform.orchestration.duties import Duty, capture_pool, run_tags
 from manifest_platform.orchestration.events import failure, fit
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import command_of, told
@@ -57,7 +58,7 @@ def build_captured(source: Source, feed: str) -> dg.AssetsDefinition:
         group_name=names.group(feed),
         owners=[source.settings.owner],
         kinds=landed_kinds(source),
-        pool=f"{dataset}_capture",
+        pool=capture_pool(dataset),
         dagster_type=NO_VALUE,
     )
     def captured(context: dg.AssetExecutionContext, manifest: ManifestResource) -> Iterator:
@@ -89,7 +90,7 @@ def build_capture(source: Source, plan: CapturePlan) -> Capture:
     @dg.op(
         name=f"{dataset}_capture_op",
         description=f"Downloads, verifies and registers what {plan.origin} has published: a materialization a directory.",
-        pool=f"{dataset}_capture",
+        pool=capture_pool(dataset),
         out=dg.Out(dg.Nothing),
     )
     def capture_op(context: dg.OpExecutionContext, config: CaptureConfig, manifest: ManifestResource) -> Iterator:
@@ -116,7 +117,8 @@ def build_capture(source: Source, plan: CapturePlan) -> Capture:
     @dg.job(
         name=f"{dataset}_capture",
         description=f"Captures what {plan.origin} of {dataset} has published.",
-        executor_def=dg.in_process_executor,  # and no tag of the dataset's: it does not queue behind a drain
+        executor_def=dg.in_process_executor,
+        tags=run_tags(Duty.CAPTURE, dataset, capture_pool(dataset)),
     )
     def capture_job():
         capture_op()

@@ -7,9 +7,10 @@ from pydantic import Field
 
 from manifest_platform.config import Config
 from manifest_platform.orchestration import metadata
+from manifest_platform.orchestration.duties import Duty, drain_pool, run_tags
 from manifest_platform.orchestration.events import failure, fit
 from manifest_platform.orchestration.feed_checks import feed_evaluation
-from manifest_platform.orchestration.keys import DATASET_TAG, Names
+from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import command_of
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.pipeline import (
@@ -48,12 +49,12 @@ def drain_job_name(dataset: str, drained: Drain) -> str:
 
 def _drain_job(platform: Config, dataset: str, drained: Drain) -> dg.JobDefinition:
     """The job that drains feeds: shreds what is ready in batches, loads in order, stops when idle, blocked or spent."""
-    job_name = drain_job_name(dataset, drained)
+    job_name, pool = drain_job_name(dataset, drained), drain_pool(platform, dataset, drained)
 
     @dg.op(
         name=f"{job_name}_op",
         description="Shreds and loads all that the manifest allows, with a materialization for every directory.",
-        pool=dataset,
+        pool=pool,
         out=dg.Out(dg.Nothing),
     )
     def drain_op(
@@ -96,7 +97,7 @@ def _drain_job(platform: Config, dataset: str, drained: Drain) -> dg.JobDefiniti
         name=job_name,
         description=f"Drains {dataset} ({', '.join(drained.feeds)}): everything that may be shredded and loaded now, in order.",
         executor_def=dg.in_process_executor,
-        tags={DATASET_TAG: dataset},
+        tags=run_tags(Duty.DRAIN, dataset, pool),
     )
     def drain_job():
         drain_op()

@@ -13,6 +13,7 @@ from manifest_platform.config import Config
 from manifest_platform.manifest import ItemKey, Refused, StoreError
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.capture import NO_VALUE, build_captured, landed_kinds
+from manifest_platform.orchestration.duties import feed_pool
 from manifest_platform.orchestration.events import failure, fit
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import command_of, told
@@ -65,7 +66,7 @@ def _work(config: Config, source: Source, feed: str) -> list[dg.AssetsDefinition
         group_name=names.group(feed),
         owners=[source.settings.owner],
         kinds={"pyspark", "parquet"},
-        pool=dataset,
+        pool=feed_pool(config, source, feed),
         dagster_type=NO_VALUE,
     )
     def shredded(context: dg.AssetExecutionContext, manifest: ManifestResource, spark: SparkResource) -> Iterator:
@@ -82,7 +83,7 @@ def _work(config: Config, source: Source, feed: str) -> list[dg.AssetsDefinition
         group_name=names.group(feed),
         owners=[source.settings.owner],
         kinds={config.warehouse.kind, "table"},
-        pool=dataset,
+        pool=feed_pool(config, source, feed),
         dagster_type=NO_VALUE,
     )
     def warehouse(context: dg.AssetExecutionContext, manifest: ManifestResource) -> Iterator:

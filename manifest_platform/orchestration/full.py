@@ -6,10 +6,12 @@ from datetime import datetime
 import dagster as dg
 from pydantic import Field
 
+from manifest_platform.config import Config
 from manifest_platform.manifest import Application, Refused, StoreError
 from manifest_platform.orchestration import metadata
+from manifest_platform.orchestration.duties import Duty, feed_pool, full_pool, run_tags
 from manifest_platform.orchestration.events import check_result, failure
-from manifest_platform.orchestration.keys import DATASET_TAG, Names
+from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import command_of, told
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.pipeline import LOAD, Pipeline, Shredded
@@ -37,10 +39,15 @@ class CancelConfig(dg.Config):
     reason: str = Field(min_length=1, description="why, for the records")
 
 
-def build_full_jobs(dataset: str) -> list[dg.JobDefinition]:
-    """The jobs that begin and cancel a full load of a dataset. What was begun is loaded by the next drain."""
+def build_full_jobs(platform: Config, source: Source) -> list[dg.JobDefinition]:
+    """The jobs that begin and cancel a full load of a dataset. What was begun is loaded by the next drain.
 
-    @dg.op(name=f"{dataset}_full_begin_op", out=dg.Out(dg.Nothing), pool=dataset)
+    To begin waits for no drain, as what stops it may be why; to cancel does, as both ask the warehouse.
+    """
+    dataset = source.dataset
+    begun_by, cancelled_by = full_pool(dataset), feed_pool(platform, source, source.main)
+
+    @dg.op(name=f"{dataset}_full_begin_op", out=dg.Out(dg.Nothing), pool=begun_by)
     def begin_op(
         context: dg.OpExecutionContext, config: BeginConfig, manifest: ManifestResource, spark: SparkResource
     ) -> Iterator:
@@ -57,7 +64,7 @@ def build_full_jobs(dataset: str) -> list[dg.JobDefinition]:
             yield _state_event(pipeline)
         yield dg.Output(None)
 
-    @dg.op(name=f"{dataset}_full_cancel_op", out=dg.Out(dg.Nothing), pool=dataset)
+    @dg.op(name=f"{dataset}_full_cancel_op", out=dg.Out(dg.Nothing), pool=cancelled_by)
     def cancel_op(context: dg.OpExecutionContext, config: CancelConfig, manifest: ManifestResource) -> Iterator:
         with manifest.pipeline(dataset, context.run_id) as pipeline:
             try:
@@ -71,7 +78,7 @@ def build_full_jobs(dataset: str) -> list[dg.JobDefinition]:
         name=f"{dataset}_full_begin",
         description=f"Begins a full load of {dataset}: a new epoch, with a snapshot, which the next drain loads.",
         executor_def=dg.in_process_executor,
-        tags={DATASET_TAG: dataset},
+        tags=run_tags(Duty.FULL, dataset, begun_by),
     )
     def begin_job():
         begin_op()
@@ -80,7 +87,7 @@ def build_full_jobs(dataset: str) -> list[dg.JobDefinition]:
         name=f"{dataset}_full_cancel",
         description=f"Gives up the full load of {dataset} that was begun, before it is in the warehouse.",
         executor_def=dg.in_process_executor,
-        tags={DATASET_TAG: dataset},
+        tags=run_tags(Duty.FULL, dataset, cancelled_by),
     )
     def cancel_job():
         cancel_op()

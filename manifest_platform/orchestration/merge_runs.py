@@ -13,8 +13,8 @@ from pydantic import Field
 from manifest_platform.config import Config
 from manifest_platform.merging.state import NEW, FinishedJob, Outcome
 from manifest_platform.orchestration.asking import INTERVAL_S, Asked, asked
+from manifest_platform.orchestration.duties import Duty, merge_pool, run_tags
 from manifest_platform.orchestration.events import failure, fit, materialization
-from manifest_platform.orchestration.keys import DATASET_TAG
 from manifest_platform.orchestration.merged import (
     merged_key,
     open_merging,
@@ -50,7 +50,7 @@ def build_merge_job(platform: Config, dataset: str) -> dg.JobDefinition:
     @dg.op(
         name=f"{dataset}_merge_op",
         description="Merges what is due, with a materialization for every partition, and publishes it.",
-        pool=f"{dataset}_merge",
+        pool=merge_pool(dataset),
         out=dg.Out(dg.Nothing),
     )
     def merge_op(
@@ -85,7 +85,7 @@ def build_merge_job(platform: Config, dataset: str) -> dg.JobDefinition:
         name=merge_job_name(dataset),
         description=f"Merges what is due of {dataset}, closes, switches and publishes.",
         executor_def=dg.in_process_executor,
-        tags={DATASET_TAG: dataset},
+        tags=run_tags(Duty.MERGE, dataset, merge_pool(dataset)),
     )
     def merge_job():
         merge_op()

@@ -16,6 +16,7 @@ from manifest_platform.config import Config
 from manifest_platform.manifest import Refused, StoreError
 from manifest_platform.merging.publish import PublishReport
 from manifest_platform.merging.state import FinishedJob, MergedTable, Outcome, Partition, PartitionName
+from manifest_platform.orchestration.duties import merge_pool
 from manifest_platform.orchestration.events import failure, fit, materialization
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import command_of, told
@@ -86,7 +87,7 @@ def build_merged(config: Config, source: Source) -> list[dg.AssetsDefinition]:
         specs=specs,
         can_subset=True,
         backfill_policy=dg.BackfillPolicy.single_run(),
-        pool=f"{dataset}_merge",
+        pool=merge_pool(dataset),
     )
     def merged(context: dg.AssetExecutionContext, manifest: ManifestResource, spark: SparkResource) -> Iterator:
         names = [key.path[-1] for key in context.selected_asset_keys]
@@ -103,7 +104,7 @@ def build_merged(config: Config, source: Source) -> list[dg.AssetsDefinition]:
         group_name=dataset,
         owners=[settings.owner],
         kinds={settings.merge.catalog.read_by} if settings.merge else set(),
-        pool=f"{dataset}_merge",
+        pool=merge_pool(dataset),
         dagster_type=dg.Nothing,  # ty: ignore[invalid-argument-type]  # a type of Dagster's
     )
     def published(context: dg.AssetExecutionContext, manifest: ManifestResource) -> dg.MaterializeResult:

@@ -46,7 +46,7 @@ from manifest_platform.pipeline.shredding import free_abandoned, portion, shred
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.source import LOAD, SHRED
 from manifest_platform.spark import SparkUnavailable
-from manifest_platform.warehouse.errors import Fenced, Unbelieved, WarehouseError
+from manifest_platform.warehouse.errors import Fenced, Held, Unbelieved, WarehouseError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -133,6 +133,9 @@ class _Drain:
         except Unbelieved as error:
             found = explained(self.pipeline, error)
             return FeedEnd(feed, Stop.BLOCKED, reason=found.reason, remedy=found.remedy)
+        except Held as held:
+            other = _beside(self.pipeline, feed)
+            return FeedEnd(feed, Stop.BUSY if other else Stop.UNAVAILABLE, reason=f"{other}: {held}" if other else str(held))
         except (WarehouseError, StoreUnavailable, OutcomeUnknown, SparkUnavailable) as error:
             return FeedEnd(feed, Stop.UNAVAILABLE, reason=str(error))
 
@@ -217,6 +220,7 @@ class _Drain:
         if isinstance(verdict, Idle) or (isinstance(verdict, Blocked) and verdict.standing is not Standing.PROCESSING):
             return verdict
         with pipeline.lease(feed, LOAD) as lease:
+            pipeline.warehouse.reach()  # before anything is claimed, so that no item is charged with it
             verdicts = pipeline.manifest.verdicts(lease)
             while not (stop := self._spent(self.report.loaded)):
                 verdict = next(verdicts)
@@ -235,3 +239,17 @@ class _Drain:
                 else:
                     return verdict
             return stop
+
+
+def _beside(pipeline: Pipeline, feed: str) -> str:
+    """Who works on a dataset of this configuration, now that another process has the warehouse open; empty if nobody does.
+
+    Then it is no drain that has it open, but a person's query, say: that is not to look like a drain that goes on.
+    """
+    for name in pipeline.config.datasets:
+        with Pipeline(pipeline.config, name) as other:
+            for (application, place), lease in other.manifest.kept().leases.items():
+                is_mine = (name, application, place) == (pipeline.name, LOAD, feed)
+                if lease.is_live(pipeline.clock()) and not is_mine:
+                    return f"{application} on feed {place} of {name} is at work, held by {lease.holder}"
+    return ""

@@ -145,7 +145,7 @@ class Source(ABC):
 
     @property
     def drains(self) -> tuple[Drain, ...]:
-        """The dataset's drains, each a job. They take turns: an embedded warehouse has one writer."""
+        """The dataset's drains, each a job. They work side by side; on a warehouse with one writer they take turns."""
         return (Drain("drain", self.feeds),)
 
     @property

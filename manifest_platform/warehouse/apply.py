@@ -113,6 +113,11 @@ class Warehouse:
         self._prepared: set[str] = set()
         self._authority: dict[str, tuple[int, int]] = {}  # epoch and token of each feed's newest load
 
+    def reach(self) -> None:
+        """Connects, where there is a warehouse to connect to; a file that is none yet is not made. Raises Unavailable, Held."""
+        if self._engine.exists():
+            self._engine.execute("SELECT 1")
+
     def prepare(self, feed: str) -> None:
         """Creates ledger, fence and the feed's row in it, where absent. Every other method does so at first use."""
         if feed not in self._prepared:

@@ -3,6 +3,7 @@
 Fenced, Behind      the protocol's own answers: stop working; the item is late
 CannotLoad          trying again cannot help: the item fails and waits for a person
 Unavailable         nothing was loaded, and a later try may succeed
+Held                the same, because another process has the warehouse open
 NewerControlTables  a newer release has begun to write: nothing is loaded by this one
 Unbelieved          the warehouse was set back, or is another one: nothing is loaded until a person decides
 ManifestBehind      the manifest was set back: it is to believe what the fence names, and to try again
@@ -154,6 +155,10 @@ class ConstraintViolated(LoadFailed):
 
 class Unavailable(WarehouseError, Transient):
     """The warehouse cannot be opened or reached, or is held by somebody else for longer than we wait."""
+
+
+class Held(Unavailable):
+    """Another process has the warehouse open, of which only one may write to it."""
 
 
 class Conflict(WarehouseError, Transient):

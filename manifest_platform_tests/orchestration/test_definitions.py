@@ -55,11 +55,15 @@ def test_what_works_is_limited_to_one_run(empty: Shop) -> None:
     defs = build_defs(empty.config_file)
     for name in ("shredded", "warehouse"):
         definition = defs.resolve_assets_def(key(name))
-        assert definition.op.pool == NAME
+        assert definition.op.pool == "warehouse_writer", "the embedded warehouse has one"
         assert definition.backfill_policy == dg.BackfillPolicy.single_run()
     drain = defs.resolve_job_def(f"{NAME}_drain")
-    assert [node.definition.pools for node in drain.nodes] == [{NAME}]
-    assert drain.tags["manifest_platform/dataset"] == NAME
+    assert [node.definition.pools for node in drain.nodes] == [{"warehouse_writer"}]
+    assert drain.tags == {
+        "manifest_platform/dataset": NAME,
+        "manifest_platform/duty": "drain",
+        "manifest_platform/turn": "warehouse_writer",
+    }
 
 
 def test_sensors_run_without_being_switched_on(empty: Shop) -> None:
@@ -143,11 +147,7 @@ def test_the_instance_takes_the_repositorys_settings(tmp_path: Path) -> None:
     shutil.copy(REPOSITORY / "dagster.yaml", tmp_path)
     with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
         concurrency = instance.get_concurrency_config()
-        queue = concurrency.run_queue_config
-        assert queue is not None
-        assert list(queue.tag_concurrency_limits) == [
-            {"key": "manifest_platform/dataset", "value": {"applyLimitPerUniqueValue": True}, "limit": 1}
-        ]
+        assert concurrency.run_queue_config is not None, "what it decides: test_duties"
         assert concurrency.pool_config.default_pool_limit == 1
         assert concurrency.pool_config.pool_granularity is not None
         assert concurrency.pool_config.pool_granularity.value == "run"

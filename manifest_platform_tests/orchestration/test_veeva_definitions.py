@@ -121,13 +121,17 @@ def test_logs_have_a_drain_of_their_own_where_configured(tmp_path: Path, monkeyp
     assert "(log)" in str(jobs["vault_log_drain"].description)
 
 
-def test_capturing_queues_behind_no_drain(example: Path) -> None:
+def test_what_queues_behind_what(example: Path) -> None:
     jobs = _jobs(build_defs(example))
-    assert _pools(jobs["vault_capture"]) == {"vault_capture"}
-    assert "manifest_platform/dataset" not in jobs["vault_capture"].tags
-    for name in ("vault_drain", "vault_full_begin", "vault_full_cancel"):
-        assert _pools(jobs[name]) == {"vault"}
-        assert jobs[name].tags["manifest_platform/dataset"] == "vault"
+    pools = {name: _pools(job) for name, job in jobs.items()}
+    assert pools == {
+        "vault_capture": {"vault_capture"},
+        "vault_drain": {"warehouse_writer"},
+        "vault_full_begin": {"vault_full"},
+        "vault_full_cancel": {"warehouse_writer"},
+    }
+    assert [{job.tags["manifest_platform/turn"]} for job in jobs.values()] == [pools[name] for name in jobs]
+    assert {job.tags["manifest_platform/dataset"] for job in jobs.values()} == {"vault"}
 
 
 def test_every_feed_is_checked(example: Path) -> None:

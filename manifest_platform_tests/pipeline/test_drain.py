@@ -336,32 +336,6 @@ def test_output_that_is_lost_with_its_directory_fails_and_says_what_must_come_ba
     assert set(shop.seen.rows.values()) == {0}, "what was inserted before the missing object is rolled back"
 
 
-def test_busy_while_another_holds_the_lease(shop: Shop, spark: Any) -> None:
-    shop.shredded(spark, 1)
-    with shop.open() as holder, shop.open() as pipeline:
-        with holder.lease(FEED, LOAD):
-            events, report = drained(pipeline)
-            assert (events, report.stop) == ([], Stop.BUSY)
-            assert "load on feed enriched is held by" in report.reason
-        assert drained(pipeline)[1].loaded == 1
-        shop.land(pipeline, 1)
-        with holder.lease(FEED, SHRED):
-            assert drained(pipeline)[1].stop is Stop.BUSY
-
-
-def test_unavailable_warehouse_fails_nothing(shop: Shop, spark: Any) -> None:
-    shop.shredded(spark, 1)
-    (shop.home / "warehouse.duckdb").mkdir()
-    with shop.open() as pipeline:
-        _, report = drained(pipeline)
-        assert (report.stop, report.failed) == (Stop.UNAVAILABLE, 0)
-        assert history(pipeline, 0)[-1] == "load Processing"
-        (shop.home / "warehouse.duckdb").rmdir()
-        _, report = drained(pipeline)
-        assert (report.stop, report.loaded) == (Stop.IDLE, 1)
-        assert "load Failed lease_expired" in history(pipeline, 0)
-
-
 class BrokenSpark:
     def range(self, *_numbers: int) -> None:
         raise RuntimeError("the cluster is gone")

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -16,7 +16,7 @@ from manifest_platform import questions, storage
 from manifest_platform.listing import Table
 from manifest_platform.settings import LocalPath
 from manifest_platform.warehouse.engines.engine import Engine, EngineSettings, Staging
-from manifest_platform.warehouse.errors import Conflict, ConstraintViolated, LoadFailed, Unavailable
+from manifest_platform.warehouse.errors import Conflict, ConstraintViolated, Held, LoadFailed, Unavailable
 
 if TYPE_CHECKING:
     import duckdb
@@ -45,6 +45,7 @@ _LOGICAL_TYPES = {sql: logical for logical, sql in _SQL_TYPES.items()}
 class DuckDBSettings(EngineSettings):
     """The embedded warehouse: a DuckDB file, which one process at a time has open for writing."""
 
+    one_writer: ClassVar[bool] = True
     kind: Literal["duckdb"] = Field("duckdb", description="a DuckDB file")
     path: LocalPath = Field(
         ".manifest_platform/warehouse.duckdb", description="the file, relative to the configuration's; made by the first load"
@@ -268,7 +269,7 @@ class DuckDB(Engine):
                 if not any(words in str(error) for words in _HELD):
                     raise Unavailable(f"cannot open the DuckDB file {self.path}: {error}") from error
                 if time.monotonic() >= deadline:
-                    raise Unavailable(
+                    raise Held(
                         f"the DuckDB file {self.path} is locked by another process or connection, waited "
                         f"{self.patience:g} s: {_first_line(error)}; end that one, or try again when it has closed the file"
                     ) from error

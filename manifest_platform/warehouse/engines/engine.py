@@ -36,6 +36,9 @@ class EngineSettings(Settings, ABC):
     kind: str
     reserved_schemas: ClassVar[frozenset[str]] = frozenset({"information_schema", "pg_catalog"})
     """The schemas that are the engine's own: no dataset may be called as one."""
+    one_writer: ClassVar[bool] = False
+    """Whether only one process at a time may have the warehouse open for writing. Then all who load take turns, and who finds
+    it open in another process raises Held."""
 
     @property
     @abstractmethod

@@ -1,0 +1,82 @@
+"""A drain that finds others at work, or no warehouse: it ends without a failure of any item, and says whom it met."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from manifest_platform.pipeline import LOAD, SHRED, Stop
+from manifest_platform.sources.snowplow.settings import FEED
+from manifest_platform.warehouse.apply import Warehouse
+from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.errors import Unavailable
+from manifest_platform_tests.pipeline.shop import NAME, Shop, drained, history
+
+
+@pytest.fixture
+def shop(tmp_path: Path, spark: Any) -> Shop:
+    """A shop of one shredded run."""
+    shop = Shop(tmp_path)
+    shop.shredded(spark, 1)
+    return shop
+
+
+def test_busy_while_another_holds_the_lease(shop: Shop) -> None:
+    with shop.open() as holder, shop.open() as pipeline:
+        with holder.lease(FEED, LOAD):
+            events, report = drained(pipeline)
+            assert (events, report.stop) == ([], Stop.BUSY)
+            assert "load on feed enriched is held by" in report.reason
+        assert drained(pipeline)[1].loaded == 1
+        shop.land(pipeline, 1)
+        with holder.lease(FEED, SHRED):
+            assert drained(pipeline)[1].stop is Stop.BUSY
+
+
+def test_unavailable_warehouse_fails_nothing(shop: Shop) -> None:
+    (shop.home / "warehouse.duckdb").mkdir()
+    with shop.open() as pipeline:
+        _, report = drained(pipeline)
+        assert (report.stop, report.failed) == (Stop.UNAVAILABLE, 0)
+        assert history(pipeline, 0)[-1] == "shred Processed", "no attempt is counted"
+        (shop.home / "warehouse.duckdb").rmdir()
+        _, report = drained(pipeline)
+        assert (report.stop, report.loaded) == (Stop.IDLE, 1)
+
+
+def test_a_warehouse_that_goes_away_in_the_middle_is_settled_by_the_next_drain(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_arguments: object) -> None:
+        raise Unavailable("the server is gone")
+
+    with shop.open() as pipeline:
+        with monkeypatch.context() as patch:
+            patch.setattr(Warehouse, "apply", gone)
+            _, report = drained(pipeline)
+        assert (report.stop, report.failed) == (Stop.UNAVAILABLE, 0)
+        assert history(pipeline, 0)[-1] == "load Processing"
+        _, report = drained(pipeline)
+        assert (report.stop, report.loaded) == (Stop.IDLE, 1)
+        assert "load Failed lease_expired" in history(pipeline, 0)
+
+
+def test_a_warehouse_that_another_drain_has_open_is_no_failure(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An embedded warehouse has one writer: a drain of another dataset keeps it open, also while it shreds."""
+    monkeypatch.setattr(DuckDB, "patience", 0.1)
+    file = str(shop.home / "warehouse.duckdb")
+    duckdb.connect(file).close()
+    with shop.open() as holder, shop.open() as pipeline:
+        with duckdb.connect(file, read_only=True):
+            with holder.lease(FEED, SHRED):
+                _, report = drained(pipeline)
+            assert report.stop is Stop.BUSY
+            assert f"shred on feed enriched of {NAME} is at work, held by " in report.reason
+            assert history(pipeline, 0)[-1] == "shred Processed", "nothing was claimed"
+            _, report = drained(pipeline)
+            assert report.stop is Stop.UNAVAILABLE, "nobody works: a query that somebody forgot is to be told of"
+            assert "end that one, or try again" in report.reason
+        assert drained(pipeline)[1].loaded == 1
