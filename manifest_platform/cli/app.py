@@ -112,6 +112,36 @@ class Command(TyperCommand):
             raise
 
 
+RUN_VARIABLE = "MANIFEST_PLATFORM_RUN_ID"
+"""The variable of the environment that names the run of every command which is not told another one."""
+
+
+def _keep_run(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    from manifest_platform.manifest.records import InvalidRunId, run_id_of
+
+    if value is not None:
+        try:
+            _keep(context, parameter, run_id_of(value))
+        except InvalidRunId as error:
+            raise click.BadParameter(str(error), context, parameter) from error
+
+
+class Recording(Command):
+    """A command that records what it does: its run can be named."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.params.append(
+            TyperOption(
+                param_decls=["--run-id"],
+                metavar="ID",
+                help=f"The run that its records name; else ${RUN_VARIABLE}, else a new UUID.",
+                expose_value=False,
+                callback=_keep_run,
+            )
+        )
+
+
 ItemName = Annotated[str, typer.Argument(metavar="ITEM", help="Its name, as run=YYYY-MM-DD-HH-MM-SS, or its URI.")]
 Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why, for the records.")]
 

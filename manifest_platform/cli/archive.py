@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json
+from manifest_platform.cli.app import Exit, Recording, WrongUse, app, as_json
 from manifest_platform.cli.context import open_pipeline
 from manifest_platform.cli.output import print_json, say
 from manifest_platform.quantities import size_of
@@ -17,7 +17,7 @@ from manifest_platform.quantities import size_of
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 
-@app.command(cls=Command)
+@app.command(cls=Recording)
 def archive(
     context: typer.Context,
     older_than: Annotated[

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, app, as_json, ending_well
+from manifest_platform.cli.app import Exit, Recording, app, as_json, ending_well
 from manifest_platform.cli.context import open_pipeline
 from manifest_platform.cli.output import print_json, say, warn, wrapped
 from manifest_platform.cli.remedies import Typed, typed
@@ -17,7 +17,7 @@ from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.capture import Awaited, Captured, CaptureEvent, CaptureFailed, CaptureReport, Diverged
 
 
-@app.command("capture", cls=Command)
+@app.command("capture", cls=Recording)
 def capture_(
     context: typer.Context,
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="These directories alone.")] = None,

@@ -5,6 +5,7 @@ Belongs here: the way from a command's context to what it works with.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -13,8 +14,9 @@ import click
 import typer
 
 from manifest_platform import __version__, config
-from manifest_platform.cli.app import WrongUse, given
+from manifest_platform.cli.app import RUN_VARIABLE, WrongUse, given
 from manifest_platform.manifest import InvalidKey, ItemKey, Refused, Store, UnknownItem
+from manifest_platform.manifest.records import InvalidRunId, run_id_of
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.pipeline.pipeline import operator_name
 from manifest_platform.storage import UnsupportedLocation
@@ -36,8 +38,19 @@ def open_pipeline(
     """The pipeline of the dataset meant: `dataset`, else that of the command line, else the only one. `store`: an open one."""
     settings = configuration(context)
     name = settings.dataset(dataset or chosen_dataset(context))
-    with Pipeline(settings, name, author=author, store=store) as pipeline:
+    with Pipeline(settings, name, run_id(context), author, store) as pipeline:
         yield pipeline
+
+
+def run_id(context: click.Context) -> str:
+    """The run that all is recorded under which a command writes: --run-id, else $MANIFEST_PLATFORM_RUN_ID, else a new one."""
+    kept = f"{__name__}.run_id"
+    if kept not in context.meta:
+        try:
+            context.meta[kept] = given(context, "run_id") or run_id_of(os.environ.get(RUN_VARIABLE) or None)
+        except InvalidRunId as error:
+            raise WrongUse(f"${RUN_VARIABLE}: {error}") from error
+    return context.meta[kept]
 
 
 def item_key(pipeline: Pipeline, item: str) -> ItemKey:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, Reason, WrongUse, app, as_json
+from manifest_platform.cli.app import Exit, Reason, Recording, WrongUse, app, as_json
 from manifest_platform.cli.context import item_key, open_pipeline, operator, point_in_time
 from manifest_platform.cli.output import print_json, say, warn, wrapped
 from manifest_platform.cli.remedies import Typed, typed, with_remedy
@@ -29,7 +29,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Check and show what wou
 Why = Annotated[str, typer.Option(metavar="TEXT", help="Why its data may be missing, for the records.")]
 
 
-@app.command(cls=Command)
+@app.command(cls=Recording)
 def resolve(
     context: typer.Context,
     items: ItemNames = None,
@@ -48,7 +48,7 @@ def resolve(
         )
 
 
-@app.command(cls=Command)
+@app.command(cls=Recording)
 def reshred(
     context: typer.Context,
     items: ItemNames = None,
@@ -67,7 +67,7 @@ def reshred(
         return decided(context, pipeline, keys, lambda key: reshred_item(pipeline, key, reason), outcome, dry_run)
 
 
-@app.command(cls=Command)
+@app.command(cls=Recording)
 def accept(
     context: typer.Context,
     items: ItemNames = None,
@@ -88,7 +88,7 @@ def accept(
         return decided(context, pipeline, keys, lambda key: accepting.accept(pipeline, key, reason), outcome, dry_run)
 
 
-@app.command(cls=Command)
+@app.command(cls=Recording)
 def unskip(context: typer.Context, items: ItemNames = None, reason: Reason = "no reason given", dry_run: DryRun = False) -> int:
     """Lets skipped or quarantined items in.
 

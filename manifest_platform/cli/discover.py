@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from manifest_platform import storage
-from manifest_platform.cli.app import Command, Exit, app, as_json
+from manifest_platform.cli.app import Exit, Recording, app, as_json
 from manifest_platform.cli.context import open_pipeline
 from manifest_platform.cli.output import print_json, say, some, warn
 from manifest_platform.cli.remedies import typed
@@ -16,7 +16,7 @@ from manifest_platform.pipeline import discovery
 from manifest_platform.remedies import Action, Remedy
 
 
-@app.command(cls=Command)
+@app.command(cls=Recording)
 def discover(
     context: typer.Context,
     everything: Annotated[bool, typer.Option("--all", help="Look at every directory, not only from the look-back on.")] = False,

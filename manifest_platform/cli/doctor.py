@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, app, as_json, fail
+from manifest_platform.cli.app import Exit, Recording, app, as_json, fail
 from manifest_platform.cli.context import open_pipeline, operator
 from manifest_platform.cli.expected import EXPECTED
 from manifest_platform.cli.output import print_json, print_lines, say, warn
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from manifest_platform.operations.doctor import Diagnosis, Finding
 
 
-@app.command(cls=Command)
+@app.command(cls=Recording)
 def doctor(
     context: typer.Context,
     repair: Annotated[bool, typer.Option("--repair", help="Mend what is safe to mend, and say what was done.")] = False,

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from manifest_platform import spark
-from manifest_platform.cli.app import Command, Exit, app, as_json, ending_well
-from manifest_platform.cli.context import open_pipeline
+from manifest_platform.cli.app import Exit, Recording, app, as_json, ending_well
+from manifest_platform.cli.context import open_pipeline, run_id
 from manifest_platform.cli.output import print_json, say, wrapped
 from manifest_platform.cli.remedies import Typed, document, typed
 from manifest_platform.pipeline import (
@@ -28,7 +28,7 @@ from manifest_platform.quantities import size_of
 from manifest_platform.sources.source import Words
 
 
-@app.command(cls=Command)
+@app.command(cls=Recording)
 def drain(
     context: typer.Context,
     items: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after so many items.")] = None,
@@ -57,7 +57,7 @@ def drain(
     as_typed = typed(context, pipeline.name)
     if documents:
         ends = [document(end, as_typed) for end in report.ends]
-        print_json({"event": "ended", **document(report, as_typed), "ends": ends})
+        print_json({"event": "ended", "run_id": run_id(context), **document(report, as_typed), "ends": ends})
     else:
         print_summary(report, as_typed)
     return _exit(report)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from manifest_platform import spark
-from manifest_platform.cli.app import Command, Exit, Reason, app, as_json, ending_well
+from manifest_platform.cli.app import Command, Exit, Reason, Recording, app, as_json, ending_well
 from manifest_platform.cli.context import open_pipeline, operator
 from manifest_platform.cli.drain import event_document, progress
 from manifest_platform.cli.output import print_json, print_lines, print_table, say
@@ -21,7 +21,7 @@ full = typer.Typer(help="Loads a snapshot in full, and what came after it anew."
 app.add_typer(full, name="full")
 
 
-@full.command("begin", cls=Command)
+@full.command("begin", cls=Recording)
 def begin_(
     context: typer.Context,
     item: Annotated[str, typer.Argument(metavar="ITEM", help=f"A snapshot's name or URI, or `{LATEST}`.")],
@@ -89,7 +89,7 @@ def _print_status(found: FullStatus, as_typed: Typed) -> None:
         print_table(("snapshot", "taken at", "shredded", "load"), rows)
 
 
-@full.command("cancel", cls=Command)
+@full.command("cancel", cls=Recording)
 def cancel_(context: typer.Context, reason: Reason = "no reason given") -> int:
     """Gives up the full load that was begun, before it is in the warehouse: what was loaded before counts on."""
     with open_pipeline(context, author=operator()) as pipeline:

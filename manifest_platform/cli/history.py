@@ -2,39 +2,77 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Annotated
+
 import typer
 
-from manifest_platform.cli.app import Command, Exit, ItemName, app, as_json
+from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json
 from manifest_platform.cli.context import item_key, open_pipeline
 from manifest_platform.cli.output import aligned, print_json, say, warn, wrapped
 from manifest_platform.manifest import Item, Record, State
+from manifest_platform.operations.search import Run, of_run, search_run, short_run
 from manifest_platform.pipeline import LOAD, SHRED
 from manifest_platform.quantities import size_of
 from manifest_platform.sources.source import Words
 
 
 @app.command(cls=Command)
-def history(context: typer.Context, item: ItemName) -> int:
-    """Shows all that happened to an item."""
+def history(
+    context: typer.Context,
+    item: Annotated[
+        str | None, typer.Argument(metavar="[ITEM]", help="Its name, as run=YYYY-MM-DD-HH-MM-SS, or its URI.")
+    ] = None,
+    run_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="What this run recorded alone: its id, or as much of it as is shown.")
+    ] = None,
+    look: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Without ITEM: look at the newest N items of each feed.")
+    ] = 10_000,
+) -> int:
+    """Shows all that happened to an item.
+
+    With --run-id only what that run did, without ITEM on all items: there every item is looked at. Exit 4 if it did nothing.
+    """
+    if item is None and run_id is None:
+        raise WrongUse("name an item, or a run by --run-id")
     with open_pipeline(context) as pipeline:
-        found, words = pipeline.manifest.item(item_key(pipeline, item)), pipeline.source.words
+        words = pipeline.source.words
+        if item is None:
+            return _of_run(context, search_run(pipeline.manifest, pipeline.feeds, run_id or "", look), words)
+        found = pipeline.manifest.item(item_key(pipeline, item))
+    records = found.records if run_id is None else of_run(found.records, run_id)
     if as_json(context):
-        print_json({"item": found.key, "problems": found.problems, "records": [one.to_dict() for one in found.records]})
-        return Exit.DONE
-    print_history(found, words)
-    for problem in found.problems:
+        print_json({"item": found.key, "problems": found.problems, "records": [one.to_dict() for one in records]})
+    elif records:
+        print_history(found, words, records)
+    else:
+        say(f"{found.key.name}: run {run_id} recorded nothing")
+    for problem in () if as_json(context) else found.problems:
         warn(f"warning: {problem}")
-    return Exit.DONE
+    return Exit.DONE if records else Exit.NOTHING
 
 
-def print_history(item: Item, words: Words) -> None:
-    """The records of an item, a line each, and below it what the record says, in its source's words."""
+def _of_run(context: typer.Context, run: Run, words: Words) -> int:
+    if as_json(context):
+        items = [{"item": item.key, "records": [one.to_dict() for one in records]} for item, records in run.done]
+        print_json({"items": items, "looked_at": run.looked_at, "cut": run.cut})
+    else:
+        for item, records in run.done:
+            print_history(item, words, records)
+        how = "there are more to look at: --look" if run.cut else "these are all"
+        say(f"{len(run.done):,} items; looked at {run.looked_at:,}, {how}")
+    return Exit.DONE if run.done else Exit.NOTHING
+
+
+def print_history(item: Item, words: Words, records: Sequence[Record]) -> None:
+    """Records of an item, a line each, and below it what the record says, in its source's words."""
     say(f"{item.key.name}  {item.key.id}")
     heads = ("#", "time (UTC)", "state", "application", "author", "run", "token", "epoch")
-    rows = [_record_row(record) for record in item.records]
+    rows = [_record_row(record) for record in records]
     widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
     say(aligned(heads, widths))
-    for row, record in zip(rows, item.records, strict=True):
+    for row, record in zip(rows, records, strict=True):
         say(aligned(row, widths))
         if note := words_of(record, words):
             say(wrapped(note, "   ", "   "))
@@ -47,7 +85,7 @@ def _record_row(record: Record) -> tuple[str, ...]:
         str(record.state),
         record.application.key,
         record.author,
-        (record.run_id or "-")[:8],
+        short_run(record.run_id),
         str(record.token or "-"),
         str(record.epoch or "-"),
     )

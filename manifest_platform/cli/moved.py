@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, Reason, app, as_json
+from manifest_platform.cli.app import Exit, Reason, Recording, app, as_json
 from manifest_platform.cli.context import open_pipeline, operator
 from manifest_platform.cli.output import print_json, say, some, warn
 from manifest_platform.cli.remedies import typed
@@ -16,7 +16,7 @@ NAMED = 20
 """How many items a command names that is told."""
 
 
-@app.command("import-moved", cls=Command)
+@app.command("import-moved", cls=Recording)
 def import_moved(
     context: typer.Context,
     old: Annotated[str, typer.Argument(metavar="OLD", help="The folder that the items were registered below.")],

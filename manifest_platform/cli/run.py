@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json
+from manifest_platform.cli.app import Exit, Recording, WrongUse, app, as_json
 from manifest_platform.cli.context import item_key, open_pipeline
 from manifest_platform.cli.output import print_json, say, warn, wrapped
 from manifest_platform.cli.remedies import typed
@@ -40,7 +40,7 @@ LeaseSeconds = Annotated[float, typer.Option(min=1, max=86_400, metavar="S", hel
 
 
 @app.command(
-    cls=Command, context_settings={"allow_interspersed_args": False}, options_metavar="--application NAME [OPTIONS] --"
+    cls=Recording, context_settings={"allow_interspersed_args": False}, options_metavar="--application NAME [OPTIONS] --"
 )
 def run(
     context: typer.Context,
@@ -84,7 +84,7 @@ def run(
     return Exit.DONE if ran.record.state is State.PROCESSED else Exit.FAILED
 
 
-@put.command(cls=Command)
+@put.command(cls=Recording)
 def claim(context: typer.Context, application: StepName, item: Chosen = NEXT, lease: LeaseSeconds = 3600) -> int:
     """Claims an item for a script, which ends the claim by `put complete` or `put fail`.
 
@@ -101,11 +101,12 @@ def claim(context: typer.Context, application: StepName, item: Chosen = NEXT, le
         key, record = claimed.item.key, claimed.processing
         held = pipeline.manifest.lease(record.application, key.feed)
         until = held.expires_at if held else None
-        print_json({"item": key.id, "record": record.record_id, "token": record.token, "lease_until": until})
+        told = {"token": record.token, "lease_until": until, "run_id": record.run_id}
+        print_json({"item": key.id, "record": record.record_id, **told})
     return Exit.DONE
 
 
-@put.command(cls=Command)
+@put.command(cls=Recording)
 def complete(
     context: typer.Context,
     item: Named,
@@ -126,7 +127,7 @@ def complete(
         raise WrongUse(str(error)) from error
 
 
-@put.command(cls=Command)
+@put.command(cls=Recording)
 def fail(
     context: typer.Context,
     item: Named,

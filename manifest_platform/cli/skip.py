@@ -11,7 +11,7 @@ import click
 import typer
 from typer.core import TyperGroup
 
-from manifest_platform.cli.app import Command, Exit, Reason, WrongUse, app, as_json, common_options
+from manifest_platform.cli.app import Command, Exit, Reason, Recording, WrongUse, app, as_json, common_options
 from manifest_platform.cli.context import open_pipeline, operator, point_in_time
 from manifest_platform.cli.decide import DryRun, FailedSince, ItemNames, Why, chosen_items, decided
 from manifest_platform.cli.output import print_json, say, some, wrapped
@@ -23,7 +23,7 @@ from manifest_platform.pipeline import LOAD, SHRED
 
 ITEMS = "items"
 """The command that `skip ITEM…` means."""
-_WITH_VALUE = ("--config", "--dataset")
+_WITH_VALUE = ("--config", "--dataset", "--run-id")
 
 Applications = Annotated[str, typer.Option(metavar="NAME", help=f"{SHRED}, {LOAD} or {EVERYONE} for both.")]
 
@@ -63,7 +63,7 @@ group = typer.Typer(
 app.add_typer(group, name="skip")
 
 
-@group.command(ITEMS, cls=Command)
+@group.command(ITEMS, cls=Recording)
 def items(
     context: typer.Context,
     reason: Why,
@@ -83,7 +83,7 @@ def items(
         return decided(context, pipeline, keys, lambda key: decide.skip(pipeline, key, reason, application), outcome, dry_run)
 
 
-@group.command("add", cls=Command)
+@group.command("add", cls=Recording)
 def add(
     context: typer.Context,
     reason: Why,
@@ -158,7 +158,7 @@ def list_(
     return Exit.DONE if rules else Exit.NOTHING
 
 
-@group.command("remove", cls=Command)
+@group.command("remove", cls=Recording)
 def remove(
     context: typer.Context,
     rule: Annotated[str, typer.Argument(metavar="RULE", help="Its id, as `skip list` shows it.")],

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from manifest_platform import spark
-from manifest_platform.cli.app import Command, Exit, Reason, app, as_json, ending_well
+from manifest_platform.cli.app import Exit, Reason, Recording, app, as_json, ending_well
 from manifest_platform.cli.context import open_pipeline, operator
 from manifest_platform.cli.output import print_json, say, some
 from manifest_platform.cli.remedies import typed
@@ -22,7 +22,7 @@ warehouse = typer.Typer(
 app.add_typer(warehouse, name="warehouse")
 
 
-@warehouse.command("reconcile", cls=Command)
+@warehouse.command("reconcile", cls=Recording)
 def reconcile_(
     context: typer.Context,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
@@ -58,7 +58,7 @@ def reconcile_(
     return Exit.BLOCKED if lost and not begun else Exit.DONE
 
 
-@warehouse.command("accept", cls=Command)
+@warehouse.command("accept", cls=Recording)
 def accept_(context: typer.Context, reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the records.")]) -> int:
     """Takes the warehouse as it is: nothing is loaded again, and what comes next goes onto what is there.
 

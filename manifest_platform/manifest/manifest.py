@@ -211,10 +211,10 @@ class FullListing:
 class Manifest:
     """The manifest of one dataset over a store. Safe to share between threads.
 
-    `feeds` declares the steps of each feed; `author` names the program (and its version) in every record it writes;
-    `read_archived` reads the records of an item that were archived, so that they are as if still there. `time_of` tells the
-    logical time of a directory, by which skip rules may mean it. Raises InvalidKey for a feed or application that keys cannot
-    hold, ValueError for a step declared twice.
+    `feeds` declares the steps of each feed; `author` names the program (and its version) in every record it writes, and
+    `run_id` its run, a new one where none is named; `read_archived` reads the records of an item that were archived, so that
+    they are as if still there. `time_of` tells the logical time of a directory, by which skip rules may mean it. Raises
+    InvalidKey for a feed or application that keys cannot hold, ValueError for a step declared twice.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class Manifest:
         read_archived: Callable[[ItemKey, ArchivedRecords], Sequence[Record]] | None = None,
         time_of: Callable[[Landed], datetime | None] | None = None,
     ):
-        self.store, self.dataset, self.author, self.run_id = store, dataset, author, run_id
+        self.store, self.dataset, self.author, self.run_id = store, dataset, author, run_id or str(uuid4())
         self._read_archived, self._time_of = read_archived, time_of
         self.feeds = {feed: tuple(steps) for feed, steps in feeds.items()}
         self._clock = clock

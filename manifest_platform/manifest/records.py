@@ -77,6 +77,10 @@ _PREVIOUS: dict[State, tuple[State, ...]] = {
 _NEEDS_PREVIOUS = {State.PROCESSED, State.FAILED, State.RESOLVED}
 
 
+class InvalidRunId(ValueError):
+    """A run id that is none: what is recorded of a run is one word, which people type again."""
+
+
 class InvalidRecord(ValueError):
     """A stored form that is no record's; names every attribute that is missing or wrong."""
 
@@ -125,6 +129,23 @@ class Payload:
 
     schema: str
     data: dict[str, Any]
+
+
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+@/=-]*")
+RUN_ID_LENGTH = 128
+"""The most characters that a run id has."""
+
+
+def run_id_of(text: str | None = None) -> str:
+    """The id of a run: the given one, or a new UUID. Raises InvalidRunId."""
+    if text is None:
+        return str(uuid4())
+    if len(text) > RUN_ID_LENGTH or not _RUN_ID.fullmatch(text):
+        raise InvalidRunId(
+            f"{text[:RUN_ID_LENGTH]!r} is no run id: 1 to {RUN_ID_LENGTH} letters, digits and . _ : + @ / = -, of which the"
+            " first is a letter or digit"
+        )
+    return text
 
 
 @dataclass(frozen=True)

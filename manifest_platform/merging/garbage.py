@@ -64,7 +64,7 @@ class Garbage:
 @contextmanager
 def upkeep(inventory: Inventory, duration: timedelta = LEASE) -> Generator[Lease]:
     """The lease of who removes objects, or writes some that no job stands for. Raises LeaseBusy."""
-    manifest = Manifest(inventory.store, inventory.dataset, {}, inventory.owner)
+    manifest = Manifest(inventory.store, inventory.dataset, {}, inventory.owner, inventory.run_id)
     with manifest.hold(UPKEEP, PLACE, inventory.owner, duration) as lease:
         yield lease
 

@@ -125,7 +125,8 @@ class _Piece:
 class Inventory:
     """The inventory of one dataset over a store. Safe to share between threads.
 
-    `owner` names the program in the jobs that it claims. A job that died or failed `max_attempts` times is set aside.
+    `owner` names the program in the jobs that it claims, and `run_id` its run, a new one where none is named. A job that died
+    or failed `max_attempts` times is set aside.
     """
 
     def __init__(
@@ -135,8 +136,10 @@ class Inventory:
         owner: str,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         max_attempts: int = 5,
+        run_id: str | None = None,
     ):
         self.store, self.dataset, self.owner, self.max_attempts = store, dataset, owner, max_attempts
+        self.run_id = run_id or str(uuid4())
         self.clock = clock
 
     # Looking
@@ -454,7 +457,7 @@ class Inventory:
         partition = self.partition(due.table, due.date)
         if partition is None or partition.due != due:
             return None
-        job, after = transitions.claimed(partition, self.owner, lease.feed, lease.token, now)
+        job, after = transitions.claimed(partition, self.owner, self.run_id, lease.feed, lease.token, now)
         own = transitions.put_running(job)
         mark = str(uuid4())
         try:

@@ -233,7 +233,9 @@ class _Publication:
     def _hold(self) -> Lease:
         """The one publisher's lease. Raises LeaseBusy while another's is live."""
         inventory = self._inventory
-        manifest = Manifest(inventory.store, inventory.dataset, {}, inventory.owner, clock=self._settings.clock)
+        manifest = Manifest(
+            inventory.store, inventory.dataset, {}, inventory.owner, inventory.run_id, clock=self._settings.clock
+        )
         return manifest.hold(PUBLISH, PLACE, inventory.owner, self._settings.lease)
 
     def _work(self, partitions: Sequence[Partition], tables: Mapping[str, MergedTable]) -> list[_Work]:

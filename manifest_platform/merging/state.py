@@ -260,7 +260,8 @@ class Range:
 class RunningJob:
     """A partition's merge that a worker does: who (`owner`), under which lease (`slot`, `token`), since when.
 
-    `generation`: the partition's when the job was claimed; what is planned for it holds as long as that stands.
+    `generation`: the partition's when the job was claimed; what is planned for it holds as long as that stands. `run_id`: of
+    whoever does it; None in what releases before wrote.
     """
 
     table: str
@@ -273,6 +274,7 @@ class RunningJob:
     token: int
     started: datetime
     generation: int
+    run_id: str | None = None
     version: int = 0
 
 
@@ -295,7 +297,8 @@ class Outcome(StrEnum):
 class FinishedJob:
     """What became of a job; kept.
 
-    `bytes_in`: of the small objects that it merged; `rows`, `bytes_out`: of the merged objects that it wrote.
+    `bytes_in`: of the small objects that it merged; `rows`, `bytes_out`: of the merged objects that it wrote. `run_id`: of
+    the run that did it; None in what releases before wrote.
     """
 
     id: str
@@ -312,6 +315,7 @@ class FinishedJob:
     bytes_in: int = 0
     bytes_out: int = 0
     error: str | None = None
+    run_id: str | None = None
 
 
 @dataclass(frozen=True)

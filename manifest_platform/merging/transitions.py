@@ -209,7 +209,9 @@ def put_cursor(commit: int, version: int) -> Put:
 # The queue
 
 
-def claimed(partition: Partition, owner: str, slot: str, token: int, now: datetime) -> tuple[RunningJob, Partition]:
+def claimed(
+    partition: Partition, owner: str, run_id: str, slot: str, token: int, now: datetime
+) -> tuple[RunningJob, Partition]:
     """The pending job as it is being done, and its partition then."""
     job = partition.job
     if job is None or partition.due is None:
@@ -225,6 +227,7 @@ def claimed(partition: Partition, owner: str, slot: str, token: int, now: dateti
         token,
         now,
         partition.generation,
+        run_id=run_id,
         version=1,
     )
     return running, dataclasses.replace(partition, job=None, running=job.id)
@@ -245,7 +248,9 @@ def ended(job: RunningJob, log: FinishedJob, before: Partition, after: Partition
 def finished(job: RunningJob, outcome: Outcome, now: datetime, **told: Any) -> FinishedJob:
     """What the log says of a job."""
     return FinishedJob(
-        job.id, job.table, job.date, job.schedule_time, job.started, now, job.owner, job.attempts, outcome, **told
+        *(job.id, job.table, job.date, job.schedule_time, job.started, now, job.owner, job.attempts, outcome),
+        run_id=job.run_id,
+        **told,
     )
 
 

@@ -1,8 +1,9 @@
-"""Which items stand how: by state, application, feed and time; newest first, and never further than asked."""
+"""Which items stand how, by state, application, feed and time; and what a run did. Newest first, never further than asked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import nlargest
@@ -10,6 +11,9 @@ from itertools import islice
 
 from manifest_platform.manifest import Application, Item, Manifest, Record, State
 from manifest_platform.manifest.queries import failed_by, locked_by, processed_by, unprocessed
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_SHOWN_OF_UUID = 8
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,47 @@ def search(manifest: Manifest, wanted: Search, limit: int, look: int, before: st
     earlier = (hit for hit in hits if before is None or hit.item.key.position < before)
     found = nlargest(limit, earlier, key=lambda hit: hit.item.key)
     return SearchResult(found, len(seen), found[-1].item.key.name if len(found) == limit else None, len(seen) == look)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run recorded: items with its records alone, the newest item of each feed first. `looked_at`: how many items.
+
+    `cut`: there are more items than were looked at, so that older ones may be missing.
+    """
+
+    done: list[tuple[Item, tuple[Record, ...]]]
+    looked_at: int
+    cut: bool
+
+
+def of_run(records: Iterable[Record], run: str) -> tuple[Record, ...]:
+    """Those of the records that a run wrote: named whole, or a UUID by the first eight characters that people are shown."""
+    short = len(run) == _SHOWN_OF_UUID
+    return tuple(one for one in records if one.run_id and (one.run_id == run or (short and short_run(one.run_id) == run)))
+
+
+def short_run(run: str | None) -> str:
+    """A run as people are shown it: a UUID by its first eight characters, another name whole, none as `-`."""
+    return "-" if run is None else run[:_SHOWN_OF_UUID] if _UUID.fullmatch(run) else run
+
+
+def search_run(manifest: Manifest, feeds: Iterable[str], run: str, look: int) -> Run:
+    """What a run recorded on the newest items of feeds, of each feed at most `look`: nothing but a walk tells that.
+
+    Items whose records are archived are passed over.
+    """
+    done: list[tuple[Item, tuple[Record, ...]]] = []
+    looked_at, cut = 0, False
+    for feed in feeds:
+        for number, item in enumerate(manifest.items(feed, reverse=True, archived=False)):
+            if number == look:
+                cut = True
+                break
+            looked_at += 1
+            if records := of_run(item.records, run):
+                done.append((item, records))
+    return Run(done, looked_at, cut)
 
 
 def _source(manifest: Manifest, wanted: Search, before: str | None) -> tuple[Iterator[Item], bool]:

@@ -145,7 +145,9 @@ class Merging:
                 f"dataset {pipeline.name} is not merged: give it a part `merge` with an `output` in the configuration"
             )
         self.pipeline, self.config, self.clock = pipeline, config, clock
-        self.inventory = Inventory(pipeline.manifest.store, pipeline.name, pipeline.holder, clock, config.max_attempts)
+        self.inventory = Inventory(
+            pipeline.manifest.store, pipeline.name, pipeline.holder, clock, config.max_attempts, pipeline.run_id
+        )
         self.output = storage.as_uri(config.output)
 
     @property

@@ -32,6 +32,7 @@ from manifest_platform.manifest import (
     UnknownItem,
 )
 from manifest_platform.manifest.payloads import register_folder
+from manifest_platform.manifest.records import run_id_of
 from manifest_platform.manifest.takeover import Places, TakenOver
 from manifest_platform.pipeline.events import ItemFailed
 from manifest_platform.record_files import read_archived
@@ -50,7 +51,8 @@ _OTHER_WORK = tuple(
 class Pipeline:
     """A dataset's source, manifest and warehouse. Close it after use.
 
-    `run_id` is the orchestrator's run, kept in every record and lease; `author` names who is behind an operator's command.
+    `run_id` is the run that every record and lease names: the orchestrator's, or a new one where none is named; `author` names
+    who is behind an operator's command. Raises InvalidRunId.
     `store`: the manifest's, where it is open already; it stays open. `clock`: tells the time in UTC, here and to the manifest.
     """
 
@@ -77,7 +79,7 @@ class Pipeline:
         declared = {feed: self._steps(feed) for feed in self.source.feeds}
         places = Places.of(declared, _OTHER_WORK)
         taken_over, time_of = TakenOver(store, places, clock), self.source.logical_time
-        self.manifest = Manifest(taken_over, dataset, declared, author, run_id, clock, read_archived, time_of)
+        self.manifest = Manifest(taken_over, dataset, declared, author, run_id_of(run_id), clock, read_archived, time_of)
 
     def _steps(self, feed: str) -> tuple[Step, ...]:
         attempts = self.config.lease.max_attempts
@@ -101,6 +103,11 @@ class Pipeline:
 
     def __exit__(self, *_exception: object) -> None:
         self.close()
+
+    @property
+    def run_id(self) -> str:
+        """The run that every record and lease names which is written here."""
+        return self.manifest.run_id
 
     @property
     def holder(self) -> str:

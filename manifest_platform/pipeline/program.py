@@ -344,6 +344,7 @@ def _environment(pipeline: Pipeline, claim: Claim, folder: Path) -> dict[str, st
         "RUN": claim.item.key.name,
         "RECORD": claim.processing.record_id,
         "TOKEN": str(claim.processing.token),
+        "RUN_ID": pipeline.run_id,
         "UPSTREAM": str(upstream),
         "OUTPUT": str(folder / "output.json"),
     }

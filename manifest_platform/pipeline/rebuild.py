@@ -183,7 +183,7 @@ def drop(merging: Merging, table: str) -> Stock:
     """
     inventory = merging.inventory
     duration = timedelta(seconds=merging.pipeline.config.lease.seconds)
-    manifest = Manifest(inventory.store, inventory.dataset, {}, inventory.owner)
+    manifest = Manifest(inventory.store, inventory.dataset, {}, inventory.owner, inventory.run_id)
     with upkeep(inventory, duration), manifest.hold(PUBLISH, PLACE, inventory.owner, duration) as publisher:
         before = stock(merging, table)
         inventory.drop(table)

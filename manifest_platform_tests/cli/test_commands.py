@@ -427,7 +427,7 @@ def test_what_shred_alone_is_told_to_skip_blocks_the_load_until_unskip(shop, ask
         (["history", "yesterday"], 2, "is neither a run name"),
         (["history", "ftp://host/run=2024-05-14-12-00-00"], 2, "only local paths, file:// and s3://"),
         (["skip", RUNS[0]], 2, "Missing option '--reason'"),
-        (["history"], 2, "Missing argument 'ITEM'"),
+        (["history"], 2, "name an item, or a run"),
         (["repair"], 2, "No such command 'repair'"),
         (["status", "--verbose"], 2, "No such option"),
         (["drain", "--items", "0"], 2, "--items"),

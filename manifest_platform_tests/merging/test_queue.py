@@ -12,11 +12,11 @@ from threading import Barrier
 import pytest
 
 from manifest_platform.manifest import Application, LeaseLost, LeaseState, Manifest, Refused, Store, StoreError
-from manifest_platform.manifest.store import ABSENT, Put
+from manifest_platform.manifest.store import ABSENT, Put, Row
 from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.plan import DEFAULT, STRICT, Profile
 from manifest_platform.merging.registration import STRICT_RULES, Rules
-from manifest_platform.merging.state import FinishedJob, Outcome, Partition, log_key, to_data
+from manifest_platform.merging.state import FinishedJob, Outcome, Partition, from_row, log_key, to_data
 from manifest_platform.merging.transitions import JobLost
 from manifest_platform_tests.manifest.given import LossyStore
 from manifest_platform_tests.merging.given import (
@@ -457,6 +457,19 @@ def try_commit_twice(of: Inventory) -> bool:
         work = make(of, claim_one(of, held))
         assert try_commit(of, work)
         return try_commit(of, work)
+
+
+def test_a_job_and_its_end_name_the_run_unless_a_release_before_wrote_them(store: Store) -> None:
+    of = inventory(store, clock := clock_at(MORNING), run_id="nightly")
+    arrive(of, 1)
+    clock.now = scheduled(partition(of))
+    with slot(of) as held:
+        claimed = claim_one(of, held)
+        assert of.give_back(claimed.job)
+    [told] = of.log(9)
+    assert (claimed.job.run_id, told.run_id) == ("nightly", "nightly")
+    older = {name: value for name, value in to_data(told).items() if name != "run_id"}
+    assert from_row(FinishedJob, Row(DATASET, "", 1, older)).run_id is None
 
 
 @pytest.mark.parametrize("stored", ["merged", "nothing", "given back", "failed", "died"])

@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, as_json
+from manifest_platform.cli.app import Exit, Recording, as_json
 from manifest_platform.cli.merge.group import merge, open_merging
 from manifest_platform.cli.output import print_json, say, wrapped
 from manifest_platform.merging.publish import PublishReport
 
 
-@merge.command(cls=Command)
+@merge.command(cls=Recording)
 def publish(
     context: typer.Context,
     verify: Annotated[bool, typer.Option("--verify", help="Compare every entry of the catalog, and mend it.")] = False,

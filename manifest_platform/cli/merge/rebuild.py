@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from manifest_platform import spark
-from manifest_platform.cli.app import Command, Exit, as_json, ending_well
+from manifest_platform.cli.app import Exit, Recording, as_json, ending_well
 from manifest_platform.cli.context import operator
 from manifest_platform.cli.merge.group import DateText, TableName, count_of, date_of, merge, open_merging
 from manifest_platform.cli.merge.publish import print_published, published_part
@@ -18,7 +18,7 @@ from manifest_platform.quantities import size_of
 from manifest_platform.remedies import Action, Remedy
 
 
-@merge.command(cls=Command)
+@merge.command(cls=Recording)
 def rebuild(context: typer.Context, table: TableName, day: DateText) -> int:
     """Writes all merged objects of a partition anew from its small ones, and publishes them.
 
@@ -43,7 +43,7 @@ def rebuild(context: typer.Context, table: TableName, day: DateText) -> int:
     return Exit.DONE if done.published.succeeded else Exit.FAILED
 
 
-@merge.command(cls=Command)
+@merge.command(cls=Recording)
 def retry(context: typer.Context, table: TableName, day: DateText) -> int:
     """Lets a partition that was set aside be merged again, by the next run."""
     with open_merging(context, author=operator()) as merging:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, WrongUse, as_json
+from manifest_platform.cli.app import Exit, Recording, WrongUse, as_json
 from manifest_platform.cli.context import operator
 from manifest_platform.cli.merge.group import TableName, merge, open_merging
 from manifest_platform.cli.output import print_json, print_lines, print_table, say, wrapped
@@ -24,7 +24,7 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 Sure = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
-@merge.command(cls=Command)
+@merge.command(cls=Recording)
 def gc(
     context: typer.Context,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
@@ -70,7 +70,7 @@ def _age(text: str) -> timedelta:
     return timedelta(**{_UNITS[parts[2]]: int(parts[1])})
 
 
-@merge.command(cls=Command)
+@merge.command(cls=Recording)
 def drop(context: typer.Context, table: TableName, yes: Sure = False) -> int:
     """Removes a table with everything: its entry in the catalog, its rows, its merged objects.
 

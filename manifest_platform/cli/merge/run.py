@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from manifest_platform import spark
-from manifest_platform.cli.app import Command, Exit, WrongUse, as_json, ending_well
+from manifest_platform.cli.app import Exit, Recording, WrongUse, as_json, ending_well
 from manifest_platform.cli.merge.group import count_of, date_of, merge, open_merging
 from manifest_platform.cli.merge.publish import changed, print_published, published_part, published_words
 from manifest_platform.cli.output import print_json, say, warn, wrapped
@@ -24,7 +24,7 @@ from manifest_platform.quantities import moment, size_of
 from manifest_platform.remedies import Action, Remedy
 
 
-@merge.command(cls=Command)
+@merge.command(cls=Recording)
 def run(
     context: typer.Context,
     table: Annotated[list[str] | None, typer.Option("--table", metavar="TABLE", help="Merge this one now; repeatable.")] = None,
