@@ -2,7 +2,8 @@
 
 Belongs here: which secrets the process knows, and how a text is freed of them. A secret that is read through `secret`, or that
 is told to `keep`, becomes `***` in every text that passes `masked`. The borders where text goes out call it: the command line,
-Dagster's events, records of the manifest and log lines.
+Dagster's events, records of the manifest and log lines. A secret is in an environment variable, or under such a name in a
+store of secrets that `provide` tells of; then it never enters the environment, which every program that is started would get.
 
 A secret is found however it was written: as it is, percent-encoded, escaped as in JSON, in a Python literal or in HTML, in two
 of these ways one upon the other, and in base64, within `user:password` as well. A secret of fewer than `LONG` characters may
@@ -15,6 +16,7 @@ import base64
 import html
 import os
 import re
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
@@ -22,7 +24,7 @@ from threading import Lock
 from typing import Any
 from urllib.parse import quote, unquote
 
-from manifest_platform.faults import Misconfigured
+from manifest_platform.faults import Misconfigured, Transient
 
 MASK = "***"
 LONG = 8
@@ -51,21 +53,60 @@ _PASSWORD_OPTION = re.compile(
     r"(?:^|[\s?&;])[\w.-]*(?:password|secret|token|apikey)\s*=\s*('[^']*'|[^\s&;'\"]+)", re.IGNORECASE
 )
 
+FETCHED_S = 300
+"""Seconds that a secret out of a store of secrets is used before it is fetched anew: it may have been changed."""
+
 _kept: dict[str, None] = {}
 _lock = Lock()
+_provided: dict[str, Callable[[], str]] = {}
+_fetched: dict[str, tuple[float, str]] = {}
 
 
 class UnusableSecret(Misconfigured):
     """A secret that cannot be one; the message names the variable that holds it, and never what it holds."""
 
 
+class SecretOutOfReach(RuntimeError, Transient):
+    """The store of secrets does not answer now; the message names the variable and the store."""
+
+
+def provide(variable: str, fetch: Callable[[], str]) -> None:
+    """Has a variable that the environment lacks taken from a store of secrets: `fetch` gives it when it is needed.
+
+    `fetch` raises UnusableSecret where there is none to be had, and SecretOutOfReach where there may be one later.
+    """
+    with _lock:
+        _provided[variable] = fetch
+        _fetched.pop(variable, None)
+
+
+def is_told(variable: str) -> bool:
+    """Whether the environment holds a variable, or a store of secrets is to have it. Nothing is fetched."""
+    return bool(os.environ.get(variable)) or variable in _provided
+
+
+def value_of(variable: str) -> str | None:
+    """What the environment holds, else what a store of secrets does, which is masked from now on; None where neither has it.
+
+    Raises UnusableSecret and SecretOutOfReach.
+    """
+    if (value := os.environ.get(variable)) or not (fetch := _provided.get(variable)):
+        return value
+    known = _fetched.get(variable)
+    if known is None or time.monotonic() - known[0] >= FETCHED_S:
+        known = _fetched[variable] = time.monotonic(), fetch()
+    keep(known[1])
+    return known[1]
+
+
 def secret(variable: str, in_header: bool = False) -> str | None:
-    """The secret in an environment variable, without the space around it; None where it is not set, or empty.
+    """The secret that a variable holds, without the space around it; None where it is not set, or empty.
 
     It is masked from now on. Raises UnusableSecret for one with a line end or another control character in it, and where it
-    goes out as a header (`in_header`) for one with a space or a letter that is not ASCII, which no header can have.
+    goes out as a header (`in_header`) for one with a space or a letter that is not ASCII, which no header can have; it raises
+    SecretOutOfReach where its store does not answer.
     """
-    value = os.environ.get(variable, "").strip()
+    value = (value_of(variable) or "").strip()
     keep(value)
     if found := _CONTROL.search(value):
         raise UnusableSecret(
@@ -96,9 +137,11 @@ def keep_passwords_of(text: str) -> None:
 
 
 def forget() -> None:
-    """Forgets every secret, for tests."""
+    """Forgets every secret, and where secrets are, for tests."""
     with _lock:
         _kept.clear()
+        _provided.clear()
+        _fetched.clear()
 
 
 def masked(text: str) -> str:

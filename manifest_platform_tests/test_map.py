@@ -27,6 +27,8 @@ ALLOWED = {
     "cli/remedies.py": "names of commands",
     "manifest/payloads.py": "names of schemas, which rows that are there keep",
     "spark/jars.py": "the program DynamoDB Local, whose files it fetches",
+    "orchestration/aws.py": "the service DynamoDB, whose place a resource of dagster-aws tells",
+    "orchestration/resources.py": "the same, as an argument",
     "sources/settings.py": "the source of a dataset that names none",
     "testing/": "a plug-in is tried beside the embedded store and engine",
     "merging/readers.py": "it asks the published files with the library DuckDB, whatever the warehouse is",

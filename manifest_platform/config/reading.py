@@ -94,7 +94,7 @@ def _interpolate(value: Any, key: str, problems: list[str]) -> Any:
 
     def substitute(found: re.Match[str]) -> str:
         name, default = found.groups()
-        if (known := os.environ.get(name) or default) is None:
+        if (known := masking.value_of(name) or default) is None:
             problems.append(f"{key}: ${{{name}}} is not set in the environment, and has no default (${{{name}:-default}})")
             return ""
         if _SECRET_NAME.search(name):

@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 
 from manifest_platform import outward
-from manifest_platform.config import load
+from manifest_platform.config import ConfigError
 from manifest_platform.orchestration.capture import build_capture
 from manifest_platform.orchestration.dead_runs import build_dead_run_sensors
 from manifest_platform.orchestration.drain import build_drain_jobs
@@ -23,21 +23,24 @@ from manifest_platform.orchestration.resources import ManifestResource, SparkRes
 from manifest_platform.sources.source import open_source
 
 
-def build_defs(config_file: str | Path | None = None) -> dg.Definitions:
-    """The definitions of every configured dataset. Raises ConfigError.
+def build_defs(config_file: str | Path | None = None, manifest: ManifestResource | None = None) -> dg.Definitions:
+    """The definitions of every configured dataset, of a file, or of the file of a ManifestResource. Raises ConfigError.
 
     What the process writes from then on is as private as the configuration's `files` say, also what assets of one's own write.
     """
     outward.guard()
-    config = load(config_file)
+    if config_file and manifest:
+        raise ConfigError("build_defs: a ManifestResource has its own config_file; give one of the two")
+    manifest = manifest or ManifestResource(config_file=str(config_file) if config_file else None)
+    file = manifest.config_file
+    config = manifest.configuration()
     config.files.apply()
-    file = str(config_file) if config_file else None
     sources = {dataset: open_source(dataset, settings) for dataset, settings in config.datasets.items()}
     drain_jobs = {dataset: build_drain_jobs(config, source) for dataset, source in sources.items()}
     captured = [build_capture(source, source.captures) for source in sources.values() if source.captures]
     merged = [source for source in sources.values() if source.settings.merge]
     merge_jobs = {source.dataset: build_merge_job(config, source.dataset) for source in merged}
-    manifest, spark = ManifestResource(config_file=file), SparkResource(config_file=file)
+    spark = SparkResource(config_file=file)
     return dg.Definitions(
         assets=[
             *(asset for source in sources.values() for asset in build_assets(config, source)),

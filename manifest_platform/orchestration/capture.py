@@ -3,7 +3,6 @@
 It has a pool of its own: it waits for no drain, and no drain for it.
 """
 
-import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from manifest_platform import masking
 from manifest_platform.manifest import Landed, Refused, StoreError, UnknownItem
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.duties import Duty, capture_pool, run_tags
@@ -128,7 +128,7 @@ def build_capture(source: Source, plan: CapturePlan) -> Capture:
 
 def _schedule(job: dg.JobDefinition, plan: CapturePlan, schedule: CaptureSchedule) -> dg.ScheduleDefinition:
     """A schedule of captures: on, where there is something to capture and the secret to log in with."""
-    has_secret = bool(os.environ.get(plan.secret))
+    has_secret = masking.is_told(plan.secret)
     status = dg.DefaultScheduleStatus.RUNNING if schedule.feeds and has_secret else dg.DefaultScheduleStatus.STOPPED
     off = "" if has_secret else f" Off by default, for {plan.secret} was not in the environment when the code was loaded."
     return dg.ScheduleDefinition(

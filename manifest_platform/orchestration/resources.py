@@ -5,26 +5,61 @@ All of them read the one configuration; none has settings of its own, so the com
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import closing, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from dagster_spark.utils import flatten_dict
 from pydantic import PrivateAttr
 
-from manifest_platform.config import Config, load
+from manifest_platform.config import Config, ConfigError, load
+from manifest_platform.orchestration.aws import take_access, take_parameters, take_secrets
 from manifest_platform.orchestration.events import failure
 from manifest_platform.outward import freed
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.spark import session
+
+if TYPE_CHECKING:
+    from dagster_aws.s3 import S3Resource
+    from dagster_aws.secretsmanager import SecretsManagerResource
+    from dagster_aws.ssm import SSMResource
 
 
 class ManifestResource(dg.ConfigurableResource):
     """Opens the pipeline of a dataset: its manifest, landing root, shredder and warehouse."""
 
     config_file: str | None = None
+
+    @classmethod
+    def from_aws(
+        cls,
+        config_file: str | None = None,
+        *,
+        s3: S3Resource | None = None,
+        dynamodb: dg.ConfigurableResource | None = None,
+        secrets_manager: SecretsManagerResource | None = None,
+        secrets: Mapping[str, str] | None = None,
+        ssm: SSMResource | None = None,
+        parameters: Mapping[str, str] | None = None,
+    ) -> ManifestResource:
+        """The resource of a project that has AWS configured on resources of dagster-aws: the platform uses the same.
+
+        `s3`: region, endpoint, profile and keys of landing, output and merged files. `dynamodb`: those of the manifest's table,
+        on any resource with the fields of `dagster_aws.utils.ResourceWithBoto3Configuration`, since dagster-aws has none for
+        DynamoDB. Both hold for the process. `secrets`: by the names of the variables that the configuration reads, names of
+        secrets, or `name#key` for a key of JSON; `parameters`: names of parameters. They are fetched when they are needed,
+        masked everywhere, and stand on no page of Dagster's. Give the result to `build_defs`. Raises ConfigError.
+        """
+        if (secrets and not secrets_manager) or (parameters and not ssm):
+            raise ConfigError("from_aws: secrets need secrets_manager, and parameters ssm: give the resource that reads them")
+        take_access(s3, dynamodb)
+        if secrets_manager:
+            take_secrets(secrets_manager, secrets or {})
+        if ssm:
+            take_parameters(ssm, parameters or {})
+        return cls(config_file=config_file)
 
     @contextmanager
     def pipeline(self, dataset: str, run_id: str | None = None) -> Generator[Pipeline]:
