@@ -128,6 +128,38 @@ class DagsterConfig(Settings):
     )
 
 
+_CRON = r"^[-0-9*/,A-Za-z]+( [-0-9*/,A-Za-z]+){4}$"
+
+
+class HousekeepingConfig(Settings):
+    """What is removed once it is old enough, by the housekeeping job and command; each may be off (`null`: kept for good)."""
+
+    schedule: str | None = Field(
+        "30 3 * * *", pattern=_CRON, description="when Dagster does it: five fields of cron, in UTC; null for never"
+    )
+    attempts_hours: float | None = Field(
+        24,
+        ge=1,
+        le=8784,
+        description="hours after which what attempts left that no record names is removed, as `doctor --clean`",
+    )
+    merged_hours: float | None = Field(
+        168, ge=1, le=8784, description="hours that superseded merged objects are kept for their readers, as `merge gc`"
+    )
+    merge_rows_days: int | None = Field(
+        30, ge=2, le=3660, description="days that the manifest keeps rows of small objects that are merged, and of merge jobs"
+    )
+    archive_days: int | None = Field(
+        90,
+        ge=2,
+        le=3660,
+        description="days after which records of finished items move to `manifest.archive`, where that is set",
+    )
+    dagster_days: int | None = Field(
+        30, ge=1, le=3660, description="days that Dagster keeps runs and events that no partition which it shows rests on"
+    )
+
+
 class Config(Settings):
     """Everything that the platform can be told."""
 
@@ -140,6 +172,7 @@ class Config(Settings):
     limits: LimitConfig = Field(LimitConfig(), description="how long a step may work at one go")
     drain: DrainBudget = Field(DrainBudget(), description="how much a drain does that Dagster starts")
     dagster: DagsterConfig = Field(DagsterConfig(), description="what Dagster is shown")
+    housekeeping: HousekeepingConfig = Field(HousekeepingConfig(), description="what is removed once it is old enough")
     files: FilesConfig = Field(FilesConfig(), description="who may read the files that are made on a disk")
     spark: SparkConfig = Field(description="Spark's settings")
 
@@ -161,6 +194,14 @@ class Config(Settings):
         if taken:
             problems = [InitErrorDetails(type=kind, loc=("datasets", name), input=name) for name in taken]
             raise ValidationError.from_exception_data("configuration", problems)
+        return self
+
+    @model_validator(mode="after")
+    def _archive_what_nobody_works_on(self) -> Config:
+        """What is archived is older than a step may take: a worker may go by what it read before."""
+        days, (key, hours) = self.housekeeping.archive_days, self.limits.longest
+        if self.manifest.archive and days and days * 24 <= hours:
+            raise ValueError(f"housekeeping.archive_days: {days}: allowed: more than {hours / 24:g} days, which {key} allows")
         return self
 
     @model_validator(mode="after")

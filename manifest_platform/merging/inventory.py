@@ -52,6 +52,7 @@ from manifest_platform.merging.state import (
     PARTITIONS,
     RANGES,
     RUNNING,
+    SETTLED,
     SMALL,
     TABLES,
     VERSIONS,
@@ -64,9 +65,11 @@ from manifest_platform.merging.state import (
     PartitionName,
     Range,
     RunningJob,
+    Settled,
     SmallObject,
     TableSettings,
     Version,
+    digest_of,
     from_row,
     log_key,
     partition_key,
@@ -222,6 +225,10 @@ class Inventory:
         for row in self._pages(rows_prefix(SMALL, table, day), small_key(table, day, after) if after else None, page):
             yield from_row(Batch, row)
 
+    def settled(self, table: str, day: date) -> list[Settled]:
+        """What is kept of a partition's batches whose rows are gone: all of them came before those that `batches` gives."""
+        return [from_row(Settled, row) for row in self._pages(rows_prefix(SETTLED, table, day))]
+
     def due(self, now: datetime) -> Iterator[Due]:
         """The jobs that may be claimed now, the one that was scheduled earliest first."""
         for row in self._pages(DUE, page=FIRST_PAGE):
@@ -326,7 +333,7 @@ class Inventory:
             gone = list(transitions.writes(partition, None))
             running = self._pages(f"{RUNNING}{partition.table}#{partition.date}#")
             self._forget([*gone, *(Delete(row.sort, row.version) for row in running), check])
-        for kind in (SMALL, RANGES, VERSIONS):
+        for kind in (SMALL, SETTLED, RANGES, VERSIONS):
             deletes: list[Write] = [Delete(row.sort, row.version) for row in self._pages(rows_prefix(kind, dropped.key))]
             for at in range(0, len(deletes), MAX_WRITES - 1):
                 self._forget([*deletes[at : at + MAX_WRITES - 1], check])
@@ -347,15 +354,18 @@ class Inventory:
         """What is left to register of an item that was shredded before: its objects take the places of those that it had.
 
         Shredded again, an item has the same rows, in other objects: registered beside the first they would be merged twice.
-        Where they are not the same, the first stay. A partition that was set aside as an object was lost is tried again.
+        Where they are not the same, the first stay; so do those whose rows are gone, for merged objects hold them. A partition
+        that was set aside as an object was lost is tried again.
         """
         left: dict[PartitionName, tuple[SmallObject, ...]] = {}
         for (table, day), objects in commit.objects.items():
             rows = list(self._pages(rows_prefix(SMALL, table, day)))
             found = ((row, from_row(Batch, row)) for row in rows)
             mine = [(row, batch) for row, batch in found if batch.item == commit.item and batch.commit < commit.number]
-            if not mine:
-                left[table, day] = objects
+            if not mine:  # looked for in this order: a batch whose row goes meanwhile is settled by then
+                digest = digest_of(commit.item)
+                if not any(digest in settled.items for settled in self.settled(table, day)):
+                    left[table, day] = objects
             elif [one.rows for _, batch in mine for one in batch.objects] == [one.rows for one in objects]:
                 self._swap(mine, objects)
                 partition = self.partition(table, day)

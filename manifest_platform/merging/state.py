@@ -9,6 +9,7 @@ Rows (the store's partition is the dataset; no other part of the manifest has ke
     MTABLE#<table>                             a MergedTable; it outlives its being dropped, so that its version never repeats
     MPART#<table>#<date>                       a Partition, with its pending job
     MSMALL#<table>#<date>#<last id>            a Batch of small objects
+    MSETTLED#<table>#<date>#<number>           Settled: of batches whose rows are gone
     MRANGE#<table>#<date>#<lower>              a Range
     MRUN#<table>#<date>#<job id>               a RunningJob; ids are used once, so a fence that names one holds for good
     MDUE#<schedule>#<table>#<date>#<job id>    there while a partition's pending job may be claimed, once it is time
@@ -25,6 +26,7 @@ later is delayed. It is switched once all that came before is merged: from then 
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -119,6 +121,23 @@ class Batch:
     delayed: bool
     registered: datetime
     objects: tuple[SmallObject, ...]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What is kept of batches that merged objects hold and whose own rows are gone: a row for 1,000 of them, numbered from 1.
+
+    `last`: the largest of their ids. `objects`, `rows`: how many they were. `items`: digests of the directories' URIs.
+    """
+
+    table: str
+    date: date
+    number: int
+    last: int = 0
+    objects: int = 0
+    rows: int = 0
+    items: tuple[str, ...] = ()
+    version: int = 0
 
 
 @dataclass(frozen=True)
@@ -351,7 +370,12 @@ class Version:
     files: tuple[ServedFile, ...] = ()
 
 
-Fact = TypeVar("Fact", MergedTable, Partition, Range, Due, RunningJob, FinishedJob, Batch, Version)
+def digest_of(item: str) -> str:
+    """A directory's URI in short: 16 hexadecimal digits, by which it is found among those that are settled."""
+    return hashlib.sha256(item.encode()).hexdigest()[:16]
+
+
+Fact = TypeVar("Fact", MergedTable, Partition, Range, Due, RunningJob, FinishedJob, Batch, Settled, Version)
 
 
 def to_data(fact: Any) -> dict[str, Any]:
@@ -368,7 +392,7 @@ def from_row(kind: type[Fact], row: Row) -> Fact:
     return _codec(kind).validate_python(data)
 
 
-_VERSIONED = (MergedTable, Partition, Range, RunningJob)
+_VERSIONED = (MergedTable, Partition, Range, RunningJob, Settled)
 
 
 @functools.cache
@@ -380,7 +404,7 @@ def _codec(kind: type) -> TypeAdapter[Any]:
 
 CURSOR = MERGED
 TABLES, PARTITIONS, OPEN, DUE, RUNNING, LOG = "MTABLE#", "MPART#", "MOPEN#", "MDUE#", "MRUN#", "MLOG#"
-SMALL, RANGES, VERSIONS = "MSMALL", "MRANGE", "MVERSION"
+SMALL, SETTLED, RANGES, VERSIONS = "MSMALL", "MSETTLED", "MRANGE", "MVERSION"
 DIGITS = 19
 
 
@@ -395,13 +419,18 @@ def partition_key(table: str, day: date) -> str:
 
 
 def rows_prefix(kind: str, table: str, day: date | None = None) -> str:
-    """What the sort keys of a partition's rows of a kind (SMALL, RANGES, VERSIONS) start with, or of a whole table's."""
+    """What the sort keys of a partition's rows of a kind start with, SMALL, SETTLED, RANGES or VERSIONS; or a whole table's."""
     return f"{kind}#{table}#" if day is None else f"{kind}#{table}#{day}#"
 
 
 def small_key(table: str, day: date, last: int) -> str:
     """Sort key of the batch whose last id this is: so what lies beyond an id is one query."""
     return f"{rows_prefix(SMALL, table, day)}{last:0{DIGITS}d}"
+
+
+def settled_key(settled: Settled) -> str:
+    """Sort key of what is kept of batches whose rows are gone."""
+    return f"{rows_prefix(SETTLED, settled.table, settled.date)}{settled.number:06d}"
 
 
 def range_key(table: str, day: date, lower: int) -> str:

@@ -14,6 +14,7 @@ from manifest_platform.orchestration.drain import build_drain_jobs
 from manifest_platform.orchestration.feed_checks import build_checks
 from manifest_platform.orchestration.feeds import build_assets
 from manifest_platform.orchestration.full import build_full_jobs
+from manifest_platform.orchestration.housekeeping import build_housekeeping_job, build_housekeeping_schedules
 from manifest_platform.orchestration.io_manager import ManifestIOManager
 from manifest_platform.orchestration.listing import build_listing_sensor
 from manifest_platform.orchestration.merge_checks import build_merge_checks
@@ -40,6 +41,7 @@ def build_defs(config_file: str | Path | None = None, manifest: ManifestResource
     captured = [build_capture(source, source.captures) for source in sources.values() if source.captures]
     merged = [source for source in sources.values() if source.settings.merge]
     merge_jobs = {source.dataset: build_merge_job(config, source.dataset) for source in merged}
+    housekeeping = build_housekeeping_job(config, sources)
     spark = SparkResource(config_file=file)
     return dg.Definitions(
         assets=[
@@ -55,8 +57,12 @@ def build_defs(config_file: str | Path | None = None, manifest: ManifestResource
             *merge_jobs.values(),
             *(capture.job for capture in captured),
             *(job for source in sources.values() if source.snapshots for job in build_full_jobs(config, source)),
+            housekeeping,
         ],
-        schedules=[schedule for capture in captured for schedule in capture.schedules],
+        schedules=[
+            *(schedule for capture in captured for schedule in capture.schedules),
+            *build_housekeeping_schedules(config, housekeeping),
+        ],
         sensors=[
             *(build_listing_sensor(source, drain_jobs[dataset]) for dataset, source in sources.items()),
             *(build_merge_sensor(dataset, job) for dataset, job in merge_jobs.items()),

@@ -38,9 +38,9 @@ _PRIORITIES = {Duty.CAPTURE: 10, Duty.FULL: 5, Duty.HOUSEKEEPING: -5}
 """Of those that wait for a free slot, who goes first; 0 for the rest. An origin may forget what is not captured in time."""
 
 
-def run_tags(duty: Duty, dataset: str, turn: str) -> dict[str, str]:
-    """The tags of a job's runs: the duty, the dataset, and the pool behind whose runs they wait."""
-    tags = {DUTY_TAG: str(duty), DATASET_TAG: dataset, TURN_TAG: turn}
+def run_tags(duty: Duty, dataset: str | None, turn: str) -> dict[str, str]:
+    """The tags of a job's runs: the duty, the dataset (None: all of them), and the pool behind whose runs they wait."""
+    tags = {DUTY_TAG: str(duty), TURN_TAG: turn} | ({DATASET_TAG: dataset} if dataset else {})
     return tags | ({PRIORITY_TAG: str(_PRIORITIES[duty])} if duty in _PRIORITIES else {})
 
 

@@ -33,6 +33,7 @@ def _table_checks(dataset: str, table: str) -> list[dg.AssetChecksDefinition]:
                 ranges = merging.inventory.ranges(table, partition.date)
                 small = merging.inventory.small_objects(table, partition.date)
                 held = sum(one.rows for one in small if one.id <= (ranges[-1].upper if ranges else 0))
+                held += sum(one.rows for one in merging.inventory.settled(table, partition.date))
                 rows += held
                 if sum(one.rows for one in ranges) != held:
                     wrong.append(str(partition.date))

@@ -49,6 +49,8 @@ class Rebuilt:
 def rebuild(merging: Merging, spark: Callable[[], SparkSession], table: str, day: date) -> Rebuilt:
     """Writes all merged objects of a partition anew from its small objects, and publishes what readers see of it.
 
+    A range whose small objects the manifest knows no more is written anew from its merged object, as long as that is there.
+
     New files with the same bounds take the place of the old ones in one step, or in one step for every MAX_RANGES of them. A
     partition that is not switched is rebuilt as well, and not published: nobody reads its merged objects yet. What fails
     leaves all as it was. Raises Refused, LeaseBusy, LeaseLost, PermanentMergeError and TransientMergeError.
@@ -63,7 +65,8 @@ def rebuild(merging: Merging, spark: Callable[[], SparkSession], table: str, day
         if partition is None or not ranges:
             raise Refused(f"{table} of {day} has no merged object that could be rebuilt: merge it first")
         objects = inventory.small_objects(table, day)
-        planned = [_planned(one, objects) for one in ranges]
+        settled = max((one.last for one in inventory.settled(table, day)), default=0)
+        planned = [_planned(one, objects, settled) for one in ranges]
         results = _written(merging, lease, spark, settings, day, planned)
         failpoints.reach("rebuild.written")
         lease.check()
@@ -82,8 +85,10 @@ def rebuild(merging: Merging, spark: Callable[[], SparkSession], table: str, day
     )
 
 
-def _planned(of: Range, objects: Sequence[SmallObject]) -> PlannedRange:
-    """A range as if it were new: from all small objects that it stands for."""
+def _planned(of: Range, objects: Sequence[SmallObject], settled: int) -> PlannedRange:
+    """A range as if it were new: from all small objects that it stands for; where some are `settled`, from its own object."""
+    if of.lower < settled:
+        return PlannedRange(of.lower, of.upper, (), of, of.bytes)
     mine = tuple(one for one in objects if of.lower < one.id <= of.upper)
     return PlannedRange(of.lower, of.upper, mine, None, of.bytes)
 

@@ -246,9 +246,32 @@ def test_an_unknown_key_is_reported_with_those_that_are_allowed(write):
     message = problems(write(WHOLE.replace("root: landing", "root: landing, path: x")))
     allowed = "complete, expected_every_seconds, full_listing_hours, look_back_days, marker, root"
     assert f"datasets.acme.landing.path: unknown key; allowed here: {allowed}" in message
-    assert "allowed here: dagster, datasets, drain, files, lease, limits, manifest, spark, warehouse" in problems(
+    assert "allowed here: dagster, datasets, drain, files, housekeeping, lease, limits, manifest, spark, warehouse" in problems(
         write(f"spork: {{}}\n{WHOLE}")
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("dagster_days", "0", "greater than or equal to 1"),
+        ("merge_rows_days", "1", "greater than or equal to 2"),
+        ("attempts_hours", "0.5", "greater than or equal to 1"),
+        ("schedule", "daily", "housekeeping.schedule: 'daily'"),
+    ],
+)
+def test_an_age_at_which_somebody_may_still_look_is_refused(write, key, value, allowed):
+    message = problems(write(f"{WHOLE}housekeeping: {{{key}: {value}}}\n"))
+    assert f"housekeeping.{key}" in message
+    assert allowed in message
+
+
+def test_nothing_is_archived_that_a_step_may_still_work_on(write):
+    ages = "manifest: {archive: old}\nlimits: {program_hours: 72}\nhousekeeping: {archive_days: DAYS}\n"
+    message = problems(write(WHOLE + ages.replace("DAYS", "3")))
+    assert "housekeeping.archive_days: 3: allowed: more than 3 days, which limits.program_hours allows" in message
+    assert load(write(WHOLE + ages.replace("DAYS", "4"))).housekeeping.archive_days == 4
+    assert load(write(WHOLE + ages.replace("DAYS", "null"))).housekeeping.archive_days is None
 
 
 @pytest.mark.parametrize("text", ["", "datasets: {}", "[]", "- a"])

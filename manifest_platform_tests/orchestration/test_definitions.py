@@ -84,7 +84,7 @@ def test_each_dataset_has_assets_of_its_own(tmp_path: Path) -> None:
     assert specs["other/enriched_runs"].kinds == {"snowplow", "s3"}
     assert specs["other/warehouse"].owners == ["otto@acme.example"]
     assert specs["other/warehouse"].partitions_def == dg.DynamicPartitionsDefinition(name="other_enriched")
-    assert {job.name for job in defs.jobs or ()} == {"shop_drain", "other_drain"}
+    assert {job.name for job in defs.jobs or ()} == {"shop_drain", "other_drain", "housekeeping"}
 
 
 def test_tables_appear_with_their_columns_once_they_are_written(shredded: DagsterShop) -> None:

@@ -36,6 +36,12 @@ def _changed(tmp_path: Path, **dataset: dict) -> Path:
     return file
 
 
+def _schedules(defs: dg.Definitions) -> list[dg.ScheduleDefinition]:
+    """Those of captures."""
+    found = [one for one in defs.schedules or () if isinstance(one, dg.ScheduleDefinition)]
+    return [one for one in found if one.name != "housekeeping_schedule"]
+
+
 def _jobs(defs: dg.Definitions) -> dict[str, dg.JobDefinition]:
     return {job.name: job for job in defs.jobs or () if isinstance(job, dg.JobDefinition)}
 
@@ -60,8 +66,14 @@ def test_the_example_has_every_feeds_assets(example: Path) -> None:
 
 def test_the_example_has_its_jobs_schedules_and_sensors(example: Path) -> None:
     defs = build_defs(example)
-    assert sorted(_jobs(defs)) == ["vault_capture", "vault_drain", "vault_full_begin", "vault_full_cancel"]
-    schedules = {one.name: one for one in defs.schedules or () if isinstance(one, dg.ScheduleDefinition)}
+    assert sorted(_jobs(defs)) == [
+        "housekeeping",
+        "vault_capture",
+        "vault_drain",
+        "vault_full_begin",
+        "vault_full_cancel",
+    ]
+    schedules = {one.name: one for one in _schedules(defs)}
     assert {name: one.cron_schedule for name, one in schedules.items()} == {
         "vault_capture_often": "5,20,35,50 * * * *",
         "vault_capture_daily": "20 2 * * *",
@@ -74,7 +86,7 @@ def test_the_example_has_its_jobs_schedules_and_sensors(example: Path) -> None:
 @pytest.mark.parametrize("secret", ["s3cret", ""])
 def test_schedules_are_on_where_the_secret_is_there(example: Path, monkeypatch: pytest.MonkeyPatch, secret: str) -> None:
     monkeypatch.setenv("VAULT_PASSWORD", secret)
-    schedules = [one for one in build_defs(example).schedules or () if isinstance(one, dg.ScheduleDefinition)]
+    schedules = _schedules(build_defs(example))
     status = dg.DefaultScheduleStatus.RUNNING if secret else dg.DefaultScheduleStatus.STOPPED
     assert [one.default_status for one in schedules] == [status, status]
     assert ["VAULT_PASSWORD was not in the environment" in str(one.description) for one in schedules] == [not secret] * 2
@@ -93,7 +105,7 @@ def test_a_feed_that_is_not_captured_has_no_schedule_running(tmp_path: Path, mon
     monkeypatch.setenv("MANIFEST_PLATFORM_DEMO", str(tmp_path))
     monkeypatch.setenv("VAULT_PASSWORD", "s3cret")
     defs = build_defs(_changed(tmp_path, vault={"feeds": ["incr"]}))
-    schedules = {one.name: one.default_status for one in defs.schedules or () if isinstance(one, dg.ScheduleDefinition)}
+    schedules = {one.name: one.default_status for one in _schedules(defs)}
     assert schedules == {
         "vault_capture_often": dg.DefaultScheduleStatus.RUNNING,
         "vault_capture_daily": dg.DefaultScheduleStatus.STOPPED,
@@ -108,7 +120,7 @@ def test_a_vault_that_others_land_has_nothing_to_capture_with(tmp_path: Path, mo
     monkeypatch.setenv("MANIFEST_PLATFORM_DEMO", str(tmp_path))
     defs = build_defs(_changed(tmp_path, vault={"url": None, "login": None}))
     assert "vault_capture" not in _jobs(defs)
-    assert not defs.schedules
+    assert not _schedules(defs)
     windows = next(spec for spec in defs.resolve_all_asset_specs() if spec.key.path == ["vault", "incr", "windows"])
     assert not defs.resolve_asset_graph().get(windows.key).is_executable
 

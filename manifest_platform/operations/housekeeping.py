@@ -1,0 +1,129 @@
+"""Housekeeping: what grows with every run, and nothing needs any more, is removed once it is as old as is configured.
+
+Belongs here: which chores there are, in which order, and what each did. Each chore is an operation that stands by itself and
+may be repeated; one that cannot be done now stops no other. What Dagster stores is pruned by `orchestration.housekeeping`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from manifest_platform.manifest import ClaimLost, LeaseBusy, Refused, StoreError
+from manifest_platform.merging import garbage
+from manifest_platform.merging.errors import MergeError
+from manifest_platform.merging.settling import settle_rows
+from manifest_platform.operations.archive import archive_dataset
+from manifest_platform.operations.doctor import Doctor
+from manifest_platform.operations.doctor.findings import Kind
+from manifest_platform.pipeline import Pipeline
+from manifest_platform.pipeline.merge import Merging
+from manifest_platform.warehouse.errors import WarehouseError
+
+PATIENCE_S = 60.0
+"""How long a warehouse that others have open is waited for, in seconds: without its ledger no attempt is removed."""
+
+HINDERS = (ClaimLost, LeaseBusy, MergeError, OSError, Refused, StoreError, WarehouseError)
+"""What may keep a chore from being done now; the next housekeeping does it."""
+
+
+_REMOVABLE = (Kind.ORPHAN, Kind.SPOOL, Kind.SHADOW, Kind.OUTSIDE)
+
+
+@dataclass(frozen=True)
+class Chore:
+    """A chore that was done, or would be: what was removed, in numbers by name.
+
+    `off`: why it is not done here. `hindered`: why it could not be done now, or not wholly. `wrong`: what else was found, that
+    housekeeping does not mend.
+    """
+
+    name: str
+    removed: dict[str, int] = field(default_factory=dict)
+    off: str = ""
+    hindered: str = ""
+    wrong: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there was anything to remove."""
+        return any(self.removed.values())
+
+
+def keep_house(pipeline: Pipeline, dry_run: bool = False) -> Iterator[Chore]:
+    """Does every chore of a dataset, each given once it is done; with `dry_run` says what each would remove.
+
+    May be ended at any time, and repeated; where nothing is old enough, nothing is written.
+    """
+    for name, chore in _CHORES.items():
+        try:
+            yield chore(name, pipeline, dry_run)
+        except HINDERS as error:
+            yield Chore(name, hindered=str(error))
+
+
+def _attempts(name: str, pipeline: Pipeline, dry_run: bool) -> Chore:
+    """Objects that attempts left which no record names; tables of full loads that ended, folders of dead processes too."""
+    hours = pipeline.config.housekeeping.attempts_hours
+    if hours is None:
+        return Chore(name, off="housekeeping.attempts_hours is null")
+    doctor = Doctor(pipeline, grace=timedelta(hours=hours), patience=PATIENCE_S)
+    found = doctor.examine()
+    found.findings = [one for one in found.findings if one.kind is not Kind.SUPERSEDED]  # they have a chore of their own
+    removable = [one for one in found.findings if one.kind in _REMOVABLE and (one.key or one.kind is not Kind.ORPHAN)]
+    left = [one for one in found.findings if one not in removable] if dry_run else doctor.clean(found).findings
+    kept = [one.cause for one in left if one.kind is Kind.KEPT]
+    wrong = tuple(f"{one.subject}: {one.kind}" for one in left if one.kind is not Kind.KEPT)
+    return Chore(name, {"places": len(removable) if dry_run else len(doctor.done)}, hindered="; ".join(kept), wrong=wrong)
+
+
+def _superseded(name: str, pipeline: Pipeline, dry_run: bool) -> Chore:
+    """Merged objects that newer ones replaced, and the versions that named them."""
+    hours = pipeline.config.housekeeping.merged_hours
+    if pipeline.dataset.merge is None or hours is None:
+        return Chore(name, off=_off(pipeline, "merged_hours"))
+    merging = Merging(pipeline)
+    where = merging.inventory, merging.output, merging.clock(), timedelta(hours=hours)
+    found = garbage.find(*where)
+    if found and not dry_run:
+        found = list(garbage.remove(*where))
+    counts = {
+        "objects": sum(len(one.objects) for one in found),
+        "manifest files": sum(len(one.manifests) for one in found),
+        "versions": sum(len(one.versions) for one in found),
+        "bytes": sum(one.bytes for one in found),
+    }
+    return Chore(name, counts)
+
+
+def _merge_rows(name: str, pipeline: Pipeline, dry_run: bool) -> Chore:
+    """Rows of small objects that merged objects hold, and of merge jobs that ended."""
+    days = pipeline.config.housekeeping.merge_rows_days
+    if pipeline.dataset.merge is None or days is None:
+        return Chore(name, off=_off(pipeline, "merge_rows_days"))
+    merging = Merging(pipeline)
+    found = settle_rows(merging.inventory, merging.clock() - timedelta(days=days), dry_run)
+    return Chore(name, {"rows of small objects": found.batches, "rows of jobs": found.jobs})
+
+
+def _archive(name: str, pipeline: Pipeline, dry_run: bool) -> Chore:
+    """Records of items that every step is done with move to Parquet files."""
+    days = pipeline.config.housekeeping.archive_days
+    if days is None:
+        return Chore(name, off="housekeeping.archive_days is null")
+    if pipeline.config.manifest.archive is None:
+        return Chore(name, off="manifest.archive is not set")
+    found = archive_dataset(pipeline, timedelta(days=days), dry_run)
+    return Chore(name, {"items": found.items, "records": found.records})
+
+
+def _off(pipeline: Pipeline, key: str) -> str:
+    return "the dataset is not merged" if pipeline.dataset.merge is None else f"housekeeping.{key} is null"
+
+
+_CHORES: dict[str, Callable[[str, Pipeline, bool], Chore]] = {
+    "attempts": _attempts,
+    "superseded merged objects": _superseded,
+    "rows of merging": _merge_rows,
+    "archive": _archive,
+}

@@ -1,0 +1,198 @@
+"""Dagster's own store: what of it is old and nothing that Dagster shows rests on, and its removal.
+
+Dagster shows a partition as materialized as long as an event says so, and deletes a run's events with the run. So a run stays
+as long as it made what is newest of an asset, or of a partition that Dagster has; once its partitions have left (the
+configuration's `dagster.partitions`), it may go. A run that failed on a partition stays until another made the partition.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+
+import dagster as dg
+import sqlalchemy as db
+from dagster._core.instance import RUNLESS_RUN_ID
+from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable, AssetEventTagsTable, SqlEventLogStorageTable
+from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
+from dagster._core.storage.tags import REPOSITORY_LABEL_TAG, RUN_KEY_TAG
+
+FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+MATERIALIZED = dg.DagsterEventType.ASSET_MATERIALIZATION
+RUNLESS = RUNLESS_RUN_ID
+"""The run of events that sensors report: no run's deletion takes them along."""
+AT_ONCE = 500
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What left Dagster's store, or would: runs with their events, events of no run, evaluations of checks.
+
+    `kept`: runs that are old enough, and stay for what they made is shown.
+    """
+
+    runs: int = 0
+    events: int = 0
+    evaluations: int = 0
+    kept: int = 0
+
+
+def prune(
+    instance: dg.DagsterInstance,
+    before: datetime,
+    partition_sets: Mapping[dg.AssetKey, str],
+    label: str | None = None,
+    dry_run: bool = False,
+) -> Pruned:
+    """Removes what is older than a time and nothing that Dagster shows rests on. May be ended at any time, and repeated.
+
+    `partition_sets`: the dynamic partition set of an asset, by its key; of other assets every partition counts as shown.
+    `label`: only runs of this code location's repository. Runs that a sensor gave a run key stay, for it is never to be asked
+    for again.
+    """
+    shown = _Shown(instance, partition_sets)
+    needed = shown.runs(before)
+    old = list(_old_runs(instance, before, label))
+    for run_id in () if dry_run else (run_id for run_id in old if run_id not in needed):
+        _remove_run(instance, run_id)
+    events, evaluations = _prune_rows(instance, before, shown, dry_run)
+    gone = sum(run_id not in needed for run_id in old)
+    return Pruned(gone, events, evaluations, len(old) - gone)
+
+
+class _Shown:
+    """What Dagster shows of its assets, and which events and runs that rests on."""
+
+    def __init__(self, instance: dg.DagsterInstance, partition_sets: Mapping[dg.AssetKey, str]):
+        self.instance, self.keys = instance, instance.all_asset_keys()
+        there = {name: set(instance.get_dynamic_partitions(name)) for name in set(partition_sets.values())}
+        self._there = {key: there[name] for key, name in partition_sets.items()}
+
+    def has(self, key: dg.AssetKey, partition: str | None) -> bool:
+        """Whether Dagster has a partition of an asset."""
+        return key not in self._there or partition is None or partition in self._there[key]
+
+    def newest(self, key: dg.AssetKey) -> dict[str, int]:
+        """The ids of the events that say that partitions of an asset are there, by partition."""
+        found = self.instance.get_latest_storage_id_by_partition(key, MATERIALIZED)
+        return {partition: id_ for partition, id_ in found.items() if self.has(key, partition)}
+
+    def runs(self, before: datetime) -> set[str]:
+        """The runs that must stay, of those older than a time."""
+        needed: set[str] = set()
+        storage = self.instance.event_log_storage
+        for key in self.keys:
+            if last := self.instance.get_latest_materialization_event(key):
+                needed.add(last.run_id)
+            for ids in _pieces(self.newest(key).values()):
+                wanted = dg.AssetRecordsFilter(key, before_timestamp=before.timestamp(), storage_ids=ids)
+                needed |= {found.run_id for found in self.instance.fetch_materializations(wanted, limit=AT_ONCE).records}
+            failed = storage.get_latest_asset_partition_materialization_attempts_without_materializations(key)
+            needed |= {run_id for partition, (run_id, _) in failed.items() if self.has(key, partition)}
+        return needed
+
+
+# Runs
+
+
+def _old_runs(instance: dg.DagsterInstance, before: datetime, label: str | None) -> Iterator[str]:
+    """The finished runs that nothing has written to since a time, the newest first."""
+    tags = {REPOSITORY_LABEL_TAG: label} if label else {}
+    wanted = dg.RunsFilter(statuses=FINISHED, updated_before=before, tags=tags)
+    cursor = None
+    while found := instance.get_runs(wanted, cursor=cursor, limit=AT_ONCE):
+        yield from (run.run_id for run in found if RUN_KEY_TAG not in run.tags)
+        cursor = found[-1].run_id
+
+
+def _remove_run(instance: dg.DagsterInstance, run_id: str) -> None:
+    """Removes a run, its row last: one that is begun to be removed is found again."""
+    logs = instance.compute_log_manager
+    prefix = logs.build_log_key_for_run(run_id, "")[:-1]
+    logs.delete_logs(prefix=prefix)
+    storage = instance.event_log_storage
+    storage.delete_events(run_id)
+    instance.delete_run(run_id)
+    if storage.is_run_sharded:  # a file each run
+        shard = storage.path_for_shard(run_id)  # ty: ignore[unresolved-attribute]
+        for file in (f"{shard}-wal", f"{shard}-shm", shard):
+            Path(file).unlink(missing_ok=True)
+        with suppress(OSError):
+            os.rmdir(os.path.join(instance.storage_directory(), run_id))
+
+
+# Events of no run, and evaluations of checks
+
+
+def _prune_rows(instance: dg.DagsterInstance, before: datetime, shown: _Shown, dry_run: bool) -> tuple[int, int]:
+    """Removes old events of no run, and evaluations of checks, but the newest; in a store that is not SQL, none."""
+    storage = instance.event_log_storage
+    if not isinstance(storage, SqlEventLogStorage):
+        return 0, 0
+    events = [id_ for key in shown.keys for id_ in _old_events(storage, key, before, shown)]
+    events += _old_events_of_no_asset(storage, before)
+    evaluations = list(_old_evaluations(storage, before))
+    if not dry_run:
+        with storage.index_connection() as connection:
+            _delete(connection, AssetEventTagsTable, AssetEventTagsTable.c.event_id, events)
+            _delete(connection, SqlEventLogStorageTable, SqlEventLogStorageTable.c.id, events)
+            _delete(connection, AssetCheckExecutionsTable, AssetCheckExecutionsTable.c.id, evaluations)
+        if storage.is_run_sharded:  # the events of no run are there once more, in a file that nobody reads
+            old = SqlEventLogStorageTable.c.timestamp < _stored(before)
+            with storage.run_connection(RUNLESS) as connection:
+                connection.execute(SqlEventLogStorageTable.delete().where(old))
+    return len(events), len(evaluations)
+
+
+def _stored(time: datetime) -> datetime:
+    """A time as the store's columns have it: UTC, without saying so."""
+    return time.astimezone(UTC).replace(tzinfo=None)
+
+
+def _old_events(storage: SqlEventLogStorage, key: dg.AssetKey, before: datetime, shown: _Shown) -> Iterator[int]:
+    table = SqlEventLogStorageTable.c
+    newest = (
+        db.select(db.func.max(table.id))
+        .where(table.asset_key == key.to_string())
+        .group_by(table.partition, table.dagster_event_type)
+    )
+    old = db.select(table.id, table.partition).where(
+        table.asset_key == key.to_string(), table.run_id == RUNLESS, table.timestamp < _stored(before)
+    )
+    with storage.index_connection() as connection:
+        kept = {id_ for (id_,) in connection.execute(newest)}
+        for id_, partition in connection.execute(old).fetchall():
+            if id_ not in kept or not shown.has(key, partition):
+                yield id_
+
+
+def _old_events_of_no_asset(storage: SqlEventLogStorage, before: datetime) -> list[int]:
+    """Those of checks among them: what is shown of a check lies in its evaluations' own table."""
+    table = SqlEventLogStorageTable.c
+    old = db.select(table.id).where(table.asset_key.is_(None), table.run_id == RUNLESS, table.timestamp < _stored(before))
+    with storage.index_connection() as connection:
+        return [id_ for (id_,) in connection.execute(old).fetchall()]
+
+
+def _old_evaluations(storage: SqlEventLogStorage, before: datetime) -> Iterator[int]:
+    table = AssetCheckExecutionsTable.c
+    newest = db.select(db.func.max(table.id)).group_by(table.asset_key, table.check_name, table.partition)
+    old = db.select(table.id).where(table.create_timestamp < _stored(before), table.id.not_in(newest))
+    with storage.index_connection() as connection:
+        yield from (id_ for (id_,) in connection.execute(old).fetchall())
+
+
+def _delete(connection: db.Connection, table: db.Table, column: db.Column, ids: Iterable[int]) -> None:
+    for some in _pieces(ids):
+        connection.execute(table.delete().where(column.in_(some)))
+
+
+def _pieces(ids: Iterable[int]) -> Iterator[list[int]]:
+    left = iter(ids)
+    while piece := list(islice(left, AT_ONCE)):
+        yield piece

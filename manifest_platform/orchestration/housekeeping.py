@@ -1,0 +1,106 @@
+"""Housekeeping: the job, and its schedule, that removes what grows with every run, of the manifest and of Dagster itself."""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import dagster as dg
+from dagster._core.storage.tags import REPOSITORY_LABEL_TAG
+
+from manifest_platform.config import Config, ConfigError
+from manifest_platform.operations.housekeeping import Chore, keep_house
+from manifest_platform.orchestration.dagster_store import Pruned, prune
+from manifest_platform.orchestration.duties import Duty, run_tags
+from manifest_platform.orchestration.events import failure, fit
+from manifest_platform.orchestration.keys import Names
+from manifest_platform.orchestration.resources import ManifestResource
+from manifest_platform.sources.source import Source, Stage
+
+JOB = "housekeeping"
+
+
+class HousekeepingRun(dg.Config):
+    """What one run of housekeeping does."""
+
+    dry_run: bool = False
+
+
+def build_housekeeping_job(platform: Config, sources: Mapping[str, Source]) -> dg.JobDefinition:
+    """The job that does every dataset's chores, then prunes Dagster's own store."""
+    sets = {key: name for source in sources.values() for key, name in _partition_sets(source)}
+
+    @dg.op(
+        name=f"{JOB}_op",
+        description="Removes what is as old as is configured under `housekeeping`, of each dataset and of Dagster's store.",
+        pool=JOB,
+        out=dg.Out(dg.Nothing),
+    )
+    def housekeeping_op(context: dg.OpExecutionContext, config: HousekeepingRun, manifest: ManifestResource) -> Iterator:
+        shown: dict[str, Any] = {"dry_run": config.dry_run}
+        hindered: list[str] = []
+        for dataset in sources:
+            with manifest.pipeline(dataset, context.run_id) as pipeline:
+                for chore in keep_house(pipeline, config.dry_run):
+                    context.log.info(f"{dataset}: {chore.name}: {chore.removed or chore.off or chore.hindered}")
+                    shown |= _metadata(dataset, chore)
+                    hindered += [f"{dataset}: {chore.name}: {chore.hindered}"] if chore.hindered else []
+        days = platform.housekeeping.dagster_days
+        if days is not None:
+            before = datetime.now(UTC) - timedelta(days=days)
+            label = context.run.tags.get(REPOSITORY_LABEL_TAG) or context.run.tags_for_storage().get(REPOSITORY_LABEL_TAG)
+            shown |= _pruned(prune(context.instance, before, sets, label, config.dry_run))
+        if hindered:
+            raise failure("could not be done now; the next run tries again\n" + "\n".join(hindered), metadata=shown)
+        yield dg.Output(None, metadata=fit(shown))
+
+    @dg.job(
+        name=JOB,
+        description="Removes what grows with every run and nothing needs any more, once it is old enough.",
+        executor_def=dg.in_process_executor,
+        tags=run_tags(Duty.HOUSEKEEPING, None, JOB),
+    )
+    def housekeeping_job():
+        housekeeping_op()
+
+    return housekeeping_job
+
+
+def build_housekeeping_schedules(platform: Config, job: dg.JobDefinition) -> list[dg.ScheduleDefinition]:
+    """The schedule of housekeeping, on; none where it has none. Raises ConfigError for one that cron does not know."""
+    cron = platform.housekeeping.schedule
+    if cron is None:
+        return []
+    try:
+        schedule = dg.ScheduleDefinition(
+            name=f"{JOB}_schedule",
+            job=job,
+            cron_schedule=cron,
+            execution_timezone="UTC",
+            default_status=dg.DefaultScheduleStatus.RUNNING,
+            description="Removes what is old enough, of every dataset and of Dagster's store.",
+        )
+    except dg.DagsterInvalidDefinitionError as error:
+        raise ConfigError(f"housekeeping.schedule: {cron!r}: allowed: five fields of cron, as '30 3 * * *'") from error
+    return [schedule]
+
+
+def _partition_sets(source: Source) -> Iterator[tuple[dg.AssetKey, str]]:
+    """The assets of a source's feeds, each with its partition set."""
+    names = Names.of(source)
+    for feed in source.feeds:
+        for stage in Stage:
+            yield names.stage(feed, stage), names.partitions(feed).name or ""
+
+
+def _metadata(dataset: str, chore: Chore) -> dict[str, Any]:
+    numbers = {f"{dataset}: {name}": count for name, count in chore.removed.items()}
+    return {**numbers, **({f"{dataset}: found by the doctor": "; ".join(chore.wrong[:10])} if chore.wrong else {})}
+
+
+def _pruned(pruned: Pruned) -> dict[str, int]:
+    return {
+        "dagster: runs": pruned.runs,
+        "dagster: runs kept": pruned.kept,
+        "dagster: events": pruned.events,
+        "dagster: evaluations": pruned.evaluations,
+    }
