@@ -119,7 +119,7 @@ def _remove_run(instance: dg.DagsterInstance, run_id: str) -> None:
     storage.delete_events(run_id)
     instance.delete_run(run_id)
     if storage.is_run_sharded:  # a file each run
-        shard = storage.path_for_shard(run_id)  # ty: ignore[unresolved-attribute]
+        shard = storage.path_for_shard(run_id)  # ty: ignore[missing-attribute]
         for file in (f"{shard}-wal", f"{shard}-shm", shard):
             Path(file).unlink(missing_ok=True)
         with suppress(OSError):
