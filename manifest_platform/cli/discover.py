@@ -32,6 +32,11 @@ def discover(
             f" {as_typed(Remedy(Action.DISCOVER))} again; or, where it was rewritten on purpose:"
             f" {as_typed(Remedy(Action.ACCEPT, item=report.changed[0]))}"
         )
+    if report.doubled:
+        warn(
+            f"warning: {some(report.doubled)} in {root}: landed twice, under two names; the one in brackets is registered, the"
+            " other left alone. Remove the one that is not wanted"
+        )
     if report.moved:
         advice = "move it back or set landing.root to where it was"
         if report.moved_from:

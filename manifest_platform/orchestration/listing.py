@@ -173,6 +173,7 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline) -> dg.SensorR
     for problem, names in (
         ("rewritten after discovery", report.changed),
         ("known under another URI", report.moved),
+        ("landed under another name too", report.doubled),
         ("dated in the future", report.future),
         ("could not be listed", report.unreadable),
         (f"not {pipeline.source.words.form}", report.unparseable),

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from manifest_platform import storage
 from manifest_platform.manifest import Application, Discovered, ItemKey, StepState
 from manifest_platform.manifest.dataset import position_name
+from manifest_platform.manifest.item import short_name
 from manifest_platform.manifest.records import format_time, parse_time
 from manifest_platform.pipeline.events import DiscoveryReport
 from manifest_platform.pipeline.pipeline import Pipeline
@@ -90,8 +91,9 @@ def _discover(pipeline: Pipeline, feed: str, everything: bool, state: StepState)
         late=tuple(names.get("late", ())),
         quarantined=tuple(names.get("quarantined", ())),
         changed=tuple(names.get("changed", ())),
-        moved=tuple(names.get("moved", ())),
+        moved=tuple(one.landed.key.name for one in found if one.outcome == "moved" and not _is_doubled(pipeline, one)),
         moved_from=tuple(_moved_from(pipeline, found)),
+        doubled=tuple(_doubled(pipeline, found)),
         future=tuple(future),
         unparseable=tuple(there.unparseable),
         unreadable=tuple(f"{one.name}: {one.reason}" for one in unreadable),
@@ -175,6 +177,19 @@ def _moved_from(pipeline: Pipeline, found: Sequence[Discovered]) -> Iterator[str
         if one.outcome == "moved" and one.known_as and one.known_as.endswith(below):
             yield one.known_as.removesuffix(below)
             return
+
+
+def _doubled(pipeline: Pipeline, found: Sequence[Discovered]) -> Iterator[str]:
+    """What landed in the root once more, under another name of the same item; each with the name by which it is known."""
+    for one in found:
+        if _is_doubled(pipeline, one):
+            yield f"{one.landed.key.name} ({short_name(one.known_as or '')})"
+
+
+def _is_doubled(pipeline: Pipeline, one: Discovered) -> bool:
+    """Whether a directory's item is known by another name in the same root; where a root was moved, the names are the same."""
+    known_as = one.known_as or ""
+    return one.outcome == "moved" and pipeline.source.holds(known_as) and short_name(known_as) != one.landed.key.name
 
 
 def _registered(pipeline: Pipeline, feed: str, keys: Sequence[ItemKey]) -> set[ItemKey]:

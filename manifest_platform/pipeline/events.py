@@ -15,10 +15,11 @@ from manifest_platform.remedies import Remedy
 class DiscoveryReport:
     """What one look at the landing root found, by name. `requests`: to the object storage.
 
-    `changed`: rewritten after discovery. `moved`: known under another URI, below the root `moved_from`. `future`: dated
-    more than a day ahead. `unreadable`: could not be listed, each with the reason. None of these is registered. `linked`:
-    registered now, and holds symbolic links or the like, so that it will fail. `skipped`: registered now, and passed over.
-    `landed` is all that it looked into and the manifest has: registered now or before.
+    `changed`: rewritten after discovery. `moved`: known under another URI, below the root `moved_from`. `doubled`: landed once
+    more under another name, each with the name by which it is known. `future`: dated more than a day ahead. `unreadable`: could
+    not be listed, each with the reason. None of these is registered. `linked`: registered now, and holds symbolic links or the
+    like, so that it will fail. `skipped`: registered now, and passed over by a rule, each with that. `landed` is all that it
+    looked into and the manifest has: registered now or before.
     """
 
     new: tuple[str, ...] = ()
@@ -27,6 +28,7 @@ class DiscoveryReport:
     changed: tuple[str, ...] = ()
     moved: tuple[str, ...] = ()
     moved_from: tuple[str, ...] = ()
+    doubled: tuple[str, ...] = ()
     future: tuple[str, ...] = ()
     unparseable: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()

@@ -28,6 +28,9 @@ _TEMPORARY = "_temporary"  # where Hadoop's committers write until they commit
 _NO_NAMES = frozenset({"", ".", ".."})  # parts of a key in S3 that no file can be called by
 _PAGE = 1000  # keys a request, the most that S3 gives
 
+NOTHING = ("", "")
+"""A range of names without any in it."""
+
 _TRANSIENT_CODES = {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded"}
 
 
@@ -148,21 +151,29 @@ class Look:
     first_seen: datetime
 
 
-def find(root_uri: str, layout: Layout, start: str, completeness: Marker | Settle, below: str = "") -> Found:
+def find(
+    root_uri: str,
+    layout: Layout,
+    start: str,
+    completeness: Marker | Settle,
+    below: str = "",
+    passed_over: tuple[str, str] | None = None,
+) -> Found:
     """Finds every directory of a root whose name does not sort before `start`, with its files, in one listing.
 
     Names that begin as hidden ones do are passed over; all else that is no directory of the source is reported by name and left
     alone. Folders that exist only as S3's empty folder keys do not exist. An S3 prefix with nothing in it is an empty root.
-    `below`: the landing root, where `root_uri` is a folder in it. A symbolic link below that is never followed.
+    `below`: the landing root, where `root_uri` is a folder in it. A symbolic link below that is never followed. `passed_over`:
+    names from the first on and before the second are not looked at, whatever their number.
 
     Raises LandingMisconfigured where the root does not exist or access is refused, LandingLinked where it is a link or lies
     below one, LandingUnavailable where it may work later.
     """
     marker = _marker(completeness)
     if storage.is_local(root_uri):
-        found = _list_local(root_uri, layout, start, marker, below or root_uri)
+        found = _list_local(root_uri, layout, start, marker, below or root_uri, passed_over or NOTHING)
     else:
-        found = _list_s3(root_uri, layout, start, marker)
+        found = _list_s3(root_uri, layout, start, marker, passed_over or NOTHING)
     runs = [run.directory(root_uri) for run in found.directories]
     runs.sort(key=lambda run: run.sort)
     return Found(runs, sorted(found.unparseable), found.requests, 0, found.now, tuple(found.unreadable))
@@ -375,13 +386,13 @@ class _Listing:
     requests: int = 0
 
 
-def _list_local(root_uri: str, layout: Layout, start: str, marker: str, below: str) -> _Listing:
+def _list_local(root_uri: str, layout: Layout, start: str, marker: str, below: str, passed_over: tuple[str, str]) -> _Listing:
     root, landing = str(storage.local_path(root_uri)), str(storage.local_path(below))
     with _local_root(root):
         entries = [(name, status) for name, status in landed_files.entries(root, landing) if name >= start]
     listing = _Listing(local_time(root))
     for name, status in entries:
-        if name.startswith(layout.hidden) or name.endswith(_GHOST):
+        if name.startswith(layout.hidden) or name.endswith(_GHOST) or passed_over[0] <= name < passed_over[1]:
             continue
         parsed = layout.parse(name)
         if parsed is None or not (stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)):
@@ -454,7 +465,7 @@ def _some(names: Sequence[str]) -> str:
     return "; ".join(names[:3]) + (f"; and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _list_s3(root_uri: str, layout: Layout, start: str, marker: str) -> _Listing:
+def _list_s3(root_uri: str, layout: Layout, start: str, marker: str, passed_over: tuple[str, str]) -> _Listing:
     bucket, _, prefix = f"{root_uri.removeprefix('s3://')}/".partition("/")
     found: dict[str, _Reading] = {}
     unparseable: set[str] = set()
@@ -463,12 +474,15 @@ def _list_s3(root_uri: str, layout: Layout, start: str, marker: str) -> _Listing
     requests = 0
     now: datetime | None = None
     client = _s3_client(root_uri)
-    for page, (answer, attempts) in enumerate(_answers(client, bucket, prefix, f"{prefix}{start}", root_uri)):
+    jump = f"{prefix}{passed_over[0]}", f"{prefix}{passed_over[1]}"
+    for page, (answer, attempts) in enumerate(_answers(client, bucket, prefix, f"{prefix}{start}", root_uri, jump)):
         requests += attempts
         now = now or _answered_at(answer)
         for key in answer.get("Contents", []):
             name, slash, path = key["Key"][len(prefix) :].partition("/")
             if key["Key"].endswith(("/", _GHOST)) or (name.startswith(layout.hidden) and name not in _NO_NAMES):
+                continue
+            if passed_over[0] <= name < passed_over[1]:
                 continue
             parsed = layout.parse(name)
             if parsed is None or not slash:
@@ -543,9 +557,18 @@ def _s3_client(root_uri: str) -> Any:
 
 
 def _answers(
-    client: Any, bucket: str, prefix: str, start_after: str, root_uri: str, **more: Any
+    client: Any,
+    bucket: str,
+    prefix: str,
+    start_after: str,
+    root_uri: str,
+    passed_over: tuple[str, str] | None = None,
+    **more: Any,
 ) -> Iterator[tuple[dict[str, Any], int]]:
-    """The answers to a listing, page by page, each with the HTTP requests it took."""
+    """The answers to a listing, page by page, each with the HTTP requests it took.
+
+    `passed_over`: keys from the first on and before the second; of these, no page follows on another.
+    """
     from botocore.exceptions import BotoCoreError, ClientError
 
     arguments: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, "StartAfter": start_after, "MaxKeys": _PAGE, **more}
@@ -557,7 +580,12 @@ def _answers(
         yield answer, 1 + answer["ResponseMetadata"].get("RetryAttempts", 0)
         if not answer.get("IsTruncated"):
             return
-        arguments["ContinuationToken"] = answer["NextContinuationToken"]
+        last = answer["Contents"][-1]["Key"] if passed_over and answer.get("Contents") else ""
+        if passed_over and passed_over[0] <= last < passed_over[1]:
+            arguments.pop("ContinuationToken", None)
+            arguments["StartAfter"] = passed_over[1]
+        else:
+            arguments["ContinuationToken"] = answer["NextContinuationToken"]
 
 
 def _s3_error(error: Exception, root_uri: str) -> LandingMisconfigured | LandingUnavailable:

@@ -5,7 +5,8 @@
     <root>/vault=<id>/full/date=YYYY-MM-DD/          a snapshot, by its stop time
 
 Times are UTC. Logs and snapshots that do not stop at midnight are called `date=YYYY-MM-DDTHHMM`, so that a name says the
-feed and the stop time, and both say the name.
+feed and the stop time, and both say the name. What others land may be called `date=YYYYMMDD`, or `date=YYYYMMDDTHHMM`: it keeps
+its name, and is the same window; landed under both names, one of them is registered, and the other is told.
 
 A directory holds an archive's own tree, complete by marker or by settling, or one `attempt=…` folder for each attempt of the
 producer's: those are its own alone, and one that was never registered is garbage.
@@ -51,7 +52,7 @@ VAULT_BEGAN = datetime(2000, 1, 1, tzinfo=UTC)
 
 _NAME = re.compile(
     r"(?:(?P<incr>incr)/)?stoptime=(?P<stop>[0-9]{12})"
-    r"|(?P<feed>log|full)/date=(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})(?:T(?P<minutes>[0-9]{4}))?"
+    r"|(?P<feed>log|full)/date=(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{8})(?:T(?P<minutes>[0-9]{4}))?"
 )
 _SPANS = {"incr": timedelta(minutes=15), "log": timedelta(days=1)}
 
@@ -97,9 +98,9 @@ def window_name(feed: Feed, stop: datetime) -> str:
 
 
 def parse_window_name(name: str) -> WindowName | None:
-    """What a window's name says, or None where it is no window's: a name that `window_name` gives.
+    """What a window's name says, or None where it is no window's: a name that `window_name` gives, or one without hyphens.
 
-    `stoptime=…` alone is taken for `incr/stoptime=…`; a `date=…` needs its feed.
+    `stoptime=…` alone is taken for `incr/stoptime=…`; a `date=…` needs its feed, and keeps its form.
     """
     found = _NAME.fullmatch(name)
     if found is None:
@@ -113,7 +114,7 @@ def parse_window_name(name: str) -> WindowName | None:
         return None
     if found["minutes"] == "0000":
         return None  # it would be a second name of the same window
-    return WindowName(window_name(feed, stop), minute(stop), stop, feed, minute(start))
+    return WindowName(name if found["feed"] else window_name(feed, stop), minute(stop), stop, feed, minute(start))
 
 
 def vault_uri(root: str | Path, vault: str) -> str:
@@ -150,7 +151,8 @@ def list_windows(
     for feed in (feed for feed in _feeds_there(root, folder) if feed in feeds):
         start = "" if after is None else _first_name(feed, after)
         try:
-            found = find(f"{folder}/{feed}", _layout(feed), start, completeness, storage.as_uri(root))
+            passed = _passed_over(feed, after)
+            found = find(f"{folder}/{feed}", _layout(feed), start, completeness, storage.as_uri(root), passed)
         except LandingLinked as error:
             unreadable.append(Unreadable(feed, str(error)))
             continue
@@ -290,6 +292,14 @@ def _feeds_there(root: str | Path, folder: str) -> tuple[Feed, ...]:
 def _first_name(feed: Feed, after: datetime) -> str:
     """Where the listing of a feed's folder begins: the names of its windows sort by their stops."""
     return window_name(feed, after.replace(second=0, microsecond=0)).partition("/")[2]
+
+
+def _passed_over(feed: Feed, after: datetime | None) -> tuple[str, str] | None:
+    """The names without hyphens from the beginning of the year on that do not count: they sort behind those with hyphens."""
+    if feed == "incr" or after is None:
+        return None
+    compact = _first_name(feed, after).replace("-", "")
+    return compact[: len("date=YYYY")] + "0", compact
 
 
 def _layout(feed: Feed) -> Layout:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from manifest_platform import storage
 from manifest_platform.manifest import ItemKey
+from manifest_platform.sources import directories
 from manifest_platform.sources import directories as sweep
 from manifest_platform.sources.directories import Marker, Settle, complete_directories
 from manifest_platform.sources.errors import LandingDamaged, LandingMisconfigured, LandingUnavailable
@@ -58,6 +59,8 @@ def found(place: Place, after: datetime | None = None) -> list[str]:
         ("log/date=2026-01-01T0800", "log", "2025-12-31T08:00Z", "2026-01-01T08:00Z"),
         ("full/date=2026-01-01", "full", "2000-01-01T00:00Z", "2026-01-01T00:00Z"),
         ("full/date=2026-01-01T0801", "full", "2000-01-01T00:00Z", "2026-01-01T08:01Z"),
+        ("log/date=20260101", "log", "2025-12-31T00:00Z", "2026-01-01T00:00Z"),
+        ("full/date=20260101T0801", "full", "2000-01-01T00:00Z", "2026-01-01T08:01Z"),
     ],
 )
 def test_names_of_windows(name: str, feed: str, start: str, stop: str) -> None:
@@ -65,7 +68,7 @@ def test_names_of_windows(name: str, feed: str, start: str, stop: str) -> None:
     assert parsed is not None
     assert (parsed.name, parsed.feed, parsed.start, parsed.stop, parsed.sort) == (name, feed, start, stop, stop)
     assert minute(parsed.time) == stop
-    assert window_name(parsed.feed, parsed.time) == name
+    assert window_name(parsed.feed, parsed.time).replace("-", "") == name.replace("-", "")
 
 
 def test_a_window_of_changes_may_be_named_without_its_feed() -> None:
@@ -82,6 +85,13 @@ def test_a_window_of_changes_may_be_named_without_its_feed() -> None:
         "full/date=2026-01-01T2400",
         "full/date=2026-02-30",
         "full/date=2026-01-01T08",
+        "full/date=2026-0101",
+        "full/date=202601-01",
+        "full/date=20260101T0000",
+        "full/date=20260230",
+        "full/date=2026010",
+        "full/date=202601011",
+        "log/date=٢٠٢٦٠١٠١",
         "full/date=2026-01-01T080000",
         "incr/stoptime=20260101001",
         "incr/stoptime=202601010060",
@@ -216,6 +226,20 @@ def test_a_sweep_begins_at_the_time_itself(place: Place, after: datetime, names:
     for name in ("full/date=2026-01-01", "full/date=2026-01-01T1159", "full/date=2026-01-01T1200"):
         landed(place, name)
     assert found(place, after) == (names or found(place, NOON))
+
+
+@pytest.mark.parametrize("form", ["%Y-%m-%d", "%Y%m%d"])
+def test_a_sweep_reads_what_counts_whatever_lies_there_in_either_form(
+    place: Place, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directories, "_PAGE", 20)
+    days = [datetime(2025, 10, 20, tzinfo=UTC) + timedelta(days=day) for day in range(80)]
+    for day in days:
+        place.put(f"vault={VAULT}/log/date={day.strftime(form)}/manifest.csv")
+    for count in (5, 15):  # from this year on, and from the one before
+        listing = list_windows(place.root, VAULT, days[-count], feeds=["log"])
+        assert [run.name for run in listing.directories] == [f"log/date={day.strftime(form)}" for day in days[-count:]]
+        assert listing.requests <= (0 if place.is_local else 2)
 
 
 def test_a_time_without_a_zone_is_refused(tmp_path: Path) -> None:

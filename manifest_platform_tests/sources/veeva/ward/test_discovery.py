@@ -11,6 +11,7 @@ import pytest
 from manifest_platform.fake_vault import FakeVault
 from manifest_platform.pipeline import SHRED, Pipeline
 from manifest_platform.pipeline.discovery import discover
+from manifest_platform.pipeline.pipeline import folder_name
 from manifest_platform.sources.errors import LandingMisconfigured
 from manifest_platform.sources.veeva import shredder as shred
 from manifest_platform.sources.veeva import source
@@ -43,6 +44,32 @@ def test_what_others_land_is_registered_once_it_is_complete(tmp_path: Path) -> N
     assert report.unparseable == ("full/copy",)
     assert landed is not None
     assert (landed.start, landed.stop, landed.files) == ("2025-12-31T23:30Z", "2025-12-31T23:45Z", 1)
+
+
+def test_days_without_hyphens_are_taken_as_they_are_and_no_day_is_taken_twice(tmp_path: Path) -> None:
+    ward = Ward(tmp_path)
+    with ward.open() as pipeline:
+        for name in ("log/date=20260101", "full/date=20260101", "full/date=20251231T0800"):
+            landed_by_others(pipeline, ward, name)
+        report = discover(pipeline)
+        assert report.new == ("full/date=20251231T0800", "full/date=20260101", "log/date=20260101")
+        for name in ("log/date=2026-01-01", "log/date=20260102", "log/date=2026-01-02", "full/date=2025-12-31T0800"):
+            landed_by_others(pipeline, ward, name)
+        again = discover(pipeline)
+        assert (again.new, again.moved) == (("log/date=2026-01-02",), ())
+        assert again.doubled == (
+            "full/date=2025-12-31T0800 (full/date=20251231T0800)",
+            "log/date=2026-01-01 (log/date=20260101)",
+            "log/date=20260102 (log/date=2026-01-02)",
+        )
+        assert discover(pipeline).doubled == again.doubled
+        by_name = [pipeline.key(name) for name in ("log/date=20260101", "log/date=2026-01-01")]
+        assert {key.name for key in by_name} == {"log/date=20260101"}
+        landed = pipeline.manifest.item(by_name[0]).landed
+        assert landed is not None
+        assert (landed.start, landed.stop) == ("2025-12-31T00:00Z", "2026-01-01T00:00Z")
+        assert pipeline.source.reread(landed) == landed
+        assert pipeline.meant_by(f"{folder_name(by_name[0])}") == pipeline.source.named("log/date=2026-01-01")
 
 
 def test_of_a_captured_feed_only_what_is_unknown_is_looked_into(
