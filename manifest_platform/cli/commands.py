@@ -22,6 +22,7 @@ COMMANDS = {
     "explain": Known("explain", "Says what would happen next with an item, and why not."),
     "history": Known("history", "Shows all that happened to an item."),
     "query": Known("query", "Lists items by how they stand, newest first."),
+    "queue": Known("queue", "Shows a dataset as a control table: every item with its status, attempts, last error and epoch."),
     "cost": Known("cost", "Says what items cost the manifest's store."),
     "sql": Known("sql", "Asks the warehouse."),
     "capture": Known("capture", "Captures what a dataset's origin has published: downloads, verifies, registers."),

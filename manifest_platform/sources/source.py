@@ -134,6 +134,11 @@ class Source(ABC):
         return uri.startswith(f"{self.root}/")
 
     @property
+    def origin(self) -> str | None:
+        """What the system is called that the directories come from, as its operators know it; None where nothing says."""
+        return None
+
+    @property
     def keeps(self) -> tuple[str, ...]:
         """Patterns of tables that a snapshot leaves as they are where it lacks them."""
         return ()

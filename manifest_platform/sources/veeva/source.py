@@ -70,7 +70,7 @@ class VeevaDirectData(Source):
     words = Words(
         kind="veeva",
         directories="windows",
-        form="a window's name (incr/stoptime=YYYYMMDDHHMM, log/date=YYYY-MM-DD or full/date=YYYY-MM-DD)",
+        form="a window's name (incr/stoptime=YYYYMMDDHHMM, log/date=YYYY-MM-DD or full/date=YYYY-MM-DD, or YYYYMMDD)",
         rows="rows",
         landed="Direct Data windows of a vault, verified, and registered in the manifest once they are whole.",
         shredded="Typed Parquet of every window: one table an extract, the deleted keys beside, and the bad rows.",
@@ -97,6 +97,11 @@ class VeevaDirectData(Source):
         """How much a snapshot may shrink a table; of its tables, the metadata alone are no data."""
         shrink = self.settings.load.shrink
         return Limits(shrink.max_share, shrink.max_count, frozenset({METADATA_TABLE}))
+
+    @property
+    def origin(self) -> str:
+        """The number of the vault."""
+        return self.vault_id
 
     @property
     def vault_id(self) -> str:
