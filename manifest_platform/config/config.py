@@ -122,9 +122,12 @@ class DagsterConfig(Settings):
     """What Dagster is shown."""
 
     partitions: int = Field(
-        10_000,
+        2_000,
         ge=1,
         description="newest items of a feed that Dagster keeps as partitions; older ones leave it, the manifest has all",
+    )
+    sensor_seconds: int = Field(
+        30, ge=5, le=3600, description="seconds between two looks of a sensor; Dagster looks every 5 at most"
     )
 
 

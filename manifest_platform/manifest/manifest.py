@@ -105,6 +105,8 @@ NEIGHBORS = 4
 """Rows that hold an item and show whether the next one is wanted too."""
 SURVEYED, ATTENDED = 200, 1000
 """How many of the items that wait, and of those that need a person or a retry, are looked at for people."""
+KNOWN = 50_000
+"""Items that an object remembers as confirmed; twice as many as it is asked for at once, where that is more."""
 NEEDS = frozenset({Standing.INVALID, Standing.LATE, Standing.CUT_OFF, Standing.FAILED})
 DISCOVERY, OPERATOR = Application("discover"), Application("operator")
 
@@ -666,8 +668,10 @@ class Manifest:
         """Which of the items the manifest has: their checksums by id, None where it knows none.
 
         What it has once confirmed costs no request. What was asked for before in vain, as a directory that is never
-        completed, is asked for by itself: nobody reads what lies between it and the newest.
+        completed, is asked for by itself: nobody reads what lies between it and the newest. The oldest items are forgotten once
+        there are many, for a process may live for years.
         """
+        self._forget_the_oldest(feed, len(keys))
         unheard = [key for key in keys if (feed, key.sort) not in self._uris]
         again = [key for key in unheard if (feed, key.sort) in self._asked]
         self._learn(feed, [key.sort for key in unheard if (feed, key.sort) not in self._asked])
@@ -679,6 +683,20 @@ class Manifest:
         self._asked.update((feed, key.sort) for key in unheard if (feed, key.sort) not in self._uris)
         items = {key.id: self._aliases.get(key, key) for key in keys}
         return {id_: self._confirmed[key] for id_, key in items.items() if key in self._confirmed}
+
+    def _forget_the_oldest(self, feed: str, asked: int) -> None:
+        """Forgets a feed's oldest items where too many are known: as many as are `asked` for at once are kept."""
+        most = max(KNOWN, 2 * asked)
+        if len(self._uris) + len(self._asked) <= most:
+            return
+        heard = sorted({sort for of_feed, sort in (*self._uris, *self._asked) if of_feed == feed}, reverse=True)
+        if len(heard) <= most // 2:
+            return
+        oldest = heard[most // 2 - 1]
+        self._uris = {place: id_ for place, id_ in self._uris.items() if place[0] != feed or place[1] >= oldest}
+        self._asked = {place for place in self._asked if place[0] != feed or place[1] >= oldest}
+        self._confirmed = {key: sum_ for key, sum_ in self._confirmed.items() if key.feed != feed or key.sort >= oldest}
+        self._aliases = {place: key for place, key in self._aliases.items() if key.feed != feed or key.sort >= oldest}
 
     def has_heard_beyond(self, feed: str, position: str) -> bool:
         """Whether this object has heard of an item beyond a position: of all that discovery saw. Asks the store nothing."""

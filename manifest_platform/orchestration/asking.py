@@ -11,7 +11,7 @@ from typing import Self
 
 import dagster as dg
 
-INTERVAL_S = 30
+FIRST_PAUSE = timedelta(seconds=30)
 LONGEST_PAUSE = timedelta(hours=1)
 DOUBLINGS = 7  # more would be beyond the longest pause
 
@@ -36,7 +36,7 @@ class Asked:
         """Whether to ask for a drain: at once for new work, ever more rarely for work that drains have not changed."""
         if work != self.work or not self.at:
             return True
-        pause = min(LONGEST_PAUSE, timedelta(seconds=INTERVAL_S * 2 ** min(self.times, DOUBLINGS)))
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(self.times, DOUBLINGS))
         return now >= datetime.fromisoformat(self.at) + pause
 
     def after(self, work: str, now: datetime) -> Self:

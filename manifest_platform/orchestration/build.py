@@ -41,7 +41,7 @@ def build_defs(config_file: str | Path | None = None, manifest: ManifestResource
     captured = [build_capture(source, source.captures) for source in sources.values() if source.captures]
     merged = [source for source in sources.values() if source.settings.merge]
     merge_jobs = {source.dataset: build_merge_job(config, source.dataset) for source in merged}
-    housekeeping = build_housekeeping_job(config, sources)
+    housekeeping, seconds = build_housekeeping_job(config, sources), config.dagster.sensor_seconds
     spark = SparkResource(config_file=file)
     return dg.Definitions(
         assets=[
@@ -64,9 +64,9 @@ def build_defs(config_file: str | Path | None = None, manifest: ManifestResource
             *build_housekeeping_schedules(config, housekeeping),
         ],
         sensors=[
-            *(build_listing_sensor(source, drain_jobs[dataset]) for dataset, source in sources.items()),
-            *(build_merge_sensor(dataset, job) for dataset, job in merge_jobs.items()),
-            *build_dead_run_sensors(sources),
+            *(build_listing_sensor(source, drain_jobs[dataset], seconds) for dataset, source in sources.items()),
+            *(build_merge_sensor(dataset, job, seconds) for dataset, job in merge_jobs.items()),
+            *build_dead_run_sensors(sources, seconds),
         ],
         resources={
             "manifest": manifest,

@@ -7,7 +7,7 @@ import dagster as dg
 from manifest_platform.orchestration.resources import ManifestResource
 
 
-def build_dead_run_sensors(datasets: Collection[str]) -> list[dg.SensorDefinition]:
+def build_dead_run_sensors(datasets: Collection[str], seconds: int) -> list[dg.SensorDefinition]:
     """Sensors that end the leases of a run that failed or was cancelled, so that the next drain need not wait for them."""
 
     def tell(context: dg.RunStatusSensorContext, manifest: ManifestResource) -> None:
@@ -20,6 +20,7 @@ def build_dead_run_sensors(datasets: Collection[str]) -> list[dg.SensorDefinitio
 
     @dg.run_failure_sensor(
         name="manifest_failure_sensor",
+        minimum_interval_seconds=seconds,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Tells the manifest that a run failed, so that its leases need not run out.",
     )
@@ -29,6 +30,7 @@ def build_dead_run_sensors(datasets: Collection[str]) -> list[dg.SensorDefinitio
     @dg.run_status_sensor(
         name="manifest_cancel_sensor",
         run_status=dg.DagsterRunStatus.CANCELED,
+        minimum_interval_seconds=seconds,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Tells the manifest that a run was cancelled, so that its leases need not run out.",
     )

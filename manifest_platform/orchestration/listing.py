@@ -17,7 +17,7 @@ from manifest_platform.config import Config, load
 from manifest_platform.manifest import Application, Blocked, Item, Memory, Ready, Standing, State, Verdict, Witness
 from manifest_platform.manifest.manifest import Kept
 from manifest_platform.manifest.stores import file_identity
-from manifest_platform.orchestration.asking import INTERVAL_S, Asked, asked
+from manifest_platform.orchestration.asking import Asked, asked
 from manifest_platform.orchestration.drain import drain_job_name
 from manifest_platform.orchestration.feed_checks import evaluations
 from manifest_platform.orchestration.keys import Names
@@ -141,14 +141,17 @@ class Remembered:
         return json.dumps(dataclasses.asdict(self))
 
 
-def build_listing_sensor(source: Source, drain_jobs: Sequence[dg.JobDefinition]) -> dg.SensorDefinition:
-    """The sensor that looks at a dataset's landing root, adds partitions, and asks for a drain when there is work."""
+def build_listing_sensor(source: Source, drain_jobs: Sequence[dg.JobDefinition], seconds: int) -> dg.SensorDefinition:
+    """The sensor that looks at a dataset's landing root, adds partitions, and asks for a drain when there is work.
+
+    `seconds`: between two looks.
+    """
     dataset = source.dataset
 
     @dg.sensor(
         name=f"{dataset}_listing_sensor",
         jobs=drain_jobs,
-        minimum_interval_seconds=INTERVAL_S,
+        minimum_interval_seconds=seconds,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Registers new directories and starts one drain when there is work and none is on its way.",
     )

@@ -3,16 +3,17 @@
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 import dagster as dg
 from pydantic import Field
 
 from manifest_platform.config import Config
 from manifest_platform.merging.state import NEW, FinishedJob, Outcome
-from manifest_platform.orchestration.asking import INTERVAL_S, Asked, asked
+from manifest_platform.orchestration.asking import Asked, asked
 from manifest_platform.orchestration.duties import Duty, merge_pool, run_tags
 from manifest_platform.orchestration.events import failure, fit, materialization
 from manifest_platform.orchestration.merged import (
@@ -24,7 +25,7 @@ from manifest_platform.orchestration.merged import (
 )
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.pipeline import Stop
-from manifest_platform.pipeline.merge import MergeBudget, MergeReport, MergeStarted, Merging, merge, register
+from manifest_platform.pipeline.merge import MergeBudget, MergeReport, MergeStarted, Merging, merge, plan_of, register
 from manifest_platform.pipeline.shredding import OutputGone
 
 COMMITS_A_TICK = 200
@@ -110,16 +111,63 @@ def merge_metadata(report: MergeReport) -> dict[str, Any]:
     }
 
 
-def merge_waiting(merging: Merging) -> str | None:
-    """What a merge run could do now, as text that changes whenever something new may be done; None for nothing.
+@dataclass(frozen=True)
+class Remembered:
+    """The sensor's cursor: which work it asked for, and of which jobs, by id, it found that they would write nothing.
 
-    A merge that is due by its schedule or its volume; a partition whose day is over; one that readers do not see as it is.
+    `idle`: how the job's partition stood then, which changes with what comes and once it is closed.
+    """
+
+    asked: Asked = field(default_factory=Asked)
+    idle: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, text: str | None) -> Self:
+        """The cursor of its text; of a release before, what it was asked for alone."""
+        data = json.loads(text) if text else {}
+        if data.keys() == {"asked", "idle"}:
+            return cls(Asked(**data["asked"]), data["idle"])
+        return cls(Asked(**data)) if data else cls()
+
+    def to_json(self) -> str:
+        """The cursor as text."""
+        return json.dumps(dataclasses.asdict(self))
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What a merge run could do now. `work`: as text that changes whenever something new may be done; empty for nothing.
+
+    `idle`: jobs that are due and would write nothing, as the cursor remembers them.
+    """
+
+    work: str
+    idle: dict[str, str]
+
+
+def merge_waiting(merging: Merging, idle: Mapping[str, str] | None = None) -> Waiting:
+    """What a merge run could do now: a merge that is due by its schedule or its volume; a partition whose day is over; one that
+    readers do not see as it is.
+
+    A merge that is due and would write nothing, as of an open day with little, is no work: it waits for more, or for the day's
+    end. `idle`: those of which that was found before; how their partitions stand costs no request beyond that of each look.
     """
     now, inventory = merging.clock(), merging.inventory
-    found = [f"merge {due.table} {due.date} {due.id}" for due in itertools.islice(inventory.due(now), SHOWN)]
-    found += [f"take back {job.table} {job.date} {job.id}" for job in inventory.abandoned(datetime.now(UTC))]
     tables = {table.key: table for table in inventory.tables() if table.enabled and not table.dropped}
-    for partition in inventory.open_partitions():
+    partitions = {(found.table, found.date): found for found in inventory.open_partitions()}
+    found: list[str] = []
+    nothing: dict[str, str] = {}
+    for due in inventory.due(now):
+        partition, table = partitions.get((due.table, due.date)), tables.get(due.table)
+        stands = f"{partition.newest} {partition.closed}" if partition else ""
+        if partition and table and ((idle or {}).get(due.id) == stands or not plan_of(merging, partition, table).ranges):
+            nothing[due.id] = stands
+        elif table:
+            found.append(f"merge {due.table} {due.date} {due.id}")
+        if len(found) >= SHOWN:
+            break
+    found += [f"take back {job.table} {job.date} {job.id}" for job in inventory.abandoned(datetime.now(UTC))]
+    for partition in partitions.values():
         table = tables.get(partition.table)
         if table is None:
             continue
@@ -133,34 +181,37 @@ def merge_waiting(merging: Merging) -> str | None:
             found.append(f"publish {partition.table} {partition.date} {partition.generation}")
         if len(found) >= SHOWN:
             break
-    return "; ".join(found) or None
+    return Waiting("; ".join(found), nothing)
 
 
-def build_merge_sensor(dataset: str, merge_job: dg.JobDefinition) -> dg.SensorDefinition:
-    """The sensor that registers what was shredded and asks for a merge run when one is due, by schedule or volume."""
+def build_merge_sensor(dataset: str, merge_job: dg.JobDefinition, seconds: int) -> dg.SensorDefinition:
+    """The sensor that registers what was shredded and asks for a merge run when one is due, by schedule or volume.
+
+    `seconds`: between two looks.
+    """
 
     @dg.sensor(
         name=f"{dataset}_merge_sensor",
         job=merge_job,
-        minimum_interval_seconds=INTERVAL_S,
+        minimum_interval_seconds=seconds,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Registers shredded objects, and starts one merge run when one is due and none is on its way.",
     )
     def merge_sensor(context: dg.SensorEvaluationContext, manifest: ManifestResource) -> dg.SensorResult:
         now = datetime.now(UTC)
-        cursor = Asked(**json.loads(context.cursor)) if context.cursor else Asked()
+        before = Remembered.from_json(context.cursor)
         with open_merging(manifest, dataset) as merging:
             try:
                 for registered in itertools.islice(register(merging), COMMITS_A_TICK):
                     context.log.info(f"commit {registered.commit}: {registered.objects} objects")
             except OutputGone as gone:  # what is registered is worth a run all the same
                 context.log.error(f"nothing more is registered: {gone}")
-            work = merge_waiting(merging)
-        reason, cursor = asked(context.instance, merge_job_name(dataset), work, cursor, now)
+            waiting = merge_waiting(merging, before.idle)
+        reason, cursor = asked(context.instance, merge_job_name(dataset), waiting.work, before.asked, now)
         return dg.SensorResult(
             run_requests=[] if reason else [dg.RunRequest()],
             skip_reason=reason,
-            cursor=json.dumps(dataclasses.asdict(cursor)),
+            cursor=Remembered(cursor, waiting.idle).to_json(),
         )
 
     return merge_sensor

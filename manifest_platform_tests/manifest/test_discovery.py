@@ -362,3 +362,32 @@ def test_a_store_with_a_largest_row_holds_notes_of_any_number_of_directories(sto
         store.transact(of.dataset, [Put(f"LOOKS#{FEED}", looks, ABSENT)], "as one row")
     of.keep_looks(FEED, {}, looks)
     assert {name: row.data for name, row in of.looks(FEED).items()} == looks
+
+
+def test_what_is_remembered_of_years_is_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sensor's process asks for what lies within its look-back, ever later, and lives as long as nobody ends it."""
+    monkeypatch.setattr("manifest_platform.manifest.manifest.KNOWN", 20)
+    of = manifest(store)
+    for start in range(1, 60, 3):
+        window = [key(number) for number in range(max(1, start - 8), start + 3)]
+        land(of, *range(start, start + 3))
+        assert set(of.known(FEED, window)) == {one.id for one in window}
+        before = of.store.requests
+        assert set(of.known(FEED, window)) == {one.id for one in window}
+        assert of.store.requests == before, "what is asked for at every look costs nothing"
+        assert max(len(of._uris), len(of._confirmed), len(of._asked)) <= 20 + 3
+    early = [key(1), key(2)]
+    assert set(of.known(FEED, early)) == {one.id for one in early}, "what was forgotten is asked for again"
+    assert of.registered(FEED, early) == {one.sort: one.id for one in early}
+    assert discover(of, 1, 2, 61) == ["known", "known", "new"]
+
+
+def test_a_look_at_more_than_is_remembered_costs_nothing_the_second_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manifest_platform.manifest.manifest.KNOWN", 10)
+    of = manifest(store)
+    land(of, *range(1, 31))
+    window = [key(number) for number in range(1, 31)]
+    of.known(FEED, window)
+    before = of.store.requests
+    assert len(of.known(FEED, window)) == 30
+    assert of.store.requests == before

@@ -1,5 +1,6 @@
 """Merged tables in Dagster: materialised, backfilled, merged by the sensor's job, checked, read by assets of one's own."""
 
+import dataclasses
 import json
 import shutil
 import sqlite3
@@ -7,6 +8,7 @@ from collections.abc import Collection, Iterator
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
@@ -16,8 +18,10 @@ from pyspark.sql import DataFrame
 from manifest_platform import config
 from manifest_platform.merging.state import Range
 from manifest_platform.merging.transitions import MERGE
+from manifest_platform.operations.merge_standing import explain_partition
+from manifest_platform.orchestration.asking import Asked
 from manifest_platform.orchestration.build import build_defs
-from manifest_platform.orchestration.merge_runs import merge_waiting
+from manifest_platform.orchestration.merge_runs import Remembered, merge_waiting
 from manifest_platform.orchestration.merged import day_partitions, partition_metadata
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline.merge import Merging, register
@@ -186,11 +190,48 @@ def test_the_sensor_registers_and_asks_for_one_run_when_one_is_due(
 def test_an_open_day_below_its_size_is_not_work_before_its_time(merging: Merging) -> None:
     now = merging.inventory.clock()
     merging.clock = lambda: FIRST + timedelta(hours=1)
-    assert str(merge_waiting(merging)).startswith("show ")
+    assert merge_waiting(merging).work.startswith("show ")
     merging.publish()
-    assert merge_waiting(merging) is None
+    assert not merge_waiting(merging).work
     merging.clock = lambda: now + timedelta(days=1)
-    assert f"merge events {DAY}" in str(merge_waiting(merging))
+    assert f"close events {DAY}" in merge_waiting(merging).work
+
+
+def test_a_job_that_is_due_and_would_write_nothing_is_no_work(merging: Merging, monkeypatch: pytest.MonkeyPatch) -> None:
+    inventory, now = merging.inventory, merging.clock()
+    with monkeypatch.context() as patch:
+        patch.setattr(merging, "clock", lambda: FIRST + timedelta(hours=1))
+        merging.publish()
+    monkeypatch.setattr(Merging, "is_over", lambda *_: False)
+    merging.clock = lambda: now + timedelta(hours=2)
+    found = merge_waiting(merging)
+    assert not found.work
+    partition, table = inventory.partition("events", DAY), inventory.table("events")
+    assert partition and table and partition.job
+    assert "A merge now would write nothing: " in explain_partition(merging, partition, table).text
+    assert partition.job.id in found.idle
+    before = inventory.store.requests
+    again = merge_waiting(merging, found.idle)
+    assert (again.work, again.idle) == ("", found.idle)
+    rest = inventory.store.requests - before
+    before = inventory.store.requests
+    merge_waiting(merging)
+    assert inventory.store.requests - before > rest, "what was found once is not planned again"
+    changed = dict.fromkeys(found.idle, "others came")
+    monkeypatch.setattr("manifest_platform.orchestration.merge_runs.plan_of", _writes)
+    assert f"merge events {DAY} {partition.job.id}" in merge_waiting(merging, changed).work
+
+
+def _writes(*_arguments: object) -> Any:
+    return SimpleNamespace(ranges=("one",))
+
+
+def test_the_merge_sensors_cursor_of_the_release_before_is_read() -> None:
+    old = Asked("merge events", 2, FIRST.isoformat())
+    assert Remembered.from_json(json.dumps(dataclasses.asdict(old))) == Remembered(old)
+    new = Remembered(old, {"1": "7 False"})
+    assert Remembered.from_json(new.to_json()) == new
+    assert Remembered.from_json(None) == Remembered()
 
 
 def test_what_is_merged_and_not_switched_is_work_and_so_are_the_jobs_of_the_dead(
@@ -203,16 +244,16 @@ def test_what_is_merged_and_not_switched_is_work_and_so_are_the_jobs_of_the_dead
     lease = merging.pipeline.manifest.hold(MERGE, "0", "dead", hour)
     [claimed] = inventory.claim(lease, now, 1, places=[("events", DAY)])
     lease.leave()
-    assert "take back" not in str(merge_waiting(merging))
+    assert "take back" not in merge_waiting(merging).work
     abandoned = inventory.abandoned
     monkeypatch.setattr(inventory, "abandoned", lambda now: abandoned(now + 2 * hour))
-    assert f"take back events {DAY} {claimed.job.id}" in str(merge_waiting(merging))
+    assert f"take back events {DAY} {claimed.job.id}" in merge_waiting(merging).work
     small = inventory.small_objects("events", DAY)
     whole = Range("events", DAY, 0, small[-1].id, "file:///x", sum(one.rows for one in small), 1, len(small), "x", now, now)
     inventory.commit(claimed.job, [whole], bytes_in=sum(one.bytes for one in small))
-    assert f"switch events {DAY}" in str(merge_waiting(merging))
+    assert f"switch events {DAY}" in merge_waiting(merging).work
     merging.publish()
-    assert f"switch events {DAY}" not in str(merge_waiting(merging))
+    assert f"switch events {DAY}" not in merge_waiting(merging).work
 
 
 def test_a_partition_that_is_set_aside_fails_with_the_command_that_helps(dagster: DagsterShop, shop: Shop) -> None:
