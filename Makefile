@@ -24,7 +24,7 @@ JARS ?=
 # Tests wait for servers and for killed processes most of their time: five processes keep two cores busy, for some 8 minutes in all.
 WORKERS ?= 5
 
-.PHONY: help demo ui test test-long check model way-of-an-item bench sbom advisories jars build-tools clean demo-clean requirements
+.PHONY: help demo ui test test-long check model soak way-of-an-item bench sbom advisories jars build-tools clean demo-clean requirements
 
 help: ## Lists these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
@@ -68,6 +68,9 @@ build-tools: $(SYNCED) ## Writes scripts/build_tools.txt, the tools of the build
 
 model: $(SYNCED) ## Explores every interleaving of the manifest's protocol, millions of states: some minutes
 	@$(BIN)/python -m manifest_platform_tests.model
+
+soak: $(SYNCED) ## Plays a long day: runs land, some corrupt, processes are killed; audits, prints what grew (MINUTES=20)
+	@$(BIN)/python -m manifest_platform_tests.soak --minutes $(or $(MINUTES),20)
 
 way-of-an-item: $(SYNCED) ## Lists our modules that one item's drain runs, by layer
 	@$(BIN)/python scripts/way_of_an_item

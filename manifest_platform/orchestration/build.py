@@ -17,6 +17,7 @@ from manifest_platform.orchestration.full import build_full_jobs
 from manifest_platform.orchestration.housekeeping import build_housekeeping_job, build_housekeeping_schedules
 from manifest_platform.orchestration.io_manager import ManifestIOManager
 from manifest_platform.orchestration.listing import build_listing_sensor
+from manifest_platform.orchestration.lost_runs import build_lost_run_sensor
 from manifest_platform.orchestration.merge_checks import build_merge_checks
 from manifest_platform.orchestration.merge_runs import build_merge_job, build_merge_sensor
 from manifest_platform.orchestration.merged import build_merged
@@ -67,6 +68,7 @@ def build_defs(config_file: str | Path | None = None, manifest: ManifestResource
             *(build_listing_sensor(source, drain_jobs[dataset], seconds) for dataset, source in sources.items()),
             *(build_merge_sensor(dataset, job, seconds) for dataset, job in merge_jobs.items()),
             *build_dead_run_sensors(sources, seconds),
+            build_lost_run_sensor(seconds),
         ],
         resources={
             "manifest": manifest,

@@ -68,7 +68,9 @@ def test_what_works_is_limited_to_one_run(empty: Shop) -> None:
 
 def test_sensors_run_without_being_switched_on(empty: Shop) -> None:
     sensors = {sensor.name: sensor.default_status for sensor in build_defs(empty.config_file).sensors or ()}
-    assert set(sensors) == {"shop_listing_sensor", "manifest_failure_sensor", "manifest_cancel_sensor"}
+    assert set(sensors) == {
+        f"{name}_sensor" for name in ("shop_listing", "manifest_failure", "manifest_cancel", "manifest_lost_run")
+    }
     assert set(sensors.values()) == {dg.DefaultSensorStatus.RUNNING}
 
 

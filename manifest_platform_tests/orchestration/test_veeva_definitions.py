@@ -80,7 +80,9 @@ def test_the_example_has_its_jobs_schedules_and_sensors(example: Path) -> None:
     }
     assert {one.execution_timezone for one in schedules.values()} == {"UTC"}
     sensors = {sensor.name for sensor in defs.sensors or ()}
-    assert sensors == {"vault_listing_sensor", "manifest_failure_sensor", "manifest_cancel_sensor"}
+    assert sensors == {
+        f"{name}_sensor" for name in ("vault_listing", "manifest_failure", "manifest_cancel", "manifest_lost_run")
+    }
 
 
 @pytest.mark.parametrize("secret", ["s3cret", ""])
