@@ -109,11 +109,21 @@ class ShreddedObject:
 
 
 @dataclass(frozen=True)
+class ShreddedType:
+    """Rows of a type in a table. `type`: a schema with its version, `iglu:com.acme/context/jsonschema/1-0-0`, or an object."""
+
+    type: str
+    table: str
+    rows: int
+
+
+@dataclass(frozen=True)
 class Listing:
     """All that one attempt at shredding one directory wrote.
 
     `lines` counts the lines (of CSV: the records) read; `good` and `bad` the events among them, so lines = good + bad.
     `tables` has every table that occurs in `objects`, the `bad` table included, and those whose columns alone are news.
+    `types`: what the rows are, bad ones and deletions apart; empty in listings of releases before it.
     """
 
     item: str
@@ -124,6 +134,7 @@ class Listing:
     tables: tuple[Table, ...]
     objects: tuple[ShreddedObject, ...]
     retired: tuple[Retired, ...] = ()
+    types: tuple[ShreddedType, ...] = ()
 
     def rows(self, table: str) -> int:
         """How many rows the objects of a table hold."""
@@ -156,5 +167,6 @@ class Listing:
             "tables": tuple(Table.from_dict(table) for table in data["tables"]),
             "objects": tuple(ShreddedObject(**found) for found in data["objects"]),
             "retired": tuple(Retired(**found) for found in data.get("retired", ())),
+            "types": tuple(ShreddedType(**found) for found in data.get("types", ())),
         }
         return cls(**fields)

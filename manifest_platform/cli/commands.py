@@ -23,6 +23,7 @@ COMMANDS = {
     "history": Known("history", "Shows all that happened to an item."),
     "query": Known("query", "Lists items by how they stand, newest first."),
     "queue": Known("queue", "Shows a dataset as a control table: every item with its status, attempts, last error and epoch."),
+    "types": Known("types", "Lists the types that were shredded, with their versions, and when each was seen first."),
     "cost": Known("cost", "Says what items cost the manifest's store."),
     "sql": Known("sql", "Asks the warehouse."),
     "capture": Known("capture", "Captures what a dataset's origin has published: downloads, verifies, registers."),

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, app, as_json
+from manifest_platform.cli.app import Exit, Recording, app, as_json
 from manifest_platform.cli.context import open_pipeline, operator
 from manifest_platform.cli.output import print_json, print_lines, say
 from manifest_platform.operations.housekeeping import Chore, keep_house
 from manifest_platform.quantities import size_of
 
 
-@app.command(cls=Command)
+@app.command(cls=Recording)
 def housekeeping(
     context: typer.Context,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,

@@ -11,7 +11,7 @@ import typer
 
 from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json
 from manifest_platform.cli.context import open_pipeline, operator
-from manifest_platform.cli.output import print_json, say, some, warn
+from manifest_platform.cli.output import print_json, say, some, warn, wrapped
 from manifest_platform.cli.remedies import Typed, typed
 from manifest_platform.manifest import Application
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
@@ -196,7 +196,8 @@ def view(
 ) -> int:
     """Shows the feed as another manifest would.
 
-    As snowflake-loader: NEW, PROCESSED and LOADED runs, newest first. With --json, times are seconds since 1970, as there.
+    As snowflake-loader: NEW, PROCESSED and LOADED runs, newest first, and FAILED ones, until they are resolved. With --json,
+    times are seconds since 1970, as there.
 
     Exit 4 if there are none.
     """
@@ -211,6 +212,7 @@ def view(
     else:
         for row in rows:
             say(_line(row))
+            say(wrapped(_told_of(row), " " * 10, " " * 10))
     return Exit.DONE if rows else Exit.NOTHING
 
 
@@ -219,3 +221,10 @@ def _line(row: Run) -> str:
     told = ", ".join(f"{what} {time:%Y-%m-%d %H:%M:%S}" for what, time in times.items() if time)
     skip = "; ToSkip" if row.to_skip else ""
     return f"{row.state:<10}{row.run_id}  {told}{skip}"
+
+
+def _told_of(row: Run) -> str:
+    """By whom, and what it was shredded to."""
+    parts = {"FailedBy": row.failed_by, "AddedBy": row.added_by, "LoadedBy": row.loaded_by}
+    told = [f"{name} {value}" for name, value in parts.items() if value]
+    return "; ".join([*told, f"ShredTypes {', '.join(row.shred_types)}"] if row.shred_types else told)

@@ -18,6 +18,7 @@ from os.path import commonprefix
 from typing import Any, Literal
 from uuid import uuid4
 
+from manifest_platform import __version__
 from manifest_platform.manifest import skip_rules, transitions
 from manifest_platform.manifest.beside import STANDINGS, Attention, Need
 from manifest_platform.manifest.claims import Claim, Failure
@@ -108,7 +109,7 @@ SURVEYED, ATTENDED = 200, 1000
 KNOWN = 50_000
 """Items that an object remembers as confirmed; twice as many as it is asked for at once, where that is more."""
 NEEDS = frozenset({Standing.INVALID, Standing.LATE, Standing.CUT_OFF, Standing.FAILED})
-DISCOVERY, OPERATOR = Application("discover"), Application("operator")
+DISCOVERY, OPERATOR = Application("discover", __version__), Application("operator", __version__)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ Belongs here: what all work on a dataset shares. Each kind of work is a module o
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import getpass
 import os
 import socket
@@ -84,8 +85,12 @@ class Pipeline:
     def _steps(self, feed: str) -> tuple[Step, ...]:
         attempts = self.config.lease.max_attempts
         own = (step for step in self.dataset.steps if (step.feed or self.source.main) == feed)
+        platforms = (
+            dataclasses.replace(step, application=dataclasses.replace(step.application, version=__version__))
+            for step in self.source.steps(feed, attempts)
+        )
         return (
-            *self.source.steps(feed, attempts),
+            *platforms,
             *(Step(Application(one.name), one.upstream, one.order, one.late, max_attempts=attempts) for one in own),
         )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from manifest_platform import failpoints, storage
 from manifest_platform.faults import Misconfigured, Transient
-from manifest_platform.listing import BAD_TABLE, LISTING_FILE, Listing, Table
+from manifest_platform.listing import BAD_TABLE, LISTING_FILE, Listing, ShreddedType, Table
 from manifest_platform.manifest import (
     OUTPUT,
     Abandoned,
@@ -24,6 +24,7 @@ from manifest_platform.manifest import (
     ItemKey,
     Lease,
     Payload,
+    Record,
     Refused,
     State,
 )
@@ -192,8 +193,12 @@ def _output(pipeline: Pipeline, claim: Claim) -> str:
     return f"{pipeline.folder(claim.item.key)}/{claim.processing.record_id}"
 
 
+TYPES_KEPT = 64
+"""Types that the record of a shredding has, those with the most rows: its listing has all, and what it writes costs by size."""
+
+
 def shredded_payload(listing: Listing, uri: str) -> Payload:
-    """What the Processed record of a shredding says: where the listing is, its counts and its tables."""
+    """What the Processed record of a shredding says: where the listing is, its counts, tables and types."""
     tables = sorted({table.name for table in listing.tables if table.mode != "delete"} - {BAD_TABLE})
     data = {
         "listing": uri,
@@ -203,6 +208,14 @@ def shredded_payload(listing: Listing, uri: str) -> Payload:
         "bytes": listing.bytes,
         "tables": tables,
     }
+    if listing.types:
+        most = sorted(listing.types, key=lambda one: (-one.rows, one.type))
+        types: dict[str, dict[str, int]] = {}
+        for one in most[:TYPES_KEPT]:
+            types.setdefault(one.table, {})[one.type] = one.rows
+        data["types"] = types
+        if len(most) > TYPES_KEPT:
+            data["more_types"] = len(most) - TYPES_KEPT
     return Payload(OUTPUT, data)
 
 
@@ -213,6 +226,30 @@ def shredded_bytes(item: Item) -> int:
     """How much Parquet the completed shredding of an item wrote, by its record."""
     record = item.processed_by(Application(SHRED))
     return record.data["bytes"] if record else 0
+
+
+def types_of(record: Record) -> list[ShreddedType]:
+    """What a shredding's record says of the types of its rows, the listing where that has more.
+
+    Empty where neither says it, as in records of releases before. Raises OutputGone, Unavailable.
+    """
+    data = record.data
+    if data.get("more_types") and "listing" in data:
+        return list(_read_listing(data["listing"], short_name(record.item)).types)
+    return kept_types(record)
+
+
+def kept_types(record: Record) -> list[ShreddedType]:
+    """The types that a shredding's record has itself: all, or those with the most rows."""
+    said = record.data.get("types")
+    found = said.items() if isinstance(said, dict) else ()  # a program of somebody's own may have written it
+    return [
+        ShreddedType(type_, table, rows)
+        for table, types in found
+        if isinstance(types, dict)
+        for type_, rows in types.items()
+        if isinstance(rows, int)
+    ]
 
 
 def recent_tables(pipeline: Pipeline, records: int) -> list[Table]:

@@ -10,7 +10,7 @@ import math
 import os
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
@@ -21,7 +21,7 @@ import orjson
 from manifest_platform import failpoints, landed_files, storage
 from manifest_platform.column_types import widened
 from manifest_platform.faults import Misconfigured, Permanent, Transient
-from manifest_platform.listing import BAD_TABLE, LISTING_FILE, Column, Listing, Retired, ShreddedObject, Table
+from manifest_platform.listing import BAD_TABLE, LISTING_FILE, Column, Listing, Retired, ShreddedObject, ShreddedType, Table
 from manifest_platform.remedies import LAND_ANEW, Action, Remedy
 from manifest_platform.shred.limits import InputLimits, LimitExceeded
 
@@ -172,7 +172,10 @@ class Task(Generic[Part]):
 
 @dataclass
 class Written:
-    """What tasks wrote and counted; of one task, or of all of a directory. `stopped`: whether a task ended before its input."""
+    """What tasks wrote and counted; of one task, or of all of a directory. `stopped`: whether a task ended before its input.
+
+    `types`: rows by table and, within it, by type.
+    """
 
     lines: int = 0
     good: int = 0
@@ -180,12 +183,19 @@ class Written:
     tables: dict[str, Table] = field(default_factory=dict)
     objects: list[ShreddedObject] = field(default_factory=list)
     retired: list[Retired] = field(default_factory=list)
+    types: dict[str, dict[str, int]] = field(default_factory=dict)
     example: str = ""  # the first bad line and its first reason
     stopped: bool = False
 
     def define(self, table: Table) -> None:
         """Adds a table. Raises SchemaError where it cannot be one with what is known of it."""
         self.tables[table.name] = _merged(self.tables.get(table.name, table), table)
+
+    def count(self, table: str, types: Mapping[str, int]) -> None:
+        """Counts rows of a table by their types."""
+        counted = self.types.setdefault(table, {})
+        for type_, rows in types.items():
+            counted[type_] = counted.get(type_, 0) + rows
 
 
 @dataclass(frozen=True)
@@ -233,9 +243,14 @@ class Writer:
         """Whether the directory is sure to fail, whatever else it holds: there is nothing to do but close."""
         return self._most_bad is not None and self.written.bad > self._most_bad
 
-    def add(self, table: Table, rows: pa.Table | None = None) -> None:
-        """Adds a table, with rows or as columns alone, which make no file."""
+    def add(self, table: Table, rows: pa.Table | None = None, types: Mapping[str, int] | None = None) -> None:
+        """Adds a table, with rows or as columns alone, which make no file.
+
+        `types`: how many of the rows are of which type; left out, all are of the table's family, or of the table.
+        """
         self.written.define(table)
+        if rows is not None and rows.num_rows and table.name != BAD_TABLE and table.mode != "delete":
+            self.written.count(table.name, types or {table.family or table.name: rows.num_rows})
         if rows is not None and rows.num_rows:
             self._held[table.name].append(rows)
             self._arrow += rows.nbytes
@@ -486,6 +501,11 @@ def _conclude(directory: Directory, results: list[dict[str, Any]], options: Opti
         tuple(total.tables[name] for name in sorted(total.tables)),
         tuple(sorted(total.objects, key=lambda found: (found.table, found.date, found.uri))),
         tuple(total.retired),
+        tuple(
+            ShreddedType(type_, table, rows)
+            for table in sorted(total.types)
+            for type_, rows in sorted(total.types[table].items())
+        ),
     )
     try:
         listing.write(f"{directory.output}/{LISTING_FILE}")
@@ -506,6 +526,8 @@ def _sum(results: list[dict[str, Any]]) -> Written:
         total.example = total.example or written["example"]
         total.objects += [ShreddedObject(**found) for found in written["objects"]]
         total.retired += [Retired(**found) for found in written["retired"]]
+        for table, types in written["types"].items():
+            total.count(table, types)
         for data in written["tables"].values():
             total.define(Table.from_dict(data))
     return total

@@ -189,6 +189,8 @@ class SourceContract:
             assert listing.lines == listing.good + listing.bad
             assert listing.good > 0
             assert all(written.uri.startswith(f"{attempt.output}/") for written in listing.objects)
+            for table in {one.table for one in listing.types}:
+                assert sum(one.rows for one in listing.types if one.table == table) == listing.rows(table)
             for table in listing.tables:
                 column = source.time_column(table.name)
                 assert table.name == BAD_TABLE or column is None or column in {one.name for one in table.columns}

@@ -8,6 +8,7 @@ import textwrap
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,7 @@ class Shop:
     def pipeline(self) -> Pipeline:
         return Pipeline(config.load(self.file), "acme")
 
-    def work(self, application: str, name: str, failure: str | None = None, **counts: int) -> None:
+    def work(self, application: str, name: str, failure: str | None = None, **counts: Any) -> None:
         """Does a step's work on the item that is next, as far as the manifest can tell."""
         with self.pipeline() as pipeline, pipeline.lease(FEED, application) as lease:
             verdict = pipeline.manifest.next(FEED, application, holding=True)

@@ -23,7 +23,7 @@ from manifest_platform_tests.cli.test_commands import RUNS, Shop
 
 STEP = "count"
 SILENT = {
-    *("status", "next", "explain", "query", "cost", "sql", "view", "dump", "full status", "skip list"),
+    *("status", "next", "explain", "query", "queue", "types", "cost", "sql", "view", "dump", "full status", "skip list"),
     *("merge files", "merge query", "merge status", "merge explain", "merge log", "merge show", "merge external-schema"),
     *("config show", "config check", "config schema", "config reference", "store create", "store check", "store upgrade"),
     *("import", "import-snowplow", "import-snowflake"),
@@ -104,7 +104,7 @@ def test_history_shows_what_a_run_did(shop: Shop, capsys: pytest.CaptureFixture[
     assert (code, [one["state"] for one in document["records"]]) == (0, ["Skipped"])
     assert told(RUNS[0], "--run-id", "by-hand") == (4, {**document, "item": told(RUNS[0])[1]["item"], "records": []})
     code, document = told("--run-id", discovered[:8])
-    names = [(Path(one["records"][0]["item"]).name, len(one["records"])) for one in document["items"]]
+    names = [(one["item"]["name"], len(one["records"])) for one in document["items"]]
     assert names == [(RUNS[1], 1), (RUNS[0], 1)]
     assert (code, document["looked_at"], document["cut"]) == (0, 2, False)
     code, document = told("--run-id", discovered, "--look", "1")

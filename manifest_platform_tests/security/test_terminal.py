@@ -39,6 +39,8 @@ LINES: dict[str, list[list[str]]] = {
     "explain": [[ITEM], [HOSTILE]],
     "history": [[ITEM], [HOSTILE]],
     "query": [[], ["--state", "Failed"], ["--feed", HOSTILE], ["--since", HOSTILE]],
+    "queue": [[]],
+    "types": [[], ["--since", HOSTILE], ["--feed", HOSTILE]],
     "cost": [[], [HOSTILE]],
     "sql": [[f"SELECT '{HOSTILE}' AS \"{HOSTILE}\""], [f"SELECT {HOSTILE}"]],
     "capture": [[], [HOSTILE]],
@@ -48,6 +50,7 @@ LINES: dict[str, list[list[str]]] = {
     "full status": [[]],
     "full cancel": [["--reason", HOSTILE]],
     "merge publish": [[]],
+    "merge external-schema": [[]],
     "merge files": [[HOSTILE, "2024-05-14"], ["events", HOSTILE]],
     "merge query": [[f"SELECT '{HOSTILE}' AS \"{HOSTILE}\""], [HOSTILE]],
     "merge status": [[]],
@@ -62,7 +65,10 @@ LINES: dict[str, list[list[str]]] = {
     "resolve": [[HOSTILE], [RUNS[1], "--reason", HOSTILE]],
     "reshred": [[HOSTILE], [ITEM, "--reason", HOSTILE]],
     "accept": [[HOSTILE, "--reason", HOSTILE], [ITEM, "--reason", HOSTILE]],
-    "skip": [[RUNS[2], "--reason", HOSTILE]],
+    "skip items": [[RUNS[2], "--reason", HOSTILE]],
+    "skip add": [[HOSTILE, "--reason", HOSTILE], [RUNS[2], "--reason", HOSTILE]],
+    "skip list": [[], ["--changes"]],
+    "skip remove": [[HOSTILE]],
     "unskip": [[RUNS[2], "--reason", HOSTILE]],
     "run": [
         ["--application", STEP, "--", "sh", "-c", "echo $0 >&2; exit 3", LINE],
@@ -73,6 +79,7 @@ LINES: dict[str, list[list[str]]] = {
     "put complete": [["--application", STEP, "--item", ITEM, "--record", HOSTILE, "--payload", HOSTILE]],
     "put fail": [["--application", STEP, "--item", ITEM, "--record", HOSTILE, "--message", HOSTILE]],
     "doctor": [[]],
+    "housekeeping": [[]],
     "archive": [["--older-than", "1d"], ["--older-than", HOSTILE]],
     "config show": [[]],
     "config check": [[]],
@@ -141,6 +148,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
                         "good": 7,
                         "bad": 0,
                         "bytes": 7,
+                        "types": {HOSTILE: {HOSTILE: 7}},
                     }
                     pipeline.manifest.complete(claim, Payload(OUTPUT, made))
                     continue

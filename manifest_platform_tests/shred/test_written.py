@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
 
 from manifest_platform.listing import Column, Table
-from manifest_platform.shred.batch import SchemaError, Written
+from manifest_platform.shred.batch import SchemaError, Task, Writer, Written
+from manifest_platform.shred.rows import BAD
 
 
 @pytest.mark.parametrize(
@@ -30,3 +34,23 @@ def test_definitions_that_no_type_holds_both_of_are_refused(before: str, after: 
     written.define(Table("t", (Column("a", before),)))
     with pytest.raises(SchemaError, match=r"column a was .* and became .* while shredding"):
         written.define(Table("t", (Column("a", after),)))
+
+
+def test_rows_are_counted_by_the_types_that_are_told_else_by_what_the_table_holds(tmp_path: Path) -> None:
+    writer = Writer(Task(0, 0, str(tmp_path), (), None), 1 << 20, lambda name, rows: [])
+    columns, rows = (Column("a", "integer"),), pa.table({"a": pa.array([1, 2], pa.int32())})
+    for _ in range(2):
+        writer.add(Table("clicks_1", columns, family="iglu:com.acme/click/jsonschema/1"), rows, {"1-0-0": 1, "1-0-1": 1})
+        writer.add(Table("visit__c", columns, family="Object.visit__c"), rows)
+    writer.add(Table("plain", columns), rows)
+    writer.add(Table("columns_alone", columns))
+    writer.add(Table("visit__c__deletes", columns, "delete", ("a",), "visit__c"), rows)
+    writer.add(BAD, BAD_ROW)
+    assert writer.written.types == {
+        "clicks_1": {"1-0-0": 2, "1-0-1": 2},
+        "visit__c": {"Object.visit__c": 4},
+        "plain": {"plain": 2},
+    }
+
+
+BAD_ROW = pa.table({"reasons": ["x"]})

@@ -32,7 +32,11 @@ _LOADED = ("LoadedAt", "LoadedBy")
 
 @dataclass(frozen=True)
 class Run:
-    """A row of the table. Times are UTC; what comes after `to_skip` is None until the run is processed, and loaded."""
+    """A row of the table. Times are UTC; what comes after `to_skip` is None until the run is processed, and loaded.
+
+    `failed_by`: which application failed, and nobody has freed the run since. The table knows no such state, so no attribute
+    says it.
+    """
 
     run_id: str
     added_at: datetime
@@ -43,10 +47,13 @@ class Run:
     saved_to: str | None = None
     loaded_at: datetime | None = None
     loaded_by: str | None = None
+    failed_by: str | None = None
 
     @property
     def state(self) -> str:
-        """What its attributes mean: NEW, PROCESSED or LOADED."""
+        """What its attributes mean: NEW, PROCESSED or LOADED; FAILED where an application failed."""
+        if self.failed_by:
+            return "FAILED"
         return "LOADED" if self.loaded_at else "PROCESSED" if self.processed_at else "NEW"
 
     def attributes(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Any feed of ours as the Snowflake Loader's table would show it: NEW, PROCESSED, LOADED.
+"""Any feed of ours as the Snowflake Loader's table would show it: NEW, PROCESSED, LOADED; and FAILED, which it had no word for.
 
 Belongs here: what our records mean in that layout, for people and scripts that know it. Nothing is stored: a row is the fold of
 an item's records.
@@ -6,36 +6,64 @@ an item's records.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from urllib.parse import urlsplit
 
 from manifest_platform.manifest import Application, Item, Manifest, Record, State
 from manifest_platform.operations.migration.importing import is_imported
 from manifest_platform.operations.migration.snowflake_loader import Run
+from manifest_platform.pipeline.shredding import OutputGone, kept_types, types_of
+from manifest_platform.warehouse.errors import Unavailable
 
 
 def view_as_loader(manifest: Manifest, feed: str, shred: Application, load: Application) -> Iterator[Run]:
     """The rows of a feed, newest run first, read as far as they are taken."""
+    serving = cache(lambda: manifest.serving_epochs(feed))
     for item in manifest.items(feed, reverse=True):
-        yield as_row(item, shred, load)
+        yield as_row(item, shred, load, serving)
 
 
-def as_row(item: Item, shred: Application, load: Application) -> Run:
-    """The row of an item: NEW until it is shredded, PROCESSED until it is loaded, then LOADED."""
+def as_row(item: Item, shred: Application, load: Application, serving: Callable[[], Mapping[str, int]] = dict) -> Run:
+    """The row of an item: NEW until it is shredded, PROCESSED until it is loaded, then LOADED.
+
+    FAILED where an attempt to get there failed, until it is resolved. `serving`: asked for the feed's serving epochs where
+    something failed.
+    """
     added = next((record for record in item.records if record.state is State.NEW), item.records[0])
     loaded = item.processed_by(load)
     processed = _processed(item, shred, load)
     run_id = f"{urlsplit(item.key.id).path.strip('/')}/"
-    row = (run_id, added.timestamp, added.author, item.skipped_for(load) is not None)
+    row = (run_id, added.timestamp, _by(added), item.skipped_for(load) is not None)
+    failed = None if loaded else _failed(item, shred, load, serving)
     if processed is None and loaded is None:
-        return Run(*row)
+        return Run(*row, failed_by=failed)
     made = processed or loaded
     assert made
     types, saved_to = _output(processed)
     transformed = (made.timestamp, types, saved_to)
     if loaded is None:
-        return Run(*row, *transformed)
-    return Run(*row, *transformed, loaded.timestamp, loaded.author)
+        return Run(*row, *transformed, failed_by=failed)
+    return Run(*row, *transformed, loaded.timestamp, _by(loaded))
+
+
+def _by(record: Record) -> str:
+    """Which application it was, of which version; whoever wrote the record, where only that is known."""
+    application = record.application
+    if is_imported(record) or not application.version:
+        return record.author  # which in Snowplow's manifest is name and version, and the version alone in the loader's
+    return f"{application.name} {application.version}"
+
+
+def _failed(item: Item, shred: Application, load: Application, serving: Callable[[], Mapping[str, int]]) -> str | None:
+    """The application by which an item stands failed: our shredder or load, or one of the system that it came from."""
+    if not any(record.state is State.FAILED for record in item.records):
+        return None
+    for record in item.open_records(serving()):
+        ours = shred.is_done_by(record.application) or load.is_done_by(record.application)
+        if record.state is State.FAILED and (ours or is_imported(record)):
+            return record.application.key
+    return None
 
 
 def _processed(item: Item, shred: Application, load: Application) -> Record | None:
@@ -49,7 +77,19 @@ def _processed(item: Item, shred: Application, load: Application) -> Record | No
 
 def _output(record: Record | None) -> tuple[tuple[str, ...], str]:
     """The types, or tables, that a shredder's record names, and the folder that it wrote to; empty where it does not say."""
-    data = record.data if record else {}
-    types = data.get("shredTypes") or data.get("shreddedTypes") or data.get("tables") or ()
-    listing = data.get("listing", "")
-    return tuple(types), data.get("savedTo") or f"{listing.rpartition('/')[0]}/".lstrip("/")
+    if record is None:
+        return (), ""
+    listing = record.data.get("listing", "")
+    return tuple(shredded_types(record)), record.data.get("savedTo") or f"{listing.rpartition('/')[0]}/".lstrip("/")
+
+
+def shredded_types(record: Record) -> Sequence[str]:
+    """The types that a shredder's record tells of, ours or another system's; its tables, where it tells of no types."""
+    data = record.data
+    try:
+        types = types_of(record)
+    except (OutputGone, Unavailable):
+        types = kept_types(record)
+    if types:
+        return sorted({one.type for one in types})
+    return data.get("shredTypes") or data.get("shreddedTypes") or data.get("tables") or ()

@@ -12,7 +12,7 @@ import gc
 import itertools
 import uuid
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 BAD_DATE = "1970-01-01"
 """The date partition of bad rows: they have no time of their own, and a clock's would make shredding unrepeatable."""
+
+ATOMIC = "iglu:com.snowplowanalytics.snowplow/atomic/jsonschema/1-0-0"
+"""The type of the events themselves."""
 
 _Pieces = tuple[Piece, ...]
 
@@ -106,7 +109,7 @@ def shred_pieces(task: Task[_Pieces], resolver: Resolver, options: Options, most
     for piece in task.part:
         for size, shredded in _shred_piece(piece, resolver, budget, options.limits):
             for name, table in shredded.tables.items():
-                writer.add(shredded.definitions[name], table)
+                writer.add(shredded.definitions[name], table, shredded.types[name])
             writer.chunk_done(size, shredded.good, BAD, shredded.bad)
             if writer.is_hopeless:
                 return writer.close()
@@ -174,13 +177,17 @@ def _iso(time: datetime) -> str:
 
 @dataclass(frozen=True)
 class ShreddedEvents:
-    """Typed tables by name, what each is, and how many lines they come from; lines = good + rows of `bad`."""
+    """Typed tables by name, what each is, and how many lines they come from; lines = good + rows of `bad`.
+
+    `types`: by table, how many of its rows are of which schema, with its version.
+    """
 
     tables: dict[str, pa.Table]
     definitions: dict[str, Table]
     bad: pa.Table
     lines: int
     good: int
+    types: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 def shred_lines(
@@ -198,6 +205,7 @@ def shred_lines(
         keep = ~np.isin(lines.line, np.fromiter(lines.reasons, np.int64, len(lines.reasons)))
         tables = {}
         definitions = {}
+        types = {}
         for definition, table, kept in (
             (EVENTS, events, keep),
             *((each.definition.table, each.table, keep[each.rows]) for each in found),
@@ -206,8 +214,18 @@ def shred_lines(
             if table.num_rows:
                 tables[definition.name] = table.cast(arrow_schema(definition.columns))
                 definitions[definition.name] = definition
+                types[definition.name] = _types(definition, table)
     good = tables[EVENTS_TABLE].num_rows if EVENTS_TABLE in tables else 0
-    return ShreddedEvents(tables, definitions, _bad(lines, file, first_line), lines.count, good)
+    return ShreddedEvents(tables, definitions, _bad(lines, file, first_line), lines.count, good, types)
+
+
+def _types(definition: Table, rows: pa.Table) -> dict[str, int]:
+    """How many of a table's rows are of which schema."""
+    if definition.family is None:
+        return {ATOMIC: rows.num_rows}
+    schema = definition.family.rpartition("/")[0]
+    counts = rows["schema_version"].value_counts()
+    return {f"{schema}/{one['values']}": one["counts"] for one in counts.to_pylist()}
 
 
 def _bad(lines: Lines, file: str, first_line: int) -> pa.Table:

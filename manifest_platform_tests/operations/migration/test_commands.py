@@ -91,8 +91,8 @@ def test_a_processing_manifest_is_imported_and_viewed(table: Tables, call: Call,
     assert code == 0
     assert [(one["State"], one["RunId"][-20:-1]) for one in seen["rows"]] == [
         ("NEW", "2019-03-01-00-05-00"),
-        ("NEW", "2019-03-01-00-04-00"),
-        ("NEW", "2019-03-01-00-03-00"),
+        ("FAILED", "2019-03-01-00-04-00"),
+        ("FAILED", "2019-03-01-00-03-00"),
         ("PROCESSED", "2019-03-01-00-02-00"),
     ]
     code, outlook, _ = call("next")
@@ -156,7 +156,9 @@ def test_the_report_names_what_is_to_be_done(
     assert "records    1 appended" in out
     assert main(["view"]) == 0
     out, _ = capsys.readouterr()
-    assert out.splitlines()[-2] == (
+    loaded_line = next(line for line in reversed(out.splitlines()) if line.startswith("LOADED"))
+    assert [line.split()[0] for line in out.splitlines() if not line.startswith(" ")].count("FAILED") == 2
+    assert loaded_line == (
         f"LOADED    enriched/archive/{run(2)}/  added 2019-03-01 00:02:48, processed 2019-03-01 00:02:50,"
         " loaded 2019-03-01 00:02:52"
     )

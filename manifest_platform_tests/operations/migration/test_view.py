@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from manifest_platform.manifest import OUTPUT, Application, ItemKey, Landed, Manifest, Payload, Store
+from manifest_platform import __version__
+from manifest_platform.manifest import (
+    OUTPUT,
+    Application,
+    Failure,
+    FailureKind,
+    ItemKey,
+    Landed,
+    Manifest,
+    Payload,
+    State,
+    Store,
+)
 from manifest_platform.operations.migration import Run, view_as_loader
+from manifest_platform.operations.migration.view import as_row
 from manifest_platform_tests.manifest.given import FEED, LOAD, SHRED
 from manifest_platform_tests.operations.migration.given import (
     LOADER,
@@ -21,6 +35,7 @@ from manifest_platform_tests.operations.migration.given import (
     manifest,
     row,
     run,
+    shred_failed,
     shredded,
     snowflake_row,
 )
@@ -65,12 +80,43 @@ def test_what_was_imported_from_the_other_manifest_is_seen_as_well(store: Store)
     assert done.added_by == f"{SHREDDER.name}:{SHREDDER.version}:0.1.0"
 
 
+def test_what_failed_there_or_here_is_seen_as_failed_until_it_is_resolved(store: Store) -> None:
+    here = manifest(store)
+    import_snowplow(here, shred_failed(1), shredded(2))
+    here.discover(FEED, [Landed(key(3), 1, 1, "checksum")])
+    with here.acquire(FEED, SHRED.key, "worker", MINUTE) as lease:
+        [claim] = here.claim(lease, [here.item(key(3))])
+        here.fail(claim, Failure(FailureKind.PERMANENT, "no such schema"))
+    ours, processed, imported = view(here)
+    assert [(one.state, one.failed_by) for one in (ours, processed, imported)] == [
+        ("FAILED", "shred"),
+        ("PROCESSED", None),
+        ("FAILED", SHREDDER.name),
+    ]
+    assert "FailedBy" not in str(imported.attributes())
+    for number in (1, 3):
+        here.resolve(key(number), "mended")
+    assert [one.state for one in view(here)] == ["NEW", "PROCESSED", "NEW"]
+
+
+def test_an_application_of_the_users_own_that_failed_makes_no_run_failed(store: Store) -> None:
+    here = manifest(store)
+    here.discover(FEED, [Landed(key(1), 1, 1, "checksum")])
+    with here.acquire(FEED, SHRED.key, "worker", MINUTE) as lease:
+        [claim] = here.claim(lease, [here.item(key(1))])
+        here.complete(claim, Payload(OUTPUT, {"types": {"events": {"b": 1, "a": 2}}, "tables": ["events"]}))
+    failed = replace(claim.processing, application=Application("dashboard"), state=State.FAILED)
+    item = here.item(key(1))
+    row = as_row(replace(item, records=(*item.records, failed)), SHRED, LOAD)
+    assert (row.state, row.shred_types) == ("PROCESSED", ("a", "b"))
+
+
 def test_a_run_of_ours_goes_through_the_states(store: Store) -> None:
     now = datetime(2026, 1, 1, 12, tzinfo=UTC)
     here = Manifest(store, "shop", manifest(store).feeds, "manifest-platform 1", clock=lambda: now)
     here.discover(FEED, [Landed(key(1), 1, 1, "checksum")])
     seconds = int(now.timestamp())
-    new = {"RunId": f"enriched/archive/{run(1)}/", "AddedAt": seconds, "AddedBy": "manifest-platform 1", "ToSkip": False}
+    new = {"RunId": f"enriched/archive/{run(1)}/", "AddedAt": seconds, "AddedBy": f"discover {__version__}", "ToSkip": False}
     assert [(one.state, one.attributes()) for one in view(here)] == [("NEW", new)]
     with here.acquire(FEED, SHRED.key, "worker", MINUTE) as lease:
         [claim] = here.claim(lease, [here.item(key(1))])

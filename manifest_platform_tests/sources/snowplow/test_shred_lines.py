@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from manifest_platform.shred.rows import arrow_schema
 from manifest_platform.sources.snowplow.atomic import EVENTS, FIELDS
 from manifest_platform.sources.snowplow.iglu import Resolver
-from manifest_platform.sources.snowplow.shredder import ShreddedEvents, shred_lines
+from manifest_platform.sources.snowplow.shredder import ATOMIC, ShreddedEvents, shred_lines
 from manifest_platform_tests.sources.snowplow.events import (
     CLICK,
     EVENT_ID,
@@ -489,3 +489,17 @@ def test_any_lines_are_good_or_bad(resolver: Resolver, lines: list[bytes]):
     one_by_one = [shredded(resolver, line) for line in lines]
     assert sum(each.good for each in one_by_one) == result.good
     assert [number + 1 for number, each in enumerate(one_by_one) if not each.good] == result.bad["line"].to_pylist()
+
+
+def test_types_are_counted_by_version_and_bad_lines_not(tmp_path: Path) -> None:
+    registry = acme_registry(tmp_path)
+    key = CLICK.rpartition("/")[0]
+    publish(registry, f"{key}/1-0-1", {"type": "object", "properties": {"targetUrl": {"type": "string"}}})
+    one, other = entity(CLICK, {"targetUrl": "a"}), entity(f"{key}/1-0-1", {"targetUrl": "b"})
+    good = [enriched(contexts=contexts(one, other, other)), enriched(contexts=contexts(other)), enriched()]
+    bad = enriched(contexts=contexts(one, {"schema": "iglu:com.acme/nothing/jsonschema/1-0-0", "data": {}}))
+    result = shredded(Resolver([str(registry)]), *good, bad)
+    assert result.types == {"events": {ATOMIC: 3}, CLICKS: {CLICK: 1, f"{key}/1-0-1": 3}}
+    assert {name: sum(types.values()) for name, types in result.types.items()} == {
+        name: table.num_rows for name, table in result.tables.items()
+    }

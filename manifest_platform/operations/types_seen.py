@@ -1,0 +1,116 @@
+"""The types of the rows that were shredded: which was seen first in which item, which last, in how many, with how many rows.
+
+Belongs here: the fold of what the records of shreddings tell, ours and those of the systems that items were imported from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from manifest_platform.manifest import Application, Item, ItemKey, Record, State
+from manifest_platform.operations.migration.importing import is_imported
+from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+from manifest_platform.pipeline.shredding import OutputGone, kept_types, types_of
+from manifest_platform.warehouse.errors import Unavailable
+
+
+@dataclass(frozen=True)
+class SeenIn:
+    """An item that had a type, and when it was shredded."""
+
+    key: ItemKey
+    at: datetime
+
+
+@dataclass(frozen=True)
+class SeenType:
+    """A type: the first and the last item that had it, in the order of the log; in how many items; and with how many rows.
+
+    `rows` is None where a record that tells of the type counts no rows. `table` is empty where it is not told.
+    """
+
+    type: str
+    table: str
+    first: SeenIn
+    last: SeenIn
+    items: int
+    rows: int | None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """All types, the one that came last first. `looked_at`: items; `unread`: those of which the listing could not be read."""
+
+    types: list[SeenType]
+    looked_at: int
+    unread: int
+
+
+def types_seen(pipeline: Pipeline, feeds: Iterable[str], since: datetime | None = None) -> Seen:
+    """The types of the items of feeds, of those alone whose logical time is `since` or later.
+
+    Of the log that range is read, and no more; a listing only where a record has not room for all of its types.
+    """
+    seen: dict[tuple[str, str], SeenType] = {}
+    looked_at = unread = 0
+    for feed in feeds:
+        for item in _newest(pipeline, feed, since):
+            looked_at += 1
+            record = _shredding(item)
+            if record is None:
+                continue
+            told, whole = _told(record)
+            unread += not whole
+            here = SeenIn(item.key, record.timestamp)
+            for (type_, table), rows in told.items():
+                found = SeenType(type_, table, here, here, 1, rows)
+                known = seen.get((type_, table))
+                seen[type_, table] = _both(found, known) if known else found
+    order = sorted(seen.values(), key=lambda one: one.type)
+    return Seen(sorted(order, key=lambda one: one.first.at, reverse=True), looked_at, unread)
+
+
+def _newest(pipeline: Pipeline, feed: str, since: datetime | None) -> Iterator[Item]:
+    """A feed's items, the newest first, down to a logical time."""
+    for item in pipeline.manifest.items(feed, reverse=True):
+        time = pipeline.source.time(item.key.name)
+        if since and time and time.astimezone(UTC) < since:
+            return
+        yield item
+
+
+def _shredding(item: Item) -> Record | None:
+    """The newest record that tells what an item was shredded to: ours, else that of a system which it was imported from."""
+    if record := item.processed_by(Application(SHRED)):
+        return record
+    done = (one for one in reversed(item.records) if one.state is State.PROCESSED and is_imported(one))
+    return next((one for one in done if one.application.name != LOAD), None)
+
+
+def _told(record: Record) -> tuple[dict[tuple[str, str], int | None], bool]:
+    """Types and tables with their rows, and whether these are all that the record stands for."""
+    whole = True
+    try:
+        types = types_of(record)
+    except (OutputGone, Unavailable):
+        types, whole = kept_types(record), False
+    if types:
+        return {(one.type, one.table): one.rows for one in types}, whole
+    data = record.data
+    names = data.get("shreddedTypes") or data.get("shredTypes")
+    if names:
+        return {(name, ""): None for name in names}, whole
+    return {(name, name): None for name in data.get("tables") or ()}, whole
+
+
+def _both(one: SeenType, other: SeenType) -> SeenType:
+    """A type with what is known of it from other items."""
+    first, last = sorted((one.first, other.first), key=_order)[0], sorted((one.last, other.last), key=_order)[-1]
+    rows = None if one.rows is None or other.rows is None else one.rows + other.rows
+    return replace(other, first=first, last=last, items=one.items + other.items, rows=rows)
+
+
+def _order(seen: SeenIn) -> tuple[str, str]:
+    return seen.key.position, seen.key.feed
