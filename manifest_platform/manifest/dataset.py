@@ -308,7 +308,7 @@ def judge(item: Item, step: Step, feed: FeedState) -> Judgement:
     if blocker:
         return Judgement(Standing.PROCESSING, f"{blocker.application.key} is working on it ({blocker.author})", blocker)
     for upstream in step.upstream:
-        if not item.processed_by(Application.parse(upstream)):
+        if not item.processed_by(Application.parse(upstream), feed.serving_epoch):
             return Judgement(Standing.WAITING, f"{upstream} has not processed it yet", item.records[-1])
     if step.needs_full and not feed.boundary:
         return Judgement(Standing.NEEDS_FULL, "no snapshot was loaded yet that it could follow", item.records[-1])

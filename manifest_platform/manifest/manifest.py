@@ -68,6 +68,7 @@ from manifest_platform.manifest.keys import (
     state_key,
 )
 from manifest_platform.manifest.lease import Lease, write_lease
+from manifest_platform.manifest.outputs import Made, Outputs, epoch_of, following, made_of
 from manifest_platform.manifest.records import (
     EVERYONE,
     LANDED,
@@ -1184,24 +1185,53 @@ class Manifest:
             ),
         )
 
-    # Outputs of applications outside the declared steps
+    # Outputs
 
-    def commit_output(self, key: ItemKey, application: Application, payload: Payload) -> Record:
-        """Records that an application outside the declared steps processed an item: Processing and Processed, at once.
+    def outputs(self) -> Outputs:
+        """What the applications have made of items, as it stands from now on: what may be read, and why not."""
+        return Outputs(self.item, self.serving_epochs)
 
-        Raises Refused while the item is blocked, and for an application that a step declares.
+    def commit_output(self, key: ItemKey, application: Application, payload: Payload, made_from: Iterable[Made] = ()) -> Record:
+        """Records what an application made of an item, and from which records: Processing and Processed, at once.
+
+        For one outside the declared steps; and for a step's whose item is done already: what it made anew takes its place.
+        Raises Refused while the item is blocked, and where the step has not done it; NotCurrent where a record is superseded
+        that it was made from.
         """
-        steps = self.steps(key.feed)
-        if any(step.application.key == application.key for step in steps):
-            raise Refused(f"{application.key} is a step of feed {key.feed}: it works by claims, under its lease")
+        steps, made = self.steps(key.feed), tuple(made_from)
+        declared = next((step for step in steps if step.application.key == application.key), None)
 
         def writes(item: Item) -> list[Write]:
-            blocker = item.blocker(transitions.serving_epochs(key.feed, steps, self._states(key.feed)))
-            if blocker:
+            states = self._states(key.feed)
+            serving = transitions.serving_epochs(key.feed, steps, states)
+            if declared and not item.processed_by(application, serving.get(application.key, 0)):
+                raise Refused(f"{application.key} is a step of feed {key.feed}: it works by claims, under its lease")
+            if blocker := item.blocker(serving):
                 raise Refused(f"{key.name} is blocked: {blocker.application.key} is {blocker.state}")
-            return transitions.output(item, application, payload, steps, self._stamp())
+            self.outputs().require_current(made)
+            epoch = states[application.key].epoch if declared and declared.ordered else epoch_of(made)
+            return transitions.output(item, application, made_of(key, payload, made), steps, self._stamp(), epoch)
 
         return self._operate(key, writes)
+
+    def follow(self, lease: Lease) -> None:
+        """Has a strict step begin anew, under its lease, where a full load of what it waits for left off; mostly it has.
+
+        Raises LeaseLost.
+        """
+        step = self.step(lease.feed, lease.application.key)
+        if step.order != "strict":
+            return
+
+        def attempt() -> None:
+            writes = following(step, lease.feed, self.steps(lease.feed), self._states(lease.feed))
+            if writes:
+                lease.transact(writes)
+
+        optimistically(
+            attempt,
+            lambda: Refused(f"the state of {step.application.key} changed {TRIES} times while it was written; try again"),
+        )
 
     # Operators
 

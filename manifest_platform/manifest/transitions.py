@@ -430,11 +430,13 @@ def believe_sink(step: Step, feed: str, state: StepState, sink: SinkState, accep
     return [put_state(step.application, state.with_feed(feed, **moved))]
 
 
-def output(item: Item, application: Application, payload: Payload, steps: Sequence[Step], stamp: Stamp) -> list[Write]:
-    """Processing and Processed at once, by an application outside the steps; and the waiting rows that follow."""
-    opened = append(item, State.PROCESSING, application, dataclasses.replace(stamp, record_id=str(uuid4())))
+def output(
+    item: Item, application: Application, payload: Payload, steps: Sequence[Step], stamp: Stamp, epoch: int | None = None
+) -> list[Write]:
+    """Processing and Processed at once, outside of any claim; and the waiting rows that follow."""
+    opened = append(item, State.PROCESSING, application, dataclasses.replace(stamp, record_id=str(uuid4())), epoch=epoch)
     opening = opened.records[-1]
-    done = append(opened, State.PROCESSED, application, stamp, previous=opening.record_id, payload=payload)
+    done = append(opened, State.PROCESSED, application, stamp, previous=opening.record_id, payload=payload, epoch=epoch)
     records = [put_record(item.key, record) for record in reversed(done.records[-2:])]
     return [*records, *changes(item, done, steps)]
 

@@ -38,11 +38,19 @@ def check_result(
     return dg.AssetCheckResult(passed=passed, severity=severity, description=said, metadata=fit(metadata))
 
 
+VERSION, IS_OURS = "dagster/data_version", "dagster/data_version_is_user_provided"
+"""The tags by which Dagster tells whether what was made from a partition is stale."""
+
+
 def materialization(
-    asset: dg.AssetKey, *, partition: str | None = None, metadata: Mapping[str, Any] | None = None
+    asset: dg.AssetKey, *, partition: str | None = None, metadata: Mapping[str, Any] | None = None, version: str | None = None
 ) -> dg.AssetMaterialization:
-    """An asset, or a partition of one, is there. Its partition's name is what Dagster finds it by, and stays."""
-    return dg.AssetMaterialization(asset, partition=partition, metadata=fit(metadata))
+    """An asset, or a partition of one, is there. Its partition's name is what Dagster finds it by, and stays.
+
+    `version`: text that is another one once what was made from the partition before is superseded.
+    """
+    tags = {VERSION: version, IS_OURS: "true"} if version else None
+    return dg.AssetMaterialization(asset, partition=partition, metadata=fit(metadata), tags=tags)
 
 
 def _fit(value: Any) -> Any:

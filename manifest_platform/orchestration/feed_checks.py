@@ -36,7 +36,7 @@ NEWEST = 2000
 
 def feed_evaluation(pipeline: Pipeline, feed: str) -> dg.AssetCheckEvaluation:
     """Whether a feed is blocked, as an evaluation of its check: by which item, why, since when, what helps."""
-    return _evaluation(Names.of(pipeline.source).warehouse(feed), NOT_BLOCKED, _not_blocked(pipeline, feed))
+    return evaluation(Names.of(pipeline.source).warehouse(feed), NOT_BLOCKED, _not_blocked(pipeline, feed))
 
 
 Evaluation = tuple[str, str, Callable[[], dg.AssetCheckEvaluation]]
@@ -57,16 +57,16 @@ def evaluations(
         described = described or NOT_BLOCKED_WORDS
         yield f"{names.warehouse(feed).to_user_string()} {NOT_BLOCKED}", described, partial(feed_evaluation, pipeline, feed)
     found = [
-        _evaluation(names.stage(check.feed, check.stage), check.name, _result(check.find(pipeline.manifest)))
+        evaluation(names.stage(check.feed, check.stage), check.name, _result(check.find(pipeline.manifest)))
         for check in source.checks
     ]
     found += [
-        _evaluation(names.warehouse(feed), NOT_STOPPED, _not_stopped(pipeline, feed))
+        evaluation(names.warehouse(feed), NOT_STOPPED, _not_stopped(pipeline, feed))
         for feed in pipeline.feeds
         if feed in source.settings.landing.expected_every_seconds
     ]
     if source.snapshots:
-        found.append(_evaluation(names.warehouse(source.main), NO_FULL_LOAD, no_full_load(pipeline, now)))
+        found.append(evaluation(names.warehouse(source.main), NO_FULL_LOAD, no_full_load(pipeline, now)))
     for one in found:
         yield f"{one.asset_key.to_user_string()} {one.check_name}", str(one.description), partial(_same, one)
 
@@ -75,7 +75,8 @@ def _same(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckEvaluation:
     return evaluation
 
 
-def _evaluation(asset: dg.AssetKey, check: str, result: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:
+def evaluation(asset: dg.AssetKey, check: str, result: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:
+    """What a check has found, as an event of its asset."""
     return dg.AssetCheckEvaluation(
         check_name=check,
         asset_key=asset,

@@ -5,7 +5,7 @@ partitions, nothing more: the manifest orders it, refuses what does not fit, and
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import dagster as dg
 
@@ -14,7 +14,7 @@ from manifest_platform.manifest import ItemKey, Refused, StoreError
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.capture import NO_VALUE, build_captured, landed_kinds
 from manifest_platform.orchestration.duties import feed_pool
-from manifest_platform.orchestration.events import failure, fit
+from manifest_platform.orchestration.events import VERSION, failure, fit
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import command_of, told
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
@@ -170,7 +170,14 @@ def _report(context: dg.AssetExecutionContext, pipeline: Pipeline, work: Iterato
     for name in context.partition_keys:
         shown = done[name].metadata if name in done else {"skipped": True}
         context.add_asset_metadata(fit(shown), partition_key=name)
-    yield dg.Output(None)
+    yield dg.Output(None, data_version=_version(context.partition_keys, done))
+
+
+def _version(names: Sequence[str], done: Mapping[str, dg.AssetMaterialization]) -> dg.DataVersion | None:
+    """The data version of a run's partitions, where all have the same one: Dagster takes one for a run's output."""
+    found = {(done[name].tags or {}).get(VERSION) if name in done else None for name in names}
+    [version, *others] = found
+    return dg.DataVersion(version) if version and not others else None
 
 
 def _failure_of(pipeline: Pipeline, failed: list[ItemFailed]) -> dg.Failure:

@@ -2,25 +2,30 @@
 
 For assets of a user's own on the partitions of a feed: an input from `shredded`, `warehouse` or another such
 asset is a Spark DataFrame; an output is a Spark DataFrame that becomes Parquet under a prefix of its own attempt. What no
-completed record names does not exist, so a crash in the middle leaves nothing that anybody reads.
+completed record names does not exist, so a crash in the middle leaves nothing that anybody reads. Each output names the records
+that it was made from: once one of them is superseded, by a full load or by work done anew, it is not current.
 """
 
-from collections.abc import Sequence
-from datetime import date
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import dagster as dg
+from pydantic import PrivateAttr
 
 from manifest_platform import storage
-from manifest_platform.listing import Listing
-from manifest_platform.manifest import OUTPUT, Application, ItemKey, Payload, Refused
-from manifest_platform.orchestration.events import failure
+from manifest_platform.manifest import ItemKey, LeaseBusy, Record, Refused
+from manifest_platform.manifest.outputs import MADE_FROM, Made
+from manifest_platform.orchestration.events import failure, materialization
 from manifest_platform.orchestration.keys import SHREDDED, WAREHOUSE, FeedAsset, Names
+from manifest_platform.orchestration.own_assets import OwnAsset
 from manifest_platform.orchestration.remedies import told
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
-from manifest_platform.pipeline import LOAD, SHRED, Pipeline
-from manifest_platform.pipeline.shredding import listing_of
+from manifest_platform.pipeline import Pipeline
+from manifest_platform.pipeline.chosen import OutOfOrder
+from manifest_platform.pipeline.outputs import commit_output, current_records, in_turn, read_output
 from manifest_platform.sources.source import Source, open_source
 
 if TYPE_CHECKING:
@@ -34,54 +39,66 @@ class ManifestIOManager(dg.ConfigurableIOManager):
 
     manifest: dg.ResourceDependency[ManifestResource]
     spark: dg.ResourceDependency[SparkResource]
+    _read: dict[tuple[str, str], dict[dg.AssetKey, list[Made]]] = PrivateAttr(default_factory=dict)
+    """Of each step of a run, the records that its inputs were read by."""
 
-    def handle_output(self, context: dg.OutputContext, obj: "DataFrame") -> None:
-        """Writes a DataFrame as Parquet and commits it for the run's one partition.
+    def handle_output(self, context: dg.OutputContext, obj: "DataFrame | Mapping[str, DataFrame]") -> None:
+        """Writes a DataFrame as Parquet and commits it for the run's one partition; of a mapping, one for each partition.
 
-        Raises dagster.Failure where the run has several partitions (a DataFrame does not say which row belongs to which) or
-        the item is blocked.
+        Where the asset declares `order: strict`, the partitions are committed in the manifest's order. Raises dagster.Failure
+        for a partition that is not next then, where an input was superseded since it was read, where the item is blocked, and
+        for one DataFrame where the run has several partitions: it does not say which row belongs to which.
         """
-        asset = self._asset(context.asset_key)
-        [name] = self._one_partition(context.asset_partition_keys)
-        application = Application(asset.name)
-        with self.manifest.pipeline(asset.dataset, context.run_id) as pipeline:
-            key = pipeline.key(name)
-            prefix = f"{pipeline.folder(key)}/{application.name.replace('/', '.')}-{uuid4()}"
-            obj.write.parquet(_spark_path(prefix))
-            rows = self.spark.spark_session.read.parquet(_spark_path(prefix)).count()
+        place = self._place(context.asset_key)
+        frames = _frames(context.asset_partition_keys, obj)
+        done: dict[str, Record] = {}
+        with self.manifest.pipeline(place.dataset, context.run_id) as pipeline, _refusals(pipeline):
+            own = OwnAsset.of(context.asset_key, place, context.definition_metadata)
+            own.check_declared(pipeline.dataset)
+            keys = {pipeline.key(name): name for name in frames}
+            made_from = self._made_from(context, pipeline, list(keys))
             try:
-                pipeline.manifest.commit_output(key, application, Payload(OUTPUT, {"prefix": prefix, "rows": rows}))
-            except Refused as refused:
-                raise failure(told(refused, pipeline), allow_retries=False) from refused
-        context.add_output_metadata({"dagster/partition_row_count": rows, "dagster/uri": prefix})
+                for key in in_turn(pipeline, keys, place.name):
+                    done[keys[key]] = self._commit(pipeline, key, place.name, frames[keys[key]], made_from[key])
+            except Exception:
+                for name, record in done.items():  # a step that fails has no output, and these are committed
+                    event = materialization(context.asset_key, partition=name, metadata=_shown(record))
+                    context.step_context.instance.report_runless_asset_event(event)
+                raise
+        [first, *others] = done.values()
+        rows = sum(record.data["rows"] for record in done.values())
+        context.add_output_metadata({"rows": rows} if others else _shown(first))
+        if not others and not context.step_context.has_data_version(context.asset_key):
+            context.step_context.set_data_version(context.asset_key, dg.DataVersion(first.record_id))
 
     def load_input(self, context: dg.InputContext) -> "DataFrame":
         """The rows of an upstream asset for the run's partitions.
 
         From `shredded` and `warehouse`: those of a table, which the input's metadata `table` names (default: the source's main
         table). From a merged table: exactly what readers are shown of the days.
-        Raises dagster.Failure for a partition that is not done, and for a table that none of the partitions has.
+        Raises dagster.Failure for a partition that is not done or superseded, and for a table that none of the partitions has.
         """
-        asset = self._asset(context.asset_key)
         if context.asset_key.path[1] == MERGED:
-            return self._merged(asset.dataset, context.asset_key.path[-1], context.asset_partition_keys)
-        table = (context.definition_metadata or {}).get("table", self._source(asset.dataset).main_table)
+            return self._merged(context.asset_key.path[0], context.asset_key.path[-1], context.asset_partition_keys)
+        place = self._place(context.asset_key)
+        table = (context.definition_metadata or {}).get("table", self._source(place.dataset).main_table)
         if table is None:
             raise failure("name the table to read by AssetIn(metadata={'table': …})", allow_retries=False)
-        with self.manifest.pipeline(asset.dataset) as pipeline:
-            try:
-                uris = [
-                    uri
-                    for name in context.asset_partition_keys
-                    for uri in _committed(pipeline, pipeline.key(name), asset.name, str(table))
-                ]
-            except Refused as refused:
-                raise failure(told(refused, pipeline), allow_retries=False) from refused
+        uris: list[str] = []
+        records: list[Made] = []
+        with self.manifest.pipeline(place.dataset) as pipeline, _refusals(pipeline):
+            outputs = pipeline.manifest.outputs()
+            for name in context.asset_partition_keys:
+                read = read_output(outputs, pipeline.key(name), place.name, str(table))
+                uris += read.uris
+                records += read.records
         if not uris:
             raise failure(
                 f"none of the partitions has rows of table {table!r}; name another by AssetIn(metadata={{'table': …}})",
                 allow_retries=False,
             )
+        step = context.step_context.run_id, context.step_context.step.key
+        self._read.setdefault(step, {})[context.asset_key] = records
         # Without merging, Spark takes the columns of one file, and those that came later would be missing without a word.
         return self.spark.spark_session.read.option("mergeSchema", "true").parquet(*map(_spark_path, uris))
 
@@ -96,37 +113,98 @@ class ManifestIOManager(dg.ConfigurableIOManager):
             except (Refused, NotPublished, FilesUnknown) as error:
                 raise failure(told(error, pipeline), allow_retries=False) from error
 
+    def _made_from(self, context: dg.OutputContext, pipeline: Pipeline, keys: Sequence[ItemKey]) -> dict[ItemKey, list[Made]]:
+        """The records that the output of each item was made from: what its step read, and the stages that it depends on.
+
+        Of a run of several partitions, an input of just those gives each its own. What is read of another dataset is in another
+        manifest, and not named. A stage that was not read by the IO manager
+        counts as it stood when the step began. Raises Refused where it was done anew since.
+        """
+        read = self._read.pop((context.run_id, context.step_key), {})
+        found: dict[ItemKey, list[Made]] = {key: [] for key in keys}
+        for records in (made for asset, made in read.items() if asset.path[0] == pipeline.name):
+            apart = {one.key for one in records} == set(keys)
+            for key in keys:
+                found[key] += [one for one in records if not apart or one.key == key]
+        parents = context.step_context.job_def.asset_layer.get(context.asset_key).parent_keys
+        unread = [self._place(parent) for parent in sorted(parents - read.keys()) if parent.path[0] == pipeline.name]
+        stages = [parent for parent in unread if parent.name in (SHREDDED, WAREHOUSE)]
+        began = _began(context) if stages else None
+        outputs = pipeline.manifest.outputs()
+        for parent in stages:
+            for key in (one for one in keys if one.feed == parent.feed):
+                for record in current_records(outputs, key, parent.name):
+                    if began and record.timestamp > began:
+                        who = record.application.key
+                        raise Refused(f"{who} did {key.name} anew while this was made: it must be made anew")
+                    found[key].append(Made.by(key, record))
+        return {key: list(dict.fromkeys(records)) for key, records in found.items()}
+
+    def _commit(self, pipeline: Pipeline, key: ItemKey, asset: str, frame: "DataFrame", made_from: Sequence[Made]) -> Record:
+        """Writes the rows of an item below a prefix of this attempt, and commits them."""
+        prefix = f"{pipeline.folder(key)}/{asset.replace('/', '.')}-{uuid4()}"
+        frame.write.parquet(_spark_path(prefix))
+        rows = self.spark.spark_session.read.parquet(_spark_path(prefix)).count()
+        return commit_output(pipeline, key, asset, prefix, rows, made_from)
+
     def _source(self, dataset: str) -> Source:
         return open_source(dataset, self.manifest.configuration().datasets[dataset])
 
-    def _asset(self, key: dg.AssetKey) -> FeedAsset:
+    def _place(self, key: dg.AssetKey) -> FeedAsset:
+        datasets = self.manifest.configuration().datasets
+        if key.path[0] not in datasets or len(key.path) == 1:
+            raise failure(
+                f"asset {key.to_user_string()} is of no dataset ({', '.join(datasets)}): have its key begin with a dataset's"
+                " name, or give it an IO manager of its own by io_manager_key",
+                allow_retries=False,
+            )
         source = self._source(key.path[0])
         return Names.of(source).read(key.path, source.main)
 
-    @staticmethod
-    def _one_partition(names: Sequence[str]) -> Sequence[str]:
-        if len(names) != 1:
+
+@contextmanager
+def _refusals(pipeline: Pipeline) -> Generator[None]:
+    """Tells what the manifest refuses as the failure of a run. What may be in its turn later may be tried again by itself."""
+    try:
+        yield
+    except (Refused, LeaseBusy) as refused:
+        raise failure(told(refused, pipeline), allow_retries=isinstance(refused, OutOfOrder | LeaseBusy)) from refused
+
+
+def _frames(names: Sequence[str], returned: "DataFrame | Mapping[str, DataFrame]") -> "Mapping[str, DataFrame]":
+    """What an asset returned, by partition."""
+    if isinstance(returned, Mapping):
+        if set(returned) != set(names):
             raise failure(
-                f"a DataFrame is committed for one partition, and this run has {len(names)}:"
-                " give the asset backfill_policy=BackfillPolicy.multi_run(1)",
+                f"the asset returned DataFrames for {', '.join(sorted(returned)) or 'no partition'}, and this run has"
+                f" {', '.join(sorted(names))}: return one for each",
                 allow_retries=False,
             )
-        return names
+        return returned
+    if len(names) != 1:
+        raise failure(
+            f"a DataFrame is committed for one partition, and this run has {len(names)}:"
+            " give the asset backfill_policy=BackfillPolicy.multi_run(1), or return a DataFrame for each, by partition",
+            allow_retries=False,
+        )
+    return {names[0]: returned}
 
 
-def _committed(pipeline: Pipeline, key: ItemKey, asset: str, table: str) -> list[str]:
-    """The Parquet objects of an asset's current output for an item. Raises Refused if it is not done."""
-    item = pipeline.manifest.item(key)
-    applications = {SHREDDED: SHRED, WAREHOUSE: LOAD}
-    application = Application(applications.get(asset, asset))
-    serving = pipeline.manifest.serving_epochs(key.feed)[LOAD] if application.name == LOAD else 0
-    record = item.processed_by(application, serving)
-    if record is None:
-        raise Refused(f"{key.name} is not done by {application.name}: nothing is committed to read")
-    if asset not in applications:
-        return [record.data["prefix"]]
-    listing: Listing = listing_of(item)
-    return listing.uris(table)
+def _shown(record: Record) -> dict[str, str | int]:
+    """What Dagster shows of a committed output."""
+    shown: dict[str, str | int] = {
+        "dagster/partition_row_count": record.data["rows"],
+        "dagster/uri": record.data["prefix"],
+        MADE_FROM: ", ".join(f"{one['application']} {one['record']}" for one in record.data.get(MADE_FROM, ())),
+    }
+    return {**shown, "epoch": record.epoch} if record.epoch is not None else shown
+
+
+def _began(context: dg.OutputContext) -> datetime | None:
+    """When the step of an output began."""
+    stats = context.step_context.instance.get_run_step_stats(context.run_id, [context.step_key])
+    start = stats[0].start_time if stats else None
+    return datetime.fromtimestamp(start, UTC) if start else None
 
 
 def _spark_path(uri: str) -> str:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Self
 
 import dagster as dg
@@ -21,6 +22,7 @@ from manifest_platform.orchestration.asking import Asked, asked
 from manifest_platform.orchestration.drain import drain_job_name
 from manifest_platform.orchestration.feed_checks import evaluations
 from manifest_platform.orchestration.keys import Names
+from manifest_platform.orchestration.own_assets import OwnAsset, own_evaluations
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.orchestration.shown import Shown, news
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
@@ -141,10 +143,12 @@ class Remembered:
         return json.dumps(dataclasses.asdict(self))
 
 
-def build_listing_sensor(source: Source, drain_jobs: Sequence[dg.JobDefinition], seconds: int) -> dg.SensorDefinition:
+def build_listing_sensor(
+    source: Source, drain_jobs: Sequence[dg.JobDefinition], seconds: int, own: Sequence[OwnAsset] = ()
+) -> dg.SensorDefinition:
     """The sensor that looks at a dataset's landing root, adds partitions, and asks for a drain when there is work.
 
-    `seconds`: between two looks.
+    `seconds`: between two looks. `own`: assets of a user's own, of which it tells what a full load has superseded.
     """
     dataset = source.dataset
 
@@ -157,7 +161,7 @@ def build_listing_sensor(source: Source, drain_jobs: Sequence[dg.JobDefinition],
     )
     def listing_sensor(context: dg.SensorEvaluationContext, manifest: ManifestResource) -> dg.SensorResult:
         try:
-            return _tick(context, _pipeline(manifest.config_file, dataset))
+            return _tick(context, _pipeline(manifest.config_file, dataset), own)
         except Exception:
             _forget(manifest.config_file, dataset)  # what it remembers may be what is wrong
             raise
@@ -165,7 +169,7 @@ def build_listing_sensor(source: Source, drain_jobs: Sequence[dg.JobDefinition],
     return listing_sensor
 
 
-def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline) -> dg.SensorResult:
+def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, own: Sequence[OwnAsset]) -> dg.SensorResult:
     now, instance = datetime.now(UTC), context.instance
     remembered = Remembered.from_json(context.cursor)
     stands, kept = pipeline.manifest.recall_kept(remembered.memory)
@@ -200,7 +204,8 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline) -> dg.SensorR
         shown[feed] = found.shown
         events += found.events
     told: dict[str, str] = {}
-    for check, description, evaluate in evaluations(pipeline, now, reading.load, reading.broken):
+    found = (evaluations(pipeline, now, reading.load, reading.broken), own_evaluations(pipeline, own, reading.kept.state(LOAD)))
+    for check, description, evaluate in chain(*found):
         told[check] = description
         events += [evaluate()] if description != remembered.told.get(check) else []
     requests: list[dg.RunRequest] = []

@@ -39,7 +39,7 @@ def shredded_event(names: Names, event: Shredded) -> dg.AssetMaterialization:
         **({} if event.already else {"seconds": round(event.seconds / event.batch, 3), "requests": event.requests}),
         "already": event.already,
     }
-    return materialization(names.shredded(event.key.feed), partition=event.key.name, metadata=metadata)
+    return materialization(names.shredded(event.key.feed), partition=event.key.name, metadata=metadata, version=listing.attempt)
 
 
 def shredded_before_event(names: Names, item: Item, record: Record) -> dg.AssetMaterialization:
@@ -53,7 +53,7 @@ def shredded_before_event(names: Names, item: Item, record: Record) -> dg.AssetM
         "bytes_written": record.data["bytes"],
         "already": True,
     }
-    return materialization(names.shredded(item.key.feed), partition=item.key.name, metadata=metadata)
+    return materialization(names.shredded(item.key.feed), partition=item.key.name, metadata=metadata, version=record.previous)
 
 
 def loaded_event(names: Names, event: Loaded) -> dg.AssetMaterialization:
@@ -75,7 +75,9 @@ def loaded_event(names: Names, event: Loaded) -> dg.AssetMaterialization:
         **({"told": "\n".join(event.told)} if event.told else {}),
         "rows_by_table": counts("table", {"rows": event.rows}),
     }
-    return materialization(names.warehouse(event.key.feed), partition=event.key.name, metadata=metadata)
+    return materialization(
+        names.warehouse(event.key.feed), partition=event.key.name, metadata=metadata, version=f"epoch {event.epoch}"
+    )
 
 
 def table_events(names: Names, loaded: list[Loaded]) -> Iterator[dg.AssetMaterialization]:

@@ -46,14 +46,15 @@ def _feed_of(pipeline: Pipeline, keys: Collection[ItemKey]) -> str:
     return feeds[0] if feeds else pipeline.source.main
 
 
-def check_order(pipeline: Pipeline, keys: Collection[ItemKey]) -> list[ItemKey]:
-    """The chosen items that are not loaded yet, in the order in which they must be.
+def check_order(pipeline: Pipeline, keys: Collection[ItemKey], application: str = LOAD) -> list[ItemKey]:
+    """The chosen items that a strict step has not done yet, loading where none is named, in the order in which it must.
 
     Raises OutOfOrder if anything that is not chosen comes before one of them.
     """
     ordered: list[ItemKey] = []
     hole: Blocked | None = None
-    for item, judged in pipeline.manifest.backlog(_feed_of(pipeline, keys), LOAD):
+    done = "loaded" if application == LOAD else f"done by {application}"
+    for item, judged in pipeline.manifest.backlog(_feed_of(pipeline, keys), application):
         if judged.standing is Standing.LATE:
             if item.key in keys:
                 name = item.key.name
@@ -61,9 +62,11 @@ def check_order(pipeline: Pipeline, keys: Collection[ItemKey]) -> list[ItemKey]:
         elif item.key not in keys:
             hole = hole or blocked(item, judged)
         elif hole:
-            reason = hole.reason or "it is ready to be"
+            reason, name = hole.reason or "it is ready to be", item.key.name
+            own = application != LOAD and hole.standing is Standing.READY  # what it waits for is to do it, whatever that is
             raise OutOfOrder(
-                f"{item.key.name} is out of order: {hole.item.key.name} comes first and is not loaded ({reason})", hole.remedy
+                f"{name} is out of order: {hole.item.key.name} comes first and is not {done} ({reason})",
+                None if own else hole.remedy,
             )
         else:
             ordered.append(item.key)

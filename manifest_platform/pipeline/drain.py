@@ -5,6 +5,7 @@ One drain is one process with at most one Spark session, however many items wait
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -235,6 +236,8 @@ class _Drain:
                     except GivenUp as error:
                         remedy = error.remedy or Remedy(Action.SHOW_STATUS)
                         return Blocked(verdict.item, Standing.NEEDS_FULL, str(error), pipeline.clock(), remedy)
+                    if isinstance(event, Loaded) and pipeline.manifest.step(feed, LOAD).order == "full":
+                        _let_steps_follow(pipeline)
                     yield event
                 else:
                     return verdict
@@ -253,3 +256,11 @@ def _beside(pipeline: Pipeline, feed: str) -> str:
                 if lease.is_live(pipeline.clock()) and not is_mine:
                     return f"{application} on feed {place} of {name} is at work, held by {lease.holder}"
     return ""
+
+
+def _let_steps_follow(pipeline: Pipeline) -> None:
+    """Has a user's own steps that wait for the load begin anew behind a full load; one at work does so with its next claim."""
+    for step in pipeline.dataset.steps:
+        if step.order == "strict":
+            with contextlib.suppress(LeaseBusy), pipeline.lease(step.feed or pipeline.source.main, step.name) as lease:
+                pipeline.manifest.follow(lease)

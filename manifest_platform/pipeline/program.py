@@ -186,7 +186,7 @@ def run(
     """
     feed = own_feed(pipeline, application)
     with pipeline.manifest.acquire(feed, application, pipeline.holder, duration) as lease:
-        chosen = _choose(pipeline, lease, wanted)
+        chosen = choose(pipeline, lease, wanted)
         if not isinstance(chosen, Ready):
             return chosen
         [claim] = pipeline.manifest.claim(lease, [chosen.item], chosen.state)
@@ -220,7 +220,7 @@ def claim(pipeline: Pipeline, application: str, wanted: ItemKey | None, duration
     """
     lease = pipeline.manifest.acquire(own_feed(pipeline, application), application, pipeline.holder, duration)
     try:
-        chosen = _choose(pipeline, lease, wanted)
+        chosen = choose(pipeline, lease, wanted)
         if not isinstance(chosen, Ready):
             lease.release()
             return chosen
@@ -285,9 +285,10 @@ def _declared(pipeline: Pipeline, application: str) -> StepSettings:
     return declared[application]
 
 
-def _choose(pipeline: Pipeline, lease: Lease, wanted: ItemKey | None) -> Ready | Blocked | Idle:
-    """What is to be worked on; what dead workers left is ended before."""
+def choose(pipeline: Pipeline, lease: Lease, wanted: ItemKey | None) -> Ready | Blocked | Idle:
+    """What is to be worked on; what dead workers left is ended before. Raises Refused where what is wanted is not next."""
     manifest = pipeline.manifest
+    manifest.follow(lease)
     unsettled = manifest.unsettled(lease)
     while True:
         if wanted and not unsettled and not _step(pipeline, lease).ordered:

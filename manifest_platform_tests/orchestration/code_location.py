@@ -29,7 +29,7 @@ class CodeLocation:
         self, config_file: Path, dataset: str, instance: dg.DagsterInstance, assets: Collection[dg.AssetsDefinition] = ()
     ) -> None:
         self.config_file, self.dataset, self.instance = config_file, dataset, instance
-        self.defs = dg.Definitions.merge(build_defs(config_file), dg.Definitions(assets=list(assets)))
+        self.defs = build_defs(config_file, assets=assets)
 
     def key(self, asset: str) -> dg.AssetKey:
         return dg.AssetKey([self.dataset, *asset.split("/")])

@@ -1,11 +1,13 @@
 """Assets of a user's own: they read what is committed and current, and what they return is committed for one partition."""
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
+import yaml
 from pyspark.sql import DataFrame
 
 from manifest_platform import storage
@@ -16,9 +18,9 @@ from manifest_platform.orchestration.keys import item_partitions
 from manifest_platform.pipeline import LOAD, SHRED
 from manifest_platform.pipeline.shredding import listing_of
 from manifest_platform.sources.snowplow.settings import FEED
-from manifest_platform_tests.orchestration.code_location import failure
+from manifest_platform_tests.orchestration.code_location import QUIET, Result, failure
 from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, key, next_ready, records, tamper
-from manifest_platform_tests.pipeline.shop import NAME, keys, run_name
+from manifest_platform_tests.pipeline.shop import NAME, REPOSITORY, keys, run_name
 
 PARTITIONS = item_partitions(NAME, FEED)
 
@@ -86,7 +88,13 @@ def test_one_function_reads_events_and_commits_what_it_returns(own: DagsterShop,
         item = pipeline.manifest.item(keys(pipeline, 1)[0])
     record = item.processed_by(Application("page_views"))
     assert record is not None
-    assert record.data == {"prefix": shown["dagster/uri"], "rows": shown["dagster/partition_row_count"]}
+    shredded = item.processed_by(Application(SHRED))
+    assert shredded is not None
+    assert record.data == {
+        "prefix": shown["dagster/uri"],
+        "rows": shown["dagster/partition_row_count"],
+        "made_from": [{"application": SHRED, "record": shredded.record_id}],
+    }
     assert record.run_id == result.run_id
     rows = spark.read.parquet(str(storage.local_path(record.data["prefix"])))
     assert rows.count() == record.data["rows"] > 0
@@ -238,6 +246,30 @@ def test_nothing_is_committed_for_a_blocked_item(own: DagsterShop) -> None:
         pipeline.manifest.fail(claim, Failure(FailureKind.PERMANENT, "broken"))
     assert "is blocked: load is Failed" in failure(own.materialize(["page_views"], 0))
     assert own.materialize(["page_views"], 1).success
+
+
+def test_the_example_of_the_documentation_works(shredded: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (REPOSITORY / "docs" / "assets.md").read_text().replace("acme", NAME)
+    first, second = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    [declared] = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    config = yaml.safe_load(shredded.shop.config_file.read_text())
+    config["datasets"][NAME]["steps"] = yaml.safe_load(declared)["datasets"][NAME]["steps"]
+    shredded.shop.config_file.write_text(yaml.safe_dump(config))
+    monkeypatch.setenv("MANIFEST_PLATFORM_CONFIG", str(shredded.shop.config_file))
+    shredded.add(0, 1)
+
+    def run(code: str, *assets: str, number: int) -> Result:
+        module: dict[str, Any] = {}
+        exec(code, module)
+        job = module["defs"].resolve_implicit_global_asset_job_def()
+        chosen = [key(asset) for asset in assets]
+        options: dict[str, Any] = {"partition_key": run_name(number), "raise_on_error": False, "run_config": QUIET}
+        return job.execute_in_process(instance=shredded.instance, asset_selection=chosen, **options)
+
+    assert run(first, "page_views", number=1).success
+    assert run(first, "page_views", "report", number=0).success
+    assert run(first, "report", number=1).success
+    assert run(second, "links", number=1).success
 
 
 def test_spark_reads_s3_by_the_uris_of_the_manifest() -> None:

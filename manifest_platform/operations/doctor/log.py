@@ -27,7 +27,9 @@ from manifest_platform.manifest import (
     StoreUnavailable,
 )
 from manifest_platform.manifest.beside import prefixes, rows_of
+from manifest_platform.manifest.dataset import position_name
 from manifest_platform.manifest.keys import PENDING, position_beside, record_key, records_prefix
+from manifest_platform.manifest.outputs import leader
 from manifest_platform.manifest.payloads import problems
 from manifest_platform.manifest.store import stored_rows
 from manifest_platform.operations.doctor.findings import EXAMINE, REPAIR, Diagnosis, Finding, Kind
@@ -131,7 +133,21 @@ class _Walk:
                 if step.application.key == name and step.order == "full":
                     snapshots = (item for item in _readable(self.manifest, feed) if isinstance(item, Item))
                     return fold_loads(step.application, snapshots)
-        return Loads()
+        return Loads(epoch=max((feed.serving_epoch for feed in self.states.stored[name].feeds.values()), default=1))
+
+    def _beginning(self, step: Step, feed: str, loads: Loads) -> tuple[Loads, bool]:
+        """The snapshots that a step begins a feed anew with, and whether any cover it.
+
+        Its own; or, as its state has it, one of a step that it waits for: it follows that with its next claim.
+        """
+        name = step.application.key
+        stored = self.states.stored[name].feed(feed)
+        covered = any(feed in one.covers for _, one in _full_steps(self.manifest, name))
+        followed = leader(step, feed, self.manifest.steps(feed), self.states.stored)
+        epoch = stored.serving_epoch
+        if covered or followed is None or not 1 < epoch <= followed.feed(feed).serving_epoch:
+            return loads, covered
+        return Loads(epoch, serving=epoch, boundary=position_name(feed, stored.boundary)), True
 
     def _feed(self, feed: str, folds: dict[str, list[Fold]], loads: Mapping[str, Loads]) -> Iterator[Finding]:
         steps = self.manifest.steps(feed)
@@ -139,9 +155,8 @@ class _Walk:
         for step in steps:
             if step.ordered:
                 name = step.application.key
-                covered = any(feed in one.covers for _, one in _full_steps(self.manifest, name))
                 looked = self.states.stored[name].feed(feed).swept
-                fold = Fold(step, feed, loads[name], covered, looked)
+                fold = Fold(step, feed, *self._beginning(step, feed, loads[name]), looked)
                 own.append(fold)
                 folds[name].append(fold)
         waiting = [_RowsBeside(self.manifest, step, feed, prefix) for step in steps for prefix in prefixes(step, feed)]

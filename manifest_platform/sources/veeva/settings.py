@@ -263,11 +263,11 @@ class VeevaSettings(DatasetSettings):
         """What could never work: merging tables that are loaded by key, and steps that could never go on."""
         if self.merge is not None:
             yield "merge is for tables that only append, and a vault's are loaded by key; allowed: no merge"
-        # What a snapshot contains is not loaded, and feeds do not share items.
+        # Of snapshots only those are loaded that a full load is begun with, and feeds do not share items.
         feeds = {step.name: step.feed or INCR for step in self.steps}
         for step in self.steps:
             feed = feeds[step.name]
-            if step.order == "strict" and ("load" in step.upstream or feed == FULL):
+            if step.order == "strict" and feed == FULL:
                 yield f"step {step.name!r} would stop at what is never loaded; allowed of it is order any"
             if strangers := [name for name in step.upstream if feeds.get(name, feed) != feed]:
                 yield f"step {step.name!r} of feed {feed} waits for {strangers[0]!r}, which is of feed {feeds[strangers[0]]}"

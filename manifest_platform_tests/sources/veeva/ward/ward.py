@@ -211,6 +211,7 @@ class Ward:
         login = {"url": vault.url, "login": by_password} if vault else {}
         strict = {"bad_rows": {"max_count": 0, "max_share": 0.0}}
         own = {part: settings.pop(part, {}) for part in ("vault", "landing", "archive", "shred", "load")}
+        steps = settings.pop("steps", [])
         datasets = {
             name: {
                 "source": "veeva",
@@ -219,6 +220,7 @@ class Ward:
                 "shred": {"output": str(home / "shredded" / folder), **strict, **own["shred"]},
                 "archive": own["archive"],
                 "load": own["load"],
+                "steps": steps,
             }
             for name, folder in zip(names, names if len(names) > 1 else [""], strict=True)
         }

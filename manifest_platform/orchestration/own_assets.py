@@ -1,0 +1,157 @@
+"""Assets of a user's own: what their metadata declares, and the check that their outputs are current.
+
+Belongs here: what is known of them when definitions are made. What they read and commit at run time is the IO manager's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any, Literal, Self, cast
+
+import dagster as dg
+
+from manifest_platform.config import ConfigError
+from manifest_platform.manifest import Application, ItemKey, Refused, StepState
+from manifest_platform.manifest.outputs import NotCurrent
+from manifest_platform.orchestration.events import check_result
+from manifest_platform.orchestration.feed_checks import Evaluation, evaluation
+from manifest_platform.orchestration.keys import FeedAsset, Names
+from manifest_platform.orchestration.resources import ManifestResource
+from manifest_platform.pipeline import LOAD, Pipeline
+from manifest_platform.sources.settings import DatasetSettings
+from manifest_platform.sources.source import Source
+
+ORDER = "order"
+"""The key of an asset's metadata that says in which order its partitions are committed."""
+CURRENT = "outputs_current"
+NEWEST = 1000
+"""How many of the newest items the check looks at."""
+
+Order = Literal["any", "strict"]
+_ORDERS: tuple[Order, ...] = ("any", "strict")
+
+
+@dataclass(frozen=True)
+class OwnAsset:
+    """An asset on the partitions of a feed that is none of the platform's, and the order that its metadata declares."""
+
+    key: dg.AssetKey
+    place: FeedAsset
+    order: Order | None
+
+    @classmethod
+    def of(cls, key: dg.AssetKey, place: FeedAsset, metadata: Mapping[str, Any] | None) -> Self:
+        """The asset of its key and metadata. Raises Refused for an order that is none."""
+        order = (metadata or {}).get(ORDER)
+        order = order.value if isinstance(order, dg.MetadataValue) else order
+        if order is not None and order not in _ORDERS:
+            raise Refused(
+                f"asset {key.to_user_string()}: metadata {ORDER} is {order!r}; allowed: {', '.join(map(repr, _ORDERS))}"
+            )
+        return cls(key, place, cast("Order | None", order))
+
+    def check_declared(self, settings: DatasetSettings) -> None:
+        """Raises Refused where the dataset does not keep the order that the asset declares: it names what to configure."""
+        name, declared = self.place.name, {step.name: step.order for step in settings.steps}
+        if self.order is None or self.order == declared.get(name, "any"):
+            return
+        several = f", feed: {self.place.feed}" if len(settings.feeds) > 1 else ""
+        found = f"step {name!r} has order: {declared[name]}" if name in declared else f"there is no step {name!r}"
+        raise Refused(
+            f"asset {self.key.to_user_string()} declares {ORDER}: {self.order}, and in the configuration {found}: write"
+            f" `{{name: {name}, upstream: [shred]{several}, order: {self.order}}}` under datasets.{self.place.dataset}.steps,"
+            " with load as upstream where it reads the warehouse"
+        )
+
+
+def own_assets(sources: Mapping[str, Source], assets: Iterable[dg.AssetsDefinition]) -> list[OwnAsset]:
+    """The assets of a user's own that the manifest keeps the outputs of. Raises ConfigError, with every wrong one."""
+    found: list[OwnAsset] = []
+    wrong: list[str] = []
+    for definition in assets:
+        for spec in definition.specs:
+            source = sources.get(spec.key.path[0])
+            if source is None or len(spec.key.path) < 2 or not _on_a_feed(source, spec):
+                continue
+            try:
+                own = OwnAsset.of(spec.key, Names.of(source).read(spec.key.path, source.main), spec.metadata)
+                own.check_declared(source.settings)
+                found.append(own)
+            except Refused as refused:
+                wrong.append(str(refused))
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+    return found
+
+
+def _on_a_feed(source: Source, spec: dg.AssetSpec) -> bool:
+    names = Names.of(source)
+    return any(spec.partitions_def == names.partitions(feed) for feed in source.feeds)
+
+
+def build_own_checks(assets: Iterable[OwnAsset]) -> list[dg.AssetChecksDefinition]:
+    """The check of each asset that its newest outputs are current."""
+    return [_check(asset) for asset in assets]
+
+
+def _check(asset: OwnAsset) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=asset.key, name=CURRENT, description="The newest outputs are made from what is current; none is superseded."
+    )
+    def outputs_current(manifest: ManifestResource) -> dg.AssetCheckResult:
+        with manifest.pipeline(asset.place.dataset) as pipeline:
+            return _current(pipeline, asset.place)
+
+    return outputs_current
+
+
+def _current(pipeline: Pipeline, place: FeedAsset) -> dg.AssetCheckResult:
+    """Which of an asset's newest outputs are superseded, and by what.
+
+    Those that the snapshot of a full load contains cannot be made anew: they count until something was made behind it.
+    """
+    application, outputs = Application(place.name), pipeline.manifest.outputs()
+    boundary = pipeline.manifest.state(Application(LOAD)).feed(place.feed).boundary
+    superseded: dict[ItemKey, str] = {}
+    current: list[ItemKey] = []
+    for item in islice(pipeline.manifest.items(place.feed, reverse=True), NEWEST):
+        if item.processed_by(application) is None:
+            continue
+        outputs.keep(item)
+        try:
+            outputs.current(item.key, application)
+            current.append(item.key)
+        except NotCurrent as error:
+            superseded[item.key] = str(error)
+    contained = [key for key in superseded if key.position <= boundary]
+    if any(key.position > boundary for key in current):
+        superseded = {key: why for key, why in superseded.items() if key not in contained}
+    made = len(current) + len(superseded.keys() | contained)
+    why = next(iter(superseded.values()), "")
+    return check_result(
+        passed=not superseded,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=f"{len(superseded):,} of the newest {made:,} outputs are superseded. {why}".strip(),
+        metadata={
+            "outputs": made,
+            "superseded": len(superseded),
+            "contained": len(contained),
+            "partitions": ", ".join(sorted(key.name for key in superseded)),
+        },
+    )
+
+
+def own_evaluations(pipeline: Pipeline, assets: Iterable[OwnAsset], loads: StepState) -> Iterator[Evaluation]:
+    """The checks of a dataset's assets, each anew once a full load has ended an epoch. `loads`: the state of loading."""
+    for asset in assets:
+        if asset.place.dataset == pipeline.name:
+            epoch = f"epoch {loads.feed(asset.place.feed).serving_epoch}"
+            yield f"{asset.key.to_user_string()} {CURRENT}", epoch, partial(_evaluation, pipeline, asset)
+
+
+def _evaluation(pipeline: Pipeline, asset: OwnAsset) -> dg.AssetCheckEvaluation:
+    """The check of an asset as an event."""
+    return evaluation(asset.key, CURRENT, _current(pipeline, asset.place))

@@ -1,0 +1,531 @@
+"""Assets of a user's own and the manifest's epochs and order: what is superseded is refused, and what is strict is in order."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from manifest_platform.config import ConfigError
+from manifest_platform.manifest import Application, Ready, Record, State
+from manifest_platform.orchestration.build import build_defs, build_resources
+from manifest_platform.orchestration.keys import item_partitions
+from manifest_platform.orchestration.own_assets import CURRENT
+from manifest_platform.orchestration.resources import ManifestResource
+from manifest_platform_tests.orchestration.code_location import QUIET, failure, materialized_by
+from manifest_platform_tests.orchestration.dagster_ward import DagsterWard
+from manifest_platform_tests.orchestration.parquet_frames import Frame
+from manifest_platform_tests.sources.veeva.ward.ward import (
+    INCR,
+    NAME,
+    PRODUCT,
+    Ward,
+    Window,
+    begun,
+    drained,
+    full,
+    incrs,
+    key_of,
+    land,
+    log,
+)
+
+pytest_plugins = ["manifest_platform_tests.orchestration.parquet_frames"]
+pytestmark = pytest.mark.usefixtures("frames")
+
+SNAPSHOT, LATER = full("0000"), full("0030")
+CHANGES = incrs("0015", "0100")
+PARTITIONS = item_partitions(NAME, INCR)
+STRICT = {"name": "report", "feed": INCR, "upstream": ["load"], "order": "strict"}
+Seen = dict[str, Any]
+
+
+def own(
+    name: str, upstream: str, *, metadata: Mapping[str, Any] | None = None, meanwhile: Callable[[], object] | None = None
+) -> dg.AssetsDefinition:
+    """An asset that gives back what it read. `meanwhile`: what happens between the two."""
+
+    @dg.asset(
+        key=dg.AssetKey([NAME, INCR, name]),
+        ins={"rows": dg.AssetIn(dg.AssetKey([NAME, INCR, upstream]), metadata={"table": PRODUCT})},
+        partitions_def=PARTITIONS,
+        metadata=metadata,
+        backfill_policy=dg.BackfillPolicy.multi_run(1),
+    )
+    def asset(rows: Any) -> Any:
+        if meanwhile:
+            meanwhile()
+        return rows
+
+    return asset
+
+
+def by_partition(seen: list[str] | None = None) -> dg.AssetsDefinition:
+    """A strict asset that makes all partitions of a run, and gives them back in the run's order."""
+
+    @dg.asset(
+        key=dg.AssetKey([NAME, INCR, "report"]),
+        ins={"rows": dg.AssetIn(dg.AssetKey([NAME, INCR, "warehouse"]), metadata={"table": PRODUCT})},
+        partitions_def=PARTITIONS,
+        metadata={"order": "strict"},
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    def report(context: dg.AssetExecutionContext, rows: Any) -> Any:
+        if seen is not None:
+            seen.extend(context.partition_keys)
+        return dict.fromkeys(context.partition_keys, rows)
+
+    return report
+
+
+class OwnWard(DagsterWard):
+    """A ward with assets of a user's own; the snapshot and four windows of changes are there."""
+
+    def load(self, *snapshots: Window) -> None:
+        """Loads snapshots in full, and what comes after them."""
+        with self.ward.open() as pipeline:
+            for snapshot in snapshots:
+                begun(pipeline, snapshot.name)
+                drained(pipeline)
+
+    def make(self, asset: str, *windows: Window) -> None:
+        for window in windows:
+            assert self.run_assets([f"incr/{asset}"], window.name).success
+
+    def refusal(self, asset: str, window: Window) -> str:
+        return failure(self.run_assets([f"incr/{asset}"], window.name))
+
+    def commits(self, asset: str) -> list[str]:
+        """The partitions that an asset has outputs of, in the order of their commits."""
+        with self.ward.open() as pipeline:
+            found = [
+                (record.timestamp, item.key.name)
+                for item in pipeline.manifest.items(INCR)
+                for record in item.records
+                if record.state is State.PROCESSED and record.application.name == asset
+            ]
+        return [name for _, name in sorted(found)]
+
+    def record(self, asset: str, window: Window) -> Record:
+        with self.ward.open() as pipeline:
+            record = pipeline.manifest.item(pipeline.key(window.name)).processed_by(Application(asset))
+        assert record is not None
+        return record
+
+    def check(self, asset: str) -> dg.AssetCheckEvaluation:
+        return self.run_checks()[f"incr/{asset}", CURRENT]
+
+
+Opened = Callable[..., OwnWard]
+
+
+@pytest.fixture
+def opened(tmp_path: Path, instance: dg.DagsterInstance) -> Opened:
+    """Makes a ward with assets; the first snapshot is loaded, and four windows after it."""
+
+    def make(*assets: dg.AssetsDefinition, steps: list[dict[str, Any]] | None = None, **settings: Any) -> OwnWard:
+        ward = OwnWard(Ward(tmp_path, steps=steps or [], **settings), instance, assets)
+        with ward.ward.open() as pipeline:
+            land(pipeline, SNAPSHOT, *CHANGES)
+        ward.add(INCR, *(window.name for window in reversed(CHANGES)))
+        ward.load(SNAPSHOT)
+        return ward
+
+    return make
+
+
+def names(*windows: Window) -> list[str]:
+    return [window.name for window in windows]
+
+
+# Epochs
+
+
+def test_after_a_full_load_what_was_made_from_the_warehouse_is_refused_and_told(opened: Opened) -> None:
+    ward = opened(own("views", "warehouse"), own("paths", "views"), own("typed", "shredded"))
+    for asset in ("views", "paths", "typed"):
+        ward.make(asset, CHANGES[0], CHANGES[3])
+    assert (ward.record("views", CHANGES[3]).epoch, ward.record("typed", CHANGES[3]).epoch) == (2, None)
+    assert ward.shown("incr/views", CHANGES[3].name)["epoch"] == 2
+    assert ward.check("views").passed
+    with ward.ward.open() as pipeline:
+        land(pipeline, LATER)
+    ward.load(LATER)
+    assert "what load did of incr/" in ward.refusal("views", CHANGES[0])
+    assert "in epoch 2 is superseded: since a full load, epoch 3 serves" in ward.refusal("views", CHANGES[0])
+    for window in (CHANGES[0], CHANGES[3]):
+        message = ward.refusal("paths", window)
+        assert f"what views made of {window.name} is superseded" in message
+        assert "in epoch 2, and epoch 3 serves now" in message
+    ward.make("typed", CHANGES[0])
+    told = ward.check("views")
+    assert not told.passed
+    assert told.metadata["partitions"].value == ", ".join(names(CHANGES[0], CHANGES[3]))
+    assert ward.check("typed").passed
+    ward.make("views", CHANGES[3])
+    ward.make("paths", CHANGES[3])
+    assert ward.record("views", CHANGES[3]).epoch == 3
+    told = ward.check("views")
+    assert told.passed, "what the snapshot contains cannot be made anew"
+    assert (told.metadata["superseded"].value, told.metadata["contained"].value) == (0, 1)
+
+
+def test_a_full_load_between_reading_and_writing_refuses_what_was_made(opened: Opened) -> None:
+    wards: list[OwnWard] = []
+
+    def load_in_full() -> None:
+        with wards[0].ward.open() as pipeline:
+            land(pipeline, LATER)
+        wards[0].load(LATER)
+
+    wards.append(opened(own("views", "warehouse", meanwhile=load_in_full)))
+    message = wards[0].refusal("views", CHANGES[3])
+    assert "superseded while this was made: it was made from what load did" in message
+    assert "in epoch 2, and epoch 3 serves now" in message
+    assert wards[0].commits("views") == []
+
+
+def test_shredding_anew_supersedes_what_was_made_from_it(opened: Opened) -> None:
+    ward = opened(own("typed", "shredded"), own("more", "typed"))
+    ward.make("typed", CHANGES[0])
+    with ward.ward.open() as pipeline:
+        pipeline.manifest.reopen(key_of(pipeline, "0015"), ["shred"], "the schema was mended")
+    message = ward.refusal("more", CHANGES[0])
+    assert "is to be done again by shred (the schema was mended), and is not yet" in message
+
+
+def test_a_stage_that_is_not_read_counts_as_it_stood_when_the_step_began(opened: Opened) -> None:
+    """As of an asset that asks the warehouse by SQL."""
+    wards: list[OwnWard] = []
+    again: list[bool] = []
+
+    @dg.asset(key=dg.AssetKey([NAME, INCR, "asked"]), deps=[dg.AssetKey([NAME, INCR, "warehouse"])], partitions_def=PARTITIONS)
+    def asked() -> Any:
+        if again:
+            with wards[0].ward.open() as pipeline:
+                land(pipeline, LATER)
+            wards[0].load(LATER)
+        import pyarrow as pa
+
+        return Frame(pa.table({"id": ["1"]}))
+
+    wards.append(opened(asked))
+    wards[0].make("asked", CHANGES[3])
+    assert wards[0].record("asked", CHANGES[3]).epoch == 2
+    again.append(True)
+    assert "load did incr/" in (message := wards[0].refusal("asked", CHANGES[3]))
+    assert "anew while this was made" in message
+
+
+# Staleness, as Dagster has it
+
+
+def stale(ward: DagsterWard, asset: str, window: Window) -> str:
+    from dagster._core.definitions.data_version import CachingStaleStatusResolver
+    from dagster._core.loader import LoadingContextForTest
+
+    graph = ward.defs.resolve_asset_graph()
+    resolver = CachingStaleStatusResolver(ward.instance, graph, LoadingContextForTest(ward.instance))
+    return resolver.get_status(ward.key(f"incr/{asset}"), window.name).value
+
+
+def test_dagster_shows_as_stale_what_a_full_load_superseded(opened: Opened) -> None:
+    ward = opened(own("views", "warehouse"), own("typed", "shredded"))
+    ward.tick()
+    ward.make("views", CHANGES[3])
+    ward.make("typed", CHANGES[3])
+    assert (stale(ward, "views", CHANGES[3]), stale(ward, "typed", CHANGES[3])) == ("FRESH", "FRESH")
+    with ward.ward.open() as pipeline:
+        land(pipeline, LATER)
+        begun(pipeline, LATER.name)
+    assert ward.drain().success
+    assert (stale(ward, "views", CHANGES[3]), stale(ward, "typed", CHANGES[3])) == ("STALE", "FRESH")
+    ward.make("views", CHANGES[3])
+    assert stale(ward, "views", CHANGES[3]) == "FRESH"
+
+
+def test_the_sensor_tells_once_what_a_full_load_superseded(opened: Opened) -> None:
+    ward = opened(own("views", "warehouse"))
+    ward.make("views", CHANGES[0], CHANGES[3])
+
+    def told(result: dg.SensorResult) -> list[bool]:
+        return [
+            one.passed for one in result.asset_events if isinstance(one, dg.AssetCheckEvaluation) and one.check_name == CURRENT
+        ]
+
+    first = ward.tick()
+    second = ward.tick(first.cursor)
+    assert (told(first), told(second)) == ([True], [])
+    with ward.ward.open() as pipeline:
+        land(pipeline, LATER)
+    ward.load(LATER)
+    third = ward.tick(second.cursor)
+    assert (told(third), told(ward.tick(third.cursor))) == ([False], [])
+
+
+# Order
+
+
+def test_a_strict_asset_is_committed_in_the_manifests_order(opened: Opened) -> None:
+    ward = opened(own("report", "warehouse", metadata={"order": "strict"}), steps=[STRICT])
+    message = ward.refusal("report", CHANGES[2])
+    first, third = CHANGES[0].name, CHANGES[2].name
+    assert message == f"{third} is out of order: {first} comes first and is not done by report (it is ready to be)"
+    assert ward.commits("report") == []
+    ward.make("report", *CHANGES[:3])
+    assert ward.commits("report") == names(*CHANGES[:3])
+    ward.make("report", CHANGES[0])  # done already: made anew in its place
+    ward.make("report", CHANGES[3])
+    assert ward.commits("report") == names(*CHANGES[:3], CHANGES[0], CHANGES[3])
+
+
+def test_a_run_that_is_too_early_may_try_again_by_itself(opened: Opened) -> None:
+    tries: list[str] = []
+
+    @dg.asset(
+        key=dg.AssetKey([NAME, INCR, "report"]),
+        ins={"rows": dg.AssetIn(dg.AssetKey([NAME, INCR, "warehouse"]), metadata={"table": PRODUCT})},
+        partitions_def=PARTITIONS,
+        metadata={"order": "strict"},
+        retry_policy=dg.RetryPolicy(max_retries=2),
+    )
+    def report(context: dg.AssetExecutionContext, rows: Any) -> Any:
+        tries.append(context.partition_key)
+        if len(tries) == 2:  # another run does what comes first
+            ward.make("report", CHANGES[0])
+        return rows
+
+    ward = opened(report, steps=[STRICT])
+    assert ward.run_assets(["incr/report"], CHANGES[1].name).success
+    assert tries == names(CHANGES[1], CHANGES[1], CHANGES[0])
+    assert ward.commits("report") == names(*CHANGES[:2])
+
+
+def test_nothing_is_written_of_what_is_not_in_its_turn(opened: Opened) -> None:
+    ward = opened(own("report", "warehouse", metadata={"order": "strict"}), steps=[STRICT])
+    ward.refusal("report", CHANGES[2])
+    assert list(Path(ward.ward.home).rglob("report-*")) == []
+
+
+def test_a_backfill_in_one_run_is_committed_in_the_manifests_order(opened: Opened) -> None:
+    """Dagster's order is that in which partitions were added: the newest first."""
+    seen: list[str] = []
+    ward = opened(by_partition(seen), steps=[STRICT])
+    assert ward.run_assets(["incr/report"], CHANGES[3].name, CHANGES[0].name).success
+    assert seen == names(*reversed(CHANGES))
+    assert ward.commits("report") == names(*CHANGES)
+
+
+def test_a_backfill_with_a_hole_commits_nothing(opened: Opened) -> None:
+    ward = opened(by_partition(), steps=[STRICT])
+    result = ward.run_assets(["incr/report"], CHANGES[3].name, CHANGES[1].name)
+    assert f"{CHANGES[1].name} is out of order: {CHANGES[0].name} comes first" in failure(result)
+    assert ward.commits("report") == []
+
+
+def test_after_a_full_load_a_strict_asset_begins_anew_behind_the_boundary(opened: Opened) -> None:
+    ward = opened(own("report", "warehouse", metadata={"order": "strict"}), steps=[STRICT])
+    ward.make("report", *CHANGES)
+    with ward.ward.open() as pipeline:
+        land(pipeline, LATER)
+    ward.load(LATER)
+    with ward.ward.open() as pipeline:
+        ready = pipeline.manifest.next(INCR, "report")
+    assert isinstance(ready, Ready)
+    assert ready.item.key.name == CHANGES[2].name, "as `status` shows at once"
+    assert f"{CHANGES[2].name} comes first and is not done by report" in ward.refusal("report", CHANGES[3])
+    ward.make("report", CHANGES[2], CHANGES[3])
+    assert ward.record("report", CHANGES[3]).epoch == 3
+
+
+def test_what_is_skipped_is_passed_over(opened: Opened) -> None:
+    ward = opened(own("report", "warehouse", metadata={"order": "strict"}), steps=[STRICT])
+    with ward.ward.open() as pipeline:
+        pipeline.manifest.skip(key_of(pipeline, "0015"), "not wanted", "report")
+    assert "is skipped for report: not wanted" in ward.refusal("report", CHANGES[0])
+    ward.make("report", CHANGES[1])
+
+
+@pytest.mark.parametrize("late", ["append", "quarantine"])
+def test_what_comes_late_is_appended_or_set_aside_by_the_steps_policy(opened: Opened, late: str) -> None:
+    first, second, third, fourth = log("0101-0000"), log("0102-0000"), log("0103-0000"), log("0104-0000")
+    key = dg.AssetKey([NAME, "log", "report"])
+
+    @dg.asset(
+        key=key,
+        ins={"rows": dg.AssetIn(dg.AssetKey([NAME, "log", "shredded"]), metadata={"table": "login_audit_trail__sys"})},
+        partitions_def=item_partitions(NAME, "log"),
+        metadata={"order": "strict"},
+    )
+    def report(rows: Any) -> Any:
+        return rows
+
+    step = {"name": "report", "feed": "log", "upstream": ["shred"], "order": "strict", "late": late}
+    ward = opened(report, steps=[step])
+
+    def run(window: Window) -> dg.ExecuteInProcessResult:
+        return ward.run_assets(["log/report"], window.name)
+
+    ward.add("log", *names(first, second, third, fourth))
+    with ward.ward.open() as pipeline:
+        land(pipeline, first, third)
+    assert run(first).success and run(third).success
+    with ward.ward.open() as pipeline:
+        land(pipeline, second, fourth)
+    if late == "quarantine":
+        assert f"{second.name} is set aside: it arrived behind the watermark" in failure(run(second))
+        assert run(fourth).success
+    else:
+        assert f"{second.name} comes first" in failure(run(fourth))
+        assert run(second).success and run(fourth).success
+
+
+def test_what_a_worker_left_that_died_in_its_commit_is_settled_by_the_next(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from manifest_platform.manifest import Manifest
+
+    ward = opened(own("report", "warehouse", metadata={"order": "strict"}), steps=[STRICT])
+    with monkeypatch.context() as patched:
+        patched.setattr(Manifest, "complete", lambda *_: (_ for _ in ()).throw(OSError("the lights went out")))
+        assert not ward.run_assets(["incr/report"], CHANGES[0].name).success
+    ward.make("report", CHANGES[0], CHANGES[1])
+    assert ward.commits("report") == names(*CHANGES[:2])
+
+
+# What is declared
+
+
+def test_an_order_that_is_none_is_refused_when_definitions_are_made(opened: Opened) -> None:
+    with pytest.raises(ConfigError, match=r"asset vault/incr/report: metadata order is 'ascending'; allowed: 'any', 'strict'"):
+        opened(own("report", "warehouse", metadata={"order": "ascending"}))
+
+
+def test_an_order_that_the_configuration_does_not_keep_is_refused(opened: Opened) -> None:
+    strict = own("report", "warehouse", metadata={"order": "strict"})
+    with pytest.raises(ConfigError, match=r"there is no step 'report': write `\{name: report, upstream: \[shred\], feed: incr"):
+        opened(strict)
+    with pytest.raises(ConfigError, match=r"declares order: any, and in the configuration step 'report' has order: strict"):
+        opened(own("report", "warehouse", metadata={"order": "any"}), steps=[STRICT])
+
+
+def test_an_order_is_refused_at_run_time_too(opened: Opened) -> None:
+    """Of an asset that another code location defines, nothing is known before."""
+    ward = opened()
+    ward.defs = dg.Definitions.merge(ward.defs, dg.Definitions([own("report", "warehouse", metadata={"order": "strict"})]))
+    assert "there is no step 'report'" in ward.refusal("report", CHANGES[0])
+
+
+def test_a_step_that_would_not_follow_a_full_load_is_refused(opened: Opened) -> None:
+    step = {**STRICT, "upstream": ["shred"]}
+    ward = opened(own("report", "warehouse", metadata={"order": "strict"}), steps=[step])
+    assert "its step does not wait for that: add load to its upstream" in ward.refusal("report", CHANGES[0])
+
+
+def test_an_asset_of_no_dataset_needs_another_io_manager(opened: Opened) -> None:
+    @dg.asset
+    def elsewhere() -> int:
+        return 1
+
+    ward = opened(elsewhere)
+    job = ward.defs.resolve_implicit_global_asset_job_def()
+    result = job.execute_in_process(
+        instance=ward.instance, asset_selection=[dg.AssetKey("elsewhere")], raise_on_error=False, run_config=QUIET
+    )
+    assert failure(result).startswith("asset elsewhere is of no dataset (vault): have its key begin with a dataset's name")
+
+
+def test_a_mapping_names_every_partition(opened: Opened) -> None:
+    @dg.asset(key=dg.AssetKey([NAME, INCR, "some"]), partitions_def=PARTITIONS)
+    def some() -> Any:
+        return {"another": Frame}
+
+    assert "the asset returned DataFrames for another, and this run has" in opened(some).refusal("some", CHANGES[0])
+
+
+# Two code locations, two datasets
+
+
+def test_another_code_location_reads_and_commits_by_the_same_manifest(opened: Opened) -> None:
+    ward = opened(own("views", "warehouse"), steps=[STRICT])
+    ward.make("views", CHANGES[0])
+    upstream = [dg.AssetSpec(ward.key(f"incr/{name}"), partitions_def=PARTITIONS) for name in ("warehouse", "views")]
+    elsewhere = dg.Definitions(
+        [*upstream, own("report", "warehouse", metadata={"order": "strict"}), own("paths", "views")],
+        resources=build_resources(ManifestResource(config_file=str(ward.ward.config_file))),
+        executor=dg.in_process_executor,
+    )
+
+    def run(asset: str, window: Window) -> dg.ExecuteInProcessResult:
+        return elsewhere.resolve_implicit_global_asset_job_def().execute_in_process(
+            instance=ward.instance,
+            asset_selection=[ward.key(f"incr/{asset}")],
+            partition_key=window.name,
+            raise_on_error=False,
+            run_config=QUIET,
+        )
+
+    assert run("paths", CHANGES[0]).success
+    assert f"{CHANGES[0].name} comes first" in failure(run("report", CHANGES[1]))
+    assert run("report", CHANGES[0]).success
+    with ward.ward.open() as pipeline:
+        land(pipeline, LATER)
+    ward.load(LATER)
+    assert "is superseded" in failure(run("paths", CHANGES[0]))
+    assert f"{CHANGES[2].name} comes first" in failure(run("report", CHANGES[3]))
+
+
+def test_two_datasets_of_one_location_are_apart(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    ward = Ward(tmp_path, names=("east", "west"))
+
+    @dg.asset(
+        key=dg.AssetKey(["west", INCR, "both"]),
+        ins={
+            name: dg.AssetIn(
+                dg.AssetKey([name, INCR, "typed" if name == "east" else "shredded"]),
+                metadata={"table": PRODUCT},
+                partition_mapping=None if name == "west" else dg.SpecificPartitionsPartitionMapping(names(CHANGES[0])),
+            )
+            for name in ("east", "west")
+        },
+        partitions_def=item_partitions("west", INCR),
+    )
+    def both(east: Any, west: Any) -> Any:
+        assert east.count() == west.count()
+        return west
+
+    defs = build_defs(ward.config_file, assets=[_of("east"), _of("west"), both])
+    for name in ("east", "west"):
+        with ward.open(name=name) as pipeline:
+            land(pipeline, CHANGES[0])
+        instance.add_dynamic_partitions(str(item_partitions(name, INCR).name), names(CHANGES[0]))
+    job = defs.resolve_implicit_global_asset_job_def()
+    key = dg.AssetKey(["east", INCR, "typed"])
+    result = job.execute_in_process(
+        instance=instance, asset_selection=[key], partition_key=CHANGES[0].name, raise_on_error=False, run_config=QUIET
+    )
+    assert materialized_by(result, key) == names(CHANGES[0])
+    for name, made in (("east", True), ("west", False)):
+        with ward.open(name=name) as pipeline:
+            item = pipeline.manifest.item(pipeline.key(CHANGES[0].name))
+            assert (item.processed_by(Application("typed")) is not None) is made
+    across = dg.AssetKey(["west", INCR, "both"])
+    assert job.execute_in_process(
+        instance=instance, asset_selection=[across], partition_key=CHANGES[0].name, run_config=QUIET
+    ).success
+    with ward.open(name="west") as pipeline:
+        record = pipeline.manifest.outputs().current(pipeline.key(CHANGES[0].name), Application("both"))
+        assert [one["application"] for one in record.data["made_from"]] == ["shred"], "of its own dataset alone"
+
+
+def _of(dataset: str) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=dg.AssetKey([dataset, INCR, "typed"]),
+        ins={"rows": dg.AssetIn(dg.AssetKey([dataset, INCR, "shredded"]), metadata={"table": PRODUCT})},
+        partitions_def=item_partitions(dataset, INCR),
+    )
+    def typed(rows: Any) -> Iterator:
+        yield dg.Output(rows)
+
+    return typed
