@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -71,9 +72,7 @@ def _rest(day: Day) -> float:
     while time.monotonic() - began < REST_S:
         day.mend()
         working = any(one.works_on_a_run for one in day.platform.living())
-        if not working and {name for name, _ in audit.ledger(day.shop)} >= set(day.landed) <= audit.shown(
-            str(day.platform.home)
-        ):
+        if not working and not list(audit.unfinished(day)):
             break
         time.sleep(3)
     return time.monotonic() - began
@@ -97,10 +96,14 @@ def _told(day: Day, rested: float) -> list[str]:
 
 
 def _tidied(shop: Shop, runs: int) -> list[str]:
+    growth.compact(shop)
+    before = growth.sizes(shop)
     done = growth.tidied(shop)
+    growth.compact(shop)
     return [
+        "before, a run, compacted: " + ", ".join(f"{name} {size_of(size // runs)}" for name, size in before.items()),
         "housekeeping, as if all were old: " + ", ".join(f"{count:,} {name}" for name, count in done.items()),
-        "left, a run: " + ", ".join(f"{name} {size_of(size // runs)}" for name, size in growth.sizes(shop).items()),
+        "left, a run, compacted: " + ", ".join(f"{name} {size_of(size // runs)}" for name, size in growth.sizes(shop).items()),
         "rows left, a run: " + ", ".join(f"{kind} {count / runs:.1f}" for kind, count in growth.rows(shop).most_common(12)),
     ]
 
@@ -112,6 +115,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1000))
     parser.add_argument("--home", type=Path, help="an empty folder that stays; else one that goes")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing lives on
     _say(f"{given.minutes:g} minutes, --seed {given.seed}")
     with tempfile.TemporaryDirectory() as folder:
         played = play(given.home or Path(folder), given.minutes, given.seed, told=_say)

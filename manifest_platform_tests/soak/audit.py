@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import dagster as dg
 
+from manifest_platform.pipeline.merge import Merging
 from manifest_platform.warehouse.engines.duckdb import DuckDB
 from manifest_platform_tests.pipeline.shop import NAME, Shop
 from manifest_platform_tests.soak.day import Day
@@ -52,22 +53,32 @@ def shown(home: str) -> set[str]:
         return set(instance.get_materialized_partitions(dg.AssetKey([NAME, "warehouse"])))
 
 
+def unfinished(day: Day) -> Iterator[str]:
+    """What is still to be done of what landed."""
+    names, loaded = set(day.landed), {name for name, _ in ledger(day.shop)}
+    if missing := sorted(names - loaded):
+        yield f"never loaded: {len(missing)} runs, {missing[:5]}"
+    if unseen := sorted(loaded - shown(str(day.platform.home))):
+        yield f"loaded, and not shown by Dagster: {len(unseen)} runs, {unseen[:5]}"
+    with day.shop.open() as pipeline:
+        for partition in Merging(pipeline).inventory.open_partitions():
+            if partition.waiting.objects:
+                yield f"not merged: {partition.waiting.objects} objects of {partition.table} of {partition.date}"
+
+
 def wrong(day: Day) -> Iterator[str]:
     """All that is not as it must be."""
-    shop, names = day.shop, sorted(day.landed)
+    shop = day.shop
+    yield from unfinished(day)
     loaded = [name for name, _ in ledger(shop)]
     doubled = [name for name, count in Counter(loaded).items() if count > 1]
     if doubled:
         yield f"loaded more than once: {doubled[:5]}"
-    if missing := sorted({*names} - {*loaded}):
-        yield f"never loaded: {len(missing)} runs, {missing[:5]}"
     if loaded != sorted(loaded):
         yield "loaded out of order: " + str([pair for pair in pairwise(loaded) if pair[0] > pair[1]][:3])
     there, wanted = loaded_events(shop), landed_events(shop)
     if there != wanted:
         yield f"events: {sum((wanted - there).values())} missing, {sum((there - wanted).values())} too many"
-    if unseen := sorted({*loaded} - shown(str(day.platform.home))):
-        yield f"loaded, and not shown by Dagster: {len(unseen)} runs, {unseen[:5]}"
 
 
 def leaked(day: Day) -> list[str]:
