@@ -138,10 +138,9 @@ def _prune_rows(instance: dg.DagsterInstance, before: datetime, shown: _Shown, d
     events += _old_events_of_no_asset(storage, before)
     evaluations = list(_old_evaluations(storage, before))
     if not dry_run:
-        with storage.index_connection() as connection:
-            _delete(connection, AssetEventTagsTable, AssetEventTagsTable.c.event_id, events)
-            _delete(connection, SqlEventLogStorageTable, SqlEventLogStorageTable.c.id, events)
-            _delete(connection, AssetCheckExecutionsTable, AssetCheckExecutionsTable.c.id, evaluations)
+        _delete(storage, AssetEventTagsTable, AssetEventTagsTable.c.event_id, events)
+        _delete(storage, SqlEventLogStorageTable, SqlEventLogStorageTable.c.id, events)
+        _delete(storage, AssetCheckExecutionsTable, AssetCheckExecutionsTable.c.id, evaluations)
         if storage.is_run_sharded:  # the events of no run are there once more, in a file that nobody reads
             old = SqlEventLogStorageTable.c.timestamp < _stored(before)
             with storage.run_connection(RUNLESS) as connection:
@@ -187,9 +186,11 @@ def _old_evaluations(storage: SqlEventLogStorage, before: datetime) -> Iterator[
         yield from (id_ for (id_,) in connection.execute(old).fetchall())
 
 
-def _delete(connection: db.Connection, table: db.Table, column: db.Column, ids: Iterable[int]) -> None:
+def _delete(storage: SqlEventLogStorage, table: db.Table, column: db.Column, ids: Iterable[int]) -> None:
+    """Deletes rows in transactions so short that nobody who writes beside is kept waiting."""
     for some in _pieces(ids):
-        connection.execute(table.delete().where(column.in_(some)))
+        with storage.index_connection() as connection:
+            connection.execute(table.delete().where(column.in_(some)))
 
 
 def _pieces(ids: Iterable[int]) -> Iterator[list[int]]:
