@@ -1,4 +1,4 @@
-"""What leaves Dagster's own store, and what Dagster shows all the same: a real store on a disk."""
+"""What leaves Dagster's own store, and what Dagster shows all the same: real stores, in memory and on a disk."""
 
 import time
 from collections.abc import Iterator
@@ -49,7 +49,8 @@ def idle() -> None:
 
 
 @pytest.fixture
-def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+def on_disk(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    """An instance whose store is one of files, one each run."""
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         yield instance
 
@@ -83,7 +84,8 @@ def shown(instance: dg.DagsterInstance) -> tuple[set[str], set[str]]:
     return set(made), set(failed)
 
 
-def test_a_run_leaves_once_no_shown_partition_rests_on_it(instance: dg.DagsterInstance, tmp_path: Path) -> None:
+def test_a_run_leaves_once_no_shown_partition_rests_on_it(on_disk: dg.DagsterInstance, tmp_path: Path) -> None:
+    instance = on_disk
     empty, first, second = idled(instance), drained(instance, "a", "b"), drained(instance, "c")
     again = drained(instance, "c")
     before = now()
@@ -147,7 +149,8 @@ def test_runs_of_other_code_locations_stay(instance: dg.DagsterInstance) -> None
     assert own not in runs(instance)
 
 
-def test_old_events_of_no_run_leave_but_the_newest_of_what_is_shown(instance: dg.DagsterInstance) -> None:
+def test_old_events_of_no_run_leave_but_the_newest_of_what_is_shown(on_disk: dg.DagsterInstance) -> None:
+    instance = on_disk
     instance.add_dynamic_partitions(SET, ["a", "b"])
     for name in ("a", "a", "b", "gone"):
         instance.report_runless_asset_event(dg.AssetMaterialization(KEY, partition=name))
@@ -167,7 +170,8 @@ def test_old_events_of_no_run_leave_but_the_newest_of_what_is_shown(instance: dg
     assert latest.status.value == "SUCCEEDED"
 
 
-def test_a_removal_that_is_ended_is_repeated(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removal_that_is_ended_is_repeated(on_disk: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    instance = on_disk
     old = drained(instance, "gone")
     kept = drained(instance, "a")
     instance.delete_dynamic_partition(SET, "gone")

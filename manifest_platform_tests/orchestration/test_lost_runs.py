@@ -4,8 +4,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -25,10 +23,10 @@ def idle() -> None:
     nothing()
 
 
-@pytest.fixture
-def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
-        yield instance
+@pytest.fixture(autouse=True)
+def _launched_here(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The instance's launcher stands for the one that starts workers on this machine."""
+    monkeypatch.setattr(lost_runs, "DefaultRunLauncher", type(instance.run_launcher))
 
 
 @pytest.fixture
@@ -89,9 +87,9 @@ def test_a_run_that_ends_meanwhile_has_not_failed(
 def test_runs_of_others_are_left_alone(instance: dg.DagsterInstance, gone: int, monkeypatch: pytest.MonkeyPatch) -> None:
     run = started(instance, gone, **{".dagster/repository": "__repository__@ours"})
     assert lost(instance, "__repository__@theirs") == []
-    monkeypatch.setattr(lost_runs, "DefaultRunLauncher", str)
-    assert lost(instance) == [], "a launcher that has its workers elsewhere"
-    monkeypatch.undo()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(lost_runs, "DefaultRunLauncher", str)
+        assert lost(instance) == [], "a launcher that has its workers elsewhere"
     assert lost(instance, "__repository__@ours") == [run.run_id]
 
 
