@@ -6,7 +6,8 @@ Belongs here: the vocabulary. How a remedy is typed or clicked is said where peo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import shlex
+from dataclasses import dataclass, replace
 from datetime import date
 from enum import StrEnum
 
@@ -88,6 +89,11 @@ class Remedy:
 
     def __str__(self) -> str:
         return str(self.action)
+
+    def quoted(self) -> Remedy:
+        """The remedy as a shell takes it: who lands a directory or registers a URL chooses its name."""
+        names = {name: shlex.quote(text) for name in ("item", "table", "source") if (text := getattr(self, name))}
+        return replace(self, **names)
 
 
 LAND_ANEW = Remedy(Action.ACCEPT)

@@ -37,7 +37,7 @@ COMMANDS = {
     "skip": Known("skip", "Passes over items, until `unskip`; or, by rules, over items that are still to come."),
     "unskip": Known("decide", "Lets skipped or quarantined items in."),
     "run": Known("run", "Runs a program on an item that it claims, and ends the claim."),
-    "put": Known("run", "Claims and ends claims for scripts that do a step's work by themselves."),
+    "put": Known("run", "Registers items and claims them, for scripts that do a step's work by themselves."),
     "doctor": Known("doctor", "Examines a dataset: its log, warehouse and objects."),
     "archive": Known("archive", "Moves the records of finished items to Parquet files at manifest.archive."),
     "housekeeping": Known("housekeeping", "Removes what grows with every run, once it is old enough."),

@@ -43,9 +43,8 @@ def resolve(
     """
     with open_pipeline(context, author=operator()) as pipeline:
         keys = chosen_items(pipeline, items, decide.failed, failed_since)
-        return decided(
-            context, pipeline, keys, lambda key: decide.resolve(pipeline, key, reason), "the next drain tries it again", dry_run
-        )
+        outcome = f"the next {'drain' if pipeline.feeds else 'program'} tries it again"
+        return decided(context, pipeline, keys, lambda key: decide.resolve(pipeline, key, reason), outcome, dry_run)
 
 
 @app.command(cls=Recording)
@@ -104,7 +103,7 @@ def chosen_items(pipeline: Pipeline, names: Sequence[str] | None, among: Candida
     """The items that the command line means. Raises WrongUse for what cannot be meant, UnknownItem."""
     names = names or []
     for name in names:
-        if not decide.is_pattern(name):
+        if not decide.is_pattern(pipeline, name):
             item_key(pipeline, name)
     try:
         return decide.chosen(pipeline, names, among, point_in_time("--failed-since", since))

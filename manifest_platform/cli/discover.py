@@ -12,6 +12,7 @@ from manifest_platform.cli.app import Exit, Recording, app, as_json
 from manifest_platform.cli.context import open_pipeline
 from manifest_platform.cli.output import print_json, say, some, warn
 from manifest_platform.cli.remedies import typed
+from manifest_platform.manifest import Refused
 from manifest_platform.pipeline import discovery
 from manifest_platform.remedies import Action, Remedy
 
@@ -23,6 +24,8 @@ def discover(
 ) -> int:
     """Registers the complete directories that have landed. Exit 4 if there is nothing new."""
     with open_pipeline(context) as pipeline:
+        if not pipeline.feeds:
+            raise Refused(f"nothing of dataset {pipeline.name} lands: its items are registered by `put new`")
         report = discovery.discover(pipeline, everything)
         root, form = pipeline.dataset.landing.root, pipeline.source.words.form
         as_typed = typed(context, pipeline.name)

@@ -39,7 +39,7 @@ def history(
     with open_pipeline(context) as pipeline:
         words = pipeline.source.words
         if item is None:
-            return _of_run(context, search_run(pipeline.manifest, pipeline.feeds, run_id or "", look), words)
+            return _of_run(context, search_run(pipeline.manifest, [*pipeline.manifest.feeds], run_id or "", look), words)
         found = pipeline.manifest.item(item_key(pipeline, item))
     records = found.records if run_id is None else of_run(found.records, run_id)
     if as_json(context):

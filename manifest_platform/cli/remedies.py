@@ -67,7 +67,7 @@ def command_of(remedy: Remedy, options: str = "") -> str:
     """The command that a remedy is. `options`: what it must be given here, each behind a blank."""
     if remedy.action in _OF_OTHERS:
         return _OF_OTHERS[remedy.action]
-    own, separator, program = _COMMANDS[remedy.action].format(remedy).partition(" -- ")
+    own, separator, program = _COMMANDS[remedy.action].format(remedy.quoted()).partition(" -- ")
     return f"manifest-platform {own}{options}{separator}{program}"
 
 

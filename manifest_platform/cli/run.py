@@ -18,7 +18,7 @@ from manifest_platform.cli.app import Exit, Recording, WrongUse, app, as_json
 from manifest_platform.cli.context import item_key, open_pipeline
 from manifest_platform.cli.output import print_json, say, warn, wrapped
 from manifest_platform.cli.remedies import typed
-from manifest_platform.manifest import Blocked, Failure, FailureKind, Idle, ItemKey, Record, State
+from manifest_platform.manifest import Blocked, Failure, FailureKind, Idle, InvalidKey, ItemKey, Record, State
 from manifest_platform.operations.standing import helping
 from manifest_platform.pipeline import Pipeline
 
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 NEXT = "next"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
 put = typer.Typer(
-    help="Claims and ends claims for scripts that do a step's work by themselves.", no_args_is_help=True, rich_markup_mode=None
+    help="Registers items and claims them, for scripts that do a step's work by themselves.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 app.add_typer(put, name="put")
 
@@ -82,6 +84,34 @@ def run(
     else:
         say(f"{ran.key.name}: {ran.record.state} by {application}")
     return Exit.DONE if ran.record.state is State.PROCESSED else Exit.FAILED
+
+
+@put.command(cls=Recording)
+def new(
+    context: typer.Context,
+    item: Annotated[str, typer.Option(metavar="URI", help="Its id: https://…, file:///…, span:…/…, or any other URI.")],
+    sort: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Its place in the order; else --stop, --start or now.")
+    ] = None,
+    start: Annotated[str | None, typer.Option(metavar="TIME", help="Where its span starts.")] = None,
+    stop: Annotated[str | None, typer.Option(metavar="TIME", help="Where its span stops.")] = None,
+    checksum: Annotated[str, typer.Option(metavar="TEXT", help="Of its content; another one later is refused.")] = "",
+    size: Annotated[int, typer.Option(min=0, metavar="BYTES", help="Of its content.")] = 0,
+) -> int:
+    """Registers an item that is no directory, in a dataset of `source: items`.
+
+    May be repeated: a known item stays as it is. Prints JSON.
+    """
+    from manifest_platform.pipeline.program import new as registering
+
+    with open_pipeline(context) as pipeline:
+        try:
+            found = registering(pipeline, item, sort, start, stop, checksum, size)
+        except InvalidKey as error:
+            raise WrongUse(str(error)) from error
+    key = found.landed.key
+    print_json({"item": key.id, "sort": key.sort, "outcome": found.outcome, "skipped_by": found.skipped_by})
+    return Exit.DONE
 
 
 @put.command(cls=Recording)

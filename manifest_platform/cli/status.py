@@ -35,19 +35,20 @@ def status(context: typer.Context) -> int:
             with open_pipeline(context, dataset, store=store) as pipeline:
                 as_typed, kept = typed(context, pipeline.name), pipeline.manifest.kept()
                 chain = broken(pipeline, look=look)
-                for feed in pipeline.feeds:
+                for feed in pipeline.manifest.feeds:
                     last = done_last(pipeline, feed)
                     steps = [step_status(pipeline, feed, name, kept, last) for name in _steps(pipeline, feed)]
                     steps = [dataclasses.replace(step, outlook=over_chain(step.outlook, chain)) for step in steps]
                     answers |= {step.outlook.answer for step in steps}
                     documents += [_status_document(step, as_typed) for step in steps]
                     if not as_json(context):
-                        say(f"dataset {dataset}, feed {feed}, landing at {pipeline.dataset.landing.root}")
-                        shred, load, *own = steps
-                        print_status(shred, as_typed)
-                        print_status(load, as_typed, same_reason=shred.outlook.reason == load.outlook.reason != "")
-                        for step in own:
-                            print_status(step, as_typed)
+                        landing = f", landing at {pipeline.dataset.landing.root}" if feed in pipeline.feeds else ""
+                        say(f"dataset {dataset}, feed {feed}{landing}")
+                        before = ""
+                        for step in steps:
+                            reason = step.outlook.reason
+                            print_status(step, as_typed, same_reason=step.outlook.step == LOAD and reason == before != "")
+                            before = reason
     if as_json(context):
         print_json({"steps": documents})
     return Exit.BLOCKED if Answer.BLOCKED in answers else Exit.DONE
@@ -65,7 +66,7 @@ def next_(context: typer.Context) -> int:
     Exit 0 something, 3 blocked, 4 nothing.
     """
     with open_pipeline(context) as pipeline:
-        outlooks = [outlook(pipeline, feed, name) for feed in pipeline.feeds for name in _steps(pipeline, feed)]
+        outlooks = [outlook(pipeline, feed, name) for feed in pipeline.manifest.feeds for name in _steps(pipeline, feed)]
         chain = broken(pipeline)
         outlooks = [over_chain(one, chain) for one in outlooks]
         as_typed = typed(context, pipeline.name)

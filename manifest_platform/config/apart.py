@@ -47,6 +47,8 @@ class Place:
 def places(datasets: Mapping[str, DatasetSettings], others: Mapping[str, str | None]) -> Iterator[Place]:
     """All places that a configuration names, those of datasets and `others`, by their keys."""
     for name, dataset in datasets.items():
+        if not isinstance(dataset, DatasetSettings):
+            continue  # nothing of it lands
         yield Place.of(f"datasets.{name}.landing.root", dataset.landing.root)
         yield Place.of(f"datasets.{name}.shred.output", dataset.shred.output)
         if dataset.merge:

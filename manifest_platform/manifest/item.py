@@ -29,6 +29,9 @@ _KEY_TEXT = re.compile(r"[\x24-\x7e]+")
 _BELOW_SEVERAL_FEEDS = re.compile(r"/vault=[^/]+/((?:incr|log|full)/[^/]+)$")
 """The layout where one folder, `vault=<id>/`, holds several feeds: there, the feed's folder is a part of an item's name. The
 rule does not take any folder `key=value`: a landing root may be one, and names that are in use would change."""
+ITEMS = "items"
+"""The feed of items that programs register by their ids. People call them by these: what is the end of a folder's URI to a
+directory says nothing of a URL or a span of time."""
 NO_EPOCHS: Mapping[str, int] = MappingProxyType({})
 
 
@@ -72,8 +75,11 @@ class ItemKey:
 
     @property
     def name(self) -> str:
-        """The short name for people: the last segment of the URI; with the feed's folder where one folder holds several."""
-        return short_name(self.id)
+        """The short name for people: the last segment of the URI; with the feed's folder where one folder holds several.
+
+        Of an item that a program registered, the whole id.
+        """
+        return self.id if self.feed == ITEMS else short_name(self.id)
 
     @classmethod
     def at(cls, feed: str, position: str) -> ItemKey:

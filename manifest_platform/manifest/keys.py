@@ -60,6 +60,11 @@ def listed_key(feed: str) -> str:
     return f"LISTED#{feed}"
 
 
+def item_key(feed: str, id_: str) -> str:
+    """Sort key of the row that says where in its feed's order an item stands that a program registered, by its id."""
+    return f"ITEM#{feed}#{id_}"
+
+
 SKIP_RULES = "SKIPRULES"
 """Sort key of the rules by which items are skipped as they are registered."""
 SKIP_RULE_CHANGES = "SKIPRULE#"

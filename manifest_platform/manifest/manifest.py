@@ -55,6 +55,7 @@ from manifest_platform.manifest.keys import (
     attention_prefix,
     commit_key,
     commit_number,
+    item_key,
     lease_key,
     lease_of,
     listed_key,
@@ -897,6 +898,39 @@ class Manifest:
         return optimistically(
             register, lambda: Refused(f"feed {feed}: its watermark or items changed {TRIES} times during discovery; try again")
         )
+
+    def register(self, landed: Landed) -> Discovered:
+        """Registers an item by its id, whatever it is, as often as one likes; its id alone tells it, and not its sort key.
+
+        For items that are no directories, which nobody finds by looking: a row says where the item stands, by its id. Checksums
+        are compared where both have one. `known`: it stands where it stood, whatever sort key is given now. Raises Refused.
+        """
+        key = landed.key
+        index = item_key(key.feed, key.id)
+
+        def attempt() -> Discovered:
+            row = self.store.get(self.dataset, index)
+            if row:
+                item = self.item(ItemKey(key.feed, row.data["sort"], key.id))
+                there = item.landed
+                same = not landed.checksum or not (there and there.checksum) or item.knows(landed.checksum)
+                return Discovered(replace(landed, key=item.key), "known" if same else "changed")
+            steps = self.steps(key.feed)
+            states, rules = self._states_and_skip_rules(key.feed)
+            skips = self._skips([landed], rules, steps)
+            writes = transitions.discover([landed], steps, states, DISCOVERY, self._stamp(), skips)
+            self._write([*writes, Put(index, {"sort": key.sort}, ABSENT, lasting=True), Check(SKIP_RULES, rules.version)])
+            by = tuple(rule.id for found in skips.values() for rule in found)
+            return Discovered(landed, _lateness(key, steps, states), skipped_by=by)
+
+        return optimistically(
+            attempt, lambda: Refused(f"{key.id}: the watermark of feed {key.feed} moved {TRIES} times meanwhile; try again")
+        )
+
+    def registered_as(self, feed: str, id_: str) -> ItemKey | None:
+        """The key of an item that a program registered, by its id; None where none did."""
+        row = self.store.get(self.dataset, item_key(feed, id_))
+        return ItemKey(feed, row.data["sort"], id_) if row else None
 
     def _skips(self, landed: Sequence[Landed], rules: SkipRules, steps: Sequence[Step]) -> dict[ItemKey, list[SkipRule]]:
         """By which rules directories that are to be registered are skipped."""

@@ -61,7 +61,7 @@ def archive_dataset(pipeline: Pipeline, older_than: timedelta, dry_run: bool = F
             " go by it; give a greater age"
         )
     before, total = pipeline.clock() - older_than, Archived()
-    for feed in pipeline.feeds:
+    for feed in pipeline.manifest.feeds:
         total += archive(pipeline.manifest, feed, before, location, dry_run)
     return total
 

@@ -47,9 +47,9 @@ def decide(pipeline: Pipeline, keys: Sequence[ItemKey], act: Callable[[ItemKey],
 # Which items
 
 
-def is_pattern(name: str) -> bool:
-    """Whether a name is a pattern for names, as `run=2024-05-14-*`."""
-    return any(sign in name for sign in "*?[")
+def is_pattern(pipeline: Pipeline, name: str) -> bool:
+    """Whether a name is a pattern for names, as `run=2024-05-14-*`, and no item's id: a URL may have a question mark."""
+    return any(sign in name for sign in "*?[") and pipeline.registered_as(name) is None
 
 
 def chosen(pipeline: Pipeline, names: Sequence[str], among: Candidates, failed_since: datetime | None = None) -> list[ItemKey]:
@@ -60,10 +60,11 @@ def chosen(pipeline: Pipeline, names: Sequence[str], among: Candidates, failed_s
     """
     if not names and failed_since is None:
         raise ValueError("name the items, by name, URI or pattern, or say since when they failed")
-    literal = [pipeline.key(name) for name in names if not is_pattern(name)]
-    patterns = [name for name in names if is_pattern(name)] or ([] if names else ["*"])
+    meant = {name: is_pattern(pipeline, name) for name in names}
+    literal = [pipeline.key(name) for name, pattern in meant.items() if not pattern]
+    patterns = [name for name, pattern in meant.items() if pattern] or ([] if names else ["*"])
     found = dict.fromkeys(literal)
-    for feed in pipeline.feeds if patterns else ():
+    for feed in pipeline.manifest.feeds if patterns else ():
         for item in among(pipeline, feed):
             if any(fnmatchcase(item.key.name, pattern) for pattern in patterns):
                 found[item.key] = None
@@ -120,7 +121,8 @@ def skip(pipeline: Pipeline, key: ItemKey, reason: str, application: str = EVERY
     A manifest that was put back from a backup does not know what was loaded since: skipped, the rows would stay, and nobody
     would know of them. The ledger is asked where the warehouse can be; where it cannot, the manifest alone decides.
     """
-    if Application(LOAD).is_stopped_by(Application.parse(application)) and (applied := _applied(pipeline, key)):
+    loads = key.feed in pipeline.feeds and Application(LOAD).is_stopped_by(Application.parse(application))
+    if loads and (applied := _applied(pipeline, key)):
         what = f"{key.name} is in the warehouse since {applied:%Y-%m-%d %H:%M:%S %Z}, and no record says so: skipped, its rows"
         if pipeline.manifest.item(key).processed_by(Application(SHRED)):
             raise Refused(f"{what} would stay. To repair records it as loaded", Remedy(Action.REPAIR))
@@ -161,6 +163,8 @@ def comes_next(pipeline: Pipeline, key: ItemKey) -> tuple[str, Remedy]:
         judged = judge(item, step, manifest.state(step.application).seen_by(step, key.feed))
         if judged.standing in (Standing.FAILED, Standing.CUT_OFF):
             return f"it is BLOCKED still: {judged.reason}", blocked(item, judged).remedy
+    if key.feed not in pipeline.feeds:
+        return "its steps take it when its turn comes", Remedy(Action.SHOW_NEXT)
     verdict = manifest.next(key.feed, LOAD)
     if not isinstance(verdict, Blocked) or verdict.standing is Standing.WAITING:
         return "the next drain takes it", Remedy(Action.DRAIN)

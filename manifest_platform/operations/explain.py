@@ -12,6 +12,7 @@ from itertools import groupby
 
 from manifest_platform.manifest import Blocked, Item, ItemKey, LeaseState, Manifest, Ready, Record, Standing, Step
 from manifest_platform.manifest.dataset import PASSED, Judgement, judge, position_name
+from manifest_platform.manifest.item import ITEMS
 from manifest_platform.manifest.transitions import BEHIND_THE_WATERMARK
 from manifest_platform.operations.standing import helping, working
 from manifest_platform.operations.told import some_of
@@ -120,7 +121,8 @@ class _Words:
     def _arrival(self) -> str:
         registered = moment(self.item.records[0].timestamp)
         landed = self.item.landed
-        what = f" ({landed.files:,} files, {size_of(landed.bytes)})" if landed else ""
+        told = landed and self.item.key.feed != ITEMS  # a program said of its item what it liked
+        what = f" ({landed.files:,} files, {size_of(landed.bytes)})" if landed and told else ""
         return f"{self.name} was registered in feed {self.item.key.feed} at {registered}{what}."
 
     def _invalid(self, judged: Judgement) -> str:

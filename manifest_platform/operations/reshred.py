@@ -17,6 +17,8 @@ def reshred(pipeline: Pipeline, key: ItemKey, reason: str) -> Record:
 
     Raises Refused while somebody works on it, where it was never shredded, and where its directory is not what was registered.
     """
+    if key.feed not in pipeline.feeds:
+        raise Refused(f"nothing shreds {key.name}: a program registered it, and programs work on it")
     item = pipeline.manifest.item(key)
     application = Application(SHRED)
     tried = any(record.application.key == application.key for record in item.records)

@@ -19,7 +19,7 @@ def registered_already(pipeline: Pipeline, rule: SkipRule) -> Iterator[ItemKey]:
     Bounded by the backlogs of the steps that the rule is for.
     """
     who = Application.parse(rule.application)
-    for feed in [rule.feed] if rule.feed else pipeline.feeds:
+    for feed in [rule.feed] if rule.feed else pipeline.manifest.feeds:
         seen: set[ItemKey] = set()
         for step in pipeline.manifest.steps(feed):
             if not step.application.is_stopped_by(who):

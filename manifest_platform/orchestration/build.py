@@ -56,7 +56,8 @@ def build_defs(
     manifest = manifest or ManifestResource(config_file=str(config_file) if config_file else None)
     config = manifest.configuration()
     config.files.apply()
-    sources = {dataset: open_source(dataset, settings) for dataset, settings in config.datasets.items()}
+    every = {dataset: open_source(dataset, settings) for dataset, settings in config.datasets.items()}
+    sources = {dataset: source for dataset, source in every.items() if source.feeds}  # of the others, programs do the work
     drain_jobs = {dataset: build_drain_jobs(config, source) for dataset, source in sources.items()}
     captured = [build_capture(source, source.captures) for source in sources.values() if source.captures]
     merged = [source for source in sources.values() if source.settings.merge]

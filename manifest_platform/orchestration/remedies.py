@@ -40,7 +40,7 @@ def command_of(remedy: Remedy, pipeline: Pipeline) -> str:
     if remedy.action not in _COMMANDS:
         return str(remedy)
     options = f" --dataset {pipeline.name}" if len(pipeline.config.datasets) > 1 else ""
-    return f"manifest-platform {_COMMANDS[remedy.action].format(remedy)}{options}"
+    return f"manifest-platform {_COMMANDS[remedy.action].format(remedy.quoted())}{options}"
 
 
 def told(error: Exception, pipeline: Pipeline) -> str:

@@ -32,6 +32,7 @@ from manifest_platform.manifest import (
     Store,
     UnknownItem,
 )
+from manifest_platform.manifest.item import InvalidKey, check_key_text
 from manifest_platform.manifest.payloads import register_folder
 from manifest_platform.manifest.records import run_id_of
 from manifest_platform.manifest.takeover import Places, TakenOver
@@ -77,7 +78,7 @@ class Pipeline:
             self._stack.callback(store.close)
         author = author or f"manifest-platform {__version__}"
         self.source = open_source(dataset, self.dataset)
-        declared = {feed: self._steps(feed) for feed in self.source.feeds}
+        declared = {feed: self._steps(feed) for feed in (*self.source.feeds, *self.source.registered)}
         places = Places.of(declared, _OTHER_WORK)
         taken_over, time_of = TakenOver(store, places, clock), self.source.logical_time
         self.manifest = Manifest(taken_over, dataset, declared, author, run_id_of(run_id), clock, read_archived, time_of)
@@ -96,7 +97,7 @@ class Pipeline:
 
     @property
     def feeds(self) -> tuple[str, ...]:
-        """The dataset's feeds, in the order in which a drain loads them."""
+        """The feeds that the platform shreds and loads, in the order in which a drain does; the manifest may have others."""
         return self.source.feeds
 
     def close(self) -> None:
@@ -149,6 +150,8 @@ class Pipeline:
 
     def key(self, item: str) -> ItemKey:
         """The key of an item named by its name or URI. Raises Refused for a name that is none or is of several, UnknownItem."""
+        if known := self.registered_as(item):
+            return known
         text = item.rstrip("/")
         meant = self.source.named(text)
         if not meant:
@@ -173,6 +176,14 @@ class Pipeline:
         if len(found) > 1:
             raise Refused(f"{item!r} may be {' or '.join(key.name for key in found)}: name its feed")
         return found[0]
+
+    def registered_as(self, id_: str) -> ItemKey | None:
+        """The key of an item that a program registered under an id; None where none did."""
+        with contextlib.suppress(InvalidKey):
+            check_key_text("item id", id_)
+            found = (self.manifest.registered_as(feed, id_) for feed in self.source.registered)
+            return next((key for key in found if key), None)
+        return None
 
     def folder(self, key: ItemKey) -> str:
         """The URI of the folder below which the attempts at an item write."""

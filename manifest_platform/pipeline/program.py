@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -32,11 +33,13 @@ from manifest_platform.manifest import (
     Blocked,
     Claim,
     ClaimLost,
+    Discovered,
     Failure,
     FailureKind,
     Idle,
     Item,
     ItemKey,
+    Landed,
     Lease,
     LeaseLost,
     Manifest,
@@ -55,6 +58,7 @@ from manifest_platform.manifest.dataset import blocked, judge
 from manifest_platform.manifest.keys import pending_key
 from manifest_platform.manifest.lease import write_lease
 from manifest_platform.manifest.payloads import InvalidPayload, InvalidSchema
+from manifest_platform.manifest.records import format_time
 from manifest_platform.manifest.store import StoreRejected
 from manifest_platform.manifest.transitions import expire
 from manifest_platform.masking import masked
@@ -71,6 +75,9 @@ TEMPORARY_FAILURE = 75
 KILL_AFTER_SECONDS = 10.0
 """How long a program may take to end once it is told to."""
 ERROR_LINES, LINE_CHARACTERS, MESSAGE_CHARACTERS = 40, 65_536, 1500
+LONGEST_ID, LONGEST_SORT = 700, 100
+"""Characters of an item's id and sort key, so that every store's keys hold them."""
+_URI = re.compile(r"[a-z][a-z0-9+.-]*:[^\s]+")
 _PREFIX = "MANIFEST_PLATFORM_"
 SAFE = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR"),
@@ -211,6 +218,42 @@ def run(
                 raise
             record = _ended(pipeline, claim, program, code, Path(folder, "output.json"))
         return Ran(chosen.item.key, record, code)
+
+
+def new(
+    pipeline: Pipeline,
+    id_: str,
+    sort: str | None = None,
+    start: str | None = None,
+    stop: str | None = None,
+    checksum: str = "",
+    size: int = 0,
+) -> Discovered:
+    """Registers an item that is no directory, by its id, any URI; once, however often it is called.
+
+    `sort`: its place in the order, as text; else where its span stops or starts, else the time of now. `start`, `stop`: of its
+    span. `checksum`, and `size` in bytes: of its content. Raises Refused where the dataset's items are directories that land,
+    for an id that is no URI, and for a known id with another checksum; InvalidKey.
+    """
+    if not pipeline.source.registered:
+        raise Refused(
+            f"the items of dataset {pipeline.name} are directories that land: `discover` registers them. Items of programs need"
+            " a dataset of their own, of `source: items`"
+        )
+    if not _URI.fullmatch(id_) or len(id_) > LONGEST_ID:
+        raise Refused(
+            f"item {id_[:80]!r}: an id is a URI of at most {LONGEST_ID} characters, as https://…, file:///… or span:…/…"
+        )
+    sort = sort or stop or start or format_time(pipeline.clock())
+    if len(sort) > LONGEST_SORT:
+        raise Refused(f"sort key {sort[:80]!r}: at most {LONGEST_SORT} characters")
+    key = ItemKey(pipeline.source.registered[0], sort, id_)
+    found = pipeline.manifest.register(Landed(key, 0, size, checksum, start, stop))
+    if found.outcome == "changed":
+        raise Refused(
+            f"{id_} is registered with another checksum; the first one stands. Register other content under an id of its own"
+        )
+    return found
 
 
 def claim(pipeline: Pipeline, application: str, wanted: ItemKey | None, duration: timedelta) -> Claim | Blocked | Idle:

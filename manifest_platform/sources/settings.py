@@ -143,13 +143,14 @@ class StepSettings(Settings):
     )
 
 
-class DatasetSettings(Settings):
-    """A dataset, from a landing root to the warehouse schema of the dataset's name.
+class DatasetBasics(Settings):
+    """What every dataset has: its source, who is responsible for it, and steps of a user's own.
 
-    `feeds`: of the source, the main one first. A source extends this model by what it alone can be told.
+    `feeds`: of the source, the main one first. `platform_steps`: the platform's own steps, which a user's may wait for.
     """
 
     feeds: ClassVar[tuple[str, ...]] = ()
+    platform_steps: ClassVar[tuple[str, ...]] = PLATFORM_STEPS
 
     source: str = Field(description="the kind of directories that land")
     owner: str = Field(
@@ -157,19 +158,13 @@ class DatasetSettings(Settings):
         pattern=r"^(team:[A-Za-z0-9_.-]+|[^@\s]+@[^@\s]+)$",
         description="who is responsible, as Dagster shows it: team:NAME or an e-mail address",
     )
-    landing: LandingSettings = Field(description="where directories land, and when they are complete")
-    shred: ShredSettings = Field(description="where shredded Parquet goes")
-    load: LoadSettings = Field(LoadSettings(), description="how the dataset is loaded")
-    merge: MergeSettings | None = Field(
-        None, description="how small objects become well-sized ones, which a catalog shows; without it nothing is merged"
-    )
     steps: tuple[StepSettings, ...] = Field((), description="steps of your own")
 
     @field_validator("steps")
     @classmethod
     def _fit_together(cls, steps: tuple[StepSettings, ...]) -> tuple[StepSettings, ...]:
         """Each step has a name of its own, and waits only for steps that come before it."""
-        known = list(PLATFORM_STEPS)
+        known = list(cls.platform_steps)
         for step in steps:
             if step.name in (*known, *_TAKEN):
                 raise ValueError(
@@ -185,14 +180,7 @@ class DatasetSettings(Settings):
         return steps
 
     @model_validator(mode="after")
-    def _expects_its_feeds(self) -> DatasetSettings:
-        if strangers := sorted(self.landing.expected_every_seconds.keys() - set(self.feeds)):
-            allowed = ", ".join(self.feeds)
-            raise ValueError(f"landing.expected_every_seconds names feed {strangers[0]!r}; allowed: {allowed}")
-        return self
-
-    @model_validator(mode="after")
-    def _fits_its_source(self) -> DatasetSettings:
+    def _fits_its_source(self) -> DatasetBasics:
         if problems := list(self.problems()):
             raise ValueError("; ".join(problems))
         return self
@@ -200,6 +188,27 @@ class DatasetSettings(Settings):
     def problems(self) -> Iterator[str]:
         """What does not fit together, by the source's own rules: a sentence each, with what is allowed."""
         yield from ()
+
+
+class DatasetSettings(DatasetBasics):
+    """A dataset, from a landing root to the warehouse schema of the dataset's name.
+
+    A source whose directories land extends this model by what it alone can be told.
+    """
+
+    landing: LandingSettings = Field(description="where directories land, and when they are complete")
+    shred: ShredSettings = Field(description="where shredded Parquet goes")
+    load: LoadSettings = Field(LoadSettings(), description="how the dataset is loaded")
+    merge: MergeSettings | None = Field(
+        None, description="how small objects become well-sized ones, which a catalog shows; without it nothing is merged"
+    )
+
+    @model_validator(mode="after")
+    def _expects_its_feeds(self) -> DatasetSettings:
+        if strangers := sorted(self.landing.expected_every_seconds.keys() - set(self.feeds)):
+            allowed = ", ".join(self.feeds)
+            raise ValueError(f"landing.expected_every_seconds names feed {strangers[0]!r}; allowed: {allowed}")
+        return self
 
 
 AnyDataset = Annotated[DatasetSettings, PluginSettings(plugins.SOURCES, "snowplow_enriched", "source")]

@@ -18,7 +18,7 @@ from manifest_platform.manifest import Claim, ItemKey, Landed, Manifest, Refused
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.capture import Attempts, CaptureEvent, CapturePlan
 from manifest_platform.sources.directories import DirectoryName, Found, FoundNames, LandedDirectory, Marker, Settle
-from manifest_platform.sources.settings import PLATFORM_STEPS, DatasetSettings
+from manifest_platform.sources.settings import PLATFORM_STEPS, DatasetBasics, DatasetSettings
 from manifest_platform.warehouse.load import Limits
 
 if TYPE_CHECKING:
@@ -103,7 +103,8 @@ class Source(ABC):
     """A source, for one dataset.
 
     `model`: the settings of such a dataset. `words`: what its things are called. `feeds`: in the order in which a drain loads
-    them; `main`: the feed that others follow; `on_demand`: feeds whose directories are shredded when somebody asks for it, not
+    them; `registered`: feeds whose items programs register, of which the platform does nothing itself; `main`: the feed that
+    others follow; `on_demand`: feeds whose directories are shredded when somebody asks for it, not
     as they land. `appends`: whether its tables only append, so that what they hold is the sum of what was loaded.
     `splits_types`: feeds of which a type that a column cannot hold goes to a column beside it, as no snapshot brings it.
     `main_table`: the table that is there before anything was shredded, None where no table is. `retention`: how long the origin
@@ -111,9 +112,10 @@ class Source(ABC):
     landed counts as complete.
     """
 
-    model: ClassVar[type[DatasetSettings]]
+    model: ClassVar[type[DatasetBasics]]
     words: ClassVar[Words]
     feeds: ClassVar[tuple[str, ...]]
+    registered: ClassVar[tuple[str, ...]] = ()
     main: ClassVar[str]
     on_demand: ClassVar[frozenset[str]] = frozenset()
     appends: ClassVar[bool]

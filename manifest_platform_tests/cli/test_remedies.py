@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from datetime import date
 
@@ -55,6 +56,11 @@ def test_each_command_is_one_that_there_is(action: Action) -> None:
         name = words.pop(0) if words[0] in command.commands else "items"  # `skip ITEM`
         command = command.commands[name]
     command.make_context(name, words)  # refuses options and arguments that are none of its own, and lacking ones
+
+
+@pytest.mark.parametrize("item", ["https://example.com/?a=1&b=2", "run=2024-05-14-12-00-00-$(reboot)", "a;b", "it's"])
+def test_a_name_is_a_word_of_the_shell_whoever_chose_it(item: str) -> None:
+    assert shlex.split(command_of(Remedy(Action.RESOLVE, item=item))) == ["manifest-platform", "resolve", item]
 
 
 def test_options_stand_before_the_program() -> None:

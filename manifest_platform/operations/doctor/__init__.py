@@ -61,7 +61,7 @@ class Doctor:
         return self._with_merged(diagnosis)
 
     def _with_merged(self, diagnosis: Diagnosis) -> Diagnosis:
-        if not self.objects:
+        if not (self.objects and self.pipeline.feeds):
             return diagnosis
         found = chain(unmerged(self.pipeline), merged.examine(self.pipeline, datetime.now(UTC), self.grace))
         return Diagnosis(diagnosis.items, [*diagnosis.findings, *found, *spooled.examine(), *outside.examine(self.pipeline)])
@@ -72,10 +72,10 @@ class Doctor:
         own = timedelta(seconds=pipeline.config.lease.seconds)
         grace = GRACE if self.grace is None else self.grace
         watchers: list[Watcher] = []
-        if self.objects:
+        if self.objects and pipeline.feeds:
             watchers = [ObjectsWatcher(pipeline, now, grace), CapturesWatcher(pipeline, now, grace)]
             watchers.append(OutputWatcher(pipeline, self.read, self.told))
-        if not self.warehouse:
+        if not (self.warehouse and pipeline.feeds):
             return log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers))
         try:
             with self._reader() as warehouse:

@@ -1,0 +1,27 @@
+"""The settings of a dataset of items that programs register."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from manifest_platform.manifest.item import ITEMS
+from manifest_platform.sources.settings import DatasetBasics, LoadSettings
+
+
+class ItemsSettings(DatasetBasics):
+    """A dataset of items that programs register by `put new`, and work on by the steps that are declared here."""
+
+    feeds: ClassVar[tuple[str, ...]] = (ITEMS,)
+    platform_steps: ClassVar[tuple[str, ...]] = ()
+    merge: ClassVar[None] = None
+    load: ClassVar[LoadSettings] = LoadSettings()
+
+    source: Literal["items"] = Field("items", description="items that programs register")
+
+    def problems(self) -> Iterator[str]:
+        """There is something to be done."""
+        if not self.steps:
+            yield "steps: none, so nobody could ever claim an item; allowed: at least one step"
