@@ -136,7 +136,7 @@ lease: {seconds: soon}
 """
         )
     )
-    assert "\n  datasets.other.source: 'kafka': allowed: snowplow_enriched, veeva" in message
+    assert "\n  datasets.other.source: 'kafka': allowed: items, snowplow_enriched, veeva" in message
     for key in (
         "datasets.acme.landing.look_back",
         "datasets.acme.shred.schemas",
