@@ -91,9 +91,10 @@ class Remedy:
         return str(self.action)
 
     def quoted(self) -> Remedy:
-        """The remedy as a shell takes it: who lands a directory or registers a URL chooses its name."""
-        names = {name: shlex.quote(text) for name in ("item", "table", "source") if (text := getattr(self, name))}
-        return replace(self, **names)
+        """The remedy as a shell takes it: who lands a directory or registers a URL chooses its name. Names have no spaces."""
+        items = " ".join(shlex.quote(name) for name in self.item.split(" "))
+        others = {name: shlex.quote(text) for name in ("table", "source") if (text := getattr(self, name))}
+        return replace(self, item=items if self.item else "", **others)
 
 
 LAND_ANEW = Remedy(Action.ACCEPT)
