@@ -53,6 +53,13 @@ def materialization(
     return dg.AssetMaterialization(asset, partition=partition, metadata=fit(metadata), tags=tags)
 
 
+def observation(
+    asset: dg.AssetKey, *, partition: str | None = None, metadata: Mapping[str, Any] | None = None
+) -> dg.AssetObservation:
+    """Something was seen of an asset, or of a partition of one."""
+    return dg.AssetObservation(asset, partition=partition, metadata=fit(metadata))
+
+
 def _fit(value: Any) -> Any:
     match value:
         case str():

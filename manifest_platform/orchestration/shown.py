@@ -6,6 +6,7 @@ tick that compared all that both know read 100,000 partitions each time.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -13,11 +14,13 @@ from itertools import islice
 
 import dagster as dg
 
-from manifest_platform.manifest import Application, Item
+from manifest_platform.manifest import Application, Item, Refused
 from manifest_platform.manifest.manifest import Kept
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.pipeline import LOAD, SHRED, Loaded, Pipeline
+from manifest_platform.pipeline.shredding import OutputGone, listing_of
+from manifest_platform.warehouse.errors import Unavailable
 
 ADDED_A_TICK = 1000
 MIRRORED_A_TICK = 200
@@ -73,6 +76,7 @@ def news(
     if stands != shown.seen or registered or pipeline.manifest.has_heard_beyond(feed, shown.upto):
         told.look_beyond()
     told.go_on(stands)
+    told.tell_of_tables()
     told.let_the_oldest_leave()
     return told.news
 
@@ -91,6 +95,7 @@ class _Told:
         self.names = Names.of(pipeline.source)
         self.partitions = self.names.partitions(feed)
         self.most = pipeline.config.dagster.partitions
+        self._loads: list[tuple[Item, Loaded]] = []  # those that are told of in this tick, oldest first
 
     def look_at_the_newest(self, watermark: str) -> None:
         """Compares what lies just behind the watermark: what was loaded since the last tick."""
@@ -150,7 +155,8 @@ class _Told:
         self.news.shown = replace(self.news.shown, partitions=self._count() + len(added))
         shredded, loaded = (self._materialized(asset, names) for asset in (self.names.shredded, self.names.warehouse))
         done = list(islice(self._done_outside(items, shredded, loaded), MIRRORED_A_TICK + 1))
-        self.news.events += done[:MIRRORED_A_TICK]
+        self.news.events += [event for event, _ in done[:MIRRORED_A_TICK]]
+        self._loads += [load for _, load in done[:MIRRORED_A_TICK] if load]
         return len(missing) <= room and len(done) <= MIRRORED_A_TICK
 
     def _materialized(self, asset, names: Sequence[str]) -> set[str]:
@@ -163,17 +169,35 @@ class _Told:
 
     def _done_outside(
         self, items: Iterable[Item], shredded: Collection[str], loaded: Collection[str]
-    ) -> Iterator[dg.AssetMaterialization]:
+    ) -> Iterator[tuple[dg.AssetMaterialization, tuple[Item, Loaded] | None]]:
         for item in items:
             record = item.processed_by(Application(SHRED))
             if item.key.name not in shredded and record:
-                yield metadata.shredded_before_event(self.names, item, record)
+                yield metadata.shredded_before_event(self.names, item, record), None
             record = item.processed_by(Application(LOAD))
             if item.key.name not in loaded and record:
                 data = record.data
                 rows, size, late, told = data["rows"], data["bytes"], data["late"], tuple(data.get("told", ()))
                 done = Loaded(item.key, rows, size, 0.0, 0.0, 0, late, already=True, epoch=record.epoch or 1, told=told)
-                yield metadata.loaded_event(self.names, done)
+                yield metadata.loaded_event(self.names, done), (item, done)
+
+    def tell_of_tables(self) -> None:
+        """Tells of each table that what was loaded outside Dagster reached: its rows, and the columns of the newest listing.
+
+        Without that, a table that a drain of the command line made would be shown once the code is loaded anew. A listing that
+        cannot be read now costs a table its event, not the tick.
+        """
+        loads = {item.key: (item, done) for item, done in self._loads}
+        left = {name for _, done in loads.values() for name, rows in done.rows.items() if rows}
+        told: list[Loaded] = []
+        for item, done in sorted(loads.values(), key=lambda one: one[0].key, reverse=True):
+            if left & done.rows.keys():
+                with contextlib.suppress(OutputGone, Unavailable, Refused):
+                    tables = tuple(table for table in listing_of(item).tables if table.name in left)
+                    left -= {table.name for table in tables}
+                    done = replace(done, tables=tables)
+            told.append(done)
+        self.news.events += metadata.table_events(self.names, told[::-1])
 
     def _count(self) -> int:
         """How many partitions Dagster has; their list is read only where nothing is known."""

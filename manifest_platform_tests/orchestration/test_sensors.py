@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
-from manifest_platform.manifest import Application, Failure, FailureKind
+from manifest_platform.manifest import Failure, FailureKind
 from manifest_platform.operations.reconcile import reconcile
 from manifest_platform.orchestration.asking import LONGEST_PAUSE, Asked
 from manifest_platform.orchestration.listing import Remembered, work_waiting
@@ -22,13 +22,11 @@ from manifest_platform.pipeline import LOAD, SHRED, Stop
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.manifest.many import grow
-from manifest_platform_tests.orchestration.code_location import output
 from manifest_platform_tests.orchestration.dagster_shop import (
     DagsterShop,
     break_listing,
     lose_listing,
     next_ready,
-    records,
     resolve,
 )
 from manifest_platform_tests.pipeline.shop import NAME, Shop, drained, keys, run_name, run_names
@@ -261,6 +259,26 @@ def test_what_the_command_line_did_is_shown(shredded: DagsterShop) -> None:
     assert _events(again, "warehouse") == _events(again, "shredded") == []
 
 
+def test_tables_that_the_command_line_made_are_shown_with_their_columns(shredded: DagsterShop) -> None:
+    with shredded.shop.open() as pipeline:
+        drained(pipeline)
+    lose_listing(shredded.shop, 4)
+    result = shredded.tick()
+    tables = {event.asset_key.path[-1] for event in _materialized(result) if event.asset_key.path[:2] == [NAME, "tables"]}
+    assert tables == {name for name, rows in shredded.shop.seen.rows.items() if rows}
+    [event] = [event for event in _materialized(result) if event.asset_key.path == [NAME, "tables", "events"]]
+    assert event.metadata["rows_loaded"].value == 100
+    schema = event.metadata["dagster/column_schema"]
+    assert isinstance(schema, dg.TableSchemaMetadataValue)
+    assert "event_id" in [column.name for column in schema.schema.columns]
+    again = shredded.tick(result.cursor)
+    assert not [event for event in _materialized(again) if "tables" in event.asset_key.path]
+
+
+def _materialized(result: dg.SensorResult) -> list[dg.AssetMaterialization]:
+    return [event for event in result.asset_events if isinstance(event, dg.AssetMaterialization)]
+
+
 def test_what_dagster_did_is_not_shown_twice(shredded: DagsterShop) -> None:
     shredded.tick()
     shredded.drain()
@@ -381,52 +399,3 @@ def test_no_tick_fails_where_the_warehouse_cannot_be_reached(shredded: DagsterSh
     assert shredded.drain(max_items=3).success
     (shredded.shop.home / "warehouse.duckdb").write_text("this is no database")
     assert shredded.tick().run_requests
-
-
-# Dead runs
-
-
-def _lease_of(shop: DagsterShop, run_id: str) -> None:
-    """A lease that a run holds and never gives back, with its item: the process is dead."""
-    with shop.resources["manifest"].pipeline(NAME, run_id) as pipeline:
-        lease = pipeline.manifest.acquire(FEED, LOAD, "a dead worker", timedelta(hours=1))
-        lease._stopped.set()
-
-
-@pytest.mark.parametrize(
-    ("sensor", "event"),
-    [
-        ("manifest_failure_sensor", dg.DagsterEventType.RUN_FAILURE),
-        ("manifest_cancel_sensor", dg.DagsterEventType.RUN_CANCELED),
-    ],
-)
-def test_a_dead_run_gives_its_lease_back(shredded: DagsterShop, sensor: str, event: dg.DagsterEventType) -> None:
-    job = shredded.defs.resolve_job_def(f"{NAME}_drain")
-    dead = shredded.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
-    _lease_of(shredded, dead.run_id)
-    assert output(shredded.drain())["stop"] == "busy"
-    context = dg.build_run_status_sensor_context(
-        sensor, dg.DagsterEvent(event.value, dead.job_name), shredded.instance, dead, resources=shredded.resources
-    )
-    if event is dg.DagsterEventType.RUN_FAILURE:
-        context = context.for_run_failure()
-    shredded.defs.resolve_sensor_def(sensor)(context)
-    assert output(shredded.drain())["stop"] == "idle"
-    assert shredded.shop.seen.runs == run_names(0, 1, 2, 3, 4)
-
-
-def test_another_runs_lease_stays(shredded: DagsterShop) -> None:
-    job = shredded.defs.resolve_job_def(f"{NAME}_drain")
-    dead = shredded.instance.create_run_for_job(job, status=dg.DagsterRunStatus.FAILURE)
-    _lease_of(shredded, "another-run")
-    before = records(shredded.shop)
-    failed = dg.DagsterEvent(dg.DagsterEventType.RUN_FAILURE.value, dead.job_name)
-    context = dg.build_run_status_sensor_context(
-        "manifest_failure_sensor", failed, shredded.instance, dead, resources=shredded.resources
-    )
-    shredded.defs.resolve_sensor_def("manifest_failure_sensor")(context.for_run_failure())
-    with shredded.shop.open() as pipeline:
-        lease = pipeline.manifest.lease(Application(LOAD), FEED)
-    assert lease is not None
-    assert lease.is_live(datetime.now(UTC))
-    assert records(shredded.shop) == before

@@ -39,6 +39,8 @@ BACKFILL_RUNS = """query($id: String!) { partitionBackfillOrError(backfillId: $i
   runs(limit: 20) { runId status } } } }"""
 PARTITIONS = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode { partitionKeys
   assetPartitionStatuses { ... on DefaultPartitionStatuses { materializedPartitions } } } } }"""
+TABLE = """query($key: AssetKeyInput!) { assetOrError(assetKey: $key) { ... on Asset { assetMaterializations(limit: 1) {
+  metadataEntries { label } } } } }"""
 RUNS = "query { runsOrError { ... on Runs { results { runId status jobName } } } }"
 STOP_SENSOR = """mutation($id: String!) { stopSensor(id: $id) { __typename ... on PythonError { message } } }"""
 START_SENSOR = """mutation($selector: SensorSelector!) { startSensor(sensorSelector: $selector) { __typename } }"""
@@ -192,6 +194,18 @@ def test_dagster_discovers_drains_refuses_and_backfills(server: Server, shop: Sh
     server.until("the drain", lambda: server.loaded() == run_names(0, 1))
     assert shop.seen.runs == run_names(0, 1)
     server.until("the end of the drain", lambda: _all_succeeded(server))
+
+    # The tables that it made are there, with their columns, though the code was loaded before they were.
+    events = server.until(
+        "the table", lambda: server.ask(TABLE, key={"path": [NAME, "tables", "events"]})["assetMaterializations"]
+    )
+    assert {"rows_loaded", "dagster/table_name", "dagster/column_schema"} < {
+        one["label"] for one in events[0]["metadataEntries"]
+    }
+    listed = server.ask("query { assetsOrError { ... on AssetConnection { nodes { key { path } } } } }")["nodes"]
+    assert {one["key"]["path"][-1] for one in listed if "tables" in one["key"]["path"]} >= {
+        name for name, rows in shop.seen.rows.items() if rows
+    }
 
     # From here on people do it, and Dagster learns of the partitions in an order that is not theirs.
     server.stop_sensor()
