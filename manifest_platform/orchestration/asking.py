@@ -13,6 +13,8 @@ import dagster as dg
 
 FIRST_PAUSE = timedelta(seconds=30)
 LONGEST_PAUSE = timedelta(hours=1)
+AFTER_A_DEATH = timedelta(minutes=1)
+"""The longest pause after a run that did not end by itself: that the work is as it was says nothing then."""
 DOUBLINGS = 7  # more would be beyond the longest pause
 
 UNFINISHED = [
@@ -32,11 +34,11 @@ class Asked:
     times: int = 0
     at: str = ""
 
-    def wants(self, work: str, now: datetime) -> bool:
+    def wants(self, work: str, now: datetime, longest: timedelta = LONGEST_PAUSE) -> bool:
         """Whether to ask for a drain: at once for new work, ever more rarely for work that drains have not changed."""
         if work != self.work or not self.at:
             return True
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(self.times, DOUBLINGS))
+        pause = min(longest, FIRST_PAUSE * 2 ** min(self.times, DOUBLINGS))
         return now >= datetime.fromisoformat(self.at) + pause
 
     def after(self, work: str, now: datetime) -> Self:
@@ -51,6 +53,15 @@ def asked(instance: dg.DagsterInstance, job: str, work: str | None, cursor: Aske
         return "nothing to do", cursor
     if instance.get_runs_count(dg.RunsFilter(job_name=job, statuses=UNFINISHED)):
         return f"a run of {job} is on its way", cursor
-    if not cursor.wants(work, now):
+    if not cursor.wants(work, now) and not (cursor.wants(work, now, AFTER_A_DEATH) and _died(instance, job)):
         return f"asked {cursor.times} times for the same work, which did not change: {work}; asking again later", cursor
     return None, cursor.after(work, now)
+
+
+def _died(instance: dg.DagsterInstance, job: str) -> bool:
+    """Whether the newest run of a job was killed, or never began: then no step of it has said why it failed."""
+    newest = next(iter(instance.get_runs(dg.RunsFilter(job_name=job), limit=1)), None)
+    if newest is None or newest.status is not dg.DagsterRunStatus.FAILURE:
+        return False
+    said = instance.get_records_for_run(newest.run_id, of_type=dg.DagsterEventType.STEP_FAILURE, limit=1)
+    return not said.records

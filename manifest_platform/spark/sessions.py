@@ -84,7 +84,7 @@ def session(conf_file: str | Path, more: Mapping[str, object] | None = None) -> 
         for name, value in settings.items():
             builder = builder.config(name, value)
         return builder.getOrCreate()
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, Py4JError, OSError) as error:  # of the last, that the JVM is gone
         reason = str(error).partition("\n\tat ")[0]  # the Java stack trace is in the error's cause
         raise SparkUnavailable(f"Spark with {conf_file} does not start: {reason}; see the lines above") from error
 

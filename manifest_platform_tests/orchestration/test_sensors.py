@@ -15,7 +15,7 @@ from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteJobO
 
 from manifest_platform.manifest import Failure, FailureKind
 from manifest_platform.operations.reconcile import reconcile
-from manifest_platform.orchestration.asking import LONGEST_PAUSE, Asked
+from manifest_platform.orchestration.asking import AFTER_A_DEATH, LONGEST_PAUSE, Asked, asked
 from manifest_platform.orchestration.listing import Remembered, work_waiting
 from manifest_platform.orchestration.shown import MIRRORED_A_TICK, Shown
 from manifest_platform.pipeline import LOAD, SHRED, Stop
@@ -85,6 +85,31 @@ def test_a_long_outage_breaks_no_tick() -> None:
     asked = Asked("shred run=1 again", times=10_000, at=NOW.isoformat())
     assert not asked.wants("shred run=1 again", NOW + LONGEST_PAUSE - timedelta(seconds=1))
     assert asked.wants("shred run=1 again", NOW + LONGEST_PAUSE)
+
+
+@dg.op
+def failing() -> None:
+    raise ValueError("no")
+
+
+@dg.job(executor_def=dg.in_process_executor)
+def in_vain() -> None:
+    failing()
+
+
+def test_after_a_run_that_was_killed_it_is_asked_for_soon(instance: dg.DagsterInstance) -> None:
+    """That the work is as it was says nothing of a run that did not get to do it."""
+    cursor = Asked("load 1", times=5, at=NOW.isoformat())
+    soon = NOW + AFTER_A_DEATH
+
+    def reason(at: datetime) -> str | None:
+        return asked(instance, "in_vain", "load 1", cursor, at)[0]
+
+    in_vain.execute_in_process(instance=instance, raise_on_error=False)
+    assert "asked 5 times" in str(reason(soon)), "it said itself why it failed"
+    instance.create_run_for_job(in_vain, status=dg.DagsterRunStatus.FAILURE)
+    assert "asked 5 times" in str(reason(soon - timedelta(seconds=1))), "not at once: it may be killed each time"
+    assert reason(soon) is None
 
 
 def test_a_cursor_is_read_as_it_was_written() -> None:

@@ -18,12 +18,13 @@ from manifest_platform_tests.soak import audit, growth
 from manifest_platform_tests.soak.day import Day, Pace
 from manifest_platform_tests.soak.supervised import platform
 
-REST_S = 300
+REST_S = 400
 """How long all that landed may take to be loaded once nothing lands any more and nobody kills."""
 SETTINGS = {
     "shred": {"bad_rows": {"max_count": 0, "max_share": 0.5}},
     "load": {"late": "quarantine"},
     "lease": {"seconds": 15, "max_attempts": 20},
+    "dagster": {"sensor_seconds": 10},
     "merge": {"interval_seconds": 60, "max_attempts": 20},
     "manifest": {"store": "sqlite:///manifest.db", "archive": "archive"},
 }

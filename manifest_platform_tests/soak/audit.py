@@ -35,7 +35,8 @@ def ledger(shop: Shop) -> list[tuple[str, float]]:
 def landed_events(shop: Shop) -> Counter[str]:
     """The ids of all events that landed."""
     files = (shop.home / "landing").glob("run=*/part-*.tsv")
-    return Counter(line.split("\t")[EVENT_ID] for file in files for line in file.read_text().splitlines())
+    lines = (line.split("\t") for file in files for line in file.read_text().splitlines())
+    return Counter(fields[EVENT_ID] for fields in lines if len(fields) > EVENT_ID)  # what is not mended has lines of less
 
 
 def loaded_events(shop: Shop) -> Counter[str]:

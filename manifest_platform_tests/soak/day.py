@@ -27,7 +27,7 @@ class Pace:
     land_s: float = 4
     corrupt_s: float = 120
     burst_s: float = 150
-    kill_s: float = 25
+    kill_s: float = 40
     burst: int = 12
     events: tuple[int, int] = (20, 300)
 

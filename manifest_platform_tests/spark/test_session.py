@@ -117,6 +117,15 @@ def _conf(tmp_path: Path, *lines: str) -> Path:
     return tmp_path / "some.conf"
 
 
+def test_a_jvm_that_dies_as_spark_starts_is_no_crash(made, tmp_path, monkeypatch):
+    def refused(_):
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(Made, "getOrCreate", refused)
+    with pytest.raises(SparkUnavailable, match=r"does not start: .*Connection refused"):
+        session(_conf(tmp_path, "spark.app.name a"))
+
+
 def test_spark_is_told_of_the_s3_server_of_the_environment(made, tmp_path, monkeypatch):
     conf = _conf(tmp_path, "spark.app.name a")
     assert s3_endpoint() == {}
