@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any
@@ -232,8 +232,9 @@ def new(
     """Registers an item that is no directory, by its id, any URI; once, however often it is called.
 
     `sort`: its place in the order, as text; else where its span stops or starts, else the time of now. `start`, `stop`: of its
-    span. `checksum`, and `size` in bytes: of its content. Raises Refused where the dataset's items are directories that land,
-    for an id that is no URI, and for a known id with another checksum; InvalidKey.
+    span, times in ISO 8601. `checksum`, and `size` in bytes: of its content. Raises Refused where the dataset's items are
+    directories that land, for an id that is no URI, for times that are none, and for a known id with another checksum;
+    InvalidKey.
     """
     if not pipeline.source.registered:
         raise Refused(
@@ -244,6 +245,11 @@ def new(
         raise Refused(
             f"item {id_[:80]!r}: an id is a URI of at most {LONGEST_ID} characters, as https://…, file:///… or span:…/…"
         )
+    began, ended = _moment(pipeline, "start", start), _moment(pipeline, "stop", stop)
+    if began and ended and began > ended:
+        raise Refused(f"{id_}: it starts at {start} and stops at {stop}, which is before")
+    # Of one form, so that the order of the texts is that of the times.
+    start, stop = format_time(began) if began else None, format_time(ended) if ended else None
     sort = sort or stop or start or format_time(pipeline.clock())
     if len(sort) > LONGEST_SORT:
         raise Refused(f"sort key {sort[:80]!r}: at most {LONGEST_SORT} characters")
@@ -254,6 +260,13 @@ def new(
             f"{id_} is registered with another checksum; the first one stands. Register other content under an id of its own"
         )
     return found
+
+
+def _moment(pipeline: Pipeline, which: str, text: str | None) -> datetime | None:
+    time_ = pipeline.source.time(text) if text else None
+    if text and time_ is None:
+        raise Refused(f"{which} {text[:80]!r}: a time as 2026-01-31T12:00Z, in UTC where it names no zone")
+    return time_
 
 
 def claim(pipeline: Pipeline, application: str, wanted: ItemKey | None, duration: timedelta) -> Claim | Blocked | Idle:

@@ -54,6 +54,7 @@ def timed(store: Store, **options: Any) -> Manifest:
     return Manifest(store, "shop", {FEED: steps(**options)}, "test", clock=Clock(), time_of=time_of)
 
 
+@pytest.mark.every_store
 def test_what_a_rule_means_is_skipped_in_the_transaction_that_registers_it(store: Store) -> None:
     manifest(store, author="anna").add_skip_rule(WRONG)
     counting = CountingStore(store)
@@ -71,6 +72,7 @@ def test_what_a_rule_means_is_skipped_in_the_transaction_that_registers_it(store
     assert_kept(of, "quarantine")
 
 
+@pytest.mark.every_store
 def test_a_rule_that_is_added_while_an_item_is_being_registered_holds_for_it(store: Store) -> None:
     counting = CountingStore(store)
     of, other = manifest(counting), manifest(store)
@@ -226,6 +228,7 @@ def test_every_change_of_the_rules_is_kept_with_who_when_and_why(store: Store) -
         anna.remove_skip_rule("r1", "again")
 
 
+@pytest.mark.every_store
 def test_two_who_add_at_once_both_add(store: Store) -> None:
     counting = CountingStore(store)
     of, other = manifest(counting), manifest(store)

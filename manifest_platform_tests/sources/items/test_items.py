@@ -66,6 +66,7 @@ def landed(checksum: str = "", sort: str = "2026-01-01") -> Landed:
 # --- the manifest ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_store
 def test_an_id_is_registered_once_whatever_is_said_of_it_later(store: Store) -> None:
     of = manifest(store)
     given = [landed("a"), landed("a"), landed(), landed("a", "another"), landed("b")]
@@ -101,7 +102,7 @@ def test_of_many_that_register_an_id_at_once_one_does(store: Store, sorts: tuple
 def test_an_item_from_its_registration_to_its_end(home: Path, ask) -> None:
     assert ask("put", "new", "--item", URL, "--stop", "2026-01-02T00:00Z", "--checksum", "a", "--size", "7") == (
         0,
-        {"item": URL, "sort": "2026-01-02T00:00Z", "outcome": "new", "skipped_by": []},
+        {"item": URL, "sort": "2026-01-02T00:00:00.000000Z", "outcome": "new", "skipped_by": []},
     )
     assert ask("put", "new", "--item", URL, "--checksum", "a")[1]["outcome"] == "known"
     code, refused = ask("put", "new", "--item", URL, "--checksum", "b")
@@ -119,7 +120,7 @@ def test_an_item_from_its_registration_to_its_end(home: Path, ask) -> None:
     assert main(["run", "--application", "fetch", "--item", URL, "--", "true"]) == 0
     assert main(["run", "--application", "publish", "--", "true"]) == 0
     assert [one["application"]["name"] for one in ask("history", URL)[1]["records"]][-2:] == ["publish", "publish"]
-    assert ask("skip", "2026-01-03T00:00Z", "--reason", "by its sort key")[0] == 0
+    assert ask("skip", "2026-01-03T00:00:00.000000Z", "--reason", "by its sort key")[0] == 0
     assert [one["state"] for one in ask("history", SPAN)[1]["records"]] == ["New", "Skipped"]
     assert ask("explain", URL)[0] == 0
     assert len(ask("query")[1]["items"]) == 2
@@ -135,6 +136,8 @@ def test_an_item_from_its_registration_to_its_end(home: Path, ask) -> None:
         (["put", "new", "--item", "https://" + "a" * 700], 1, "at most 700"),
         (["put", "new", "--item", URL, "--sort", "a" * 101], 1, "at most 100"),
         (["put", "new", "--item", URL, "--sort", "a b"], 2, "printable ASCII"),
+        (["put", "new", "--item", URL, "--stop", "soon"], 1, "stop 'soon': a time as"),
+        (["put", "new", "--item", URL, "--start", "2026-01-02", "--stop", "2026-01-01"], 1, "which is before"),
         (["discover"], 1, "registered by `put new`"),
         (["capture"], 1, "nothing is captured"),
         (["full", "status"], 1, "no snapshots"),
@@ -150,6 +153,14 @@ def test_the_longest_names_fit_every_stores_keys(home: Path) -> None:
     with opened(home) as pipeline:
         new(pipeline, "https://" + "a" * 692, "s" * 100)
         assert max(len(row.sort) for row in pipeline.manifest.store.query("reports", "")) < 1000
+
+
+def test_spans_in_any_form_and_zone_are_in_the_order_of_time(home: Path) -> None:
+    stops = ["2026-01-01", "2026-01-01T00:00:30Z", "2026-01-01T02:01+02:00", "2026-01-01T00:01:00.5Z", "2026-01-01T00:02Z"]
+    with opened(home) as pipeline:
+        for number, stop in sorted(enumerate(stops), reverse=True):
+            new(pipeline, f"https://example.com/{number}", stop=stop)
+        assert [item.key.id[-1] for item in pipeline.manifest.items("items")] == ["0", "1", "2", "3", "4"]
 
 
 def test_a_directory_that_lands_is_not_registered_by_hand(tmp_path: Path) -> None:
@@ -203,7 +214,7 @@ def test_the_example_in_python_does_what_it_says(home: Path) -> None:
     exec(compile(code, "docs/items.md", "exec"), {})
     with opened(home) as pipeline:
         items = list(pipeline.manifest.items("items"))
-        assert [item.key.sort for item in items] == [f"2026-01-0{day}T00:00Z" for day in (1, 2, 3)]
+        assert [item.key.sort for item in items] == [f"2026-01-0{day}T00:00:00.000000Z" for day in (1, 2, 3)]
         assert all(item.processed_by(FETCH) for item in items)
 
 
