@@ -54,9 +54,10 @@ def take_access(s3: S3Resource | None, dynamodb: dg.ConfigurableResource | None)
     for variable, value in environment.items():
         if _taken.get(variable, value) != value:
             raise ConfigError(f"from_aws: this process was told another {variable} before; give each code location one AWS")
-    if "AWS_PROFILE" in environment and "AWS_ACCESS_KEY_ID" not in environment:
-        for variable in _KEYS.values():  # they would win over the profile, which wins over them in dagster-aws
-            masking.keep(os.environ.pop(variable, None))
+    if "AWS_PROFILE" in environment or "AWS_ACCESS_KEY_ID" in environment:
+        for variable in _KEYS.values():  # what was there is of another one: it would win over a profile, or mix with keys
+            if variable not in environment:
+                masking.keep(os.environ.pop(variable, None))
     _taken.update(environment)
     os.environ.update(environment)
 

@@ -90,11 +90,20 @@ def session(conf_file: str | Path, more: Mapping[str, object] | None = None) -> 
 
 
 def s3_endpoint() -> dict[str, str]:
-    """The Spark settings for the S3 server that the environment names as AWS tools read it; none where it names none."""
+    """The Spark settings for the S3 server that the environment names as AWS tools read it; none where it names none.
+
+    Its region goes with it, us-east-1 where the environment has none, as for Arrow: s3a signs for another one where it is not
+    told, and the server answers Bad Request.
+    """
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     if not endpoint:
         return {}
-    return {"spark.hadoop.fs.s3a.endpoint": endpoint, "spark.hadoop.fs.s3a.path.style.access": "true"}
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    return {
+        "spark.hadoop.fs.s3a.endpoint": endpoint,
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+        "spark.hadoop.fs.s3a.endpoint.region": region,
+    }
 
 
 def _reach(remote: str, conf_file: str | Path) -> None:

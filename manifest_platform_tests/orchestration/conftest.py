@@ -8,8 +8,10 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from manifest_platform.config import load
 from manifest_platform_tests.orchestration.dagster_shop import DagsterShop
-from manifest_platform_tests.pipeline.shop import Shop
+from manifest_platform_tests.pipeline.shop import NAME, Shop
+from manifest_platform_tests.servers.stores import copied
 
 STRICT = {"bad_rows": {"max_count": 0, "max_share": 0.5}}
 
@@ -29,15 +31,19 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 
 @pytest.fixture
-def fresh(spark: Any, tmp_path: Path, instance: dg.DagsterInstance) -> DagsterShop:
+def fresh(spark: Any, tmp_path: Path, instance: dg.DagsterInstance, store_url: str) -> DagsterShop:
     """A shop where nothing landed yet."""
-    return DagsterShop(Shop(tmp_path, shred=STRICT), instance)
+    return DagsterShop(Shop(tmp_path, manifest={"store": store_url}, shred=STRICT), instance)
 
 
 @pytest.fixture
-def shredded(prepared: Shop, tmp_path: Path, instance: dg.DagsterInstance) -> DagsterShop:
+def shredded(prepared: Shop, tmp_path: Path, instance: dg.DagsterInstance, store_url: str) -> DagsterShop:
     """A shop of five shredded runs, 0 to 4, none of them loaded; its files are shared and must not be written."""
     shred = {"output": str(prepared.home / "shredded"), **STRICT}
-    shop = Shop(tmp_path, landing={"root": str(prepared.home / "landing")}, shred=shred)
-    shutil.copy(prepared.home / "manifest.db", tmp_path)
+    landing = {"root": str(prepared.home / "landing")}
+    shop = Shop(tmp_path, manifest={"store": store_url}, landing=landing, shred=shred)
+    if store_url.startswith("sqlite"):
+        shutil.copy(prepared.home / "manifest.db", tmp_path)
+    else:
+        copied(load(prepared.config_file).manifest.store, store_url, NAME)
     return DagsterShop(shop, instance)

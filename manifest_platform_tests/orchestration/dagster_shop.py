@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import sqlite3
-from collections.abc import Callable, Collection, Iterator
-from contextlib import closing
+from collections.abc import Callable, Collection
 from typing import Any
 
 import dagster as dg
 
+from manifest_platform.config import load
 from manifest_platform.listing import Listing
 from manifest_platform.manifest import Application, Ready
 from manifest_platform.orchestration.keys import item_partitions
@@ -18,6 +16,7 @@ from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.orchestration.code_location import CodeLocation, Result, materialized_by
 from manifest_platform_tests.pipeline.shop import NAME, Shop, keys, run_name, run_names
+from manifest_platform_tests.servers.stores import tampered
 
 PARTITIONS = str(item_partitions(NAME, FEED).name)
 
@@ -70,18 +69,15 @@ def records(shop: Shop) -> int:
 
 def tamper(shop: Shop, number: int, application: str, change: Callable[[dict[str, Any]], None]) -> None:
     """Changes the payload of what an application made of an item, behind the manifest's back."""
-    with closing(sqlite3.connect(shop.home / "manifest.db")) as store, store:
-        for sort, record in _rows(store, number):
-            if record["state"] == "Processed" and record["application"]["name"] == application:
-                change(record["payload"]["data"])
-                store.execute("UPDATE manifest SET data = ? WHERE sort = ?", (json.dumps(record), sort))
-                return
-    raise AssertionError(f"{application} has not processed {run_name(number)}")
 
+    def changed(sort: str, record: dict[str, Any]) -> bool:
+        found = run_name(number) in sort and (record["state"], record["application"]["name"]) == ("Processed", application)
+        if found:
+            change(record["payload"]["data"])
+        return found
 
-def _rows(store: sqlite3.Connection, number: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    found = store.execute("SELECT sort, data FROM manifest WHERE sort LIKE 'RECORD#%'").fetchall()
-    return ((sort, json.loads(data)) for sort, data in found if run_name(number) in sort)
+    store = load(shop.config_file).manifest.store
+    assert tampered(store, NAME, "RECORD#", changed), f"{application} has not processed {run_name(number)}"
 
 
 def break_listing(shop: Shop, number: int) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections.abc import Callable, Collection
-from contextlib import closing
 from typing import Any
 
 import dagster as dg
 
+from manifest_platform.config import load
 from manifest_platform.orchestration.keys import item_partitions
 from manifest_platform_tests.orchestration.code_location import CodeLocation, Result
+from manifest_platform_tests.servers.stores import tampered
 from manifest_platform_tests.sources.veeva.ward.ward import INCR, NAME, Ward
 
 
@@ -49,14 +48,15 @@ class DagsterWard(CodeLocation):
         self, window: str, change: Callable[[dict[str, Any]], None], *, of: str = "shred", state: str = "Processed"
     ) -> None:
         """Changes the record of a window that an application wrote, behind the manifest's back."""
-        with closing(sqlite3.connect(self.ward.home / "manifest.db")) as store, store:
-            for sort, text in store.execute("SELECT sort, data FROM manifest WHERE sort LIKE 'RECORD#%'").fetchall():
-                record = json.loads(text)
-                if window in sort and (record["state"], record["application"]["name"]) == (state, of):
-                    change(record)
-                    store.execute("UPDATE manifest SET data = ? WHERE sort = ?", (json.dumps(record), sort))
-                    return
-        raise AssertionError(f"there is no {of} {state} of {window}")
+
+        def changed(sort: str, record: dict[str, Any]) -> bool:
+            found = window in sort and (record["state"], record["application"]["name"]) == (state, of)
+            if found:
+                change(record)
+            return found
+
+        store = load(self.ward.config_file).manifest.store
+        assert tampered(store, NAME, "RECORD#", changed), f"there is no {of} {state} of {window}"
 
     def break_listing(self, window: str) -> None:
         """Makes the load of a shredded window fail for good: what was written cannot be found."""

@@ -20,6 +20,7 @@ def test_partitions_are_loaded_one_after_the_other(shredded: DagsterShop) -> Non
     assert shredded.shop.seen.runs == run_names(0, 1, 2)
 
 
+@pytest.mark.stores("sqlite", "dynamodb")
 def test_out_of_order_fails_at_once_and_says_what_is_next(shredded: DagsterShop) -> None:
     shredded.add(0, 1, 2, 3, 4)
     shredded.materialize(["warehouse"], 0)
@@ -53,6 +54,7 @@ def test_an_item_that_is_not_shredded_is_not_loaded(fresh: DagsterShop) -> None:
     assert "Do this first: manifest-platform drain" in message
 
 
+@pytest.mark.stores("sqlite", "dynamodb")
 def test_what_is_applied_succeeds_and_changes_nothing(shredded: DagsterShop) -> None:
     shredded.add(0, 1)
     assert shredded.materialize(BOTH, 0, 1).success
@@ -66,12 +68,14 @@ def test_what_is_applied_succeeds_and_changes_nothing(shredded: DagsterShop) -> 
     assert shredded.shop.seen == seen
 
 
+@pytest.mark.stores("sqlite", "dynamodb")
 def test_a_range_is_loaded_in_the_manifests_order_not_dagsters(shredded: DagsterShop) -> None:
     shredded.add(2, 0, 1, 4, 3)
     assert shredded.materialize(["warehouse"], 2, 3).success
     assert shredded.shop.seen.runs == run_names(0, 1, 2, 3, 4)
 
 
+@pytest.mark.stores("sqlite", "dynamodb")
 def test_a_range_with_a_hole_is_refused_before_anything_is_loaded(shredded: DagsterShop) -> None:
     shredded.add(2, 0, 1, 4, 3)
     message = failure(shredded.materialize(["warehouse"], 0, 4))  # in Dagster's order: 0, 1, 4

@@ -12,6 +12,7 @@ from uuid import uuid4
 import boto3
 import dagster as dg
 import pytest
+from dagster._core.remote_representation.external_data import RepositorySnap
 from moto import mock_aws
 
 from manifest_platform import masking, storage
@@ -42,6 +43,11 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setenv(name, REGION)
     yield
     masking.forget()
+
+
+def _pages(defs: dg.Definitions) -> str:
+    """All that Dagster's pages know of a code location, resources with their configuration included."""
+    return dg.serialize_value(RepositorySnap.from_def(defs.get_repository_def()))
 
 
 def dynamodb_resource(**fields: Any) -> dg.ConfigurableResource:
@@ -96,6 +102,7 @@ def test_a_manifest_in_dynamodb_and_a_landing_prefix_in_s3_are_found_by_the_proj
     )
     defs = build_defs(manifest=manifest)
     assert defs.resources and defs.resources["manifest"] is manifest
+    assert SECRET_KEY not in _pages(defs)
     with manifest.pipeline(NAME) as pipeline:
         assert discover(pipeline).new == tuple(run_names(0, 1))
         assert [item.key.name for item in pipeline.manifest.items(FEED)] == run_names(0, 1)
@@ -122,6 +129,14 @@ def test_a_profile_wins_over_keys_of_the_environment_as_it_does_in_dagster_aws(m
         "AWS_ACCESS_KEY_ID": None,
     }
     assert masking.masked("anothers-key-1234") == masking.MASK
+
+
+def test_keys_do_not_mix_with_a_session_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "anothers-session-1234")
+    monkeypatch.setenv("THE_PROJECTS_KEY", "b-key-of-its-own")
+    keys = {"aws_access_key_id": "a", "aws_secret_access_key": dg.EnvVar("THE_PROJECTS_KEY")}
+    ManifestResource.from_aws(s3=s3_resource(**keys))
+    assert (os.environ["AWS_SECRET_ACCESS_KEY"], os.environ.get("AWS_SESSION_TOKEN")) == ("b-key-of-its-own", None)
 
 
 def test_what_a_process_has_but_once_must_agree() -> None:
@@ -180,10 +195,8 @@ def test_secrets_are_fetched_when_they_are_needed_and_stand_nowhere(stores: Any,
     for value in (SECRET, f"{SECRET}-2", f"{SECRET}-3"):
         assert masking.masked(f"a {value} b") == f"a {masking.MASK} b"
     assert SECRET not in str(dict(os.environ))
-    defs = build_defs(manifest=manifest)
-    assert defs.resources
-    shown = [dg.ConfigurableResource.get_resource_definition(one) for one in (manifest, defs.resources["io_manager"])]
-    assert not any(SECRET in str(one.config_schema.default_value) for one in shown if one.config_schema.default_provided)
+    pages = _pages(build_defs(manifest=manifest))
+    assert str(shop.config_file) in pages and SECRET not in pages
 
 
 def test_the_environment_wins_over_a_store_of_secrets(stores: Any, monkeypatch: pytest.MonkeyPatch) -> None:

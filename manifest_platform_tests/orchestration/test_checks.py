@@ -89,6 +89,7 @@ def test_a_table_of_the_users_own_is_none_of_our_business(loaded: DagsterShop) -
     assert _failed(loaded) == set()
 
 
+@pytest.mark.stores("sqlite")
 @pytest.mark.parametrize(
     ("breaking", "check"),
     [
@@ -105,6 +106,7 @@ def test_a_check_fails_on_what_it_is_for(loaded: DagsterShop, breaking: Callable
     assert _failed(loaded) == {check}
 
 
+@pytest.mark.stores("sqlite")
 def test_failed_checks_say_what_is_wrong(loaded: DagsterShop) -> None:
     _fail_the_next(loaded.shop)
     _miscount(loaded.shop)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import dagster as dg
+import pytest
 
 from manifest_platform.pipeline import LOAD
 from manifest_platform.sources.snowplow.settings import FEED
@@ -60,6 +61,7 @@ def test_nothing_to_do_is_a_success_without_spark(shredded: DagsterShop, spark: 
     assert (_jobs(spark), records(shredded.shop)) == (jobs, before)
 
 
+@pytest.mark.stores("sqlite", "dynamodb")
 def test_blocked_is_a_success_that_says_by_what_and_what_helps(shredded: DagsterShop) -> None:
     break_listing(shredded.shop, 1)
     result = shredded.drain()
@@ -107,6 +109,7 @@ def test_a_warehouse_that_cannot_be_opened_fails_the_run(shredded: DagsterShop) 
         assert len(list(pipeline.manifest.items("enriched"))) == 5
 
 
+@pytest.mark.stores("sqlite", "dynamodb")
 def test_a_drain_beside_another_leaves_it_alone(shredded: DagsterShop) -> None:
     with shredded.shop.open() as pipeline, pipeline.lease(FEED, LOAD) as lease:
         result = shredded.drain()

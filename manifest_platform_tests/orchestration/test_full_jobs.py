@@ -35,8 +35,8 @@ SNAPSHOT, CHANGES, LOGS = full("0000"), incrs("0015", "0100"), log("0000")
 
 
 @pytest.fixture
-def dagster(tmp_path: Path, instance: dg.DagsterInstance) -> DagsterWard:
-    return DagsterWard(Ward(tmp_path), instance)
+def dagster(tmp_path: Path, instance: dg.DagsterInstance, store_url: str) -> DagsterWard:
+    return DagsterWard(Ward(tmp_path, store_url), instance)
 
 
 @pytest.fixture
@@ -103,6 +103,7 @@ def test_begun_with_what_is_no_snapshot(landed: DagsterWard) -> None:
     assert "is neither a window's name" in failure(landed.begin(item="yesterday"))
 
 
+@pytest.mark.stores("sqlite", "dynamodb")
 def test_what_is_begun_is_drained_first_then_changes_then_logs(landed: DagsterWard) -> None:
     begun = landed.begin(item=SNAPSHOT.name)
     assert begun.success
@@ -176,6 +177,7 @@ def test_a_snapshot_is_shredded_when_it_is_asked_for(dagster: DagsterWard, spark
 # Partitions
 
 
+@pytest.mark.stores("sqlite", "dynamodb")
 def test_changes_out_of_order_fail_and_say_what_is_next(loaded: DagsterWard) -> None:
     more = incrs("0115", "0145")
     _land(loaded, *more)

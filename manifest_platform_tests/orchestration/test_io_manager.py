@@ -80,6 +80,7 @@ def _listing(shop: DagsterShop, number: int) -> Listing:
         return listing_of(pipeline.manifest.item(keys(pipeline, number)[0]))
 
 
+@pytest.mark.stores("sqlite", "dynamodb")
 def test_one_function_reads_events_and_commits_what_it_returns(own: DagsterShop, spark: Any) -> None:
     result = own.materialize(["page_views"], 1)
     assert result.success

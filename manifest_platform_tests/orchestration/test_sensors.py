@@ -132,6 +132,7 @@ def test_a_cursor_of_an_older_form_is_as_good_as_none() -> None:
 # Discovery and drains
 
 
+@pytest.mark.stores("sqlite", "dynamodb")
 def test_runs_that_land_become_partitions_and_work(fresh: DagsterShop) -> None:
     fresh.shop.write(2, 0, 1)
     result = fresh.tick()
@@ -257,6 +258,7 @@ def test_what_is_behind_a_failed_shredding_is_shredded_still(fresh: DagsterShop)
     assert len(fresh.tick(first.cursor).run_requests or []) == 1
 
 
+@pytest.mark.stores("sqlite", "dynamodb")
 def test_an_item_of_a_dead_worker_is_work_once_its_lease_ran_out(shredded: DagsterShop) -> None:
     with shredded.shop.open() as pipeline:
         lease = pipeline.manifest.acquire(FEED, LOAD, "a worker", timedelta(seconds=60))
@@ -319,6 +321,7 @@ def test_shredded_output_that_is_gone_stops_no_tick(shredded: DagsterShop) -> No
     assert shredded.materialized("shredded") == set(run_names(0, 1, 2, 3, 4))
 
 
+@pytest.mark.stores("sqlite")
 def test_a_manifest_that_was_replaced_is_read_anew(shredded: DagsterShop) -> None:
     """As by a backup that is put back, or by the next demo while Dagster runs."""
     assert shredded.tick().run_requests
@@ -374,6 +377,7 @@ def test_hundreds_of_runs_cost_a_tick_few_requests(fresh: DagsterShop) -> None:
     assert time.monotonic() - began < 30, "a tick is cut off after 60 seconds"
 
 
+@pytest.mark.stores("sqlite", "dynamodb")
 def test_at_rest_a_tick_costs_three_requests(shredded: DagsterShop) -> None:
     """States and leases at once, what comes next to be loaded, what waits to be shredded."""
     with shredded.shop.open() as pipeline:

@@ -37,10 +37,12 @@ WINDOWS = (SNAPSHOT, *CHANGES, LOGS)
 
 
 @pytest.fixture
-def dagster(vault: FakeVault, tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> DagsterWard:
+def dagster(
+    vault: FakeVault, tmp_path: Path, instance: dg.DagsterInstance, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> DagsterWard:
     """A vault that is captured."""
     monkeypatch.setenv(PASSWORD, vault.settings.password)
-    return DagsterWard(Ward(tmp_path, vault=vault), instance)
+    return DagsterWard(Ward(tmp_path, store_url, vault), instance)
 
 
 def _requested(result: dg.SensorResult) -> list[str | None]:
@@ -65,8 +67,11 @@ def _failed(result: dg.SensorResult, check: str = "feed_not_blocked") -> dict[st
     return {asset.split("/")[0]: one.description for (asset, name), one in found if name == check and not one.passed}
 
 
-def test_windows_that_others_land_become_partitions_of_their_feed(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    ward = Ward(tmp_path)
+@pytest.mark.stores("sqlite", "dynamodb")
+def test_windows_that_others_land_become_partitions_of_their_feed(
+    tmp_path: Path, instance: dg.DagsterInstance, store_url: str
+) -> None:
+    ward = Ward(tmp_path, store_url)
     dagster = DagsterWard(ward, instance)
     for window in WINDOWS:
         folder = ward.home / "landing" / f"vault={ward.vault_id}" / window.name
@@ -136,6 +141,7 @@ def test_a_long_history_costs_a_tick_few_requests(dagster: DagsterWard) -> None:
     assert store.requests - before < 60, "twenty a feed"
 
 
+@pytest.mark.stores("sqlite", "dynamodb")
 def test_one_drain_is_asked_for_what_waits_in_any_feed(dagster: DagsterWard) -> None:
     with dagster.ward.open() as pipeline:
         land(pipeline, LOGS)
@@ -176,6 +182,7 @@ def test_F2_what_waits_for_a_snapshot_is_no_work(dagster: DagsterWard) -> None:
         assert _failed(loading) == {}, "to wait is not to be blocked"
 
 
+@pytest.mark.stores("sqlite", "dynamodb")
 def test_each_feed_tells_of_its_own_block(dagster: DagsterWard) -> None:
     with dagster.ward.open() as pipeline:
         land(pipeline, *CHANGES, LOGS)

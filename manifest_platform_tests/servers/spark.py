@@ -6,6 +6,7 @@ A process has one session, so what uses these is run in a process of its own.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -13,12 +14,24 @@ from pathlib import Path
 
 import pyspark
 
-from manifest_platform.demo.server import free_port, running
+from manifest_platform.demo.server import ServerFailed, free_port, kept, running
+from manifest_platform.spark.jars import S3A, fetch, verify
 
 HOME = Path(pyspark.__file__).parent
 CONF = Path(__file__).parents[2] / "spark_conf"
 START_S = 90
 """How long a JVM may take where others keep the machine busy."""
+
+
+def s3a_jars() -> Path:
+    """The folder of the jars with which Spark reads S3, fetched once a machine, as `make jars` does."""
+    with kept(S3A) as folder:
+        if not folder.exists():
+            if not (java := shutil.which("java")):
+                raise ServerFailed("jars are fetched by Java, and there is none")
+            fetch(S3A, folder, java)
+    verify(S3A, folder)
+    return folder
 
 
 @contextmanager

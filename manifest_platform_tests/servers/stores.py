@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
+from typing import Any
 
 import pytest
 
 from manifest_platform.manifest import Store
+from manifest_platform.manifest.store import ABSENT, MAX_WRITES, Put, stored_rows
 from manifest_platform.manifest.stores import open_store
 
 
@@ -94,3 +96,21 @@ def store(reopen: Callable[[], Store]) -> Iterator[Store]:
     opened = reopen()
     yield opened
     opened.close()
+
+
+def tampered(url: str, partition: str, prefix: str, change: Callable[[str, dict[str, Any]], bool]) -> bool:
+    """Changes the first row of a prefix that `change` changes, behind the manifest's back; whether there was one."""
+    with closing(open_store(url)) as store:
+        for row in stored_rows(store, partition, prefix):
+            if change(row.sort, row.data):
+                store.transact(partition, [Put(row.sort, row.data, row.version)], str(uuid.uuid4()))
+                return True
+    return False
+
+
+def copied(source: str, target: str, partition: str) -> None:
+    """Copies the rows of a partition into a store that has none of it."""
+    with closing(open_store(source)) as old, closing(open_store(target)) as new:
+        puts = [Put(row.sort, row.data, ABSENT) for row in stored_rows(old, partition, "")]
+        for first in range(0, len(puts), MAX_WRITES):
+            new.transact(partition, puts[first : first + MAX_WRITES], str(uuid.uuid4()))

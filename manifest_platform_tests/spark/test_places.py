@@ -4,27 +4,48 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from manifest_platform_tests.servers.spark import CONF, spark_connect, spark_standalone
+from manifest_platform_tests.servers.s3 import S3Server
+from manifest_platform_tests.servers.spark import CONF, s3a_jars, spark_connect, spark_standalone
 
 pytestmark = pytest.mark.long
 
 
-def _told(script: str, *arguments: str | Path) -> dict[str, Any]:
+def _told(script: str, *arguments: str | Path, aws: Mapping[str, str] | None = None) -> dict[str, Any]:
     """What a script of its own process says last, as JSON: a process has one Spark session."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SPARK_"))}
-    environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, **(aws or {})}
     command = [sys.executable, "-c", script, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])
+
+
+IN_S3 = """
+import json, sys
+from manifest_platform.spark import session
+spark = session(sys.argv[1])
+spark.range(7).write.parquet(sys.argv[2])
+print(json.dumps({"rows": spark.read.parquet(sys.argv[2]).count()}))
+"""
+
+
+@pytest.mark.timeout(240)
+def test_a_local_spark_reads_and_writes_an_s3_server_by_the_line_of_make_jars(
+    tmp_path: Path, s3_server: S3Server, s3_bucket: str
+) -> None:
+    conf = tmp_path / "local.conf"
+    conf.write_text(re.sub(r"# (spark\.jars +)\S+", rf"\1{s3a_jars()}/*.jar", (CONF / "local.conf").read_text()))
+    assert _told(IN_S3, conf, f"{s3_bucket}/seven", aws=s3_server.environment) == {"rows": 7}
 
 
 CLUSTER = """

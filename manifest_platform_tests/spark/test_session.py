@@ -107,7 +107,7 @@ class Made:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Made:
-    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     return Made(monkeypatch)
 
@@ -131,11 +131,14 @@ def test_spark_is_told_of_the_s3_server_of_the_environment(made, tmp_path, monke
     assert s3_endpoint() == {}
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://all:1")
     assert s3_endpoint()["spark.hadoop.fs.s3a.endpoint"] == "http://all:1"
+    assert s3_endpoint()["spark.hadoop.fs.s3a.endpoint.region"] == "us-east-1"
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://s3:2")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
     session(conf)
     assert made.settings == {
         "spark.app.name": "a",
         "spark.hadoop.fs.s3a.endpoint": "http://s3:2",
+        "spark.hadoop.fs.s3a.endpoint.region": "eu-west-1",
         "spark.hadoop.fs.s3a.path.style.access": "true",
     }
     session(_conf(tmp_path, "spark.hadoop.fs.s3a.endpoint http://the.files:3"))
