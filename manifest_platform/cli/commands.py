@@ -24,6 +24,7 @@ COMMANDS = {
     "query": Known("query", "Lists items by how they stand, newest first."),
     "queue": Known("queue", "Shows a dataset as a control table: every item with its status, attempts, last error and epoch."),
     "types": Known("types", "Lists the types that were shredded, with their versions, and when each was seen first."),
+    "tables": Known("tables", "Shows what each table holds by the log, and whether the warehouse agrees."),
     "cost": Known("cost", "Says what items cost the manifest's store."),
     "sql": Known("sql", "Asks the warehouse."),
     "capture": Known("capture", "Captures what a dataset's origin has published: downloads, verifies, registers."),

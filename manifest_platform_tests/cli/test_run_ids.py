@@ -23,7 +23,21 @@ from manifest_platform_tests.cli.test_commands import RUNS, Shop
 
 STEP = "count"
 SILENT = {
-    *("status", "next", "explain", "query", "queue", "types", "cost", "sql", "view", "dump", "full status", "skip list"),
+    *(
+        "status",
+        "next",
+        "explain",
+        "query",
+        "queue",
+        "types",
+        "tables",
+        "cost",
+        "sql",
+        "view",
+        "dump",
+        "full status",
+        "skip list",
+    ),
     *("merge files", "merge query", "merge status", "merge explain", "merge log", "merge show", "merge external-schema"),
     *("config show", "config check", "config schema", "config reference", "store create", "store check", "store upgrade"),
     *("import", "import-snowplow", "import-snowflake"),

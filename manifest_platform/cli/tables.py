@@ -1,0 +1,76 @@
+"""`tables`: what the warehouse's tables hold, by the log alone, and whether the warehouse agrees."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from manifest_platform.cli.app import Command, Exit, app, as_json
+from manifest_platform.cli.context import open_pipeline
+from manifest_platform.cli.output import print_json, print_table, say, warn, wrapped
+from manifest_platform.cli.remedies import Typed, typed
+from manifest_platform.operations.tables import Difference, TableState, TableStates, states_of_tables
+
+
+@app.command(cls=Command)
+def tables(
+    context: typer.Context,
+    warehouse: Annotated[
+        bool, typer.Option("--warehouse/--no-warehouse", help="Whether the warehouse is asked, or the log is told alone.")
+    ] = True,
+) -> int:
+    """Shows what each table holds by the log, and whether the warehouse agrees.
+
+    Rows that loads brought, items, the first and the last, and the types of the rows with their versions; by `_deletes`, rows
+    whose keys were deleted. It reads the whole log. A load that is at work meanwhile can look like a difference: ask again.
+    Exit 1 if anything differs, 4 if nothing is loaded.
+    """
+    with open_pipeline(context) as pipeline:
+        states = states_of_tables(pipeline, warehouse)
+        as_typed = typed(context, pipeline.name)
+    if as_json(context):
+        print_json(_document(states, as_typed))
+    else:
+        _print(states, warehouse, as_typed)
+    if states.differences:
+        return Exit.FAILED
+    return Exit.DONE if states.items else Exit.NOTHING
+
+
+def _print(states: TableStates, warehouse: bool, as_typed: Typed) -> None:
+    if states.tables:
+        heads = ("table", "rows", "items", *(("ledger", "warehouse") if warehouse else ()))
+        print_table(heads, [_row(one, warehouse) for one in states.tables])
+        for one in states.tables:
+            span = f"{one.first.name} to {one.last.name}" if one.first and one.last else ""
+            types = f"; {', '.join(sorted(one.types))}" if one.types else ""
+            if span:
+                say(wrapped(f"{one.table}: {span}{types}", "  ", "    "))
+    uncounted = f", {states.uncounted:,} of them without rows in their records" if states.uncounted else ""
+    accepted = f", {states.accepted:,} loaded before the warehouse was accepted as it is" if states.accepted else ""
+    say(f"{len(states.tables):,} tables, {states.items:,} loaded items{uncounted}{accepted}")
+    for difference in states.differences:
+        warn(wrapped(difference.text, "differs: ", "  "))
+    for command in _commands(states.differences, as_typed):
+        warn(f"next: {command}")
+
+
+def _row(one: TableState, warehouse: bool) -> tuple[str, ...]:
+    asked = tuple("-" if count is None else f"{count:,}" for count in (one.ledger, one.warehouse)) if warehouse else ()
+    return (one.table, f"{one.rows:,}", f"{one.items:,}", *asked)
+
+
+def _commands(differences: list[Difference], as_typed: Typed) -> list[str]:
+    """What helps, each command once."""
+    return list(dict.fromkeys(as_typed(one.remedy) for one in differences if one.remedy))
+
+
+def _document(states: TableStates, as_typed: Typed) -> dict[str, Any]:
+    differences = [
+        {"table": one.table, "difference": one.text, "command": as_typed(one.remedy) if one.remedy else None}
+        for one in states.differences
+    ]
+    counts = {"items": states.items, "uncounted": states.uncounted, "accepted": states.accepted}
+    found = [{**vars(one), "types": sorted(one.types)} for one in states.tables]
+    return {"tables": found, **counts, "differences": differences}

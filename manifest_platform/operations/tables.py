@@ -1,0 +1,191 @@
+"""What the warehouse's tables hold, told by the log alone, and held against the warehouse.
+
+Belongs here: the fold of the loads that count, by table. An item counts once, by its newest load; one of a superseded epoch
+does not count, and of snapshots the newest alone. Writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from manifest_platform.manifest import Application, Item, ItemKey, Record
+from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+from manifest_platform.pipeline.chain import broken_at
+from manifest_platform.pipeline.shredding import kept_types
+from manifest_platform.remedies import Action, Remedy
+
+if TYPE_CHECKING:
+    from manifest_platform.warehouse.apply import Warehouse
+
+
+@dataclass
+class TableState:
+    """A table: how many rows the items that count brought it, in how many, and which brought the first and the last.
+
+    `types`: of the rows, with their versions; of each item those that its record has room for. `ledger`: how many rows the
+    warehouse's ledger says were brought; `warehouse`: how many the table has. Both are None where the warehouse was not asked,
+    `warehouse` also where it has no such table.
+    """
+
+    table: str
+    rows: int = 0
+    items: int = 0
+    first: ItemKey | None = None
+    last: ItemKey | None = None
+    types: set[str] = field(default_factory=set)
+    ledger: int | None = None
+    warehouse: int | None = None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What differs, and what helps where that is known. `table` is None where it is about a feed."""
+
+    table: str | None
+    text: str
+    remedy: Remedy | None = None
+
+
+@dataclass
+class TableStates:
+    """All tables, by name. `items`: how many count; `uncounted`: those among them whose records have no rows, as imported ones.
+
+    `accepted`: those that were loaded before the warehouse was accepted as it is, so that its ledger lacks them.
+    """
+
+    tables: list[TableState]
+    items: int = 0
+    uncounted: int = 0
+    accepted: int = 0
+    differences: list[Difference] = field(default_factory=list)
+
+
+def states_of_tables(pipeline: Pipeline, with_warehouse: bool = True) -> TableStates:
+    """Reads the whole log, item by item, and asks the warehouse. Raises WarehouseError where that cannot be asked."""
+    found: dict[str, TableState] = {}
+    states = TableStates([])
+    expected: Counter[str] = Counter()
+    epochs: dict[str, int] = {}
+    for feed in pipeline.feeds:
+        standing = pipeline.manifest.state(Application(LOAD)).feed(feed)
+        epochs[feed] = standing.serving_epoch
+        for item, record in _counting(pipeline, feed, standing.serving_epoch):
+            if pipeline.source.load_step(feed).order == "full":
+                epochs[feed] = record.epoch or 0
+            states.items += 1
+            rows = _rows(record)
+            if rows is None:
+                states.uncounted += 1
+                continue
+            accepted = record.token is None or record.token <= standing.accepted
+            states.accepted += accepted
+            for table, count in rows.items():
+                one = found.setdefault(table, TableState(table))
+                one.rows, one.items = one.rows + count, one.items + 1
+                one.first, one.last = one.first or item.key, item.key
+                expected[table] += 0 if accepted else count
+            _add_types(found, item)
+    states.tables = [found[name] for name in sorted(found)]
+    if with_warehouse:
+        _compare(pipeline, states, found, expected, epochs)
+    return states
+
+
+def _counting(pipeline: Pipeline, feed: str, serving: int) -> Iterator[tuple[Item, Record]]:
+    """The items whose load counts, and that load: of snapshots the newest."""
+    newest: tuple[Item, Record] | None = None
+    for item in pipeline.manifest.items(feed):
+        record = item.processed_by(Application(LOAD), serving)
+        if record is None:
+            continue
+        if pipeline.source.load_step(feed).order != "full":
+            yield item, record
+        elif newest is None or (record.epoch or 0) >= (newest[1].epoch or 0):
+            newest = item, record
+    if newest:
+        yield newest
+
+
+def _rows(record: Record) -> dict[str, int] | None:
+    """The rows that a load brought, by table; None where its record does not say it by table."""
+    rows = record.data.get("rows")
+    return _counted(rows) if isinstance(rows, dict) else None
+
+
+def _counted(rows: Mapping[str, int]) -> dict[str, int]:
+    """The tables that got rows at all."""
+    return {name: count for name, count in rows.items() if count}
+
+
+def _add_types(found: dict[str, TableState], item: Item) -> None:
+    shredding = item.processed_by(Application(SHRED))
+    for one in kept_types(shredding) if shredding else ():
+        if one.table in found:
+            found[one.table].types.add(one.type)
+
+
+def _compare(
+    pipeline: Pipeline, states: TableStates, found: dict[str, TableState], expected: Counter[str], epochs: dict[str, int]
+) -> None:
+    """Asks the warehouse, and tells where it is not as the log says."""
+    from manifest_platform.warehouse.apply import open_warehouse
+
+    ledger: Counter[str] = Counter()
+    with closing(open_warehouse(pipeline.config.warehouse, pipeline.name, read_only=True)) as reader:
+        for feed, epoch in epochs.items():
+            if broken := broken_at(pipeline, reader, feed):
+                states.differences.append(Difference(None, f"feed {feed}: {broken.reason}", broken.remedy))
+            ledger.update(reader.applied_rows(feed, epoch))
+        held = reader.row_counts()
+        if +expected != +ledger and not states.differences:
+            states.differences += _unlike(pipeline, reader, epochs)
+    known = bool(states.differences)
+    for name in sorted({*found, *(table for table, rows in ledger.items() if rows)}):
+        one = found.get(name)
+        if one is None:
+            one = TableState(name)
+            states.tables.append(one)
+        one.ledger, one.warehouse = ledger[name], held.get(name)
+        if one.ledger != expected[name]:
+            said = f"{name}: the log tells of {expected[name]:,} rows, and the warehouse's ledger of {one.ledger:,}"
+            states.differences.append(Difference(name, said, None if known else Remedy(Action.EXAMINE)))
+        elif pipeline.source.appends and not states.accepted and not states.uncounted and (one.warehouse or 0) != one.ledger:
+            said = (
+                f"{name}: {one.ledger:,} rows were loaded, and the table has {one.warehouse or 0:,}: somebody else added or"
+                " deleted rows. Put the warehouse back from a backup, or mend the table by hand"
+            )
+            states.differences.append(Difference(name, said))
+    states.tables.sort(key=lambda one: one.table)
+
+
+def _unlike(pipeline: Pipeline, reader: Warehouse, epochs: dict[str, int]) -> Iterator[Difference]:
+    """The first item of each feed of which the log and the ledger do not tell the same; both are read side by side."""
+    for feed, epoch in epochs.items():
+        accepted = pipeline.manifest.state(Application(LOAD)).feed(feed).accepted
+        entries = reader.ledger(feed, epoch)
+        entry = next(entries, None)
+        for item, record in _counting(pipeline, feed, epoch):
+            if entry and entry.position < item.key.position:
+                break
+            own, applied = None, entry
+            if record.token is not None and record.token > accepted:
+                own = _rows(record)
+            if entry and entry.position == item.key.position:
+                entry = next(entries, None)
+            else:
+                applied = None
+            if own is not None and own != (_counted(applied.rows) if applied else None):
+                there = "other rows" if applied else "nothing"
+                text = f"{item.key.name}: the log tells of {sum(own.values()):,} rows, and the warehouse's ledger of {there}"
+                yield Difference(
+                    None, text, Remedy(Action.READ_RECORDS, item=item.key.name) if applied else Remedy(Action.EXAMINE)
+                )
+                entry = None
+                break
+        if entry:
+            name = ItemKey.at(feed, entry.position).name
+            yield Difference(None, f"{name}: the warehouse's ledger has it, and no record of a load", Remedy(Action.EXAMINE))
