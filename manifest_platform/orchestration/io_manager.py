@@ -16,7 +16,7 @@ import dagster as dg
 from pydantic import PrivateAttr
 
 from manifest_platform import storage
-from manifest_platform.manifest import ItemKey, LeaseBusy, Record, Refused
+from manifest_platform.manifest import ClaimLost, ItemKey, LeaseBusy, Record, Refused, StoreError
 from manifest_platform.manifest.outputs import MADE_FROM, Made
 from manifest_platform.orchestration.events import failure, materialization
 from manifest_platform.orchestration.keys import SHREDDED, WAREHOUSE, FeedAsset, Names
@@ -27,6 +27,8 @@ from manifest_platform.pipeline import Pipeline
 from manifest_platform.pipeline.chosen import OutOfOrder
 from manifest_platform.pipeline.outputs import commit_output, current_records, in_turn, read_output
 from manifest_platform.sources.source import Source, open_source
+from manifest_platform.spark import SparkUnavailable
+from manifest_platform.warehouse.errors import WarehouseError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -164,11 +166,12 @@ class ManifestIOManager(dg.ConfigurableIOManager):
 
 @contextmanager
 def _refusals(pipeline: Pipeline) -> Generator[None]:
-    """Tells what the manifest refuses as the failure of a run. What may be in its turn later may be tried again by itself."""
+    """Tells what is refused or out of reach as the failure of a run; what may pass by itself may be tried again."""
     try:
         yield
-    except (Refused, LeaseBusy) as refused:
-        raise failure(told(refused, pipeline), allow_retries=isinstance(refused, OutOfOrder | LeaseBusy)) from refused
+    except (Refused, StoreError, WarehouseError, SparkUnavailable) as error:
+        for_good = isinstance(error, Refused) and not isinstance(error, OutOfOrder | LeaseBusy | ClaimLost)
+        raise failure(told(error, pipeline), allow_retries=not for_good) from error
 
 
 def _frames(names: Sequence[str], returned: "DataFrame | Mapping[str, DataFrame]") -> "Mapping[str, DataFrame]":

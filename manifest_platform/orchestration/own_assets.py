@@ -58,6 +58,11 @@ class OwnAsset:
         name, declared = self.place.name, {step.name: step.order for step in settings.steps}
         if self.order is None or self.order == declared.get(name, "any"):
             return
+        if "/" in name:
+            raise Refused(
+                f"asset {self.key.to_user_string()} declares {ORDER}: {self.order}, and no step can be called {name!r}: give it"
+                " a key with one part behind dataset and feed"
+            )
         several = f", feed: {self.place.feed}" if len(settings.feeds) > 1 else ""
         found = f"step {name!r} has order: {declared[name]}" if name in declared else f"there is no step {name!r}"
         raise Refused(

@@ -59,13 +59,21 @@ def read_output(outputs: Outputs, key: ItemKey, asset: str, table: str) -> Read:
 
 
 def current_records(outputs: Outputs, key: ItemKey, asset: str) -> list[Record]:
-    """The records that an asset's current output for an item rests on. Raises NotCurrent."""
+    """The records that an asset's current output for an item rests on. Raises NotCurrent, Refused for a name that is taken."""
+    _refuse_taken(asset)
     return [outputs.current(key, Application(name)) for name in _STAGES.get(asset, (asset,))]
 
 
 def declared_step(pipeline: Pipeline, feed: str, asset: str) -> Step | None:
-    """The step of an asset's name, where the configuration declares one."""
+    """The step of an asset's name, where the configuration declares one. Raises Refused for a step of the platform's."""
+    _refuse_taken(asset)
     return next((step for step in pipeline.manifest.steps(feed) if step.application.key == asset), None)
+
+
+def _refuse_taken(asset: str) -> None:
+    """Raises Refused for an asset that is called as a step of the platform's, whose work it would claim to have done."""
+    if asset in (SHRED, LOAD):
+        raise Refused(f"no asset may be called {asset!r}: that is a step of the platform's. Give it another key")
 
 
 def in_turn(pipeline: Pipeline, keys: Collection[ItemKey], asset: str) -> Sequence[ItemKey]:

@@ -2,17 +2,19 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import dagster as dg
 import pytest
 
 from manifest_platform.config import ConfigError
-from manifest_platform.manifest import Application, Ready, Record, State
+from manifest_platform.manifest import Application, Manifest, Ready, Record, State, StoreUnavailable
 from manifest_platform.orchestration.build import build_defs, build_resources
 from manifest_platform.orchestration.keys import item_partitions
 from manifest_platform.orchestration.own_assets import CURRENT
 from manifest_platform.orchestration.resources import ManifestResource
+from manifest_platform.pipeline import outputs
 from manifest_platform_tests.orchestration.code_location import QUIET, failure, materialized_by
 from manifest_platform_tests.orchestration.dagster_ward import DagsterWard
 from manifest_platform_tests.orchestration.parquet_frames import Frame
@@ -47,7 +49,7 @@ def own(
     """An asset that gives back what it read. `meanwhile`: what happens between the two."""
 
     @dg.asset(
-        key=dg.AssetKey([NAME, INCR, name]),
+        key=dg.AssetKey([NAME, INCR, *name.split("/")]),
         ins={"rows": dg.AssetIn(dg.AssetKey([NAME, INCR, upstream]), metadata={"table": PRODUCT})},
         partitions_def=PARTITIONS,
         metadata=metadata,
@@ -218,6 +220,30 @@ def test_a_stage_that_is_not_read_counts_as_it_stood_when_the_step_began(opened:
     assert "anew while this was made" in message
 
 
+@pytest.mark.stores("dynamodb")
+def test_it_is_the_same_with_the_manifest_in_dynamodb(opened: Opened, store_url: str) -> None:
+    """Epochs, a full load between reading and writing, and order: all in one, for a server is slow to give another table."""
+    wards: list[OwnWard] = []
+    now: list[bool] = []
+
+    def load_in_full() -> None:
+        if now:
+            now.clear()
+            with wards[0].ward.open() as pipeline:
+                land(pipeline, LATER)
+            wards[0].load(LATER)
+
+    report = own("report", "warehouse", metadata={"order": "strict"}, meanwhile=load_in_full)
+    wards.append(opened(report, steps=[STRICT], store_url=store_url))
+    assert f"{CHANGES[0].name} comes first" in wards[0].refusal("report", CHANGES[1])
+    wards[0].make("report", *CHANGES[:3])
+    now.append(True)
+    message = wards[0].refusal("report", CHANGES[3])
+    assert f"{CHANGES[3].name} is out of order: {CHANGES[2].name} comes first and is not done by report" in message
+    wards[0].make("report", CHANGES[2], CHANGES[3])
+    assert wards[0].commits("report") == names(*CHANGES[:3], CHANGES[2], CHANGES[3])
+
+
 # Staleness, as Dagster has it
 
 
@@ -241,6 +267,7 @@ def test_dagster_shows_as_stale_what_a_full_load_superseded(opened: Opened) -> N
         begun(pipeline, LATER.name)
     assert ward.drain().success
     assert (stale(ward, "views", CHANGES[3]), stale(ward, "typed", CHANGES[3])) == ("STALE", "FRESH")
+    assert (stale(ward, "shredded", CHANGES[3]), stale(ward, "warehouse", CHANGES[3])) == ("FRESH", "FRESH")
     ward.make("views", CHANGES[3])
     assert stale(ward, "views", CHANGES[3]) == "FRESH"
 
@@ -384,8 +411,6 @@ def test_what_comes_late_is_appended_or_set_aside_by_the_steps_policy(opened: Op
 def test_what_a_worker_left_that_died_in_its_commit_is_settled_by_the_next(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from manifest_platform.manifest import Manifest
-
     ward = opened(own("report", "warehouse", metadata={"order": "strict"}), steps=[STRICT])
     with monkeypatch.context() as patched:
         patched.setattr(Manifest, "complete", lambda *_: (_ for _ in ()).throw(OSError("the lights went out")))
@@ -408,6 +433,46 @@ def test_an_order_that_the_configuration_does_not_keep_is_refused(opened: Opened
         opened(strict)
     with pytest.raises(ConfigError, match=r"declares order: any, and in the configuration step 'report' has order: strict"):
         opened(own("report", "warehouse", metadata={"order": "any"}), steps=[STRICT])
+
+
+def test_no_step_can_be_called_as_an_asset_with_a_longer_key(opened: Opened) -> None:
+    with pytest.raises(ConfigError, match=r"no step can be called 'reports/paths': give it a key with one part"):
+        opened(own("reports/paths", "warehouse", metadata={"order": "strict"}))
+
+
+@pytest.mark.parametrize("step", ["load", "shred"])
+def test_an_asset_called_as_a_step_of_the_platforms_does_not_do_its_work(opened: Opened, step: str) -> None:
+    ward = opened(own(step, "shredded"), own("behind", step))
+    with ward.ward.open() as pipeline:
+        before = pipeline.manifest.history(key_of(pipeline, "0100"))
+    assert f"no asset may be called '{step}': that is a step of the platform's" in ward.refusal(step, CHANGES[3])
+    assert f"no asset may be called '{step}'" in ward.refusal("behind", CHANGES[3])
+    with ward.ward.open() as pipeline:
+        assert pipeline.manifest.history(key_of(pipeline, "0100")) == before
+
+
+def test_a_commit_waits_for_another_of_its_asset(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    ward = opened(own("report", "warehouse", metadata={"order": "strict"}), steps=[STRICT])
+    with ward.ward.open() as pipeline:
+        held = pipeline.lease(INCR, "report")
+        Timer(0.5, held.release).start()
+        ward.make("report", CHANGES[0])
+        monkeypatch.setattr(outputs, "PATIENCE_SECONDS", 0.0)
+        with pipeline.lease(INCR, "report"):
+            assert "report on feed incr" in ward.refusal("report", CHANGES[1])
+
+
+def test_what_is_out_of_reach_is_told_and_may_be_tried_again(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_arguments: object) -> None:
+        raise StoreUnavailable("the table is throttled")
+
+    ward = opened(own("typed", "shredded"))
+    with monkeypatch.context() as patched:
+        patched.setattr(Manifest, "commit_output", away)
+        result = ward.run_assets(["incr/typed"], CHANGES[0].name)
+    assert failure(result) == "the table is throttled"
+    assert ward.commits("typed") == []
+    ward.make("typed", CHANGES[0])
 
 
 def test_an_order_is_refused_at_run_time_too(opened: Opened) -> None:
