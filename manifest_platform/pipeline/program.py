@@ -74,6 +74,8 @@ TEMPORARY_FAILURE = 75
 """The exit code (EX_TEMPFAIL) of a program that met a passing fault: it is tried again, as often as the policy allows."""
 KILL_AFTER_SECONDS = 10.0
 """How long a program may take to end once it is told to."""
+QUIET_SECONDS, REST_SECONDS = 1.0, 30.0
+"""How long nothing is read of an ended program's stderr, and how long it is read at most, until what is left of it is left."""
 ERROR_LINES, LINE_CHARACTERS, MESSAGE_CHARACTERS = 40, 65_536, 1500
 LONGEST_ID, LONGEST_SORT = 700, 100
 """Characters of an item's id and sort key, so that every store's keys hold them."""
@@ -104,6 +106,7 @@ class Program:
 
     def __init__(self, command: Sequence[str], environment: dict[str, str], output: int | IO[Any] | None = None):
         self._errors: deque[str] = deque(maxlen=ERROR_LINES)
+        self._pieces = 0
         self._process = subprocess.Popen(
             command,
             env=environment,
@@ -127,6 +130,7 @@ class Program:
             keep = LINE_CHARACTERS // 2 if piece and not piece.endswith("\n") else 0
             said, held = said[: max(0, len(said) - keep)], said[max(0, len(said) - keep) :]
             self._errors.append(said)
+            self._pieces += 1
             with suppress(OSError, ValueError):  # our own stderr is closed: the program's must be read all the same
                 sys.stderr.write(clean(said))
                 sys.stderr.flush()
@@ -171,8 +175,18 @@ class Program:
             self._signal(signal.SIGKILL)
         if self._timer:
             self._timer.cancel()
-        self._reader.join(timeout=1.0)  # what it started in the background may hold stderr open
+        self._read_the_rest()
         return code
+
+    def _read_the_rest(self) -> None:
+        """Waits until its stderr is read: to the end, or until it rests where what it started in the background holds it.
+
+        A loaded machine lost the end of a long message, which says why the program failed, after a second.
+        """
+        deadline, before = time.monotonic() + REST_SECONDS, -1
+        while self._reader.is_alive() and before != self._pieces and time.monotonic() < deadline:
+            before = self._pieces
+            self._reader.join(timeout=QUIET_SECONDS)
 
 
 def run(

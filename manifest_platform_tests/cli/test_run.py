@@ -150,6 +150,25 @@ def test_only_the_end_of_a_long_message_is_kept(shop: Shop, run: Any) -> None:
     assert message.endswith("\n100000")
 
 
+@pytest.mark.parametrize("background", ["", "sleep 60 & "])
+def test_the_end_of_a_message_that_is_read_slowly_is_kept(background: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a loaded machine, also where something in the background holds stderr open."""
+    monkeypatch.setattr(program, "QUIET_SECONDS", 0.2)
+    monkeypatch.setattr(program, "masked", lambda text: time.sleep(0.01) or text)
+    running = program.Program(["sh", "-c", f"{background}seq 60 >&2"], {"PATH": os.environ["PATH"]})
+    assert running.wait() == 0
+    assert running.errors.endswith("\n60")
+    running.pass_on(signal.SIGKILL)
+
+
+def test_a_program_that_leaves_something_chattering_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "REST_SECONDS", 0.3)
+    running = program.Program(["sh", "-c", "yes >&2 & exit 3"], {"PATH": os.environ["PATH"]})
+    assert running.wait() == 3
+    running.pass_on(signal.SIGKILL)
+    running._reader.join()
+
+
 def test_a_program_that_cannot_be_started_fails_the_item(shop: Shop, run: Any) -> None:
     assert run("run", "--application", COUNT, "--", "/nowhere/program")[0] == 1
     assert "cannot be started" in records(shop, RUNS[0], COUNT)[-1].data["message"]
