@@ -141,7 +141,7 @@ def test_killed_while_shredding(tmp_path: Path, spark: Any, clean: Seen) -> None
 def test_paused_past_its_lease_while_another_finishes(tmp_path: Path, spark: Any, clean: Seen) -> None:
     shop = Shop(tmp_path, lease=LEASE)
     shop.shredded(spark, RUNS)
-    paused = shop.process("load.claimed:stop", "--without-heartbeat")
+    paused = shop.process("load.claimed:stop", "--without-heartbeat", "--connects-late")
     try:
         stopped(paused)
         with shop.open() as pipeline:
@@ -165,7 +165,7 @@ def test_paused_past_its_lease_while_another_gives_the_item_up(tmp_path: Path, s
         first, second = (listing_of(pipeline.manifest.item(key)) for key in keys(pipeline, 0, 1))
         assert first.tables == second.tables, "or the fence would be looked at for the sake of new columns alone"
     before = shop.seen
-    paused = shop.process("load.claimed:stop", "--without-heartbeat")
+    paused = shop.process("load.claimed:stop", "--without-heartbeat", "--connects-late")
     try:
         stopped(paused)
         with shop.open() as pipeline:
