@@ -13,7 +13,7 @@ from manifest_platform.manifest import Application, Item, Manifest, Record, Stat
 from manifest_platform.manifest.queries import failed_by, locked_by, processed_by, unprocessed
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_SHOWN_OF_UUID = 8
+_SHOWN_OF_UUID, _SHOWN_OF_NAME = 8, 24
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,12 @@ def of_run(records: Iterable[Record], run: str) -> tuple[Record, ...]:
 
 
 def short_run(run: str | None) -> str:
-    """A run as people are shown it: a UUID by its first eight characters, another name whole, none as `-`."""
-    return "-" if run is None else run[:_SHOWN_OF_UUID] if _UUID.fullmatch(run) else run
+    """A run as people are shown it: a UUID by its first eight characters, another name whole or cut, none as `-`."""
+    if run is None:
+        return "-"
+    if _UUID.fullmatch(run):
+        return run[:_SHOWN_OF_UUID]
+    return run if len(run) <= _SHOWN_OF_NAME else f"{run[: _SHOWN_OF_NAME - 1]}…"
 
 
 def search_run(manifest: Manifest, feeds: Iterable[str], run: str, look: int) -> Run:

@@ -17,6 +17,7 @@ from manifest_platform.cli.commands import COMMANDS
 from manifest_platform.manifest import Manifest
 from manifest_platform.manifest.records import InvalidRunId
 from manifest_platform.manifest.store import Put, Row
+from manifest_platform.operations.search import short_run
 from manifest_platform.pipeline import SHRED, Pipeline
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.cli.test_commands import RUNS, Shop
@@ -128,6 +129,19 @@ def test_history_shows_what_a_run_did(shop: Shop, capsys: pytest.CaptureFixture[
     said = capsys.readouterr().out
     assert "Skipped  *" in said and "by-hand" in said and "1 items; looked at 2, these are all" in said
     assert main(["history"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("run", "shown"),
+    [
+        (None, "-"),
+        ("506b5c94-048b-46cd-9b3d-a7a529db10df", "506b5c94"),
+        ("airflow/nightly-1", "airflow/nightly-1"),
+        ("imported from dynamodb://manifest-of-the-old-days", "imported from dynamodb:…"),
+    ],
+)
+def test_a_run_is_shown_shortly(run: str | None, shown: str) -> None:
+    assert short_run(run) == shown
 
 
 def test_a_record_of_a_release_before_has_no_run(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
