@@ -966,14 +966,14 @@ class Rewritten(Intact):
         return dataclasses.replace(landed, checksum=rewritten(landed.checksum))
 
 
-def _pipeline(view: View, source: Intact) -> Any:
-    """As much of a pipeline as operators' verbs look at."""
-    return SimpleNamespace(manifest=view, source=source, dataset=SimpleNamespace(merge=None))
+def _pipeline(view: View, key: ItemKey, source: Intact) -> Any:
+    """As much of a pipeline as operators' verbs on an item look at."""
+    return SimpleNamespace(manifest=view, source=source, feeds=(key.feed,), dataset=SimpleNamespace(merge=None))
 
 
 VERBS: dict[str, Callable[[View, ItemKey], object]] = {
-    "reshred": lambda view, key: reshred.reshred(_pipeline(view, Intact()), key, ""),
-    "accept": lambda view, key: accept.accept(_pipeline(view, Rewritten()), key, ""),
+    "reshred": lambda view, key: reshred.reshred(_pipeline(view, key, Intact()), key, ""),
+    "accept": lambda view, key: accept.accept(_pipeline(view, key, Rewritten()), key, ""),
 }
 """The verbs of the product that decide by an item as they read it, and then read it again under the write."""
 ERRANDS = {
