@@ -25,6 +25,10 @@ START_S = 90
 RESTART_S = 2.0
 """What passes between the end of a process and its next start."""
 
+DEFAULT_SIGNALS = ["env", "--default-signal=INT,QUIT"]
+"""As a supervisor starts programs. A shell has these ignored in what it starts in the background, and Dagster does with SIGTERM
+what it does with SIGINT: a code server that was started so outlived being told to end."""
+
 
 @dataclass(frozen=True)
 class Process:
@@ -68,7 +72,12 @@ class Supervised:
     def _start(self) -> None:
         with (self._home / f"{self.name}.log").open("ab") as log:
             self.process = subprocess.Popen(
-                self._command, env=self._environment, cwd=self._home, stdout=log, stderr=log, start_new_session=True
+                [*DEFAULT_SIGNALS, *self._command],
+                env=self._environment,
+                cwd=self._home,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         self.sessions.append(self.process.pid)
         self.starts += 1

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from pathlib import Path
 
 import pytest
 
 from manifest_platform_tests.soak.__main__ import play
 from manifest_platform_tests.soak.day import Pace
+from manifest_platform_tests.soak.supervised import Supervised
 
 
 @pytest.mark.long
@@ -17,3 +21,17 @@ def test_a_day_of_kills_ends_as_it_must(tmp_path: Path) -> None:
     played = play(tmp_path, minutes=1, seed=3, pace=pace)
     assert played.wrong == [], "\n".join(played.lines)
     assert played.runs > 8
+
+
+def test_a_program_is_started_with_its_signals_whatever_this_process_ignores(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        command = [sys.executable, "-c", "import signal; print(signal.getsignal(signal.SIGINT), flush=True); signal.pause()"]
+        program = Supervised("program", command, dict(os.environ), tmp_path)
+        log = tmp_path / "program.log"
+        while not log.read_text().endswith("\n"):
+            assert program.process.poll() is None
+        program.end()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert "default_int_handler" in log.read_text()
