@@ -98,7 +98,7 @@ def add(
     now: Annotated[bool, typer.Option("--now", help="Pass over what is registered already, too.")] = False,
     dry_run: DryRun = False,
 ) -> int:
-    """Adds a rule: what it means is skipped as it is registered.
+    """Adds a rule: directories that match it are skipped as they are registered.
 
     Times are as 2026-01-31 or 2026-01-31T12:00, in UTC where they name no zone. A window counts by when it starts. What is
     registered already is told and stays, unless --now.
@@ -123,7 +123,7 @@ def add(
             print_json({"rule": _document(rule), "registered": keys, "dry_run": dry_run})
         else:
             done = "would be added; nothing was written" if dry_run else f"added by {rule.author}"
-            say(wrapped(f"skip rule {rule.id} ({rule.describe()}): {done}; what it means is skipped as it is registered"))
+            say(wrapped(f"skip rule {rule.id} ({rule.describe()}): {done}; what matches is skipped as it is registered"))
             if keys and not now:
                 names = some([key.name for key in keys])
                 said = "they stay as they are; to pass over them too: skip items, or add the rule with --now"
