@@ -30,7 +30,7 @@ help: ## Lists these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
 
 demo: $(SYNCED) ## Loads ten runs of a web shop, one broken, one late: about a minute (PIPELINE=veeva: a vault's day; STORE=dynamodb)
-	@$(BIN)/python -m manifest_platform.demo $(if $(PIPELINE),--pipeline $(PIPELINE)) $(if $(STORE),--store $(STORE))
+	@$(BIN)/manifest-platform demo $(if $(PIPELINE),--pipeline $(PIPELINE)) $(if $(STORE),--store $(STORE))
 
 ui: $(SYNCED) ## Starts Dagster with the same data, on http://127.0.0.1:3000 (PIPELINE=veeva, UI_HOST, UI_PORT)
 	@mkdir -p -m 700 .dagster_home
@@ -79,7 +79,7 @@ bench: $(SYNCED_BENCH) ## Runs every benchmark, each against its peer, and print
 	@$(BIN)/python benchmarks/all.py $(BENCHMARKS)
 
 demo-clean: $(SYNCED) ## Removes what the demo left
-	@$(BIN)/python -m manifest_platform.demo $(if $(PIPELINE),--pipeline $(PIPELINE)) --clean
+	@$(BIN)/manifest-platform demo $(if $(PIPELINE),--pipeline $(PIPELINE)) --clean
 
 clean: ## Removes .venv, caches, Dagster's home and what the demo left
 	rm -rf .venv .demo .demo-veeva .dagster_home .cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse dist

@@ -2,7 +2,7 @@
 
 Layers, top to bottom; each imports only from those below it:
 
-    definitions, demo, testing, __main__    Dagster's code location; `make demo`; contract suites of plug-ins; `python -m`
+    definitions, demo, testing, __main__    Dagster's code location; the demo; contract suites of plug-ins; `python -m`
     cli, orchestration               what people touch: the terminal, and Dagster
     operations                       what both offer, free of both: doctor, archive, migration
     pipeline                         an item's steps as programs over the manifest: discover, shred, load, merge, full; drain
@@ -15,7 +15,7 @@ Layers, top to bottom; each imports only from those below it:
     manifest                         the control plane: records, items, leases, order
     outward, releases                texts fit to go out; which release may write what another has written
     masking                          secrets, read and masked
-    failpoints, faults, plugins, remedies, spool    where tests stop; what passes; plug-ins; what helps; folders put aside
+    carried, failpoints, faults, plugins, remedies, spool    files of a wheel; where tests stop; what passes; and what helps
 """
 
 __version__ = "0.2.0"

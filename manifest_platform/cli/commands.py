@@ -29,6 +29,7 @@ COMMANDS = {
     "sql": Known("sql", "Asks the warehouse."),
     "capture": Known("capture", "Captures what a dataset's origin has published: downloads, verifies, registers."),
     "discover": Known("discover", "Registers the complete directories that have landed."),
+    "demo": Known("demo", "Loads invented directories, one of them broken, one late, into this folder: about a minute."),
     "drain": Known("drain", "Shreds and loads in order what has landed."),
     "full": Known("full", "Loads a snapshot in full, and what came after it anew."),
     "merge": Known("merge", "Merges small objects into well-sized ones, and publishes them."),

@@ -6,16 +6,18 @@ Belongs here: how the parts are put together. A plug-in declares what it alone c
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from manifest_platform import storage
+from manifest_platform.carried import carried
 from manifest_platform.config.apart import overlaps, places, taken_tables
 from manifest_platform.manifest import Store
 from manifest_platform.manifest.stores import DEFAULT_URL, URL_FORMS, checked_url, local_file, open_store
-from manifest_platform.settings import LocalFolder, LocalPath, Settings, StorageLocation, local_path
+from manifest_platform.settings import LocalFolder, Settings, StorageLocation, local_path
 from manifest_platform.sources.settings import AnyDataset
 from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, AnyEngine
 
@@ -86,11 +88,20 @@ class LimitConfig(Settings):
         return max(((f"limits.{key}", hours) for key, hours in self), key=lambda one: one[1])
 
 
+def _properties_file(location: str, info: ValidationInfo) -> str:
+    """The absolute path of a properties file; one of the package's own where it names one that does not lie beside the file."""
+    path = local_path(location, info)
+    folder, own = Path(location).parent, carried(location)
+    return str(own) if folder == Path("spark_conf") and not Path(path).exists() and own.exists() else path
+
+
 class SparkConfig(Settings):
     """Spark's settings."""
 
-    conf: LocalPath = Field(
-        "spark_conf/local.conf", description="Spark's properties file; `spark_conf/` has one for each place to run"
+    conf: Annotated[str, AfterValidator(_properties_file)] = Field(
+        "spark_conf/local.conf",
+        description="Spark's properties file; `spark_conf/` has one for each place to run, and is taken from the package where it"
+        " does not lie beside the configuration",
     )
 
 

@@ -1,60 +1,50 @@
-"""The demo: a story of one of the sources, told by the operator's own commands.
+"""The demo: a story of one of the sources, told by the operator's own commands in the folder where it is started.
 
 The manifest is kept in SQLite, or in DynamoDB Local, which runs as long as the demo does.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
 import typer
 
 from manifest_platform import config, storage
-from manifest_platform.cli import Exit
-from manifest_platform.cli.output import warn
 from manifest_platform.demo import shop, vault
 from manifest_platform.demo.dynamodb import dynamodb_local
 from manifest_platform.demo.server import ServerFailed
-from manifest_platform.demo.stage import DemoFailed, clean, configuration_with, home_of, say, stage, type_
+from manifest_platform.demo.stage import DemoFailed, clean, configuration_with, home_of, lay_out, program, say, stage, type_
 
+STORIES: dict[str, ModuleType] = {"snowplow": shop, "veeva": vault}
 TABLE = "manifest-platform-demo"
+EXPECTED = (DemoFailed, ServerFailed, config.ConfigError)
+"""What may keep a story from being told."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the demo from a fresh start, or removes what it left (`--clean`). Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m manifest_platform.demo")
-    parser.add_argument("--pipeline", choices=["snowplow", "veeva"], default="snowplow")
-    parser.add_argument("--store", choices=["sqlite", "dynamodb"], default="sqlite")
-    parser.add_argument("--clean", action="store_true", help="remove what the demo left")
-    try:
-        chosen = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
-    except SystemExit as wrong:
-        return Exit.WRONG_USE if wrong.code else Exit.DONE
+def tell(pipeline: str, store: str) -> Path:
+    """Tells a story from a fresh start; its directory. Raises what EXPECTED has."""
     storage.withhold(0o077)
-    story = vault if chosen.pipeline == "veeva" else shop
-    try:
-        home = home_of(story.CONFIGURATION, story.FOLDER, story.DATASET)
-        clean(home)
-        if chosen.clean:
-            typer.echo(f"{home} is removed")
-        elif chosen.store == "dynamodb":
-            _tell_on_dynamodb(story, home)
-        else:
-            with stage(home):
-                story.tell(home)
-            story.tell_what_next()
-    except (DemoFailed, ServerFailed, config.ConfigError) as error:
-        warn(f"error: {error}")
-        return Exit.FAILED
-    except KeyboardInterrupt:
-        typer.echo("interrupted; `make demo` starts afresh", err=True)
-        return Exit.FAILED
-    return Exit.DONE
+    story = STORIES[pipeline]
+    home = home_of(story.CONFIGURATION, story.FOLDER, story.DATASET)
+    clean(home)
+    lay_out(story.CONFIGURATION)
+    if store == "dynamodb":
+        _tell_on_dynamodb(story, home)
+    else:
+        with stage(home):
+            story.tell(home)
+        story.tell_what_next()
+    return home
+
+
+def remove(pipeline: str) -> Path:
+    """Removes what a story left, and says where that was. Raises what EXPECTED has."""
+    story = STORIES[pipeline]
+    home = home_of(story.CONFIGURATION, story.FOLDER, story.DATASET)
+    clean(home, story.CONFIGURATION)
+    return home
 
 
 def _tell_on_dynamodb(story: ModuleType, home: Path) -> None:
@@ -66,5 +56,6 @@ def _tell_on_dynamodb(story: ModuleType, home: Path) -> None:
             say("The manifest is to be in a DynamoDB table, so that has to be made, once.")
             type_("manifest-platform store create")
             story.tell(home)
-    typer.echo(f"  make demo                        the same on SQLite, to look around in (this table, {TABLE}, is gone)")
+    again = f"{program('manifest-platform')} demo"
+    typer.echo(f"  {again:<32} the same on SQLite, to look around in (this table, {TABLE}, is gone)")
     typer.echo("  manifest.store: dynamodb://TABLE?region=eu-west-1     in your configuration, for a table of your account")

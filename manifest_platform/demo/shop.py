@@ -12,7 +12,7 @@ from manifest_platform import config
 from manifest_platform.cli import Exit
 from manifest_platform.cli.remedies import command_of
 from manifest_platform.demo.events import SCHEMAS, write_run
-from manifest_platform.demo.stage import DemoFailed, say, type_
+from manifest_platform.demo.stage import DemoFailed, program, say, type_, ui_command
 from manifest_platform.manifest import Blocked
 from manifest_platform.pipeline import LOAD, Pipeline
 from manifest_platform.sources.snowplow.settings import FEED
@@ -73,10 +73,11 @@ def tell(home: Path) -> None:
 
 def tell_what_next() -> None:
     """What one may look at afterwards."""
-    typer.echo("  make ui                          the same in Dagster")
-    typer.echo(f'  .venv/bin/manifest-platform sql "{QUESTION}"')
-    typer.echo("  .venv/bin/manifest-platform status")
-    typer.echo("  .venv/bin/manifest-platform merge explain events 2024-05-14")
+    typed = program("manifest-platform")
+    typer.echo(f"  {ui_command(CONFIGURATION):<32} the same in Dagster")
+    typer.echo(f'  {typed} sql "{QUESTION}"')
+    typer.echo(f"  {typed} status")
+    typer.echo(f"  {typed} merge explain events 2024-05-14")
 
 
 def _tell_of_merging() -> None:

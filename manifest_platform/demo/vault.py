@@ -18,7 +18,7 @@ import typer
 
 from manifest_platform import config
 from manifest_platform.cli import Exit
-from manifest_platform.demo.stage import DemoFailed, say, type_
+from manifest_platform.demo.stage import DemoFailed, program, say, type_, ui_command
 from manifest_platform.fake_vault import FakeVault, Fault, Simulation, VaultSettings, schema_changes
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.storage import local_path
@@ -65,11 +65,12 @@ def simulated() -> Simulation:
 
 def tell_what_next() -> None:
     """What one may look at afterwards."""
-    typer.echo("  make ui PIPELINE=veeva           the same in Dagster")
+    typed = program("manifest-platform")
+    typer.echo(f"  {ui_command(CONFIGURATION):<32} the same in Dagster")
     typer.echo(f"  export {config.VARIABLE}={CONFIGURATION}")
-    typer.echo(f"  .venv/bin/manifest-platform sql '{PRODUCTS}'")
-    typer.echo("  .venv/bin/manifest-platform status")
-    typer.echo("  .venv/bin/manifest-platform full status")
+    typer.echo(f"  {typed} sql '{PRODUCTS}'")
+    typer.echo(f"  {typed} status")
+    typer.echo(f"  {typed} full status")
 
 
 def _begin() -> None:

@@ -61,9 +61,21 @@ def test_relative_paths_are_relative_to_the_file_and_others_stay(write, tmp_path
     acme = shop(settings)
     assert acme.landing.root == f"{tmp_path}/landing"
     assert acme.shred.schemas == [f"{tmp_path}/schemas", "https://schemas.example/"]
-    assert settings.spark.conf == f"{tmp_path}/spark_conf/local.conf"
+    assert load(write(f"{WHOLE}\nspark: {{conf: own.conf}}")).spark.conf == f"{tmp_path}/own.conf"
     remote = load(write(WHOLE.replace("root: landing", "root: s3://bucket/enriched")))
     assert remote.datasets["acme"].landing.root == "s3://bucket/enriched"
+
+
+def test_sparks_properties_are_the_packages_where_none_lie_beside_the_file(write, tmp_path):
+    own = tmp_path / "spark_conf" / "connect.conf"
+    named = f"{WHOLE}\nspark: {{conf: spark_conf/connect.conf}}"
+    assert load(write(WHOLE)).spark.conf == str(REPOSITORY / "spark_conf" / "local.conf")
+    assert load(write(named)).spark.conf == str(REPOSITORY / "spark_conf" / "connect.conf")
+    own.parent.mkdir()
+    own.touch()
+    assert load(write(named)).spark.conf == str(own)
+    for absent in ("spark_conf/absent.conf", "spark_conf/../README.md", "elsewhere/local.conf"):
+        assert load(write(f"{WHOLE}\nspark: {{conf: {absent}}}")).spark.conf == str(tmp_path / absent)
 
 
 def test_the_repositorys_file_loads_and_keeps_all_that_the_demo_makes_in_one_place(monkeypatch, tmp_path):

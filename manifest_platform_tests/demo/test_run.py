@@ -8,6 +8,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from manifest_platform.carried import carried
+from manifest_platform.cli import main
 from manifest_platform.demo import run, shop, stage
 from manifest_platform.demo.dynamodb import DynamoDbLocal, dynamodb_local
 from manifest_platform.manifest import StoreUnavailable
@@ -27,7 +29,7 @@ def keep_environment(monkeypatch, tmp_path):
 
 
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "manifest_platform.demo", *arguments], capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-m", "manifest_platform", "demo", *arguments], capture_output=True, text=True)
 
 
 def demo_on(server: DynamoDbLocal) -> subprocess.CompletedProcess[str]:
@@ -35,7 +37,7 @@ def demo_on(server: DynamoDbLocal) -> subprocess.CompletedProcess[str]:
     code = (
         "import sys; from contextlib import nullcontext; from manifest_platform.demo import dynamodb, run;"
         "run.dynamodb_local = lambda log: nullcontext(dynamodb.DynamoDbLocal(sys.argv[1]));"
-        "sys.exit(run.main(['--store', 'dynamodb']))"
+        "run.tell('snowplow', 'dynamodb')"
     )
     return subprocess.run([sys.executable, "-c", code, server.endpoint], capture_output=True, text=True)
 
@@ -103,9 +105,7 @@ OF_ONE_RUN = ("applied_at", "bytes", "checksum", "listing")
 def histories(home: Path) -> list[str]:
     """Every record of every item, but for ids and times; a record that is pointed at is told by its place."""
     own = home / run.config.DEFAULT_FILE
-    with Pipeline(
-        run.config.load(own if own.exists() else stage.REPOSITORY / run.config.DEFAULT_FILE), shop.DATASET
-    ) as pipeline:
+    with Pipeline(run.config.load(own if own.exists() else carried(run.config.DEFAULT_FILE)), shop.DATASET) as pipeline:
         items = list(pipeline.manifest.items(FEED))
     told = []
     for item in items:
@@ -160,12 +160,22 @@ def check_tables(home: Path) -> None:
     assert all(count.values())
 
 
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder in which the demo is started, as by who has installed the package."""
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv(stage.HOME_VARIABLE)
+    return folder
+
+
 def test_a_directory_that_the_demo_did_not_make_is_left_alone(tmp_path, capsys):
     home = tmp_path / "demo"
     home.mkdir()
     (home / "thesis.txt").write_text("years of work")
     for arguments in ([], ["--clean"]):
-        assert run.main(arguments) == 1
+        assert main(["demo", *arguments]) == 1
         assert "was not made by the demo" in capsys.readouterr().err
     assert (home / "thesis.txt").read_text() == "years of work"
 
@@ -178,16 +188,66 @@ def test_a_manifest_that_a_command_made_before_the_demo_does_not_stand_in_its_wa
     assert not home.exists()
 
 
-def test_a_configuration_that_is_not_the_demos_is_left_alone(tmp_path, monkeypatch, capsys):
-    text = (stage.REPOSITORY / run.config.DEFAULT_FILE).read_text()
-    monkeypatch.setattr(stage, "REPOSITORY", tmp_path)
+def test_a_configuration_that_is_not_the_demos_is_left_alone(folder, capsys):
+    text = carried(run.config.DEFAULT_FILE).read_text()
     theirs = text.replace("${MANIFEST_PLATFORM_DEMO:-.demo}/warehouse.duckdb", "theirs.duckdb")
-    (tmp_path / run.config.DEFAULT_FILE).write_text(theirs)
-    assert run.main([]) == 1
-    assert f"it has {tmp_path}/theirs.duckdb" in capsys.readouterr().err
-    assert not (tmp_path / "demo").exists()
+    (folder / run.config.DEFAULT_FILE).write_text(theirs)
+    for arguments in ([], ["--clean"]):
+        assert main(["demo", *arguments]) == 1
+        assert f"it has {folder}/theirs.duckdb" in capsys.readouterr().err
+    assert [path.name for path in folder.iterdir()] == [run.config.DEFAULT_FILE]
+    assert (folder / run.config.DEFAULT_FILE).read_text() == theirs
 
 
-def test_an_unknown_argument_shows_the_usage(capsys):
-    assert run.main(["--keep"]) == run.main(["--store", "paper"]) == 2
-    assert "usage: " in capsys.readouterr().err
+@pytest.mark.parametrize(("pipeline", "story"), run.STORIES.items())
+def test_an_empty_folder_gets_all_that_the_story_needs_and_clean_takes_it_away(folder, pipeline, story, capsys, monkeypatch):
+    home = run.home_of(story.CONFIGURATION, story.FOLDER, story.DATASET)
+    assert home == folder / story.FOLDER
+    stage.lay_out(story.CONFIGURATION)
+    assert os.environ[run.config.VARIABLE] == str(folder / story.CONFIGURATION)
+    assert (folder / ".dagster_home" / "dagster.yaml").read_bytes() == carried("dagster.yaml").read_bytes()
+    with stage.stage(home):
+        own = stage.configuration_with(story.CONFIGURATION, "dynamodb://demo?region=eu-west-1", home)
+        # Spark's properties are found though they do not lie here.
+        assert Path(run.config.load(own).spark.conf) == carried("spark_conf/local.conf")
+    monkeypatch.delenv(stage.HOME_VARIABLE)
+    (folder / ".dagster_home" / "storage").mkdir()
+    assert main(["demo", "--pipeline", pipeline, "--clean"]) == 0
+    assert f"{home} is removed" in capsys.readouterr().out
+    assert [path.name for path in folder.iterdir()] == [".dagster_home"]
+
+
+def test_a_configuration_that_was_changed_outlives_the_demo(folder):
+    stage.lay_out(run.config.DEFAULT_FILE)
+    with (folder / run.config.DEFAULT_FILE).open("a") as file:
+        file.write("\n# mine\n")
+    assert main(["demo", "--clean"]) == 0
+    assert (folder / run.config.DEFAULT_FILE).exists()
+
+
+def test_cleaning_leaves_the_repositorys_own_file(monkeypatch, capsys):
+    monkeypatch.chdir(carried(run.config.DEFAULT_FILE).parent)
+    assert main(["demo", "--clean"]) == 0
+    assert carried(run.config.DEFAULT_FILE).exists()
+
+
+def test_what_is_typed_next_is_what_works_here(folder, monkeypatch):
+    stage.lay_out(shop.CONFIGURATION)
+    stage.lay_out("manifest_platform_veeva.yaml")
+    own = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", str(own))
+    assert stage.program("dagster") == "dagster"
+    dev = f'DAGSTER_HOME="$PWD/.dagster_home" {own}/dagster dev -m manifest_platform.definitions'
+    monkeypatch.setenv("PATH", "/bin")
+    assert stage.ui_command(shop.CONFIGURATION) == dev
+    assert stage.ui_command("manifest_platform_veeva.yaml") == (
+        f'{run.config.VARIABLE}="$PWD/manifest_platform_veeva.yaml" {dev}'
+    )
+    monkeypatch.chdir(carried(shop.CONFIGURATION).parent)
+    assert stage.ui_command(shop.CONFIGURATION) == "make ui"
+    assert stage.ui_command("manifest_platform_veeva.yaml") == "make ui PIPELINE=veeva"
+
+
+def test_an_unknown_story_or_store_is_wrong_use(capsys):
+    assert main(["demo", "--pipeline", "paper"]) == main(["demo", "--store", "paper"]) == 2
+    assert "'snowplow', 'veeva'" in capsys.readouterr().err

@@ -22,7 +22,7 @@ def keep_environment(monkeypatch, tmp_path):
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_story_ends_with_the_vaults_own_tables(tmp_path):
-    command = [sys.executable, "-m", "manifest_platform.demo", "--pipeline", "veeva"]
+    command = [sys.executable, "-m", "manifest_platform", "demo", "--pipeline", "veeva"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     told = done.stdout
