@@ -100,8 +100,8 @@ class SparkConfig(Settings):
 
     conf: Annotated[str, AfterValidator(_properties_file)] = Field(
         "spark_conf/local.conf",
-        description="Spark's properties file; `spark_conf/` has one for each place to run, and is taken from the package where it"
-        " does not lie beside the configuration",
+        description="Spark's properties file; `spark_conf/` has one for each place to run, and is taken from the package where"
+        " it does not lie beside the configuration",
     )
 
 
