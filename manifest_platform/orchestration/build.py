@@ -61,7 +61,7 @@ def build_defs(
     drain_jobs = {dataset: build_drain_jobs(config, source) for dataset, source in sources.items()}
     captured = [build_capture(source, source.captures) for source in sources.values() if source.captures]
     merged = [source for source in sources.values() if source.settings.merge]
-    merge_jobs = {source.dataset: build_merge_job(config, source.dataset) for source in merged}
+    merge_jobs = {source.dataset: build_merge_job(config, source) for source in merged}
     housekeeping, seconds = build_housekeeping_job(config, sources), config.dagster.sensor_seconds
     assets = list(assets)
     own = own_assets(sources, assets)

@@ -33,8 +33,6 @@ from manifest_platform.warehouse.errors import WarehouseError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-MERGED = "merged"
-
 
 class ManifestIOManager(dg.ConfigurableIOManager):
     """Commits outputs to the manifest and loads what it names as committed and current."""
@@ -80,9 +78,10 @@ class ManifestIOManager(dg.ConfigurableIOManager):
         table). From a merged table: exactly what readers are shown of the days.
         Raises dagster.Failure for a partition that is not done or superseded, and for a table that none of the partitions has.
         """
-        if context.asset_key.path[1] == MERGED:
-            return self._merged(context.asset_key.path[0], context.asset_key.path[-1], context.asset_partition_keys)
         place = self._place(context.asset_key)
+        merged = Names.of(self._source(place.dataset)).merged_table(context.asset_key)
+        if merged is not None:
+            return self._merged(place.dataset, merged, context.asset_partition_keys)
         table = (context.definition_metadata or {}).get("table", self._source(place.dataset).main_table)
         if table is None:
             raise failure("name the table to read by AssetIn(metadata={'table': …})", allow_retries=False)

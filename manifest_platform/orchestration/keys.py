@@ -1,6 +1,14 @@
 """What Dagster calls the things of a dataset: assets, groups, partition sets.
 
-A feed is a part of its assets' keys where its source has several: `acme/warehouse`, but `vault/incr/warehouse`.
+    <dataset>[/<feed>]/<directories>    what landed                          acme/enriched_runs, vault/incr/windows
+    <dataset>[/<feed>]/shredded         its shredded output
+    <dataset>[/<feed>]/<target>         what is loaded into a target         acme/warehouse
+    <dataset>/<target>/<table>          a table of a target                  acme/warehouse/events
+    <dataset>/merged/<table>_merged     a merged table, as pages show only the last part of a key
+    <dataset>/published                 what readers are shown of the merged tables
+
+A feed is a part of its assets' keys where its source has several. `warehouse` is the only target; another one would be another
+name beside it.
 """
 
 from __future__ import annotations
@@ -15,6 +23,8 @@ from manifest_platform.sources.source import Source, Stage
 
 DATASET_TAG = "manifest_platform/dataset"
 SHREDDED, WAREHOUSE = str(Stage.SHREDDED), str(Stage.WAREHOUSE)
+_MERGED = "merged"
+_MERGED_TABLE = f"_{_MERGED}"
 
 
 @dataclass(frozen=True)
@@ -31,13 +41,14 @@ class Names:
     """The names of a dataset's things.
 
     `feeds`: those of its source; `directories`: the asset of what landed; `main_table`: the table whose rows are shown by
-    themselves.
+    themselves; `target`: what is loaded into.
     """
 
     dataset: str
     feeds: tuple[str, ...]
     directories: str
     main_table: str | None = None
+    target: str = WAREHOUSE
 
     @classmethod
     def of(cls, source: Source) -> Self:
@@ -50,7 +61,8 @@ class Names:
 
     def stage(self, feed: str, stage: Stage) -> dg.AssetKey:
         """The key of the asset of a stage of a feed."""
-        return self.asset(feed, self.directories if stage is Stage.LANDED else str(stage))
+        names = {Stage.LANDED: self.directories, Stage.WAREHOUSE: self.target}
+        return self.asset(feed, names.get(stage, str(stage)))
 
     def landed(self, feed: str) -> dg.AssetKey:
         """The key of the asset of a feed's directories."""
@@ -65,8 +77,24 @@ class Names:
         return self.stage(feed, Stage.WAREHOUSE)
 
     def table(self, name: str) -> dg.AssetKey:
-        """The key of the asset of a table of the warehouse."""
-        return dg.AssetKey([self.dataset, "tables", name])
+        """The key of the asset of a table of the target."""
+        return dg.AssetKey([self.dataset, self.target, name])
+
+    def merged(self, table: str) -> dg.AssetKey:
+        """The key of the asset of a merged table."""
+        return dg.AssetKey([self.dataset, _MERGED, f"{table}{_MERGED_TABLE}"])
+
+    def merged_table(self, key: dg.AssetKey) -> str | None:
+        """The merged table that an asset is; None for another asset."""
+        if len(key.path) != 3 or key.path[:2] != [self.dataset, _MERGED]:
+            return None
+        table = key.path[-1].removesuffix(_MERGED_TABLE)
+        return table if self.merged(table) == key else None
+
+    @property
+    def published(self) -> dg.AssetKey:
+        """The key of the asset of what readers are shown of the merged tables."""
+        return dg.AssetKey([self.dataset, "published"])
 
     def group(self, feed: str) -> str:
         """The group of a feed's assets: the page shows only the end of a key, which several feeds share."""

@@ -8,7 +8,8 @@ import dagster as dg
 from manifest_platform.config import Config
 from manifest_platform.merging.state import Partition
 from manifest_platform.orchestration.events import check_result
-from manifest_platform.orchestration.merged import merged_key, merged_tables, open_merging, table_name
+from manifest_platform.orchestration.keys import Names
+from manifest_platform.orchestration.merged import merged_tables, open_merging, table_name
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline.merge import Merging
 from manifest_platform.sources.source import Source
@@ -19,11 +20,11 @@ CHECKED_DAYS = 31
 
 def build_merge_checks(config: Config, source: Source) -> list[dg.AssetChecksDefinition]:
     """The checks of each merged table."""
-    return [check for table in merged_tables(config, source) for check in _table_checks(source.dataset, table_name(table))]
+    return [check for table in merged_tables(config, source) for check in _table_checks(source, table_name(table))]
 
 
-def _table_checks(dataset: str, table: str) -> list[dg.AssetChecksDefinition]:
-    key = merged_key(dataset, table)
+def _table_checks(source: Source, table: str) -> list[dg.AssetChecksDefinition]:
+    dataset, key = source.dataset, Names.of(source).merged(table)
 
     @dg.asset_check(asset=key, description="Rows of merged objects = rows of the small objects that they hold.")
     def rows_kept(manifest: ManifestResource) -> dg.AssetCheckResult:

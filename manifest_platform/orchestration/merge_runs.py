@@ -16,17 +16,13 @@ from manifest_platform.merging.state import NEW, FinishedJob, Outcome
 from manifest_platform.orchestration.asking import Asked, asked
 from manifest_platform.orchestration.duties import Duty, merge_pool, run_tags
 from manifest_platform.orchestration.events import failure, fit, materialization
-from manifest_platform.orchestration.merged import (
-    merged_key,
-    open_merging,
-    partition_metadata,
-    published_key,
-    published_metadata,
-)
+from manifest_platform.orchestration.keys import Names
+from manifest_platform.orchestration.merged import open_merging, partition_metadata, published_metadata
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.pipeline import Stop
 from manifest_platform.pipeline.merge import MergeBudget, MergeReport, MergeStarted, Merging, merge, plan_of, register
 from manifest_platform.pipeline.shredding import OutputGone
+from manifest_platform.sources.source import Source
 
 COMMITS_A_TICK = 200
 ABNORMAL = (Stop.UNAVAILABLE, Stop.FENCED)
@@ -45,8 +41,9 @@ def merge_job_name(dataset: str) -> str:
     return f"{dataset}_merge"
 
 
-def build_merge_job(platform: Config, dataset: str) -> dg.JobDefinition:
+def build_merge_job(platform: Config, source: Source) -> dg.JobDefinition:
     """The job that merges all that is due, closes, switches and publishes: one process, one Spark session."""
+    names, dataset = Names.of(source), source.dataset
 
     @dg.op(
         name=f"{dataset}_merge_op",
@@ -70,14 +67,14 @@ def build_merge_job(platform: Config, dataset: str) -> dg.JobDefinition:
                 elif isinstance(event, FinishedJob) and event.outcome is Outcome.MERGED:
                     partition = merging.inventory.partition(event.table, event.date)
                     yield materialization(
-                        merged_key(dataset, event.table),
+                        names.merged(event.table),
                         partition=str(event.date),
                         metadata=partition_metadata(partition, event),
                     )
                 elif isinstance(event, FinishedJob) and event.error:
                     context.log.error(f"{event.table} of {event.date}: {event.outcome}: {event.error}")
         if report.published:
-            yield materialization(published_key(dataset), metadata=published_metadata(report.published))
+            yield materialization(names.published, metadata=published_metadata(report.published))
         if report.stop in ABNORMAL:
             raise failure(f"{report.stop}: {report.reason}", metadata=merge_metadata(report))
         yield dg.Output(None, metadata=fit(merge_metadata(report)))

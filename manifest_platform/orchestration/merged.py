@@ -31,16 +31,6 @@ from manifest_platform.warehouse.errors import WarehouseError
 SHOWN = 20
 
 
-def merged_key(dataset: str, table: str) -> dg.AssetKey:
-    """The asset of a merged table."""
-    return dg.AssetKey([dataset, "merged", table])
-
-
-def published_key(dataset: str) -> dg.AssetKey:
-    """The asset of what readers are shown."""
-    return dg.AssetKey([dataset, "published"])
-
-
 def day_partitions(config: Config, dataset: str) -> dg.DailyPartitionsDefinition:
     """The days of a dataset's merged tables, today's among them."""
     settings = config.datasets[dataset].merge
@@ -61,15 +51,13 @@ def merged_tables(config: Config, source: Source) -> list[MergedTable | str]:
 
 def build_merged(config: Config, source: Source) -> list[dg.AssetsDefinition]:
     """The merged tables of a dataset, all in one asset definition, so that a run of many is one Spark job; and `published`."""
-    dataset, settings = source.dataset, source.settings
+    names, dataset, settings = Names.of(source), source.dataset, source.settings
     partitions = day_partitions(config, dataset)
     tables = merged_tables(config, source)
-    shredded = [
-        dg.AssetDep(Names.of(source).shredded(feed), partition_mapping=dg.AllPartitionMapping()) for feed in source.feeds
-    ]
+    shredded = [dg.AssetDep(names.shredded(feed), partition_mapping=dg.AllPartitionMapping()) for feed in source.feeds]
     specs = [
         dg.AssetSpec(
-            merged_key(dataset, table_name(table)),
+            names.merged(table_name(table)),
             deps=shredded,
             description=f"Table {table_name(table)} in well-sized Parquet objects, one partition a day.",
             partitions_def=partitions,
@@ -80,7 +68,7 @@ def build_merged(config: Config, source: Source) -> list[dg.AssetsDefinition]:
         )
         for table in tables
     ]
-    keys = [spec.key for spec in specs]
+    keys = {spec.key: table_name(table) for spec, table in zip(specs, tables, strict=True)}
 
     @dg.multi_asset(
         name=f"{dataset}_merged",
@@ -90,15 +78,15 @@ def build_merged(config: Config, source: Source) -> list[dg.AssetsDefinition]:
         pool=merge_pool(dataset),
     )
     def merged(context: dg.AssetExecutionContext, manifest: ManifestResource, spark: SparkResource) -> Iterator:
-        names = [key.path[-1] for key in context.selected_asset_keys]
+        chosen = [keys[key] for key in context.selected_asset_keys]
         days = [date.fromisoformat(name) for name in context.partition_keys]
         if not days:
             raise failure("The run selects no day; a range must name its older end first.", allow_retries=False)
         with open_merging(manifest, dataset, context.run.run_id) as merging:
-            yield from _merge_asked(context, merging, spark, names, days)
+            yield from _merge_asked(context, merging, spark, chosen, days)
 
     @dg.asset(
-        key=published_key(dataset),
+        key=names.published,
         deps=[dg.AssetDep(key, partition_mapping=dg.AllPartitionMapping()) for key in keys],
         description="What readers are shown: partitions closed, switched and told to the catalog.",
         group_name=dataset,
@@ -142,15 +130,15 @@ def open_merging(manifest: ManifestResource, dataset: str, run_id: str | None = 
 
 
 def _merge_asked(
-    context: dg.AssetExecutionContext, merging: Merging, spark: SparkResource, names: Sequence[str], days: Sequence[date]
+    context: dg.AssetExecutionContext, merging: Merging, spark: SparkResource, tables: Sequence[str], days: Sequence[date]
 ) -> Iterator:
     """Merges the wanted partitions that there are to their last object, and gives each of them its metadata."""
-    dataset, inventory = merging.pipeline.name, merging.inventory
+    names, inventory = Names.of(merging.pipeline.source), merging.inventory
     try:
         merging.sync()
         for _ in register(merging):
             pass
-        there = [place for place in itertools.product(names, days) if inventory.partition(*place)]
+        there = [place for place in itertools.product(tables, days) if inventory.partition(*place)]
         outcomes: dict[PartitionName, FinishedJob] = {}
         report = MergeReport()
         for event in merge(merging, lambda: spark.spark_session, asked=there) if there else ():
@@ -175,18 +163,18 @@ def _merge_asked(
     if report.stop is not Stop.IDLE:
         reasons.append(f"{report.stop}: {report.reason}")
     if reasons:
-        for (name, day), job in outcomes.items():
+        for (table, day), job in outcomes.items():
             if job.outcome is Outcome.MERGED:
-                shown = partition_metadata(partitions.get((name, day)), job)
-                yield materialization(merged_key(dataset, name), partition=str(day), metadata=shown)
+                shown = partition_metadata(partitions.get((table, day)), job)
+                yield materialization(names.merged(table), partition=str(day), metadata=shown)
         raise failure("\n".join(reasons), allow_retries=False)
     if report.published and (report.published.shown or report.published.published):
-        yield materialization(published_key(dataset), metadata=published_metadata(report.published))
-    for name in names:
+        yield materialization(names.published, metadata=published_metadata(report.published))
+    for table in tables:
         for day in days:
-            shown = partition_metadata(partitions.get((name, day)), outcomes.get((name, day)))
-            context.add_asset_metadata(fit(shown), asset_key=merged_key(dataset, name), partition_key=str(day))
-        yield dg.MaterializeResult(asset_key=merged_key(dataset, name))
+            shown = partition_metadata(partitions.get((table, day)), outcomes.get((table, day)))
+            context.add_asset_metadata(fit(shown), asset_key=names.merged(table), partition_key=str(day))
+        yield dg.MaterializeResult(asset_key=names.merged(table))
 
 
 def partition_metadata(partition: Partition | None, job: FinishedJob | None = None) -> dict[str, Any]:

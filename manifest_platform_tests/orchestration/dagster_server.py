@@ -148,13 +148,13 @@ class Server:
 
     def table(self, name: str) -> set[str]:
         """What the newest materialization of a table of the warehouse tells, by the labels; nothing where there is none."""
-        found = self.ask(TABLE, key=self._key(f"tables/{name}"))["assetMaterializations"]
+        found = self.ask(TABLE, key=self._key(f"warehouse/{name}"))["assetMaterializations"]
         return {entry["label"] for entry in found[0]["metadataEntries"]} if found else set()
 
     def tables(self) -> list[str]:
         """The tables of the warehouse that Dagster lists as assets."""
         paths = [node["key"]["path"] for node in self.ask(ASSETS)["nodes"]]
-        return [path[-1] for path in paths if path[:-1] == [self.dataset, "tables"]]
+        return [path[-1] for path in paths if path[:-1] == [self.dataset, "warehouse"]]
 
     def _key(self, asset: str) -> dict[str, list[str]]:
         return {"path": [self.dataset, *asset.split("/")]}

@@ -14,7 +14,7 @@ from manifest_platform.orchestration import dagster_store
 from manifest_platform.orchestration.dagster_store import Pruned, prune
 
 SET = "shop_enriched"
-KEY, WHOLE = dg.AssetKey(["shop", "warehouse"]), dg.AssetKey(["shop", "tables", "events"])
+KEY, WHOLE = dg.AssetKey(["shop", "warehouse"]), dg.AssetKey(["shop", "warehouse", "events"])
 PARTITIONS = dg.DynamicPartitionsDefinition(name=SET)
 SETS = {KEY: SET}
 NEVER = datetime(2020, 1, 1, tzinfo=UTC)

@@ -92,11 +92,11 @@ def test_each_dataset_has_assets_of_its_own(tmp_path: Path) -> None:
 def test_tables_appear_with_their_columns_once_they_are_written(shredded: DagsterShop) -> None:
     shredded.add(0)
     assert shredded.materialize(["warehouse"], 0).success
-    tables = {name: spec for name, spec in _specs(build_defs(shredded.shop.config_file)).items() if "/tables/" in name}
-    loaded = {f"shop/tables/{table}" for table in shredded.shop.seen.rows}
+    tables = {name: spec for name, spec in _specs(build_defs(shredded.shop.config_file)).items() if "/warehouse/" in name}
+    loaded = {f"shop/warehouse/{table}" for table in shredded.shop.seen.rows}
     assert loaded == set(tables)
     assert [name for name, spec in tables.items() if not _is_complete(spec)] == []
-    events = tables["shop/tables/events"]
+    events = tables["shop/warehouse/events"]
     assert [dep.asset_key for dep in events.deps] == [key("warehouse")]
     assert events.metadata["dagster/table_name"].value == "shop.events"
     columns = {column.name: column for column in events.metadata["dagster/column_schema"].value.columns}
@@ -114,7 +114,7 @@ def test_shredded_output_that_is_gone_keeps_nothing_else_from_being_shown(shredd
 def test_a_load_tells_the_rows_of_each_table(shredded: DagsterShop) -> None:
     shredded.add(0, 1)
     shredded.materialize(["warehouse"], 0, 1)
-    event = shredded.instance.get_latest_materialization_event(key("tables/events"))
+    event = shredded.instance.get_latest_materialization_event(key("warehouse/events"))
     assert event is not None and event.asset_materialization is not None
     metadata = event.asset_materialization.metadata
     assert metadata["rows_loaded"].value == 40

@@ -92,13 +92,13 @@ def test_every_merged_table_is_an_asset_by_day_downstream_of_shredded(shop: Shop
     defs = build_defs(shop.config_file)
     specs = {"/".join(spec.key.path): spec for spec in defs.resolve_all_asset_specs()}
     for table in TABLES:
-        spec = specs[f"shop/merged/{table}"]
+        spec = specs[f"shop/merged/{table}_merged"]
         assert [dep.asset_key for dep in spec.deps] == [key("shredded")]
         assert spec.partitions_def == day_partitions(config.load(shop.config_file), NAME)
         assert spec.kinds and spec.description and spec.owners and spec.group_name == NAME
         assert spec.metadata["dagster/table_name"] == f"shop.{table}"
     merged = {name for name in specs if name.startswith("shop/merged/")}
-    assert "shop/merged/bad" not in merged
+    assert "shop/merged/bad_merged" not in merged
     assert {"/".join(dep.asset_key.path) for dep in specs["shop/published"].deps} == merged
 
 
@@ -110,33 +110,33 @@ def test_a_shop_without_the_part_has_none_of_it(tmp_path: Path) -> None:
 
 
 def test_materialising_a_day_merges_what_is_there_and_shows_it(dagster: DagsterShop, merging: Merging, spark: Any) -> None:
-    result = materialize(dagster, ["merged/events"], str(DAY))
+    result = materialize(dagster, ["merged/events_merged"], str(DAY))
     assert result.success
-    found = shown(dagster, "merged/events", str(DAY))
+    found = shown(dagster, "merged/events_merged", str(DAY))
     assert (found["rows"], found["files_before"], found["files_after"], found["waiting"]) == (EVENTS * RUNS, RUNS, 1, 0)
     assert found["dagster/partition_row_count"] == EVENTS * RUNS
     assert found["amplification"] == 1.0
     assert found["version"] == found["version_desired"] > 0 and found["switched"] and found["bytes_written"] > 0
     other = merging.inventory.partition("com_acme_page_1", DAY)
     assert other and not other.switched, "it was not asked for"
-    again = materialize(dagster, ["merged/events"], str(DAY))
-    assert again.success and shown(dagster, "merged/events", str(DAY))["version"] == found["version"]
+    again = materialize(dagster, ["merged/events_merged"], str(DAY))
+    assert again.success and shown(dagster, "merged/events_merged", str(DAY))["version"] == found["version"]
 
 
 def test_a_backfill_of_a_month_is_one_run_and_one_spark_job(dagster: DagsterShop, spark: Any) -> None:
     before = spark_jobs(spark)
-    result = materialize(dagster, [f"merged/{table}" for table in TABLES], "2024-05-10", "2024-06-09")
+    result = materialize(dagster, [f"merged/{table}_merged" for table in TABLES], "2024-05-10", "2024-06-09")
     assert result.success
     assert spark_jobs(spark) - before == 1
     for table in TABLES:
-        assert len(dagster.materialized(f"merged/{table}")) == 31
-        assert shown(dagster, f"merged/{table}", str(DAY))["files_after"] == 1
-    assert shown(dagster, "merged/events", "2024-05-20")["empty"]
+        assert len(dagster.materialized(f"merged/{table}_merged")) == 31
+        assert shown(dagster, f"merged/{table}_merged", str(DAY))["files_after"] == 1
+    assert shown(dagster, "merged/events_merged", "2024-05-20")["empty"]
 
 
 def test_a_merge_that_fails_says_why(dagster: DagsterShop, shop: Shop) -> None:
     _spoil(shop, "MSMALL#events")
-    told = failure(materialize(dagster, ["merged/events"], str(DAY)))
+    told = failure(materialize(dagster, ["merged/events_merged"], str(DAY)))
     assert f"events of {DAY}" in told and "nowhere.parquet" in told
 
 
@@ -158,7 +158,7 @@ def test_the_job_merges_what_is_due_and_publishes(dagster: DagsterShop, merging:
     tables = [table.key for table in merging.inventory.tables()]
     assert (told["stop"], told["merged"], told["failed"]) == ("idle", len(tables), 0)
     for table in tables:
-        assert dagster.materialized(f"merged/{table}") == {str(DAY)}
+        assert dagster.materialized(f"merged/{table}_merged") == {str(DAY)}
     [published] = [
         event.step_materialization_data.materialization.metadata
         for event in result.all_events
@@ -258,22 +258,22 @@ def test_what_is_merged_and_not_switched_is_work_and_so_are_the_jobs_of_the_dead
 
 def test_a_partition_that_is_set_aside_fails_with_the_command_that_helps(dagster: DagsterShop, shop: Shop) -> None:
     _spoil(shop, "MSMALL#events")
-    materialize(dagster, ["merged/events"], str(DAY))
-    result = materialize(dagster, ["merged/events", "merged/com_acme_page_1"], str(DAY))
+    materialize(dagster, ["merged/events_merged"], str(DAY))
+    result = materialize(dagster, ["merged/events_merged", "merged/com_acme_page_1_merged"], str(DAY))
     assert f"merge retry events {DAY}" in failure(result)
-    assert dagster.materialized("merged/com_acme_page_1") == {str(DAY)}, "what was merged is told"
-    assert dagster.materialized("merged/events") == set()
+    assert dagster.materialized("merged/com_acme_page_1_merged") == {str(DAY)}, "what was merged is told"
+    assert dagster.materialized("merged/events_merged") == set()
 
 
 def checks(dagster: DagsterShop) -> dict[str, dg.AssetCheckEvaluation]:
-    job = dg.define_asset_job("merge_checks", selection=dg.AssetSelection.checks_for_assets(key("merged/events")))
+    job = dg.define_asset_job("merge_checks", selection=dg.AssetSelection.checks_for_assets(key("merged/events_merged")))
     defs = dg.Definitions.merge(dagster.defs, dg.Definitions(jobs=[job]))
     result = defs.resolve_job_def("merge_checks").execute_in_process(instance=dagster.instance, run_config=QUIET)
     return {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
 
 
 def test_checks_pass_where_all_is_well_and_name_the_day_where_not(dagster: DagsterShop, shop: Shop) -> None:
-    assert materialize(dagster, ["merged/events"], str(DAY)).success
+    assert materialize(dagster, ["merged/events_merged"], str(DAY)).success
     found = checks(dagster)
     assert {name: one.passed for name, one in found.items()} == dict.fromkeys(
         ["rows_kept", "chain_whole", "nothing_invisible_for_long"], True
@@ -299,7 +299,7 @@ def test_what_readers_do_not_see_for_long_fails_a_check(dagster: DagsterShop, sh
 
 @dg.asset(
     key=key("report"),
-    ins={"events": dg.AssetIn(key("merged/events"))},
+    ins={"events": dg.AssetIn(key("merged/events_merged"))},
     partitions_def=dg.DailyPartitionsDefinition("2024-05-10", end_offset=1),
 )
 def report(context: dg.AssetExecutionContext, events: DataFrame) -> None:
@@ -310,7 +310,7 @@ def report(context: dg.AssetExecutionContext, events: DataFrame) -> None:
 def test_an_asset_of_ones_own_reads_exactly_what_is_published(shop: Shop, instance: dg.DagsterInstance) -> None:
     dagster = DagsterShop(shop, instance, [report])
     assert "not published yet" in failure(materialize(dagster, ["report"], str(DAY)))
-    assert materialize(dagster, ["merged/events"], str(DAY)).success
+    assert materialize(dagster, ["merged/events_merged"], str(DAY)).success
     assert materialize(dagster, ["report"], str(DAY)).success
     found = shown(dagster, "report", str(DAY))
     assert (found["events"], found["files"]) == (EVENTS * RUNS, 1)

@@ -25,6 +25,7 @@ from manifest_platform_tests.manifest.many import grow
 from manifest_platform_tests.orchestration.dagster_shop import (
     DagsterShop,
     break_listing,
+    key,
     lose_listing,
     next_ready,
     resolve,
@@ -291,15 +292,19 @@ def test_tables_that_the_command_line_made_are_shown_with_their_columns(shredded
         drained(pipeline)
     lose_listing(shredded.shop, 4)
     result = shredded.tick()
-    tables = {event.asset_key.path[-1] for event in _materialized(result) if event.asset_key.path[:2] == [NAME, "tables"]}
+    tables = {event.asset_key.path[-1] for event in _materialized(result) if _is_table(event.asset_key)}
     assert tables == {name for name, rows in shredded.shop.seen.rows.items() if rows}
-    [event] = [event for event in _materialized(result) if event.asset_key.path == [NAME, "tables", "events"]]
+    [event] = [event for event in _materialized(result) if event.asset_key == key("warehouse/events")]
     assert event.metadata["rows_loaded"].value == 100
     schema = event.metadata["dagster/column_schema"]
     assert isinstance(schema, dg.TableSchemaMetadataValue)
     assert "event_id" in [column.name for column in schema.schema.columns]
     again = shredded.tick(result.cursor)
-    assert not [event for event in _materialized(again) if "tables" in event.asset_key.path]
+    assert not [event for event in _materialized(again) if _is_table(event.asset_key)]
+
+
+def _is_table(asset: dg.AssetKey) -> bool:
+    return asset.path[:-1] == [NAME, "warehouse"]
 
 
 def _materialized(result: dg.SensorResult) -> list[dg.AssetMaterialization]:

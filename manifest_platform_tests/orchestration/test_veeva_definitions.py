@@ -173,11 +173,11 @@ def test_tables_appear_once_they_are_written(tmp_path: Path) -> None:
         dagster = DagsterWard(ward, instance)
         assert dagster.begin(item="latest").success
         assert dagster.drain().success
-        specs = {spec.key.path[-1]: spec for spec in build_defs(ward.config_file).resolve_all_asset_specs()}
-        tables = {name for name, spec in specs.items() if "tables" in spec.key.path}
-        assert tables == {"3d_model__c", "product__v", "login_audit_trail__sys"}, "the deleted keys are no table"
+        every = build_defs(ward.config_file).resolve_all_asset_specs()
+        specs = {spec.key.path[-1]: spec for spec in every if spec.key.path[:-1] == ["vault", "warehouse"]}
+        assert specs.keys() == {"3d_model__c", "product__v", "login_audit_trail__sys"}, "the deleted keys are no table"
         assert specs["product__v"].metadata["dagster/table_name"].value == "vault.product__v"
-        shown = instance.get_latest_materialization_event(dagster.key("tables/3d_model__c"))
+        shown = instance.get_latest_materialization_event(dagster.key("warehouse/3d_model__c"))
         assert shown is not None and shown.asset_materialization is not None
         assert shown.asset_materialization.metadata["rows_loaded"].value == 1
     with ward.open() as pipeline:

@@ -58,7 +58,7 @@ def test_dagster_shows_what_the_source_declares(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump(whole))
     definitions = build_defs(file)
     keys = {key.to_user_string() for key in definitions.resolve_asset_graph().get_all_asset_keys()}
-    assert keys >= {"diary/days", "diary/shredded", "diary/warehouse", "diary/merged/notes", "diary/published"}
+    assert keys >= {"diary/days", "diary/shredded", "diary/warehouse", "diary/merged/notes_merged", "diary/published"}
     assert {job.name for job in definitions.jobs or ()} >= {"diary_drain", "diary_merge"}
 
 
