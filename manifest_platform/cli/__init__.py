@@ -1,12 +1,6 @@
 """The operator's commands: what is going on, what comes next, and the decisions that only a person can take.
 
-Exit codes, the same for every command:
-
-    0   done; `next`: something may be done
-    1   failed, or busy: somebody else holds the lease
-    2   used wrongly: an unknown option, a bad configuration, a name that is no run's
-    3   blocked: an item that failed stops its feed; the output says which, why, since when and what to do
-    4   nothing to do
+Exit codes are the same for every command, and stand in `exits`.
 
 With --json, stdout is one JSON document (`drain`: one line an event, then the summary) and nothing else; an error is a
 document `{"error": …}`. Warnings and errors go to stderr in any case. Times are UTC, sizes in bytes or decimal units.
@@ -16,6 +10,7 @@ Nothing is decided here: the modules of commands ask the pipeline, `standing` pu
 only by the commands that work with them, so that the others answer at once.
 """
 
-from manifest_platform.cli.app import Exit, main
+from manifest_platform.cli.app import main
+from manifest_platform.cli.exits import Exit
 
 __all__ = ["Exit", "main"]

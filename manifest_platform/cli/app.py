@@ -8,31 +8,23 @@ from __future__ import annotations
 
 import atexit
 import gc
-import signal
 import sys
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from enum import IntEnum
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
 import click
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+from typer.models import ArgumentInfo
+from typer.utils import get_params_from_function
 
 from manifest_platform import outward, plugins
+from manifest_platform.cli import exits
 from manifest_platform.cli.commands import COMMANDS
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, warn
-
-
-class Exit(IntEnum):
-    """What the exit code says."""
-
-    DONE = 0
-    FAILED = 1
-    WRONG_USE = 2
-    BLOCKED = 3
-    NOTHING = 4
+from manifest_platform.cli.signals import Interrupted, told_to_end
 
 
 class WrongUse(Exception):
@@ -41,10 +33,6 @@ class WrongUse(Exception):
 
 class CommandBroken(Exception):
     """A plug-in's command cannot be loaded; the message names it and says why."""
-
-
-class Interrupted(Exception):
-    """A drain was told to end, by Ctrl-C or a signal."""
 
 
 # The options that every command takes, before its name or behind it.
@@ -93,12 +81,32 @@ def common_options() -> list[TyperOption]:
     ]
 
 
+_WHOLE = 500
+"""Longer than any first sentence of a help."""
+
+
 class Command(TyperCommand):
     """A command with the common options."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
+        self._keep_texts()
         self.params += common_options()
+
+    def _keep_texts(self) -> None:
+        """Puts the texts of arguments back: a newer Click sets its own in their place, which Typer does not give it."""
+        lost = {param.name: param for param in self.params if isinstance(param, TyperArgument) and not param.help}
+        if lost and self.callback:
+            for name, told in get_params_from_function(self.callback).items():
+                if name in lost and isinstance(told.default, ArgumentInfo):
+                    lost[name].help = told.default.help
+
+    def format_arguments(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Nothing: Typer tells of arguments with the options, and a newer Click would once more."""
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """Its whole first sentence: a list of commands wraps it."""
+        return super().get_short_help_str(max(limit, _WHOLE))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs it. Where it is refused and something helps, that is noted on the error, as it must be typed here."""
@@ -111,6 +119,8 @@ class Command(TyperCommand):
                 error.add_note(with_remedy(str(error), remedy, typed(ctx)))
             raise
 
+
+PROGRAM = "manifest-platform"
 
 RUN_VARIABLE = "MANIFEST_PLATFORM_RUN_ID"
 """The variable of the environment that names the run of every command which is not told another one."""
@@ -149,20 +159,48 @@ app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 """The commands whose modules are imported."""
 
 
-class _Commands(TyperGroup):
+class Group(TyperGroup):
+    """A group of commands with the common options."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.params += common_options()
+        self.suggest_commands = not hasattr(click.exceptions, "NoSuchCommand")  # a newer Click suggests by itself
+
+
+def group(name: str, help: str, cls: type[Group] = Group) -> typer.Typer:  # noqa: A002 - as Typer calls it
+    """A group of commands, registered by its name."""
+    made = typer.Typer(cls=cls, help=help, no_args_is_help=True, rich_markup_mode=None)
+    app.add_typer(made, name=name)
+    return made
+
+
+def examples(*lines: str) -> str:
+    """What a command's help ends with: command lines to start from, as they follow the program's name."""
+    return "\b\nExamples:\n" + "\n".join(f"  {PROGRAM} {line}" for line in lines)
+
+
+class _Listed(click.Command):
+    """What the help shows of a command that is not imported for it."""
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        return self.help or ""
+
+
+class _Commands(Group):
     """All commands by name. A command's module is imported when the command is called; a plug-in's, for the help as well."""
 
     def __init__(self) -> None:
         super().__init__(
-            name="manifest-platform",
-            commands={name: click.Command(name, help=known.help) for name, known in COMMANDS.items()},
+            name=PROGRAM,
+            commands={name: _Listed(name, help=known.help) for name, known in COMMANDS.items()},
             help="Directories in object storage become ordered, exactly-once warehouse tables: the operator's commands.",
-            epilog="\b\nExit codes: 0 done, 1 failed, 2 used wrongly, 3 blocked, 4 nothing to do.\n"
-            "Items are named by run name (run=2024-05-14-12-40-00), window (incr/stoptime=202405141245) or URI.",
+            epilog=f"\b\nExit codes:\n{exits.table()}\n\n\b\n"
+            "Items are named by their run (run=2024-05-14-12-40-00), window\n"
+            "(incr/stoptime=202405141245) or URI. Times are in UTC.",
             no_args_is_help=True,
             rich_markup_mode=None,
         )
-        self.params += common_options()
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         self._add_plugins()
@@ -181,6 +219,13 @@ class _Commands(TyperGroup):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         name, _, rest = super().resolve_command(ctx, args)
         return name, load(name) if name else None, rest
+
+
+class _Listed(click.Command):
+    """What the help shows of a command that is not imported for it."""
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        return self.help or ""
 
 
 class _PluginCommand(click.Command):
@@ -213,7 +258,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     as_json = "--json" in arguments
     try:
-        return _Commands().main(args=arguments, prog_name="manifest-platform", standalone_mode=False) or Exit.DONE
+        with told_to_end():
+            return _Commands().main(args=arguments, prog_name=PROGRAM, standalone_mode=False) or Exit.DONE
     except click.exceptions.NoArgsIsHelpError as error:
         warn(error.format_message())
         return Exit.WRONG_USE
@@ -226,13 +272,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CommandBroken as error:
         return fail(str(error), error, Exit.FAILED, as_json)
     except (Interrupted, KeyboardInterrupt, click.Abort) as error:
-        return fail(str(error) or "interrupted", error, Exit.FAILED, as_json)
+        told = Interrupted.of(error, str(error) or "interrupted; what was done stays, and it may be run again")
+        return fail(str(told), told, told.code, as_json)
     except Exception as error:
         from manifest_platform.cli.expected import EXPECTED, ConfigError
 
         if isinstance(error, (ConfigError, *EXPECTED)):
             message = "\n".join(getattr(error, "__notes__", ())) or str(error)
             return fail(message, error, Exit.WRONG_USE if isinstance(error, ConfigError) else Exit.FAILED, as_json)
+        if as_json:
+            print_json(error_document(error, f"a defect: {error}; stderr has the traceback"))
         raise
 
 
@@ -255,17 +304,10 @@ def fail(message: str, error: BaseException, code: Exit, as_json: bool, **told: 
     first, *others = f"error: {message}".split("\n")
     warn("\n".join([first, *(line if line.startswith(" ") else f"  {line}" for line in others)]))
     if as_json:
-        print_json({"error": {"type": type(error).__name__, "message": message}, **told})
+        print_json({**error_document(error, message), **told})
     return code
 
 
-@contextmanager
-def ending_well(then: str) -> Generator[None]:
-    """Lets a terminated run give its leases back like an interrupted one. Raises Interrupted; `then`: what comes next."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        raise Interrupted(f"interrupted; the leases are given back, and {then}") from error
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def error_document(error: BaseException, message: str) -> dict[str, Any]:
+    """What JSON says of an error."""
+    return {"error": {"type": type(error).__name__, "message": message}}

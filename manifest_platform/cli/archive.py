@@ -9,15 +9,16 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform.cli.app import Exit, Recording, WrongUse, app, as_json
+from manifest_platform.cli.app import Recording, WrongUse, app, as_json, examples
 from manifest_platform.cli.context import open_pipeline
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say
 from manifest_platform.quantities import size_of
 
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 
-@app.command(cls=Recording)
+@app.command(cls=Recording, epilog=examples("archive --older-than 90d --dry-run"))
 def archive(
     context: typer.Context,
     older_than: Annotated[

@@ -7,17 +7,19 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform.cli.app import Exit, Recording, app, as_json, ending_well
+from manifest_platform.cli.app import Recording, app, as_json, examples
 from manifest_platform.cli.context import open_pipeline
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say, warn, wrapped
 from manifest_platform.cli.remedies import Typed, typed
+from manifest_platform.cli.signals import ending_well
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.quantities import moment, size_of
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.capture import Awaited, Captured, CaptureEvent, CaptureFailed, CaptureReport, Diverged
 
 
-@app.command("capture", cls=Recording)
+@app.command("capture", cls=Recording, epilog=examples("capture", "capture --feed full"))
 def capture_(
     context: typer.Context,
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="These directories alone.")] = None,

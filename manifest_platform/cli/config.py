@@ -7,13 +7,13 @@ import json
 import typer
 import yaml
 
-from manifest_platform.cli.app import Command, Exit, app, as_json, given
+from manifest_platform.cli.app import Command, as_json, given, group
 from manifest_platform.cli.context import configuration
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say
 from manifest_platform.config.reading import file_of, without_secrets
 
-config = typer.Typer(help="Shows, checks and explains the configuration.", no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(config, name="config")
+config = group("config", "Shows, checks and explains the configuration.")
 
 
 @config.command(cls=Command)

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, app, as_json
+from manifest_platform.cli.app import Command, app, as_json
 from manifest_platform.cli.context import item_key, open_pipeline
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, print_table, say
 from manifest_platform.manifest import Item
 from manifest_platform.manifest.cost import Cost

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform.cli.app import Exit, Reason, Recording, WrongUse, app, as_json
+from manifest_platform.cli.app import Reason, Recording, WrongUse, app, as_json, examples
 from manifest_platform.cli.context import item_key, open_pipeline, operator, point_in_time
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say, warn, wrapped
 from manifest_platform.cli.remedies import Typed, typed, with_remedy
 from manifest_platform.manifest import ItemKey, Record
@@ -29,7 +30,14 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Check and show what wou
 Why = Annotated[str, typer.Option(metavar="TEXT", help="Why its data may be missing, for the records.")]
 
 
-@app.command(cls=Recording)
+@app.command(
+    cls=Recording,
+    epilog=examples(
+        "resolve run=2026-01-31-12-00-00 --reason 'schema added'",
+        "resolve 'run=2026-01-31-*' --dry-run",
+        "resolve --failed-since 2026-01-31T12:00",
+    ),
+)
 def resolve(
     context: typer.Context,
     items: ItemNames = None,
@@ -47,7 +55,7 @@ def resolve(
         return decided(context, pipeline, keys, lambda key: decide.resolve(pipeline, key, reason), outcome, dry_run)
 
 
-@app.command(cls=Recording)
+@app.command(cls=Recording, epilog=examples("reshred run=2026-01-31-12-00-00 --reason 'schema mended'"))
 def reshred(
     context: typer.Context,
     items: ItemNames = None,
@@ -66,7 +74,7 @@ def reshred(
         return decided(context, pipeline, keys, lambda key: reshred_item(pipeline, key, reason), outcome, dry_run)
 
 
-@app.command(cls=Recording)
+@app.command(cls=Recording, epilog=examples("accept run=2026-01-31-12-00-00 --reason 'landed anew'"))
 def accept(
     context: typer.Context,
     items: ItemNames = None,
@@ -87,7 +95,7 @@ def accept(
         return decided(context, pipeline, keys, lambda key: accepting.accept(pipeline, key, reason), outcome, dry_run)
 
 
-@app.command(cls=Recording)
+@app.command(cls=Recording, epilog=examples("unskip run=2026-01-31-12-00-00"))
 def unskip(context: typer.Context, items: ItemNames = None, reason: Reason = "no reason given", dry_run: DryRun = False) -> int:
     """Lets skipped or quarantined items in.
 

@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, Interrupted, app, as_json, fail
+from manifest_platform.cli.app import Command, app, as_json, fail
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import say
+from manifest_platform.cli.signals import Interrupted
 
 
 class Story(StrEnum):
@@ -43,7 +45,7 @@ def demo(
     except run.EXPECTED as error:
         return fail(str(error), error, Exit.FAILED, as_json(context))
     except KeyboardInterrupt as error:
-        raise Interrupted("interrupted; `manifest-platform demo` starts afresh") from error
+        raise Interrupted.of(error, "interrupted; `manifest-platform demo` starts afresh") from error
     if clean:
         say(f"{home} is removed")
     return Exit.DONE

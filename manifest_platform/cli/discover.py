@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from manifest_platform import storage
-from manifest_platform.cli.app import Exit, Recording, app, as_json
+from manifest_platform.cli.app import Recording, app, as_json, examples
 from manifest_platform.cli.context import open_pipeline
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say, some, warn
 from manifest_platform.cli.remedies import typed
 from manifest_platform.manifest import Refused
@@ -17,7 +18,7 @@ from manifest_platform.pipeline import discovery
 from manifest_platform.remedies import Action, Remedy
 
 
-@app.command(cls=Recording)
+@app.command(cls=Recording, epilog=examples("discover", "discover --all"))
 def discover(
     context: typer.Context,
     everything: Annotated[bool, typer.Option("--all", help="Look at every directory, not only from the look-back on.")] = False,

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manifest_platform.cli.app import Exit, Recording, app, as_json, fail
+from manifest_platform.cli.app import Recording, app, as_json, examples, fail
 from manifest_platform.cli.context import open_pipeline, operator
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.expected import EXPECTED
 from manifest_platform.cli.output import print_json, print_lines, say, warn
 from manifest_platform.cli.remedies import Typed, document, typed, with_remedy
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from manifest_platform.operations.doctor import Diagnosis, Finding
 
 
-@app.command(cls=Recording)
+@app.command(cls=Recording, epilog=examples("doctor", "doctor --repair", "doctor --clean --grace 48"))
 def doctor(
     context: typer.Context,
     repair: Annotated[bool, typer.Option("--repair", help="Mend what is safe to mend, and say what was done.")] = False,

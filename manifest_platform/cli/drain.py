@@ -8,10 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from manifest_platform import spark
-from manifest_platform.cli.app import Exit, Recording, app, as_json, ending_well
+from manifest_platform.cli.app import Recording, app, as_json, examples
 from manifest_platform.cli.context import open_pipeline, run_id
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say, wrapped
 from manifest_platform.cli.remedies import Typed, document, typed
+from manifest_platform.cli.signals import ending_well
 from manifest_platform.pipeline import (
     Budget,
     DrainReport,
@@ -28,7 +30,7 @@ from manifest_platform.quantities import size_of
 from manifest_platform.sources.source import Words
 
 
-@app.command(cls=Recording)
+@app.command(cls=Recording, epilog=examples("drain", "drain --items 10", "drain --feed incr --seconds 600 --json"))
 def drain(
     context: typer.Context,
     items: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after so many items.")] = None,

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json
+from manifest_platform.cli.app import Command, WrongUse, app, as_json
 from manifest_platform.cli.context import open_pipeline
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, print_json_line, say
 
 

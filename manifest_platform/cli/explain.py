@@ -6,15 +6,16 @@ from typing import Any
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, ItemName, app, as_json
+from manifest_platform.cli.app import Command, ItemName, app, as_json, examples
 from manifest_platform.cli.context import item_key, open_pipeline
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say, wrapped
 from manifest_platform.cli.remedies import typed
 from manifest_platform.operations.explain import StepView, explanation
 from manifest_platform.pipeline.chain import broken
 
 
-@app.command(cls=Command)
+@app.command(cls=Command, epilog=examples("explain run=2026-01-31-12-00-00"))
 def explain(context: typer.Context, item: ItemName) -> int:
     """Says what would happen next with an item, and why not.
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from manifest_platform.cli.app import Exit, WrongUse, as_json
+from manifest_platform.cli.app import WrongUse, as_json
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, print_lines, say
 
 if TYPE_CHECKING:

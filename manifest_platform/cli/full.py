@@ -7,21 +7,24 @@ from typing import Annotated
 import typer
 
 from manifest_platform import spark
-from manifest_platform.cli.app import Command, Exit, Reason, Recording, app, as_json, ending_well
+from manifest_platform.cli.app import Command, Reason, Recording, as_json, examples, group
 from manifest_platform.cli.context import open_pipeline, operator
 from manifest_platform.cli.drain import event_document, progress
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, print_lines, print_table, say
 from manifest_platform.cli.remedies import Typed, document, typed
+from manifest_platform.cli.signals import ending_well
 from manifest_platform.manifest.dataset import Mode
 from manifest_platform.pipeline.full import LATEST, Begun, FullStatus, begin, cancel, full_status
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.warehouse.load import EMPTY, SHRINK
 
-full = typer.Typer(help="Loads a snapshot in full, and what came after it anew.", no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(full, name="full")
+full = group("full", "Loads a snapshot in full, and what came after it anew.")
 
 
-@full.command("begin", cls=Recording)
+@full.command(
+    "begin", cls=Recording, epilog=examples("full begin latest", "full begin full/stoptime=202601310000 --allow-shrink")
+)
 def begin_(
     context: typer.Context,
     item: Annotated[str, typer.Argument(metavar="ITEM", help=f"A snapshot's name or URI, or `{LATEST}`.")],

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json
+from manifest_platform.cli.app import Command, WrongUse, app, as_json, examples
 from manifest_platform.cli.context import item_key, open_pipeline
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import aligned, print_json, say, warn, wrapped
 from manifest_platform.manifest import Item, Record, State
 from manifest_platform.operations.search import Run, of_run, search_run, short_run
@@ -17,7 +18,7 @@ from manifest_platform.quantities import size_of
 from manifest_platform.sources.source import Words
 
 
-@app.command(cls=Command)
+@app.command(cls=Command, epilog=examples("history run=2026-01-31-12-00-00", "history --run-id 4f1c2a9e"))
 def history(
     context: typer.Context,
     item: Annotated[

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform.cli.app import Exit, Recording, app, as_json
+from manifest_platform.cli.app import Recording, app, as_json
 from manifest_platform.cli.context import open_pipeline, operator
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, print_lines, say
 from manifest_platform.operations.housekeeping import Chore, keep_house
 from manifest_platform.quantities import size_of

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json
+from manifest_platform.cli.app import Command, WrongUse, app, as_json
 from manifest_platform.cli.context import open_pipeline, operator
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say, some, warn, wrapped
 from manifest_platform.cli.remedies import Typed, typed
 from manifest_platform.manifest import Application

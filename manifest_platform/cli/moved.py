@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform.cli.app import Exit, Reason, Recording, app, as_json
+from manifest_platform.cli.app import Reason, Recording, app, as_json
 from manifest_platform.cli.context import open_pipeline, operator
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say, some, warn
 from manifest_platform.cli.remedies import typed
 from manifest_platform.remedies import Action, Remedy

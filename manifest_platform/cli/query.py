@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json
+from manifest_platform.cli.app import Command, WrongUse, app, as_json, examples
 from manifest_platform.cli.context import item_key, open_pipeline
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.history import words_of
 from manifest_platform.cli.output import print_json, print_table, say
 from manifest_platform.manifest import Application, State
@@ -20,7 +21,14 @@ _AGE = re.compile(r"([1-9][0-9]{0,4})([mhd])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
-@app.command(cls=Command)
+@app.command(
+    cls=Command,
+    epilog=examples(
+        "query --state failed",
+        "query --application load --since 12h",
+        "query --since 2026-01-31 --until 2026-02-01",
+    ),
+)
 def query(
     context: typer.Context,
     state: Annotated[State | None, typer.Option(case_sensitive=False, help="How items stand now; New: not done yet.")] = None,

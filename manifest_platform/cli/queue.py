@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import click
 import typer
 
-from manifest_platform.cli.app import Command, Exit, WrongUse, app, as_json
+from manifest_platform.cli.app import Command, WrongUse, app, as_json, examples
 from manifest_platform.cli.context import chosen_dataset, configuration, open_pipeline
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, print_lines, print_table, say, warn, wrapped
 from manifest_platform.operations.queue import ControlRow, QueueRow, Status, queue
 from manifest_platform.quantities import moment
@@ -30,7 +31,7 @@ class _VaultOption(Command):
         return super().parse_args(ctx, args)
 
 
-@app.command("queue", cls=_VaultOption)
+@app.command("queue", cls=_VaultOption, epilog=examples("queue --vault", "queue --status FAILED --limit 20"))
 def queue_(
     context: typer.Context,
     vault: Annotated[

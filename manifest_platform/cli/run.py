@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manifest_platform.cli.app import Exit, Recording, WrongUse, app, as_json
+from manifest_platform.cli.app import Recording, WrongUse, app, as_json, group
 from manifest_platform.cli.context import item_key, open_pipeline
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say, warn, wrapped
 from manifest_platform.cli.remedies import typed
 from manifest_platform.manifest import Blocked, Failure, FailureKind, Idle, InvalidKey, ItemKey, Record, State
@@ -27,12 +28,7 @@ if TYPE_CHECKING:
 
 NEXT = "next"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
-put = typer.Typer(
-    help="Registers items and claims them, for scripts that do a step's work by themselves.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-app.add_typer(put, name="put")
+put = group("put", "Registers items and claims them, for scripts that do a step's work by themselves.")
 
 StepName = Annotated[str, typer.Option(metavar="NAME", help="A step of your own, declared in the configuration.")]
 Chosen = Annotated[str, typer.Option(metavar="ITEM", help="A run name, a URI, or `next`.")]

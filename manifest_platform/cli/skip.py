@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import click
 import typer
-from typer.core import TyperGroup
 
-from manifest_platform.cli.app import Command, Exit, Reason, Recording, WrongUse, app, as_json, common_options
+from manifest_platform.cli.app import Command, Group, Reason, Recording, WrongUse, as_json, examples, group
 from manifest_platform.cli.context import open_pipeline, operator, point_in_time
 from manifest_platform.cli.decide import DryRun, FailedSince, ItemNames, Why, chosen_items, decided
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say, some, wrapped
 from manifest_platform.manifest import EVERYONE
 from manifest_platform.manifest.records import format_time
@@ -25,15 +25,11 @@ ITEMS = "items"
 """The command that `skip ITEM…` means."""
 _WITH_VALUE = ("--config", "--dataset", "--run-id")
 
-Applications = Annotated[str, typer.Option(metavar="NAME", help=f"{SHRED}, {LOAD} or {EVERYONE} for both.")]
+Applications = Annotated[str, typer.Option(metavar="NAME", help=f"For whom: {SHRED}, {LOAD}, or {EVERYONE} for both.")]
 
 
-class _ItemsOrRules(TyperGroup):
+class _ItemsOrRules(Group):
     """A group whose first word may be an item: `skip run=…` is `skip items run=…`."""
-
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self.params += common_options()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Puts the command's name before an item's."""
@@ -54,16 +50,21 @@ def _first_word(args: Sequence[str]) -> str | None:
     return None
 
 
-group = typer.Typer(
-    cls=_ItemsOrRules,
-    help="Passes over items, until `unskip`; or, by rules, over items that are still to come.\n\n"
+skip = group(
+    "skip",
+    "Passes over items, until `unskip`; or, by rules, over items that are still to come.\n\n"
     "`skip ITEM... --reason TEXT` is short for `skip items`.",
-    rich_markup_mode=None,
+    _ItemsOrRules,
 )
-app.add_typer(group, name="skip")
 
 
-@group.command(ITEMS, cls=Recording)
+@skip.command(
+    ITEMS,
+    cls=Recording,
+    epilog=examples(
+        "skip run=2026-01-31-12-00-00 --reason 'test data'", "skip items 'run=2026-01-31-*' --reason test --dry-run"
+    ),
+)
 def items(
     context: typer.Context,
     reason: Why,
@@ -83,7 +84,13 @@ def items(
         return decided(context, pipeline, keys, lambda key: decide.skip(pipeline, key, reason, application), outcome, dry_run)
 
 
-@group.command("add", cls=Recording)
+@skip.command(
+    "add",
+    cls=Recording,
+    epilog=examples(
+        "skip add 'run=2026-01-3*' --reason 'load test'", "skip add --from 2026-01-30 --to 2026-02-01 --reason test"
+    ),
+)
 def add(
     context: typer.Context,
     reason: Why,
@@ -135,7 +142,7 @@ def add(
         return decided(context, pipeline, keys, lambda key: decide.skip(pipeline, key, why, application), outcome, dry_run)
 
 
-@group.command("list", cls=Command)
+@skip.command("list", cls=Command)
 def list_(
     context: typer.Context,
     changes: Annotated[bool, typer.Option("--changes", help="All that was ever added or removed: who, when and why.")] = False,
@@ -158,7 +165,7 @@ def list_(
     return Exit.DONE if rules else Exit.NOTHING
 
 
-@group.command("remove", cls=Recording)
+@skip.command("remove", cls=Recording)
 def remove(
     context: typer.Context,
     rule: Annotated[str, typer.Argument(metavar="RULE", help="Its id, as `skip list` shows it.")],

@@ -7,12 +7,16 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, app, as_json
+from manifest_platform.cli.app import Command, app, as_json, examples
 from manifest_platform.cli.context import chosen_dataset, configuration
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_answer
 
 
-@app.command(cls=Command)
+@app.command(
+    cls=Command,
+    epilog=examples('sql "SELECT app_id, count(*) FROM events GROUP BY 1"', 'sql "SELECT * FROM bad LIMIT 5" --json'),
+)
 def sql(context: typer.Context, query: Annotated[str, typer.Argument(metavar="QUERY", help="One query, read-only.")]) -> int:
     """Asks the warehouse.
 

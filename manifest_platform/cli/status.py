@@ -9,8 +9,9 @@ from typing import Any
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, app, as_json
+from manifest_platform.cli.app import Command, app, as_json, examples
 from manifest_platform.cli.context import chosen_dataset, configuration, open_pipeline
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, print_lines, say, some
 from manifest_platform.cli.remedies import Typed, document, typed
 from manifest_platform.operations.standing import Answer, Outlook, StepStatus, done_last, outlook, over_chain, step_status
@@ -19,7 +20,7 @@ from manifest_platform.pipeline.chain import Look, broken
 from manifest_platform.quantities import duration, moment
 
 
-@app.command(cls=Command)
+@app.command(cls=Command, epilog=examples("status", "status --dataset acme --json"))
 def status(context: typer.Context) -> int:
     """Shows how every feed stands.
 

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, app, as_json
+from manifest_platform.cli.app import Command, as_json, group
 from manifest_platform.cli.context import chosen_dataset, configuration, open_pipeline
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say, warn, wrapped
 from manifest_platform.cli.remedies import Typed, typed
 from manifest_platform.manifest.keys import ID
@@ -19,12 +20,7 @@ from manifest_platform.operations import upgrade as operations
 from manifest_platform.releases import FORM, RELEASE
 from manifest_platform.remedies import Remedy
 
-store = typer.Typer(
-    help="Makes the manifest's store, checks it, or takes an older one over.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-app.add_typer(store, name="store")
+store = group("store", "Makes the manifest's store, checks it, or takes an older one over.")
 
 
 @store.command(cls=Command)

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, app, as_json
+from manifest_platform.cli.app import Command, app, as_json
 from manifest_platform.cli.context import open_pipeline
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, print_table, say, warn, wrapped
 from manifest_platform.cli.remedies import Typed, typed
 from manifest_platform.operations.tables import Difference, TableState, TableStates, states_of_tables

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from manifest_platform import outward
-from manifest_platform.cli.app import Command, Exit, app, as_json
+from manifest_platform.cli.app import Command, app, as_json
 from manifest_platform.cli.context import open_pipeline, point_in_time
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say, warn, wrapped
 from manifest_platform.operations.types_seen import Seen, SeenIn, SeenType, types_seen
 from manifest_platform.quantities import moment

@@ -8,21 +8,24 @@ from typing import Annotated
 import typer
 
 from manifest_platform import spark
-from manifest_platform.cli.app import Exit, Reason, Recording, app, as_json, ending_well
+from manifest_platform.cli.app import Reason, Recording, as_json, examples, group
 from manifest_platform.cli.context import open_pipeline, operator
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say, some
 from manifest_platform.cli.remedies import typed
+from manifest_platform.cli.signals import ending_well
 from manifest_platform.operations.reconcile import Reconciled, accept, reconcile, would_reconcile
 from manifest_platform.pipeline.full import LATEST, Begun, begin
 from manifest_platform.remedies import Action, Remedy
 
-warehouse = typer.Typer(
-    help="Goes on with a warehouse that was set back, or takes another one.", no_args_is_help=True, rich_markup_mode=None
+warehouse = group("warehouse", "Goes on with a warehouse that was set back, or takes another one.")
+
+
+@warehouse.command(
+    "reconcile",
+    cls=Recording,
+    epilog=examples("warehouse reconcile --dry-run", "warehouse reconcile --reason 'restored from backup'"),
 )
-app.add_typer(warehouse, name="warehouse")
-
-
-@warehouse.command("reconcile", cls=Recording)
 def reconcile_(
     context: typer.Context,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,

@@ -92,6 +92,7 @@ LINES: dict[str, list[list[str]]] = {
     "store create": [[]],
     "store check": [[]],
     "store upgrade": [["--dry-run"]],
+    "demo": [["--store", HOSTILE], ["--pipeline", HOSTILE]],
     "dump": [[]],
     "import": [[HOSTILE]],
     "import-snowplow": [[HOSTILE, "--endpoint", HOSTILE, "--region", "eu-west-1"]],

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from manifest_platform import storage
-from manifest_platform.cli.app import Command, Exit, as_json
+from manifest_platform.cli.app import Command, as_json
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.merge.group import merge, open_merging
 from manifest_platform.cli.output import print_json, say, wrapped
 from manifest_platform.manifest import Refused

@@ -9,9 +9,8 @@ from typing import Annotated
 
 import click
 import typer
-from typer.core import TyperGroup
 
-from manifest_platform.cli.app import WrongUse, app
+from manifest_platform.cli.app import Group, WrongUse, group
 from manifest_platform.cli.context import open_pipeline
 from manifest_platform.pipeline.merge import Merging
 
@@ -33,21 +32,15 @@ ORDER = [
 """The commands as the help lists them."""
 
 
-class _Commands(TyperGroup):
+class _Commands(Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(self.commands, key=ORDER.index)
 
 
-merge = typer.Typer(
-    cls=_Commands,
-    help="Merges small objects into well-sized ones, and publishes them.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-app.add_typer(merge, name="merge")
+merge = group("merge", "Merges small objects into well-sized ones, and publishes them.", _Commands)
 
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="A table, as shredding or as readers call it.")]
-DateText = Annotated[str, typer.Argument(metavar="DATE", help="YYYY-MM-DD")]
+DateText = Annotated[str, typer.Argument(metavar="DATE", help="The partition's date: YYYY-MM-DD.")]
 TableOption = Annotated[str | None, typer.Option("--table", metavar="TABLE", help="Of this table only.")]
 DateOption = Annotated[str | None, typer.Option("--date", metavar="DATE", help="Of this date only: YYYY-MM-DD.")]
 

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from manifest_platform.cli.app import Exit, Recording, as_json
+from manifest_platform.cli.app import Recording, as_json
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.merge.group import merge, open_merging
 from manifest_platform.cli.output import print_json, say, wrapped
 from manifest_platform.merging.publish import PublishReport

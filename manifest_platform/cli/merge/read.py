@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, as_json
+from manifest_platform.cli.app import Command, as_json
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.merge.group import DateText, TableName, count_of, date_of, merge, open_merging
 from manifest_platform.cli.output import print_answer, print_json, say
 from manifest_platform.manifest import Refused

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from manifest_platform.cli.app import Exit, Recording, WrongUse, as_json
+from manifest_platform.cli.app import Recording, WrongUse, as_json
 from manifest_platform.cli.context import operator
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.merge.group import TableName, merge, open_merging
 from manifest_platform.cli.output import print_json, print_lines, print_table, say, wrapped
 from manifest_platform.merging import garbage

@@ -11,11 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from manifest_platform import spark
-from manifest_platform.cli.app import Exit, Recording, WrongUse, as_json, ending_well
+from manifest_platform.cli.app import Recording, WrongUse, as_json, examples
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.merge.group import count_of, date_of, merge, open_merging
 from manifest_platform.cli.merge.publish import changed, print_published, published_part, published_words
 from manifest_platform.cli.output import print_json, say, warn, wrapped
 from manifest_platform.cli.remedies import Typed, typed
+from manifest_platform.cli.signals import ending_well
 from manifest_platform.merging.state import FinishedJob
 from manifest_platform.operations.merge_asked import PassedOver, Wanted, merge_wanted
 from manifest_platform.pipeline import Stop
@@ -24,7 +26,7 @@ from manifest_platform.quantities import moment, size_of
 from manifest_platform.remedies import Action, Remedy
 
 
-@merge.command(cls=Recording)
+@merge.command(cls=Recording, epilog=examples("merge run", "merge run --table events --date 2026-01-31"))
 def run(
     context: typer.Context,
     table: Annotated[list[str] | None, typer.Option("--table", metavar="TABLE", help="Merge this one now; repeatable.")] = None,

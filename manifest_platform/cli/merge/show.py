@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, as_json
+from manifest_platform.cli.app import Command, as_json, examples
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.merge.group import DateOption, TableOption, date_of, merge, open_merging
 from manifest_platform.cli.output import print_json, print_table, say, wrapped
 from manifest_platform.merging import views
@@ -101,7 +102,7 @@ _SHORT = {
 """The columns that fit a screen, and their heads; JSON has all of them under their whole names."""
 
 
-@merge.command(cls=Command)
+@merge.command(cls=Command, epilog=examples("merge show partitions", "merge show objects --table events --date 2026-01-31"))
 def show(
     context: typer.Context,
     view: Annotated[View, typer.Argument(metavar="|".join(View), help="Which table of Prism's metadata.")],

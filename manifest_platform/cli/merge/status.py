@@ -7,7 +7,8 @@ from typing import Any
 
 import typer
 
-from manifest_platform.cli.app import Command, Exit, as_json
+from manifest_platform.cli.app import Command, as_json, examples
+from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.merge.group import DateText, TableName, count_of, date_of, merge, open_merging
 from manifest_platform.cli.output import print_json, print_lines, say, wrapped
 from manifest_platform.cli.remedies import Typed, document, typed
@@ -97,7 +98,7 @@ def _busy_words(busy: Busy) -> str:
     )
 
 
-@merge.command(cls=Command)
+@merge.command(cls=Command, epilog=examples("merge explain events 2026-01-31"))
 def explain(context: typer.Context, table: TableName, day: DateText) -> int:
     """Says how a partition stands, what a merge of it would do now, and why it is not merged, closed, switched or published."""
     with open_merging(context) as merging:
