@@ -168,7 +168,7 @@ _registry_answers = st.one_of(
 )
 
 
-@settings(MODEST, max_examples=cases(5, 70))
+@settings(MODEST, max_examples=cases(3, 70))
 @given(st.lists(_registry_answers, min_size=1, max_size=5))
 def test_whatever_a_registry_answers_the_line_without_a_schema_is_good_or_nothing_is_said_to_be_done(
     answers: list[tuple[str, bytes]],
@@ -224,7 +224,7 @@ _entries = st.dictionaries(
 ).map(lambda changes: entry("00:45", **changes))
 
 
-@settings(MODEST, max_examples=cases(5, 70))
+@settings(MODEST, max_examples=cases(3, 70))
 @given(
     listed=st.lists(st.one_of(_entries, _values), max_size=4),
     more=st.one_of(
