@@ -30,7 +30,7 @@ COMMANDS = {
     "capture": Known("capture", "Captures what a dataset's origin has published: downloads, verifies, registers."),
     "discover": Known("discover", "Registers the complete directories that have landed."),
     "demo": Known("demo", "Loads invented directories, one of them broken, one late, into this folder: about a minute."),
-    "drain": Known("drain", "Shreds and loads in order what has landed."),
+    "drain": Known("drain", "Registers what has landed, shreds it and loads it in order."),
     "full": Known("full", "Loads a snapshot in full, and what came after it anew."),
     "merge": Known("merge", "Merges small objects into well-sized ones, and publishes them."),
     "resolve": Known("decide", "Frees failed items for another attempt."),

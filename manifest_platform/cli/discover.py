@@ -1,9 +1,9 @@
-"""`discover`: registers what has landed."""
+"""`discover`: registers what has landed; and how what a look at the landing root found is told."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,9 +12,9 @@ from manifest_platform.cli.app import Recording, app, as_json, examples
 from manifest_platform.cli.context import open_pipeline
 from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say, some, warn
-from manifest_platform.cli.remedies import typed
+from manifest_platform.cli.remedies import Typed, typed
 from manifest_platform.manifest import Refused
-from manifest_platform.pipeline import discovery
+from manifest_platform.pipeline import DiscoveryReport, Pipeline, discovery
 from manifest_platform.remedies import Action, Remedy
 
 
@@ -28,8 +28,18 @@ def discover(
         if not pipeline.feeds:
             raise Refused(f"nothing of dataset {pipeline.name} lands: its items are registered by `put new`")
         report = discovery.discover(pipeline, everything)
-        root, form = pipeline.dataset.landing.root, pipeline.source.words.form
         as_typed = typed(context, pipeline.name)
+        warn_of(report, pipeline, as_typed)
+    if as_json(context):
+        print_json(report_document(report))
+    else:
+        print_found(report, as_typed)
+    return Exit.DONE if report.registered else Exit.NOTHING
+
+
+def warn_of(report: DiscoveryReport, pipeline: Pipeline, as_typed: Typed) -> None:
+    """Says on stderr what was left alone, or will fail, why, and what helps."""
+    root, form = pipeline.dataset.landing.root, pipeline.source.words.form
     if report.changed:
         warn(
             f"warning: {some(report.changed)} changed after discovery; the first content stands. Put it back, then run"
@@ -64,23 +74,27 @@ def discover(
         )
     if report.unparseable:
         warn(f"warning: {some(report.unparseable)} in {root}: not {form}, left alone")
-    if as_json(context):
-        fields = {field.name: getattr(report, field.name) for field in dataclasses.fields(report) if field.name != "landed"}
-        print_json(fields)
-    else:
-        kinds = {
-            "new": report.new,
-            "late": report.late,
-            "quarantined": report.quarantined,
-            "skipped by a rule": report.skipped,
-            "not complete yet": report.incomplete,
-        }
-        for kind, names in kinds.items():
-            if names:
-                say(f"{len(names)} {kind}: {some(names)}")
-        if report.quarantined:
-            explain = as_typed(Remedy(Action.EXPLAIN, item=report.quarantined[0]))
-            say(f"behind the watermark, so set aside; what can be done: {explain}")
-        if not report.registered:
-            say(f"nothing new; {report.known} known")
-    return Exit.DONE if report.registered else Exit.NOTHING
+
+
+def report_document(report: DiscoveryReport) -> dict[str, Any]:
+    """What a look found, as JSON has it."""
+    return {field.name: getattr(report, field.name) for field in dataclasses.fields(report) if field.name != "landed"}
+
+
+def print_found(report: DiscoveryReport, as_typed: Typed) -> None:
+    """What a look registered, and what it found that is not complete yet."""
+    kinds = {
+        "new": report.new,
+        "late": report.late,
+        "quarantined": report.quarantined,
+        "skipped by a rule": report.skipped,
+        "not complete yet": report.incomplete,
+    }
+    for kind, names in kinds.items():
+        if names:
+            say(f"{len(names)} {kind}: {some(names)}")
+    if report.quarantined:
+        explain = as_typed(Remedy(Action.EXPLAIN, item=report.quarantined[0]))
+        say(f"behind the watermark, so set aside; what can be done: {explain}")
+    if not report.registered:
+        say(f"nothing new; {report.known} known")

@@ -1,7 +1,8 @@
-"""`drain`: shreds and loads what has landed, and how its events are told."""
+"""`drain`: registers what has landed, shreds and loads it, and how its events are told."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Annotated, Any
 
@@ -10,8 +11,9 @@ import typer
 from manifest_platform import spark
 from manifest_platform.cli.app import Recording, app, as_json, examples
 from manifest_platform.cli.context import open_pipeline, run_id
+from manifest_platform.cli.discover import print_found, report_document, warn_of
 from manifest_platform.cli.exits import Exit
-from manifest_platform.cli.output import print_json, say, wrapped
+from manifest_platform.cli.output import print_json, say, warn, wrapped
 from manifest_platform.cli.remedies import Typed, document, typed
 from manifest_platform.cli.signals import ending_well
 from manifest_platform.pipeline import (
@@ -19,14 +21,17 @@ from manifest_platform.pipeline import (
     DrainReport,
     Event,
     ItemFailed,
+    Pipeline,
     PutBack,
     Shredded,
     ShreddedAgain,
     ShredStarted,
     Stop,
 )
+from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.drain import drain as draining
 from manifest_platform.quantities import size_of
+from manifest_platform.sources.errors import LandingError
 from manifest_platform.sources.source import Words
 
 
@@ -36,18 +41,25 @@ def drain(
     items: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after so many items.")] = None,
     feed: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this feed; may be repeated.")] = None,
     seconds: Annotated[float | None, typer.Option(min=1, metavar="S", help="Begin nothing new after so many seconds.")] = None,
+    look: Annotated[
+        bool,
+        typer.Option("--discover/--no-discover", help="Look for what has landed first, or take what is registered already."),
+    ] = True,
 ) -> int:
-    """Shreds and loads in order what has landed.
+    """Registers what has landed, shreds it and loads it in order.
 
     Until nothing is left, something blocks, or the budget is spent. Exit 0 work was done, or another drain is at it, 1
-    something failed, 3 blocked, 4 nothing to do. With --json: one line an event, then the summary.
+    something failed or the landing root could not be listed, 3 blocked, 4 nothing to do. With --json: one line an event, then
+    the summary.
     """
     documents = as_json(context)
     report = DrainReport()
     with open_pipeline(context) as pipeline, ending_well("the next drain settles what was in work"):
         conf = pipeline.config.spark.conf
+        as_typed = typed(context, pipeline.name)
         for name in feed or ():
             pipeline.manifest.steps(name)  # refuses a feed that is none before anything is done
+        looked = not look or _discover(pipeline, feed, as_typed, documents)
         with closing(draining(pipeline, lambda: spark.session(conf), Budget(items, seconds), feed)) as events:
             for event in events:
                 if isinstance(event, DrainReport):
@@ -56,21 +68,43 @@ def drain(
                     print_json(event_document(event))
                 else:
                     say(progress(event, pipeline.source.words))
-    as_typed = typed(context, pipeline.name)
     if documents:
         ends = [document(end, as_typed) for end in report.ends]
         print_json({"event": "ended", "run_id": run_id(context), **document(report, as_typed), "ends": ends})
     else:
         print_summary(report, as_typed)
-    return _exit(report)
+    return _exit(report, looked)
 
 
-def _exit(report: DrainReport) -> Exit:
+def _discover(pipeline: Pipeline, feeds: Sequence[str] | None, as_typed: Typed, documents: bool) -> bool:
+    """Registers what has landed, and says what was found; False where the landing root could not be listed, which is said.
+
+    What is registered already waits for no landing root.
+    """
+    landing = [name for name in pipeline.feeds if feeds is None or name in feeds]
+    if not landing:
+        return True
+    try:
+        found = discover(pipeline, feeds=landing)
+    except LandingError as error:
+        warn(f"error: {error}. What is registered already is worked on")
+        if documents:
+            print_json({"event": "not_discovered", "reason": str(error)})
+        return False
+    warn_of(found, pipeline, as_typed)
+    if documents:
+        print_json({"event": "discovered", **report_document(found)})
+    else:
+        print_found(found, as_typed)
+    return True
+
+
+def _exit(report: DrainReport, looked: bool) -> Exit:
     """What a drain's exit code says. Another at work is as good as work done: it goes on to where this one would come."""
     stops = {report.stop, *(end.stop for end in report.ends)}
     if report.stop is Stop.BLOCKED:
         return Exit.BLOCKED
-    if report.failed or stops & {Stop.UNAVAILABLE, Stop.FENCED}:
+    if report.failed or not looked or stops & {Stop.UNAVAILABLE, Stop.FENCED}:
         return Exit.FAILED
     if Stop.BLOCKED in stops:
         return Exit.BLOCKED

@@ -1,6 +1,7 @@
 """The drain job: one run, one process, one Spark session, however many runs wait."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import dagster as dg
 from pydantic import Field
@@ -11,6 +12,7 @@ from manifest_platform.orchestration.duties import Duty, drain_pool, run_tags
 from manifest_platform.orchestration.events import failure, fit
 from manifest_platform.orchestration.feed_checks import feed_evaluation
 from manifest_platform.orchestration.keys import Names
+from manifest_platform.orchestration.landed import register
 from manifest_platform.orchestration.remedies import command_of
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.pipeline import (
@@ -25,16 +27,18 @@ from manifest_platform.pipeline import (
     Stop,
 )
 from manifest_platform.pipeline.drain import drain
+from manifest_platform.sources.errors import LandingError
 from manifest_platform.sources.source import Drain, Source
 
 ABNORMAL = (Stop.UNAVAILABLE, Stop.FENCED)
 
 
 class DrainConfig(dg.Config):
-    """The bounds of one drain; where none is given, those of the configuration file."""
+    """What one drain does: whether it looks first for what has landed; its bounds, else those of the configuration file."""
 
     max_items: int | None = Field(None, ge=1, description="items to load or shred, at most")
     max_seconds: float | None = Field(None, gt=0, description="seconds after which no new work is begun")
+    discover: bool = Field(True, description="whether what has landed is registered first; the listing sensor has done so")
 
 
 def build_drain_jobs(platform: Config, source: Source) -> list[dg.JobDefinition]:
@@ -47,13 +51,20 @@ def drain_job_name(dataset: str, drained: Drain) -> str:
     return f"{dataset}_{drained.name}"
 
 
+def already_discovered(job: str) -> dict[str, Any]:
+    """The configuration of a drain's run for who has just looked for what has landed."""
+    return {"ops": {f"{job}_op": {"config": {"discover": False}}}}
+
+
 def _drain_job(platform: Config, dataset: str, drained: Drain) -> dg.JobDefinition:
-    """The job that drains feeds: shreds what is ready in batches, loads in order, stops when idle, blocked or spent."""
+    """The job that drains feeds: registers what has landed, shreds what is ready in batches, loads in order, stops when idle,
+    blocked or spent."""
     job_name, pool = drain_job_name(dataset, drained), drain_pool(platform, dataset, drained)
 
     @dg.op(
         name=f"{job_name}_op",
-        description="Shreds and loads all that the manifest allows, with a materialization for every directory.",
+        description="Registers what has landed, then shreds and loads all that the manifest allows, with a materialization for"
+        " every directory.",
         pool=pool,
         out=dg.Out(dg.Nothing),
     )
@@ -66,6 +77,13 @@ def _drain_job(platform: Config, dataset: str, drained: Drain) -> dg.JobDefiniti
         report = DrainReport()
         with manifest.pipeline(dataset, context.run_id) as pipeline:
             names = Names.of(pipeline.source)
+            unlisted = ""
+            if config.discover:
+                try:
+                    yield from register(context, pipeline, drained.feeds)
+                except LandingError as error:
+                    unlisted = f"{error}. What was registered before was worked on"
+                    context.log.error(unlisted)
             for event in drain(pipeline, lambda: spark.spark_session, budget, drained.feeds):
                 if isinstance(event, ShredStarted):
                     context.log.info(f"shredding {event.items} directories, {event.bytes / 2**20:.1f} MiB")
@@ -88,14 +106,15 @@ def _drain_job(platform: Config, dataset: str, drained: Drain) -> dg.JobDefiniti
         for end in report.ends:
             context.log.info(f"{end.feed} stopped: {end.stop} {end.reason}")
         shown = metadata.drain_metadata(report, command_of(report.remedy, pipeline) if report.remedy else "")
-        if abnormal := [end for end in report.ends if end.stop in ABNORMAL]:
-            reasons = "\n".join(f"{end.stop}: {end.reason}" for end in abnormal)
-            raise failure(reasons, metadata=shown)
+        abnormal = [f"{end.stop}: {end.reason}" for end in report.ends if end.stop in ABNORMAL]
+        if reasons := [*([unlisted] if unlisted else []), *abnormal]:
+            raise failure("\n".join(reasons), metadata=shown)
         yield dg.Output(None, metadata=fit(shown))
 
     @dg.job(
         name=job_name,
-        description=f"Drains {dataset} ({', '.join(drained.feeds)}): everything that may be shredded and loaded now, in order.",
+        description=f"Drains {dataset} ({', '.join(drained.feeds)}): what has landed is registered, and everything that may be"
+        " shredded and loaded now is, in order.",
         executor_def=dg.in_process_executor,
         tags=run_tags(Duty.DRAIN, dataset, pool),
     )

@@ -19,9 +19,10 @@ from manifest_platform.manifest import Application, Blocked, Item, Memory, Ready
 from manifest_platform.manifest.manifest import Kept
 from manifest_platform.manifest.stores import file_identity
 from manifest_platform.orchestration.asking import Asked, asked
-from manifest_platform.orchestration.drain import drain_job_name
+from manifest_platform.orchestration.drain import already_discovered, drain_job_name
 from manifest_platform.orchestration.feed_checks import evaluations
 from manifest_platform.orchestration.keys import Names
+from manifest_platform.orchestration.landed import log_findings
 from manifest_platform.orchestration.own_assets import OwnAsset, own_evaluations
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.orchestration.shown import Shown, news
@@ -177,20 +178,7 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, own: Sequence
         context.log.warning("the manifest's store was replaced, or put back to an earlier moment: all is looked at anew")
         remembered = Remembered()
     report = discover(pipeline, recalled=True, state=kept.state(LOAD))
-    for problem, names in (
-        ("rewritten after discovery", report.changed),
-        ("known under another URI", report.moved),
-        ("landed under another name too", report.doubled),
-        ("dated in the future", report.future),
-        ("could not be listed", report.unreadable),
-        (f"not {pipeline.source.words.form}", report.unparseable),
-    ):
-        if names:
-            context.log.warning(f"{problem}, left alone: {', '.join(names)}")
-    if report.linked:
-        context.log.warning(f"will fail, for what is not followed: {', '.join(report.linked)}")
-    if report.skipped:
-        context.log.info(f"skipped by a rule: {', '.join(report.skipped)}")
+    log_findings(context.log, pipeline, report)
     events: list = []
     partitions: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
     shown: dict[str, Shown] = {}
@@ -217,7 +205,7 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, own: Sequence
         work = work_waiting(pipeline, now, drain.feeds, reading)
         reason, asked_for[job] = asked(instance, job, work, before, now)
         reasons += [reason] if reason else []
-        requests += [] if reason else [dg.RunRequest(job_name=job)]
+        requests += [] if reason else [dg.RunRequest(job_name=job, run_config=already_discovered(job))]
     return dg.SensorResult(
         run_requests=requests,
         skip_reason=None if requests else "; ".join(reasons),

@@ -36,7 +36,11 @@ READ = 100
 
 
 def discover(
-    pipeline: Pipeline, everything: bool = False, recalled: bool = False, state: StepState | None = None
+    pipeline: Pipeline,
+    everything: bool = False,
+    recalled: bool = False,
+    state: StepState | None = None,
+    feeds: Sequence[str] | None = None,
 ) -> DiscoveryReport:
     """Looks at the landing root and registers complete directories that the manifest does not know, feed by feed.
 
@@ -44,13 +48,13 @@ def discover(
     so that each day (`full_listing_hours`) every directory was looked for, whatever its time. A directory that is dated more
     than a day ahead is reported and not registered: loaded, it would put the watermark beyond all that is still to come.
     What the manifest's object knew of a store that was replaced or put back since is forgotten first, unless the caller has
-    `recalled` it. `state`: that of loading, where it was read just now. Raises LandingError.
+    `recalled` it. `state`: that of loading, where it was read just now. `feeds`: all where none are named. Raises LandingError.
     """
     if not recalled:
         pipeline.manifest.recall()
     report = DiscoveryReport()
     state = state or pipeline.manifest.state(Application(LOAD))
-    for feed in pipeline.feeds:
+    for feed in pipeline.feeds if feeds is None else feeds:
         report += _discover(pipeline, feed, everything, state)
     return report
 

@@ -14,8 +14,8 @@ import pytest
 
 from manifest_platform import config
 from manifest_platform.cli import main
-from manifest_platform.manifest import OUTPUT, Application, Failure, FailureKind, Payload, Ready
-from manifest_platform.pipeline import LOAD, SHRED, Loaded, Pipeline
+from manifest_platform.manifest import OUTPUT, Application, Failure, FailureKind, Idle, Payload, Ready
+from manifest_platform.pipeline import LOAD, SHRED, DrainReport, Loaded, Pipeline
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.sources.snowplow.settings import FEED
 
@@ -462,8 +462,57 @@ def test_no_command_shows_the_commands(run):
 
 def test_a_drain_without_work_starts_no_spark(shop, ask, monkeypatch):
     monkeypatch.setattr("manifest_platform.spark.session", lambda conf: pytest.fail("Spark was started"))
-    code, ended = ask("drain")
+    code, ended = ask("drain", "--no-discover")
     assert (code, ended["event"], ended["stop"]) == (4, "ended", "idle")
+
+
+@pytest.fixture
+def drained(monkeypatch):
+    """The feeds that drains were asked for; none of them does anything."""
+    asked = []
+
+    def _drain(pipeline, spark, budget, feeds):
+        asked.append(pipeline.manifest.next(FEED, SHRED))
+        yield DrainReport(shredded=0)
+
+    monkeypatch.setattr("manifest_platform.cli.drain.draining", _drain)
+    return asked
+
+
+def test_a_drain_registers_first_what_has_landed_and_says_what_it_found(shop, run, drained):
+    shop.land(*RUNS)
+    (shop.landing / LATE).mkdir()
+    shop.land("Run=2024-05-14-12-30-00")
+    _, out, err = run("drain")
+    assert out.startswith(f"3 new: {', '.join(RUNS)}\n1 not complete yet: {LATE}\n")
+    assert "Run=2024-05-14-12-30-00" in err
+    assert isinstance(drained[0], Ready), "what was registered is there for the drain"
+    assert run("drain")[1].startswith(f"1 not complete yet: {LATE}\nnothing new; 3 known\n")
+
+
+def test_a_drain_may_leave_discovery_to_others(shop, run, drained):
+    shop.land(*RUNS)
+    code, out, _ = run("drain", "--no-discover")
+    assert (code, isinstance(drained[0], Idle)) == (4, True)
+    assert "new" not in out
+
+
+def test_a_drain_says_as_json_what_it_found(shop, run, drained):
+    shop.land(*RUNS)
+    found, ended = map(json.loads, run("drain", "--json")[1].splitlines())
+    assert (found["event"], found["new"], ended["event"]) == ("discovered", RUNS, "ended")
+
+
+def test_what_is_registered_is_drained_though_the_landing_root_cannot_be_listed(shop, run, drained):
+    shop.land(RUNS[0])
+    run("discover")
+    shop.landing.rename(shop.landing.with_name("unmounted"))
+    code, _, err = run("drain")
+    assert code == 1, "that nobody looked is not nothing to do"
+    assert isinstance(drained[0], Ready)
+    assert re.fullmatch(r"error: landing root .* does not exist; .*\. What is registered already is worked on\n", err)
+    event, _ = map(json.loads, run("drain", "--json")[1].splitlines())
+    assert (event["event"], "does not exist" in event["reason"]) == ("not_discovered", True)
 
 
 def test_a_drain_that_finds_another_at_work_ends_well_and_says_so(shop, run):
@@ -492,7 +541,7 @@ def test_a_drain_that_a_failed_item_stops_is_blocked_and_says_what_to_do(shop, r
     code, out, _ = run("drain")
     assert code == 3
     assert f"next: manifest-platform resolve {RUNS[0]}" in out
-    assert ask("drain")[1]["command"] == f"manifest-platform resolve {RUNS[0]}"
+    assert ask("drain", "--no-discover")[1]["command"] == f"manifest-platform resolve {RUNS[0]}"
 
 
 def test_sql_reads_and_cannot_write(shop, run, ask):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import dagster as dg
 import pytest
 
+from manifest_platform.orchestration.drain import already_discovered
 from manifest_platform.pipeline import LOAD
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.orchestration.code_location import failure, output
@@ -18,7 +20,7 @@ from manifest_platform_tests.orchestration.dagster_shop import (
     records,
     resolve,
 )
-from manifest_platform_tests.pipeline.shop import run_name, run_names
+from manifest_platform_tests.pipeline.shop import NAME, run_name, run_names
 
 
 def _jobs(spark: Any) -> int:
@@ -59,6 +61,25 @@ def test_nothing_to_do_is_a_success_without_spark(shredded: DagsterShop, spark: 
     result = shredded.drain()
     assert output(result)["stop"] == "idle"
     assert (_jobs(spark), records(shredded.shop)) == (jobs, before)
+
+
+@pytest.mark.parametrize("discovers", [True, False])
+def test_a_drain_registers_and_shows_what_has_landed_unless_the_sensor_did(fresh: DagsterShop, discovers: bool) -> None:
+    fresh.shop.write(0, 1)
+    config = already_discovered(f"{NAME}_drain")["ops"][f"{NAME}_drain_op"]["config"] if not discovers else {}
+    result = fresh.drain(max_seconds=0.000001, **config)  # no time for Spark
+    there = run_names(0, 1) if discovers else []
+    assert (materializations(result, "enriched_runs"), fresh.partitions()) == (there, there)
+    [asked] = fresh.tick().run_requests or []
+    assert asked.run_config == already_discovered(f"{NAME}_drain")
+
+
+def test_a_landing_root_that_cannot_be_listed_fails_the_run_and_what_is_registered_is_loaded(shredded: DagsterShop) -> None:
+    settings = shredded.shop.config_file
+    settings.write_text(re.sub(r"root: .*/landing", "root: /nowhere", settings.read_text()))
+    result = shredded.drain()
+    assert re.match("landing root /nowhere does not exist; .* What was registered before was worked on", failure(result))
+    assert len(materializations(result, "warehouse")) == 5
 
 
 @pytest.mark.stores("sqlite", "dynamodb")

@@ -80,9 +80,7 @@ csvs = st.tuples(
 manifests = st.tuples(
     st.sampled_from(["0", "1", "12", "-1", "1e18", "9" * 30, "x"]), st.sampled_from([PRODUCT, "../../secret", "/etc/passwd"])
 )
-told = settings(
-    max_examples=cases(6, 800), deadline=None, derandomize=not cases(0, 1), suppress_health_check=list(HealthCheck)
-)
+told = settings(max_examples=cases(6, 800), deadline=None, derandomize=not cases(0, 1), suppress_health_check=list(HealthCheck))
 
 
 def holds(ended: Confined, root: Path) -> None:
