@@ -8,7 +8,7 @@ export UV_PROJECT_ENVIRONMENT := .venv
 
 BIN := .venv/bin
 # The package is built by the tools that stand in .venv, with their hashes verified: none are fetched for it.
-UV_SYNC := $(BIN)/uv sync --locked --inexact --compile-bytecode --no-build-isolation-package manifest-platform
+UV_SYNC := $(BIN)/uv sync --locked --inexact --extra all --compile-bytecode --no-build-isolation-package manifest-platform
 SYNCED := .venv/.synced
 SYNCED_BENCH := .venv/.synced-bench
 

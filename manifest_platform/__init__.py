@@ -15,7 +15,7 @@ Layers, top to bottom; each imports only from those below it:
     manifest                         the control plane: records, items, leases, order
     outward, releases                texts fit to go out; which release may write what another has written
     masking                          secrets, read and masked
-    carried, failpoints, faults, plugins, remedies, spool    files of a wheel; where tests stop; what passes; and what helps
+    carried, extras, failpoints, faults, plugins, remedies, spool    files of a wheel; what is installed; what passes and helps
 """
 
 __version__ = "0.2.0"

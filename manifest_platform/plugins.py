@@ -42,7 +42,9 @@ def _own(group: str) -> dict[str, EntryPoint]:
     try:
         found = distribution("manifest-platform").entry_points
     except PackageNotFoundError as error:
-        raise RuntimeError("manifest_platform is not installed, so its plug-ins cannot be found; run `uv sync`") from error
+        raise RuntimeError(
+            "manifest_platform is not installed, so its plug-ins cannot be found; install it (pip install -e .)"
+        ) from error
     return {point.name: point for point in found.select(group=group)}
 
 

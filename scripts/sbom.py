@@ -21,7 +21,7 @@ from typing import Any
 
 from manifest_platform.spark.jars import LISTS, listed
 
-_EXPORT = ("export", "--quiet", "--locked", "--no-default-groups", "--format", "cyclonedx1.5")
+_EXPORT = ("export", "--quiet", "--locked", "--extra", "all", "--no-default-groups", "--format", "cyclonedx1.5")
 _NAMED = re.compile(r"(?P<name>.+?)-(?P<version>\d[\w.+-]*)\.jar")
 
 

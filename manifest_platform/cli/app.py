@@ -201,6 +201,23 @@ class _Commands(Group):
             no_args_is_help=True,
             rich_markup_mode=None,
         )
+        self.params += [
+            TyperOption(
+                param_decls=["--version"],
+                is_flag=True,
+                default=False,
+                help="Show the release, Python's, and what is installed of each extra.",
+                expose_value=False,
+                callback=_keep,
+            ),
+        ]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        if given(ctx, "version"):
+            from manifest_platform.cli.version import print_version
+
+            return print_version(bool(given(ctx, "json")))
+        return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         self._add_plugins()
@@ -274,6 +291,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (Interrupted, KeyboardInterrupt, click.Abort) as error:
         told = Interrupted.of(error, str(error) or "interrupted; what was done stays, and it may be run again")
         return fail(str(told), told, told.code, as_json)
+    except ImportError as error:
+        from manifest_platform import extras
+
+        if missing := extras.missing(error):
+            return fail(str(missing), missing, Exit.FAILED, as_json)
+        raise
     except Exception as error:
         from manifest_platform.cli.expected import EXPECTED, ConfigError
 

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import typer
 
-from manifest_platform import config, storage
+from manifest_platform import config, extras, storage
 from manifest_platform.demo import shop, vault
 from manifest_platform.demo.dynamodb import dynamodb_local
 from manifest_platform.demo.server import ServerFailed
@@ -24,7 +24,8 @@ EXPECTED = (DemoFailed, ServerFailed, config.ConfigError)
 
 
 def tell(pipeline: str, store: str) -> Path:
-    """Tells a story from a fresh start; its directory. Raises what EXPECTED has."""
+    """Tells a story from a fresh start; its directory. Raises MissingExtra, and what EXPECTED has."""
+    extras.need("pyspark", "pyarrow", "duckdb")
     storage.withhold(0o077)
     story = STORIES[pipeline]
     home = home_of(story.CONFIGURATION, story.FOLDER, story.DATASET)
