@@ -126,7 +126,12 @@ def bad_table(file: str, rows: Iterable[BadRow]) -> pa.Table:
 def example(bad: pa.Table) -> str:
     """The first bad line in words, without values of the event, which messages are not to spread."""
     [row] = bad.slice(0, 1).to_pylist()
-    reason = orjson.loads(row["reasons"])[0]
+    text = in_words(orjson.loads(row["reasons"])[0])
+    return f"line {row['line']} of {row['file'].rpartition('/')[2]}: {text[:_LONGEST_REASON]}"
+
+
+def in_words(reason: Reason) -> str:
+    """A reason as a line of text, without the value that it is about."""
     subject = reason.get("schema") or reason.get("field") or ""
     text = f"{reason['type']} {subject}".strip() + f": {reason['message'].removeprefix(f'{subject} ')}"
-    return f"line {row['line']} of {row['file'].rpartition('/')[2]}: {' '.join(text.split())[:_LONGEST_REASON]}"
+    return " ".join(text.split())

@@ -12,6 +12,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -412,12 +413,27 @@ def _list_local(root_uri: str, layout: Layout, start: str, marker: str, below: s
     return listing
 
 
+_MAY_WRITE: ContextVar[bool] = ContextVar("may_write", default=True)
+
+
+@contextmanager
+def without_writing() -> Generator[None]:
+    """Within it, not even a file system's clock is asked for its time, which only a write does."""
+    before = _MAY_WRITE.set(False)
+    try:
+        yield
+    finally:
+        _MAY_WRITE.reset(before)
+
+
 def local_time(root: str) -> datetime:
     """The time by the clock of the file system that a folder is on, which is another machine's where it is mounted.
 
     Only a write asks a file system for its time: of a file without a name, mostly, which nobody sees. A folder that may not be
     written to is taken to be on this machine.
     """
+    if not _MAY_WRITE.get():
+        return datetime.now(UTC)
     try:
         with tempfile.TemporaryFile(dir=root, prefix=".manifest-platform-clock-") as file:
             return _time(os.fstat(file.fileno()).st_mtime)
@@ -542,12 +558,27 @@ def _add_key(run: _Reading, path: str, key: Mapping[str, Any], marker: str, layo
         run.in_progress = True
 
 
-def _s3_client(root_uri: str) -> Any:
+def list_entries(root_uri: str, most: int) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...], bool]:
+    """The first folders and files (name, size in bytes) of a prefix in S3, so many at most, and whether these are all.
+
+    One request, which is given up soon: somebody waits for it. Raises as `find`.
+    """
+    bucket, _, prefix = f"{root_uri.removeprefix('s3://')}/".partition("/")
+    client = _s3_client(root_uri, attempts=2, connect_seconds=3)
+    answer, _ = next(_answers(client, bucket, prefix, "", root_uri, Delimiter="/", MaxKeys=most))
+    folders = tuple(one["Prefix"][len(prefix) : -1] for one in answer.get("CommonPrefixes", []))
+    found = {key["Key"][len(prefix) :]: key["Size"] for key in answer.get("Contents", [])}
+    files = tuple((name, size) for name, size in found.items() if name and not name.endswith(_GHOST))
+    return folders, files, not answer.get("IsTruncated")
+
+
+def _s3_client(root_uri: str, attempts: int = 5, connect_seconds: float = 10) -> Any:
     import boto3
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 
-    config = Config(retries={"mode": "standard", "max_attempts": 5}, connect_timeout=10, read_timeout=30)
+    retries: Any = {"mode": "standard", "max_attempts": attempts}
+    config = Config(retries=retries, connect_timeout=connect_seconds, read_timeout=30)
     try:
         return boto3.client("s3", config=config)
     except (BotoCoreError, ValueError) as error:

@@ -18,6 +18,7 @@ from manifest_platform.manifest import Claim, ItemKey, Landed, Manifest, Refused
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.capture import Attempts, CaptureEvent, CapturePlan
 from manifest_platform.sources.directories import DirectoryName, Found, FoundNames, LandedDirectory, Marker, Settle
+from manifest_platform.sources.preview import Bounds, Guess, Place, Sample
 from manifest_platform.sources.settings import PLATFORM_STEPS, DatasetBasics, DatasetSettings
 from manifest_platform.warehouse.load import Limits
 
@@ -229,6 +230,31 @@ class Source(ABC):
             f"{landed.place} was landed by others, so its new content cannot be captured: land it there, and accept it then",
             Remedy(Action.ACCEPT, item=landed.key.name),
         )
+
+    # Before anything is configured
+
+    @classmethod
+    def guesses(cls, place: Place, schemas: Sequence[str] = ()) -> Iterator[Guess]:
+        """What settings make a place a landing root of such a source, likeliest first; none where nothing in it looks like it.
+
+        `schemas`: places of schemas that a person named. Raises LandingError, OSError.
+        """
+        yield from ()
+
+    @classmethod
+    def hints(cls, place: Place) -> Iterator[str]:
+        """What lies in a place that is no landing root of such a source and nearly is, and what to do: a sentence each.
+
+        Raises LandingError, OSError.
+        """
+        yield from ()
+
+    def sample(self, directories: Sequence[tuple[str, LandedDirectory]], bounds: Bounds) -> Sample | None:
+        """What directories, each with its feed, become when shredded, or the beginning of it, without Spark or a write.
+
+        None where the source shows no sample. What is wrong with a directory is told in the sample.
+        """
+        return None
 
     # Work
 

@@ -29,11 +29,13 @@ import yaml
 from manifest_platform import config, plugins, storage
 from manifest_platform.listing import BAD_TABLE, Listing
 from manifest_platform.manifest import Application, ItemKey, Refused, UnknownItem
+from manifest_platform.operations.preview import preview, recognize
 from manifest_platform.pipeline import DrainReport, ItemFailed, Loaded, Pipeline, Stop
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.drain import drain
 from manifest_platform.pipeline.shredding import shred
 from manifest_platform.shred.batch import ShredFailure
+from manifest_platform.sources.preview import Bounds, Place
 from manifest_platform.sources.source import LOAD, SHRED, Source
 from manifest_platform.warehouse.apply import open_warehouse
 
@@ -175,6 +177,47 @@ class SourceContract:
         assert isinstance(outcome, ItemFailed)
         assert "was rewritten after its discovery" in outcome.failure.message
 
+    # Before anything is configured
+
+    def test_where_directories_landed_the_source_is_recognized(self, source: Source, told: dict[str, Any]) -> None:
+        assert list(source.guesses(Place(source.root))) == []
+        assert list(source.hints(Place(source.root))) == []
+        self.land(source, 0)
+        self.land(source, 1)
+        before = written_below(storage.local_path(source.root).parent)
+        for place in (source.root, storage.as_uri(storage.local_path(source.root).parent)):
+            found = recognize(place)
+            assert isinstance(found, list)
+            assert [(one.plugin, one.uri, one.part) for one in found] == [(told["source"], source.root, None)]
+        seen = preview(found[0])
+        assert [(feed.name, feed.sequence.count) for feed in seen.feeds if feed.sequence.count] == [(source.main, 2)]
+        assert written_below(storage.local_path(source.root).parent) == before
+
+    def test_one_directory_and_one_file_of_it_are_previewed_alone(self, source: Source) -> None:
+        self.land(source, 0)
+        self.land(source, 1)
+        name = source.names(source.main, "", 10).names[0]
+        directory = source.read(source.main, name)
+        assert directory is not None
+        for part in (directory.uri, directory.files[0].uri):
+            found = recognize(part)
+            assert isinstance(found, list)
+            [feed] = [one for one in preview(found[0]).feeds if one.sequence.count]
+            assert (feed.sequence.count, feed.sequence.first) == (1, name)
+
+    def test_a_sample_accounts_for_every_line_and_names_the_tables(self, source: Source) -> None:
+        self.land(source, 0)
+        seen = [source.read(source.main, name) for name in source.names(source.main, "", 10).names]
+        taken = source.sample([(source.main, one) for one in seen if one], Bounds(seconds=60))
+        if taken is not None:
+            assert taken.failures == ()
+            assert taken.is_all
+            assert taken.lines == taken.good + taken.bad + taken.waiting
+            assert taken.good + taken.waiting > 0
+            assert sum(taken.reasons.values()) == taken.bad
+            assert taken.tables
+            assert all(one.table.columns for one in taken.tables)
+
     # Shredding and loading
 
     def test_shredding_accounts_for_every_line_and_may_be_repeated(self, opened: Pipeline, spark: Any) -> None:
@@ -216,6 +259,11 @@ class SourceContract:
             opened.close()
             with closing(open_warehouse(opened.config.warehouse, DATASET, read_only=True)) as reader:
                 assert reader.row_counts() == expected
+
+
+def written_below(folder: Path) -> dict[str, tuple[int, int]]:
+    """When each file and folder below a folder was written, and how many bytes each has."""
+    return {str(path): (path.lstat().st_mtime_ns, path.lstat().st_size) for path in [folder, *folder.rglob("*")]}
 
 
 def listed(results: Sequence[Listing | ShredFailure]) -> list[Listing]:

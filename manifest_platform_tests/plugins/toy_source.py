@@ -35,6 +35,7 @@ from manifest_platform.sources.directories import (
     read,
 )
 from manifest_platform.sources.errors import LandingMisconfigured
+from manifest_platform.sources.preview import Guess, Place
 from manifest_platform.sources.settings import DatasetSettings
 from manifest_platform.sources.source import LOAD, SHRED, Known, Named, Source, Words, rewritten
 
@@ -119,6 +120,11 @@ class Notes(Source):
         if name is None:
             raise LandingMisconfigured(f"{landed.place} is no day")
         return self.landed(FEED, read(landed.place, name, LAYOUT, self.completeness))
+
+    @classmethod
+    def guesses(cls, place: Place, schemas: Sequence[str] = ()) -> Iterator[Guess]:
+        if any(parse(name) for name in place.entries.folders):
+            yield Guess({}, "a folder a day")
 
     def directory(self, claim: Claim, output: str) -> Directory:
         key, landed = claim.item.key, claim.item.landed

@@ -11,7 +11,7 @@ import functools
 import gc
 import itertools
 import uuid
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -106,8 +106,12 @@ def shred_pieces(task: Task[_Pieces], resolver: Resolver, options: Options, most
     most = options.split_size + CHUNK  # only what was compressed gets larger than the split
     writer = Writer(task, most, _by_date, options.limits, most_bad)
     budget = Budget(resolver.limits.unknown_keys)
+
+    def shred(data: bytes, file: str, first_line: int) -> ShreddedEvents:
+        return shred_lines(data, resolver, file, first_line, budget)
+
     for piece in task.part:
-        for size, shredded in _shred_piece(piece, resolver, budget, options.limits):
+        for size, shredded in shred_piece(piece, shred, options.limits):
             for name, table in shredded.tables.items():
                 writer.add(shredded.definitions[name], table, shredded.types[name])
             writer.chunk_done(size, shredded.good, BAD, shredded.bad)
@@ -116,16 +120,21 @@ def shred_pieces(task: Task[_Pieces], resolver: Resolver, options: Options, most
     return writer.close()
 
 
-def _shred_piece(piece: Piece, resolver: Resolver, budget: Budget, limits: InputLimits) -> Iterator[tuple[int, ShreddedEvents]]:
-    """What each chunk of a piece gives, with its bytes; bad rows have the number of their line in the whole file."""
+def shred_piece(
+    piece: Piece, shred: Callable[[bytes, str, int], ShreddedEvents], limits: InputLimits, chunk: int = CHUNK
+) -> Iterator[tuple[int, ShreddedEvents]]:
+    """What each chunk of a piece gives, with its bytes; bad rows have the number of their line in the whole file.
+
+    `shred`: what becomes of whole lines, of a file, the first of them of a number.
+    """
     lines = 0
     start = before = None
-    for offset, data in chunks(piece, limits=limits):
+    for offset, data in chunks(piece, chunk, limits):
         start = offset if start is None else start
         if isinstance(data, TooLong):
             size, shredded = data.bytes, _too_long(data, piece.uri, offset, lines + 1, limits)
         else:
-            size, shredded = len(data), shred_lines(data, resolver, piece.uri, lines + 1, budget)
+            size, shredded = len(data), shred(data, piece.uri, lines + 1)
         lines += shredded.lines
         if shredded.bad.num_rows and start:
             before = newlines_before(piece, start) if before is None else before

@@ -7,7 +7,7 @@ the same for all sources.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +28,7 @@ from manifest_platform.sources.directories import (
     list_names,
     read,
 )
+from manifest_platform.sources.preview import Bounds, Guess, Place, Sample
 from manifest_platform.sources.snowplow.settings import EVENTS_TABLE, FEED, SnowplowSettings, time_column
 from manifest_platform.sources.source import LOAD, SHRED, Known, Named, Source, Words, rewritten
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from manifest_platform.listing import Listing
     from manifest_platform.shred.batch import Directory, ShredFailure
-    from manifest_platform.sources.snowplow.registry import Place
+    from manifest_platform.sources.snowplow.registry import Place as Registry
 
 
 # Seconds are two digits and then the end or a suffix; where they are missing, the suffix follows the minutes.
@@ -191,21 +192,42 @@ class SnowplowEnriched(Source):
         options = Options(settings.split_mib << 20, bad.max_share, bad.max_count, settings.limits.of_input())
         return shred(session, directories, self._registries(), options, settings.registry_limits, settings.tables)
 
-    def _registries(self) -> list[Place]:
+    @classmethod
+    def guesses(cls, place: Place, schemas: Sequence[str] = ()) -> Iterator[Guess]:
+        """Directories that are called as runs are."""
+        from manifest_platform.sources.snowplow.recognition import guesses
+
+        yield from guesses(place, schemas, parse_run_name)
+
+    @classmethod
+    def hints(cls, place: Place) -> Iterator[str]:
+        """Names that are nearly runs', and events that lie in no run."""
+        from manifest_platform.sources.snowplow.recognition import hints
+
+        yield from hints(place, parse_run_name)
+
+    def sample(self, directories: Sequence[tuple[str, LandedDirectory]], bounds: Bounds) -> Sample:
+        """The beginning of each run, its entities typed by the schemas that can be had."""
+        from manifest_platform.sources.snowplow.preview import sample
+
+        return sample(self.settings, self.root, directories, bounds)
+
+    def _registries(self) -> list[Registry]:
         """The registries, with their keys from the environment. Raises RegistryRefused, UnusableSecret."""
-        from manifest_platform.sources.snowplow.registry import Place, RegistryRefused
+        from manifest_platform.sources.snowplow.registry import Place as Registry
+        from manifest_platform.sources.snowplow.registry import RegistryRefused
 
         special = {one.url: one for one in self.settings.shred.registries}
-        places: list[Place] = []
+        places: list[Registry] = []
         for location in self.settings.shred.schemas:
             own = special.get(location)
             if own is None:
-                places.append(Place(location))
+                places.append(Registry(location))
                 continue
             key = masking.secret(own.apikey_variable, in_header=True) if own.apikey_variable else None
             if own.apikey_variable and not key:
                 raise RegistryRefused(
                     f"the key of registry {own.url} is not set: put it into the variable {own.apikey_variable}"
                 )
-            places.append(Place(location, key, 403 in own.absent))
+            places.append(Registry(location, key, 403 in own.absent))
         return places

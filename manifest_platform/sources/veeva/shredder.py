@@ -34,6 +34,7 @@ from manifest_platform.shred.batch import (
 )
 from manifest_platform.shred.limits import InputLimits, LimitExceeded
 from manifest_platform.shred.rows import BAD
+from manifest_platform.shred.sample import Sampler
 from manifest_platform.sources.veeva.direct_data import MANIFEST, METADATA_FULL, Contents, Extract, Feed, read_contents
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 
 BAD_ROWS = replace(BAD, mode="merge", key=("file", "line"))
 """The bad rows of windows: a window that is loaded again after a snapshot replaces those that it brought before."""
+
+_SAMPLED = InputLimits(line=1 << 20)
+"""The longest record of a sample."""
 
 _READERS = 8  # small files of one task that are read at the same time
 
@@ -160,6 +164,23 @@ def shred_files(task: Task[tuple[str, ...]], window: Window, contents: Contents,
         if writer.is_hopeless:
             break
     return writer.close()
+
+
+def sample_window(window: Window, options: VeevaOptions, sampler: Sampler) -> None:
+    """Has a sampler take the beginning of each file of a window, as much of each as it may. Raises as `shred_files`."""
+    if not window.files:
+        return
+    contents = _contents(window, options, uuid.uuid4().hex)
+    for table in contents.columns_alone():
+        sampler.add(table)
+    extracts = [extract for path in window.paths if (extract := contents.extract(path))]
+    share = sampler.left // max(1, len(extracts))
+    for extract in extracts:
+        if sampler.is_late:
+            return
+        sampler.take(share)
+        with _Verified(window, extract.file or "") as stream:
+            _shred_file(extract, stream, window.paths[extract.file or ""][0], contents, sampler, _SAMPLED)
 
 
 def _most_good(window: Window, contents: Contents) -> int:

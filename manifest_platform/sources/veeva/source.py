@@ -19,6 +19,7 @@ from manifest_platform.manifest import Application, Claim, ItemKey, Landed, Mani
 from manifest_platform.sources.capture import Attempts, CaptureEvent, CapturePlan, CaptureSchedule
 from manifest_platform.sources.directories import DirectoryName, Found, FoundNames, LandedDirectory, Unreadable
 from manifest_platform.sources.errors import LandingError, LandingUnavailable
+from manifest_platform.sources.preview import Bounds, Guess, Place, Sample
 from manifest_platform.sources.source import LOAD, SHRED, Drain, Known, Named, Source, SourceCheck, Stage, Words, rewritten
 from manifest_platform.sources.veeva.checks import missing_windows
 from manifest_platform.sources.veeva.direct_data import METADATA_TABLE
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from manifest_platform.shred.batch import Directory, ShredFailure
     from manifest_platform.sources.veeva.client import Vault
     from manifest_platform.sources.veeva.login import Credentials
+    from manifest_platform.sources.veeva.shredder import VeevaOptions
 
 KEPT = timedelta(days=10)
 """How long a vault keeps its windows of changes."""
@@ -222,10 +224,16 @@ class VeevaDirectData(Source):
 
     def shred(self, session: SparkSession, directories: Sequence[Directory]) -> list[Listing | ShredFailure]:
         """Extracts, typed by the window's own metadata."""
-        from manifest_platform.sources.veeva.shredder import VeevaOptions, Window, shred
+        from manifest_platform.sources.veeva.shredder import Window, shred
+
+        return shred(session, [one for one in directories if isinstance(one, Window)], self._options())
+
+    def _options(self) -> VeevaOptions:
+        """How windows are shredded."""
+        from manifest_platform.sources.veeva.shredder import VeevaOptions
 
         settings = self.settings.shred
-        options = VeevaOptions(
+        return VeevaOptions(
             split_size=settings.split_mib << 20,
             max_bad_count=settings.bad_rows.max_count,
             max_bad_share=settings.bad_rows.max_share,
@@ -236,7 +244,26 @@ class VeevaDirectData(Source):
             limits=settings.limits.of_input(),
             metadata=settings.limits.metadata_mib << 20,
         )
-        return shred(session, [one for one in directories if isinstance(one, Window)], options)
+
+    @classmethod
+    def guesses(cls, place: Place, schemas: Sequence[str] = ()) -> Iterator[Guess]:
+        """A folder a vault."""
+        from manifest_platform.sources.veeva.recognition import guesses
+
+        yield from guesses(place)
+
+    @classmethod
+    def hints(cls, place: Place) -> Iterator[str]:
+        """Archives that are not unpacked, windows below no vault's folder."""
+        from manifest_platform.sources.veeva.recognition import hints
+
+        yield from hints(place)
+
+    def sample(self, directories: Sequence[tuple[str, LandedDirectory]], bounds: Bounds) -> Sample:
+        """The beginning of each extract."""
+        from manifest_platform.sources.veeva.preview import sample
+
+        return sample(self._options(), directories, bounds)
 
     @property
     def drains(self) -> tuple[Drain, ...]:

@@ -1,0 +1,123 @@
+"""What a sample of enriched runs becomes, in memory."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import orjson
+import pyarrow as pa
+
+from manifest_platform.shred.lines import Piece
+from manifest_platform.shred.rows import BAD
+from manifest_platform.shred.sample import Sampler
+from manifest_platform.sources.directories import LandedDirectory
+from manifest_platform.sources.errors import LandingError
+from manifest_platform.sources.preview import Bounds, MissingSchema, Sample, Sampling
+from manifest_platform.sources.snowplow.atomic import FIELDS
+from manifest_platform.sources.snowplow.iglu import Resolver
+from manifest_platform.sources.snowplow.registry import RegistryRefused, RegistryUnavailable
+from manifest_platform.sources.snowplow.schema_keys import SchemaKey, is_key
+from manifest_platform.sources.snowplow.settings import RegistryLimits, SnowplowSettings, is_http
+from manifest_platform.sources.snowplow.shredder import ShreddedEvents, shred_lines, shred_piece
+
+_CHUNK = 1 << 20
+_JSON = frozenset(position for position, field in enumerate(FIELDS) if field.is_json)
+_LIMITS = RegistryLimits(seconds=3, unknown_keys=100)
+"""What registries are asked while a person waits."""
+
+
+def sample(settings: SnowplowSettings, root: str, directories: Sequence[tuple[str, LandedDirectory]], bounds: Bounds) -> Sample:
+    """What runs become, or the beginning of each; a line that only lacks schemas waits, its event among the rows."""
+    sampler = Sampler(time.monotonic() + bounds.seconds)
+    sampling = Sampling(sampler, directories, bounds)
+    kernel = _Kernel(bounds.schemas, settings.shred.tables)
+    limits = settings.shred.limits.of_input()
+    for _, directory in sampling.each():
+        try:
+            directory.check()
+            for file in directory.files:
+                if sampler.is_hopeless:
+                    break
+                for size, shredded in shred_piece(Piece(file.uri, file.size, 0, file.size, root), kernel.shred, limits, _CHUNK):
+                    for name, table in shredded.tables.items():
+                        sampler.add(shredded.definitions[name], table)
+                    sampler.chunk_done(size, shredded.good, BAD, shredded.bad)
+                    if sampler.is_hopeless:
+                        break
+        except (ValueError, OSError, LandingError) as error:
+            sampling.failed(directory, error)
+    kernel.close()
+    return sampling.sample(kernel.waiting, kernel.missing(), kernel.notes)
+
+
+class _Kernel:
+    """Shreds lines by the registries that answer.
+
+    `waiting`: lines so far that are bad for lack of schemas alone; `notes`: what was wrong with registries.
+    """
+
+    def __init__(self, schemas: Sequence[str], tables: dict[str, str]):
+        self._schemas, self._tables = tuple(schemas), tables
+        self._resolver = Resolver(self._schemas, _LIMITS, tables)
+        self._without = Resolver((), _LIMITS, tables)
+        self._missing: Counter[str] = Counter()
+        self.waiting = 0
+        self.notes: list[str] = []
+
+    def close(self) -> None:
+        """Gives the registries' connections back."""
+        self._resolver.close()
+
+    def missing(self) -> list[MissingSchema]:
+        """The schemas that no registry has, those that most lines name first."""
+        tables = ((key, SchemaKey.parse(key)) for key, _ in self._missing.most_common())
+        return [
+            MissingSchema(key, self._tables.get(parsed.family, parsed.table_name), self._missing[key]) for key, parsed in tables
+        ]
+
+    def shred(self, data: bytes, file: str, first_line: int) -> ShreddedEvents:
+        """What lines become; those that only lack schemas, as events without entities."""
+        shredded = self._shred(data, file, first_line)
+        if not shredded.bad.num_rows:
+            return shredded
+        waits = [self._waits(reasons) for reasons in shredded.bad["reasons"].to_pylist()]
+        if not any(waits):
+            return shredded
+        raw = shredded.bad.filter(pa.array(waits))["raw"].to_pylist()
+        bare = shred_lines(b"".join(_without_entities(line) for line in raw), self._without, file)
+        self.waiting += len(raw)
+        bad = shredded.bad.filter(pa.array([not one for one in waits]))
+        tables, definitions = dict(shredded.tables), {**bare.definitions, **shredded.definitions}
+        for name, rows in bare.tables.items():
+            tables[name] = pa.concat_tables([tables[name], rows]) if name in tables else rows
+        return replace(shredded, tables=tables, definitions=definitions, bad=bad, good=shredded.good + len(raw))
+
+    def _shred(self, data: bytes, file: str, first_line: int) -> ShreddedEvents:
+        try:
+            return shred_lines(data, self._resolver, file, first_line)
+        except (RegistryUnavailable, RegistryRefused) as error:
+            self.notes.append(f"schemas are looked for in no registry over HTTP any more: {error}")
+            self._resolver.close()
+            self._schemas = tuple(one for one in self._schemas if not is_http(one) and not one.startswith("s3://"))
+            self._resolver = Resolver(self._schemas, _LIMITS, self._tables)
+            return shred_lines(data, self._resolver, file, first_line)
+
+    def _waits(self, reasons: str) -> bool:
+        """Whether a line lacks schemas and nothing else. Counts them in any case."""
+        lacking = set()
+        only = True
+        for reason in orjson.loads(reasons):
+            if reason["type"] == "unknown_schema" and is_key(reason["schema"]):
+                lacking.add(reason["schema"])
+            elif reason["type"] != "more":
+                only = False
+        self._missing.update(lacking)
+        return only
+
+
+def _without_entities(line: str) -> bytes:
+    fields = line.split("\t")
+    return "\t".join("" if place in _JSON else value for place, value in enumerate(fields)).encode() + b"\n"
