@@ -25,7 +25,7 @@ _BAD_LINES = 8
 _NAME = 16
 
 
-@app.command(cls=Command, epilog=examples("preview landing/", "preview s3://bucket/enriched --schemas http://iglucentral.com"))
+@app.command(cls=Command, epilog=examples("preview landing/", "preview s3://bucket/enriched --schemas ./iglu"))
 def preview(
     context: typer.Context,
     place: Annotated[str, typer.Argument(metavar="PLACE", help="A folder, a directory in it, a file, or s3://bucket/prefix.")],
