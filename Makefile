@@ -82,7 +82,7 @@ demo-clean: $(SYNCED) ## Removes what the demo left
 	@$(BIN)/manifest-platform demo $(if $(PIPELINE),--pipeline $(PIPELINE)) --clean
 
 clean: ## Removes .venv, caches, Dagster's home and what the demo left
-	rm -rf .venv .demo .demo-veeva .dagster_home .cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse dist
+	rm -rf .venv .demo .demo-* .dagster_home .cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse dist
 	find manifest_platform manifest_platform_tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Says what to install where Python or Java is missing, before anything else happens.

@@ -10,9 +10,10 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import typer
 
@@ -26,11 +27,10 @@ from manifest_platform.warehouse.engines.engine import Engine
 
 CONFIGURATION, FOLDER = "manifest_platform_veeva.yaml", ".demo-veeva"
 DATASET = "vault"
-BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
-NOON, END = BEGIN + timedelta(hours=12), BEGIN + timedelta(days=1)
-LATE, BROKEN = "incr/stoptime=202601010630", "incr/stoptime=202601011745"
-LATE_REF = "incr/2026-01-01T06:30Z"
-SNAPSHOT = "full/date=2026-01-01T1200"
+DAYS_AGO = 2
+"""How long ago the story's day is, where none is told: Dagster's pages show it, and the fake Vault's next day is over too."""
+LATE, BROKEN = timedelta(hours=6, minutes=30), timedelta(hours=17, minutes=45)
+"""When the windows of changes end that come late and that fail, from midnight."""
 URL = "MANIFEST_PLATFORM_VAULT"
 """The variable by which the configuration finds the Vault."""
 
@@ -41,29 +41,71 @@ LEDGER = (
 )
 
 
-def tell(home: Path) -> None:
-    """Tells the story in the demo's directory. Raises DemoFailed where it does not go so."""
-    simulation = simulated()
+@dataclass(frozen=True)
+class Day:
+    """The day of the story: a vault's first, from midnight UTC."""
+
+    begin: datetime
+
+    @classmethod
+    def of(cls, day: date) -> Self:
+        """The story's times on a day."""
+        return cls(datetime.combine(day, time(0, tzinfo=UTC)))
+
+    @property
+    def noon(self) -> datetime:
+        """When the snapshot is made that is loaded at the end."""
+        return self.begin + timedelta(hours=12)
+
+    @property
+    def end(self) -> datetime:
+        """The midnight after it."""
+        return self.begin + timedelta(days=1)
+
+    @property
+    def snapshot(self) -> str:
+        """The snapshot of noon."""
+        return f"full/date={self.noon:%Y-%m-%dT%H%M}"
+
+    @property
+    def late_file(self) -> str:
+        """The file of changes that is published late, as the Vault calls it."""
+        return f"incr/{self.begin + LATE:%Y-%m-%dT%H:%MZ}"
+
+    def window(self, end: timedelta) -> str:
+        """The window of changes that ends at a time."""
+        return f"incr/stoptime={self.begin + end:%Y%m%d%H%M}"
+
+    def simulated(self) -> Simulation:
+        """The vault's history: a day with changes of its schema, and a quarter of an hour in which nothing happens."""
+        script = schema_changes(add_field=12, add_object=24, drop_field=36, drop_object=60)
+        return Simulation(seed=1, begin=self.begin, rows=200, changes=(20, 100), quiet={7}, script=script)
+
+
+def day_before(now: datetime) -> date:
+    """The day of a story that is told now."""
+    return now.date() - timedelta(days=DAYS_AGO)
+
+
+def tell(home: Path, day: date) -> None:
+    """Tells the story of a day in the demo's directory. Raises DemoFailed where it does not go so."""
+    times = Day.of(day)
+    simulation = times.simulated()
     (home / "landing").mkdir()
-    clock, delay = BEGIN + timedelta(minutes=75), timedelta(minutes=15)
-    with FakeVault(simulation, clock, VaultSettings(full_hour_utc=NOON.hour, log_stops=[END], full_delay=delay)) as vault:
+    clock, delay = times.begin + timedelta(minutes=75), timedelta(minutes=15)
+    settings = VaultSettings(full_hour_utc=times.noon.hour, log_stops=[times.end], full_delay=delay)
+    with FakeVault(simulation, clock, settings) as vault:
         os.environ[URL], os.environ["VAULT_PASSWORD"] = vault.url, vault.settings.password
         typer.echo(f"A fake Vault listens on {vault.url}; by its clock it is {vault.now:%Y-%m-%d %H:%M} UTC, of its first day.")
         _begin()
-        vault.now = END + delay
-        vault.inject(Fault("unpublished", window=LATE_REF))
-        _go_through_the_day(vault)
-        _load_noon_in_full()
-        _compare(simulation)
+        vault.now = times.end + delay
+        vault.inject(Fault("unpublished", window=times.late_file))
+        _go_through_the_day(vault, times)
+        _load_noon_in_full(times)
+        _compare(times)
 
 
-def simulated() -> Simulation:
-    """The vault's history: a day with changes of its schema, and a quarter of an hour in which nothing happens."""
-    script = schema_changes(add_field=12, add_object=24, drop_field=36, drop_object=60)
-    return Simulation(seed=1, begin=BEGIN, rows=200, changes=(20, 100), quiet={7}, script=script)
-
-
-def tell_what_next() -> None:
+def tell_what_next(_home: Path, _day: date) -> None:
     """What one may look at afterwards."""
     typed = program("manifest-platform")
     typer.echo(f"  {ui_command(CONFIGURATION):<32} the same in Dagster")
@@ -82,11 +124,12 @@ def _begin() -> None:
     type_("manifest-platform drain")
 
 
-def _go_through_the_day(vault: FakeVault) -> None:
-    say(f"A day goes by. The Vault fails to publish {LATE}, and goes on behind it; so does the capture.")
+def _go_through_the_day(vault: FakeVault, times: Day) -> None:
+    late, broken = times.window(LATE), times.window(BROKEN)
+    say(f"A day goes by. The Vault fails to publish {late}, and goes on behind it; so does the capture.")
     type_("manifest-platform capture")
-    say(f"Somebody opens a file of {BROKEN} with a spreadsheet, and saves it.")
-    file, original = _spoil(BROKEN)
+    say(f"Somebody opens a file of {broken} with a spreadsheet, and saves it.")
+    file, original = _spoil(broken)
     say("Nothing is loaded over the window that is missing: what came later would be undone by it when it comes.")
     type_("manifest-platform drain", Exit.BLOCKED)
     say("Hours later the Vault publishes it after all. The day goes on, as far as the spoilt window.")
@@ -95,13 +138,13 @@ def _go_through_the_day(vault: FakeVault) -> None:
     type_("manifest-platform drain", Exit.BLOCKED)
     say("The file is put back, and the printed command typed.")
     file.write_bytes(original)
-    type_(f"manifest-platform resolve {BROKEN} --reason 'the file is put back'")
+    type_(f"manifest-platform resolve {broken} --reason 'the file is put back'")
     type_("manifest-platform drain")
 
 
-def _load_noon_in_full() -> None:
+def _load_noon_in_full(times: Day) -> None:
     say("Somebody is not sure of the tables any more: everything is to be loaded anew from the snapshot of noon.")
-    type_(f'manifest-platform full begin {SNAPSHOT} --reason "to be sure"')
+    type_(f'manifest-platform full begin {times.snapshot} --reason "to be sure"')
     say("That was one write; what came after noon is to be loaded again, in a new epoch, and the logs stay as they are.")
     type_("manifest-platform drain")
     type_("manifest-platform full status")
@@ -120,10 +163,11 @@ def _spoil(name: str) -> tuple[Path, bytes]:
     return file, original
 
 
-def _compare(simulation: Simulation) -> None:
+def _compare(times: Day) -> None:
     """Says that the warehouse has what the vault has. Raises DemoFailed where it does not."""
-    expected: dict[str, dict[Any, dict[str, Any]]] = dict(simulation.tables(END, snapshots=[BEGIN, NOON]))
-    for table, rows in simulation.logs(END, since=BEGIN).items():
+    simulation = times.simulated()
+    expected: dict[str, dict[Any, dict[str, Any]]] = dict(simulation.tables(times.end, snapshots=[times.begin, times.noon]))
+    for table, rows in simulation.logs(times.end, since=times.begin).items():
         expected[table] = {row["id"]: row for row in rows}
     with closing(config.load().warehouse.open(read_only=True)) as warehouse:
         for table, wanted in expected.items():

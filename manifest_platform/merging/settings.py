@@ -30,8 +30,10 @@ class MergeSettings(Settings):
     """How small objects of a dataset become well-sized ones."""
 
     output: StorageLocation = Field(description="where merged objects go: a local path or s3://bucket/prefix")
-    first_day: date = Field(
-        date(2024, 1, 1), description="the first day that Dagster shows as a partition; older ones are merged all the same"
+    first_day: date | None = Field(
+        None,
+        description="the first day that Dagster shows as a partition (the oldest that there is when its code is loaded, or a"
+        " month ago); older ones are merged all the same",
     )
     profile: Literal["default", "strict"] = Field(
         "default", description="what applies where nothing is said here: `default`, or `strict` with Prism's limits"

@@ -6,7 +6,7 @@ and how it is done the pipeline's.
     build                       all definitions
     capture, listing            directories that are fetched; directories that others land, and when a drain is asked for
     feeds, feed_checks          what is made of a feed: shredded output, the warehouse, its tables; what is checked of it
-    drain, full                 the jobs that shred and load; full loads
+    drain, blocks, full         the jobs that shred and load; what blocks a feed, shown in red; full loads
     merged, merge_runs, merge_checks    merged tables by day; the job and sensor that merge; what is checked
     housekeeping, dagster_store what is removed once it is old enough: of every dataset, of Dagster's own store
     dead_runs, lost_runs        runs that failed, told to the manifest

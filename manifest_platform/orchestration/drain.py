@@ -1,6 +1,6 @@
 """The drain job: one run, one process, one Spark session, however many runs wait."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import dagster as dg
@@ -8,6 +8,7 @@ from pydantic import Field
 
 from manifest_platform.config import Config
 from manifest_platform.orchestration import metadata
+from manifest_platform.orchestration.blocks import blocks_of, failures_of, mark_failed
 from manifest_platform.orchestration.duties import Duty, drain_pool, run_tags
 from manifest_platform.orchestration.events import failure, fit
 from manifest_platform.orchestration.feed_checks import feed_evaluation
@@ -20,6 +21,7 @@ from manifest_platform.pipeline import (
     DrainReport,
     ItemFailed,
     Loaded,
+    Pipeline,
     PutBack,
     Shredded,
     ShreddedAgain,
@@ -74,6 +76,7 @@ def _drain_job(platform: Config, dataset: str, drained: Drain) -> dg.JobDefiniti
         defaults = platform.drain
         budget = Budget(config.max_items or defaults.max_items, config.max_seconds or defaults.max_seconds)
         loaded: list[Loaded] = []
+        failed: list[ItemFailed] = []
         report = DrainReport()
         with manifest.pipeline(dataset, context.run_id) as pipeline:
             names = Names.of(pipeline.source)
@@ -93,6 +96,7 @@ def _drain_job(platform: Config, dataset: str, drained: Drain) -> dg.JobDefiniti
                     loaded.append(event)
                     yield metadata.loaded_event(names, event)
                 elif isinstance(event, ItemFailed):
+                    failed.append(event)
                     context.log.error(f"{event.key.name}: {event.application} failed: {event.failure.message}")
                 elif isinstance(event, PutBack):
                     context.log.warning(f"{event.key.name}: {event.application} put it back: {event.reason}")
@@ -103,12 +107,14 @@ def _drain_job(platform: Config, dataset: str, drained: Drain) -> dg.JobDefiniti
             yield from metadata.table_events(names, loaded)
             for feed in drained.feeds:
                 yield feed_evaluation(pipeline, feed)
+            causes = _told_now(context, pipeline, drained.feeds, failed)
         for end in report.ends:
             context.log.info(f"{end.feed} stopped: {end.stop} {end.reason}")
         shown = metadata.drain_metadata(report, command_of(report.remedy, pipeline) if report.remedy else "")
-        abnormal = [f"{end.stop}: {end.reason}" for end in report.ends if end.stop in ABNORMAL]
-        if reasons := [*([unlisted] if unlisted else []), *abnormal]:
-            raise failure("\n".join(reasons), metadata=shown)
+        causes += [unlisted] if unlisted else []
+        causes += [f"{end.stop}: {end.reason}" for end in report.ends if end.stop in ABNORMAL]
+        if causes:
+            raise failure("\n".join(causes), metadata=shown)
         yield dg.Output(None, metadata=fit(shown))
 
     @dg.job(
@@ -122,3 +128,16 @@ def _drain_job(platform: Config, dataset: str, drained: Drain) -> dg.JobDefiniti
         drain_op()
 
     return drain_job
+
+
+def _told_now(
+    context: dg.OpExecutionContext, pipeline: Pipeline, feeds: Sequence[str], events: Sequence[ItemFailed]
+) -> list[str]:
+    """Why the run is to fail: items that failed in it, blocks that no run has told of. Tags the run, marks their partitions."""
+    blocks = [one for one in blocks_of(pipeline, feeds) if not one.was_told(context.instance, context.job_name)]
+    if blocks:
+        context.instance.add_run_tags(context.run_id, {name: text for one in blocks for name, text in one.tag.items()})
+    failed = {one.key: one for one in failures_of(pipeline, events)}
+    blocking = {one.failed.key: one.failed for one in blocks if one.failed}
+    mark_failed(context, Names.of(pipeline.source), (failed | blocking).values())
+    return [*(one.words for one in blocks), *(one.words for key, one in failed.items() if key not in blocking)]

@@ -11,12 +11,13 @@ from itertools import islice
 
 import dagster as dg
 
-from manifest_platform.manifest import Application, Blocked, Record, Standing, State, Survey, Verdict
+from manifest_platform.manifest import Application, Blocked, Record, State, Survey, Verdict
 from manifest_platform.manifest.dataset import PASSED, judge, position_name
 from manifest_platform.operations.bad_rows import NEWEST as BAD_ROWS
 from manifest_platform.operations.bad_rows import bad_rows
 from manifest_platform.operations.standing import behind
 from manifest_platform.orchestration import metadata
+from manifest_platform.orchestration.blocks import Block
 from manifest_platform.orchestration.events import check_result
 from manifest_platform.orchestration.full import NO_FULL_LOAD, build_full_check, no_full_load
 from manifest_platform.orchestration.keys import Names
@@ -53,8 +54,8 @@ def evaluations(
     """
     source, names = pipeline.source, Names.of(pipeline.source)
     for feed in pipeline.feeds:
-        described = _refused_words(pipeline, refused[feed]) if feed in refused else _blocked_words(pipeline, verdict(feed))
-        described = described or NOT_BLOCKED_WORDS
+        block = Block.of(pipeline, feed, verdict(feed), refused.get(feed))
+        described = block.words if block else NOT_BLOCKED_WORDS
         yield f"{names.warehouse(feed).to_user_string()} {NOT_BLOCKED}", described, partial(feed_evaluation, pipeline, feed)
     found = [
         evaluation(names.stage(check.feed, check.stage), check.name, _result(check.find(pipeline.manifest)))
@@ -95,44 +96,24 @@ def _lag(survey: Survey) -> float:
 NOT_BLOCKED_WORDS = "The feed is not blocked."
 
 
-def _refused_words(pipeline: Pipeline, refused: Broken) -> str:
-    """Why nothing is loaded onto the warehouse, and what helps."""
-    return f"Blocked by the warehouse: {refused.reason}. Do: {command_of(refused.remedy, pipeline)}"
-
-
-def _blocked_words(pipeline: Pipeline, verdict: Verdict) -> str | None:
-    """By which item a feed is blocked, why and what helps; None where it is not."""
-    if not isinstance(verdict, Blocked) or verdict.standing in (Standing.WAITING, Standing.PROCESSING, Standing.MODE):
-        return None
-    return f"Blocked by {verdict.item.key.name}: {verdict.reason}. Do: {command_of(verdict.remedy, pipeline)}"
-
-
 def _not_blocked(pipeline: Pipeline, feed: str) -> dg.AssetCheckResult:
     survey = pipeline.manifest.survey(feed, LOAD)
     shown = metadata.backlog_metadata(survey, _lag(survey))
-    if found := next((one for one in broken(pipeline) if one.feed == feed), None):
-        return check_result(
-            passed=False,
-            severity=dg.AssetCheckSeverity.ERROR,
-            description=_refused_words(pipeline, found),
-            metadata={**shown, "reason": found.reason, "command": command_of(found.remedy, pipeline)},
-        )
-    verdict = survey.verdict
-    described = _blocked_words(pipeline, verdict)
-    if not described or not isinstance(verdict, Blocked):
+    refused = next((one for one in broken(pipeline) if one.feed == feed), None)
+    block = Block.of(pipeline, feed, survey.verdict, refused)
+    if block is None:
         return check_result(passed=True, metadata=shown, description=NOT_BLOCKED_WORDS)
-    return check_result(
-        passed=False,
-        severity=dg.AssetCheckSeverity.ERROR,
-        description=described,
-        metadata={
-            **shown,
+    if refused:
+        shown |= {"reason": refused.reason, "command": command_of(refused.remedy, pipeline)}
+    elif isinstance(survey.verdict, Blocked):
+        verdict = survey.verdict
+        shown |= {
             "item": verdict.item.key.name,
             "reason": verdict.reason,
             "since": dg.MetadataValue.timestamp(verdict.since),
             "command": command_of(verdict.remedy, pipeline),
-        },
-    )
+        }
+    return check_result(passed=False, severity=dg.AssetCheckSeverity.ERROR, description=block.words, metadata=shown)
 
 
 def _not_stopped(pipeline: Pipeline, feed: str) -> dg.AssetCheckResult:

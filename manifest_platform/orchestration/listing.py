@@ -19,6 +19,7 @@ from manifest_platform.manifest import Application, Blocked, Item, Memory, Ready
 from manifest_platform.manifest.manifest import Kept
 from manifest_platform.manifest.stores import file_identity
 from manifest_platform.orchestration.asking import Asked, asked
+from manifest_platform.orchestration.blocks import Block
 from manifest_platform.orchestration.drain import already_discovered, drain_job_name
 from manifest_platform.orchestration.feed_checks import evaluations
 from manifest_platform.orchestration.keys import Names
@@ -92,6 +93,12 @@ def _work_of(pipeline: Pipeline, feed: str, now: datetime, reading: Reading) -> 
 def _work(application: str, item: Item) -> str:
     again = item.is_repeated(Application(application))
     return f"{application} {item.key.name} {'again' if again else item.sequence}"
+
+
+def _untold(pipeline: Pipeline, instance: dg.DagsterInstance, job: str, feeds: Sequence[str], reading: Reading) -> str | None:
+    """Blocks that no run of a drain has told of, as work for one: it fails, and so shows them. None where there are none."""
+    found = [Block.of(pipeline, feed, reading.load(feed), reading.broken.get(feed)) for feed in feeds]
+    return "; ".join(f"tell of {one.feed}: {one.cause}" for one in found if one and not one.was_told(instance, job)) or None
 
 
 _kept: dict[tuple[str | None, str], tuple[Config, int, Pipeline]] = {}
@@ -202,7 +209,7 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, own: Sequence
     for drain in pipeline.source.drains:
         job = drain_job_name(pipeline.name, drain)
         before = remembered.asked.get(job, Asked())
-        work = work_waiting(pipeline, now, drain.feeds, reading)
+        work = work_waiting(pipeline, now, drain.feeds, reading) or _untold(pipeline, instance, job, drain.feeds, reading)
         reason, asked_for[job] = asked(instance, job, work, before, now)
         reasons += [reason] if reason else []
         requests += [] if reason else [dg.RunRequest(job_name=job, run_config=already_discovered(job))]

@@ -7,7 +7,7 @@ what is merged already, a run does nothing and succeeds.
 import itertools
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import dagster as dg
@@ -29,6 +29,7 @@ from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import WarehouseError
 
 SHOWN = 20
+A_MONTH = timedelta(days=31)
 
 
 def day_partitions(config: Config, dataset: str) -> dg.DailyPartitionsDefinition:
@@ -36,7 +37,16 @@ def day_partitions(config: Config, dataset: str) -> dg.DailyPartitionsDefinition
     settings = config.datasets[dataset].merge
     if settings is None:
         raise Refused(f"dataset {dataset} is not merged")
-    return dg.DailyPartitionsDefinition(start_date=str(settings.first_day), timezone=settings.zone, end_offset=1)
+    first = settings.first_day or _oldest_day(config, dataset)
+    return dg.DailyPartitionsDefinition(start_date=str(first), timezone=settings.zone, end_offset=1)
+
+
+def _oldest_day(config: Config, dataset: str) -> date:
+    """The oldest day that there is of a merged table, within what Dagster's pages show; a month ago where there is none."""
+    today = datetime.now(UTC).date()
+    with Pipeline(config, dataset) as pipeline:
+        oldest = min((found.date for found in Merging(pipeline).inventory.partitions()), default=today - A_MONTH)
+    return min(max(oldest, today - timedelta(days=config.dagster.partitions)), today)
 
 
 def merged_tables(config: Config, source: Source) -> list[MergedTable | str]:

@@ -3,6 +3,7 @@ import os
 import re
 import subprocess
 import sys
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import duckdb
@@ -17,8 +18,10 @@ from manifest_platform.manifest.stores.dynamodb.table import create_table
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.sources.snowplow.settings import FEED
 
-LANDED = [shop.run_name(number) for number in range(shop.RUNS)]
-IN_TIME = [name for name in LANDED if name != shop.run_name(shop.LATE)]
+DAY = date(2024, 5, 14)
+LANDED = [shop.run_name(DAY, number) for number in range(shop.RUNS)]
+LATE, BROKEN = LANDED[shop.LATE], LANDED[shop.BROKEN]
+IN_TIME = [name for name in LANDED if name != LATE]
 
 
 @pytest.fixture(autouse=True)
@@ -35,11 +38,11 @@ def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
 def demo_on(server: DynamoDbLocal) -> subprocess.CompletedProcess[str]:
     """The demo on DynamoDB Local, on one that outlives it: its own goes, and the manifest with it, when the demo ends."""
     code = (
-        "import sys; from contextlib import nullcontext; from manifest_platform.demo import dynamodb, run;"
+        "import datetime, sys; from contextlib import nullcontext; from manifest_platform.demo import dynamodb, run;"
         "run.dynamodb_local = lambda log: nullcontext(dynamodb.DynamoDbLocal(sys.argv[1]));"
-        "run.tell('snowplow', 'dynamodb')"
+        "run.tell('snowplow', 'dynamodb', datetime.date.fromisoformat(sys.argv[2]))"
     )
-    return subprocess.run([sys.executable, "-c", code, server.endpoint], capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-c", code, server.endpoint, str(DAY)], capture_output=True, text=True)
 
 
 def ledger(home: Path) -> list[tuple[str, bool]]:
@@ -53,26 +56,60 @@ def ledger(home: Path) -> list[tuple[str, bool]]:
 def test_the_demo_tells_its_story_on_every_store_alike_and_leaves_nothing_after_clean(tmp_path, dynamodb):
     home = tmp_path / "demo"
     found = []
-    for tell in (demo, lambda: demo_on(dynamodb)):  # the second starts over what the first one left
+    for tell in (lambda: demo("--day", str(DAY)), lambda: demo_on(dynamodb)):  # the second starts over what the first one left
         done = tell()
         assert done.returncode == 0, done.stdout + done.stderr
         check_story(done.stdout)
-        assert ledger(home) == [*((name, False) for name in IN_TIME), (shop.run_name(shop.LATE), True)]
+        assert ledger(home) == [*((name, False) for name in IN_TIME), (LATE, True)]
         check_tables(home)
         store_made = f"$ manifest-platform store create\nDynamoDB table {run.TABLE} in " in done.stdout
         found.append((store_made, warehouse(home), histories(home)))
-        assert f"{shop.STRAY} in {home}/landing/enriched: not a run name" in done.stderr
+        assert f"{shop.stray(DAY)} in {home}/landing/enriched: not a run name" in done.stderr
         advice = done.stdout.split("Next, try")[1]
         commands = (
-            ("make demo", "manifest.store:") if store_made else ("make ui", "manifest-platform sql", "manifest-platform status")
+            ("make demo", "manifest.store:")
+            if store_made
+            else ("make ui", "demo --land", "manifest-platform sql", "manifest-platform status")
         )
         assert all(command in advice for command in commands)
+        more = [path.name for path in (home / "landing" / "enriched").glob("run=2*-*-*-*-*-*") if path.name not in LANDED]
+        assert len(more) == (0 if store_made else shop.MORE), "left for Dagster to load"
     (on_sqlite, rows, told), (on_dynamodb, same_rows, told_alike) = found
     assert (on_sqlite, on_dynamodb) == (False, True)
     assert rows == same_rows
     assert told == told_alike
     assert demo("--clean").returncode == 0
     assert not home.exists()
+
+
+def test_the_story_is_of_days_that_dagsters_pages_show():
+    now = datetime(2026, 3, 1, 0, 10, tzinfo=UTC)
+    for story in run.STORIES.values():
+        assert now - timedelta(days=7) < datetime.combine(story.day_before(now), shop.NOON) < now - timedelta(days=1)
+
+
+def test_a_run_lands_where_the_story_was_told_and_nowhere_else(folder, capsys):
+    assert main(["demo", "--land"]) == 1
+    assert "tell it first" in capsys.readouterr().err
+    home = folder / shop.FOLDER
+    with stage.stage(home):
+        assert main(["demo", "--land"]) == 0
+    [landed] = (home / "landing" / "enriched").iterdir()
+    assert f"{landed.name} has landed" in capsys.readouterr().out
+    assert (landed / "_SUCCESS").exists()
+
+
+def test_a_story_on_another_store_leaves_the_one_alone_that_can_be_looked_at(folder):
+    homes = []
+    for store in run.STORES:
+        os.environ[stage.HOME_VARIABLE] = ""
+        homes.append(run.home_of(shop.CONFIGURATION, run._folder(shop, store), shop.DATASET))
+        with stage.stage(homes[-1]):
+            pass
+    assert [home.name for home in homes] == [".demo", ".demo-dynamodb"]
+    os.environ[stage.HOME_VARIABLE] = ""
+    assert main(["demo", "--clean"]) == 0
+    assert not any(home.exists() for home in homes)
 
 
 def test_the_demos_own_dynamodb_is_there_for_the_demo_and_no_longer(tmp_path, dynamodb):
@@ -120,7 +157,7 @@ def histories(home: Path) -> list[str]:
 
 def check_story(told: str) -> None:
     """Nothing behind the bad run is loaded before the printed command was typed; everything is, after it."""
-    bad = shop.run_name(shop.BROKEN)
+    bad = BROKEN
     resolve = f"$ manifest-platform resolve {bad}\n"
     before, after = told.split(resolve)
     assert f"next: manifest-platform resolve {bad}\n" in before
@@ -130,7 +167,7 @@ def check_story(told: str) -> None:
     [table] = re.findall(r'^\$ manifest-platform sql "[^"]*"\n(.*?)(?=^\$ |\Z)', before, re.MULTILINE | re.DOTALL)
     assert re.findall(r"^(run=\S+)", table, re.MULTILINE) == first
     then = re.findall(r"✓ (run=\S+).*?(late)?$", after, re.MULTILINE)
-    assert then == [*((name, "") for name in IN_TIME[IN_TIME.index(bad) :]), (shop.run_name(shop.LATE), "late")]
+    assert then == [*((name, "") for name in IN_TIME[IN_TIME.index(bad) :]), (LATE, "late")]
     assert "0 shredded, 0 loaded (0 rows), 0 failed" in after
     [loaded] = re.findall(r"acme\.events +([\d,]+) rows", after)
     check_merging(after.partition("$ manifest-platform merge run\n")[2], loaded.replace(",", ""))

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from dagster._core.definitions.partitions.context import partition_loading_context
+from dagster._core.storage.partition_status_cache import get_and_update_asset_status_cache_value
 
 from manifest_platform.orchestration import listing
 from manifest_platform.orchestration.build import build_defs
@@ -88,6 +90,16 @@ class CodeLocation:
         """The partitions of an asset that Dagster shows as materialized."""
         return self.instance.get_materialized_partitions(self.key(asset))
 
+    def failed(self, asset: str) -> set[str]:
+        """The partitions of an asset that Dagster shows as failed."""
+        key = self.key(asset)
+        partitions = self.defs.resolve_asset_graph().get(key).partitions_def
+        found = get_and_update_asset_status_cache_value(self.instance, key, partitions)
+        if found is None or partitions is None:
+            return set()
+        with partition_loading_context(dynamic_partitions_store=self.instance):
+            return set(found.deserialize_failed_partition_subsets(partitions).get_partition_keys())
+
     def shown(self, asset: str, partition: str) -> dict[str, Any]:
         """The metadata of the newest materialization of an asset's partition."""
         found = self.instance.fetch_materializations(
@@ -110,6 +122,14 @@ def failure(result: Result) -> str:
     told = event.step_failure_data.user_failure_data
     assert told is not None and told.description, event.step_failure_data.error
     return told.description
+
+
+def failure_metadata(result: Result) -> dict[str, Any]:
+    """The metadata of the failure of a run's one failed step."""
+    [event] = [event for event in result.all_events if event.is_step_failure]
+    told = event.step_failure_data.user_failure_data
+    assert told is not None, event.step_failure_data.error
+    return {name: value.value for name, value in told.metadata.items()}
 
 
 def output(result: Result) -> dict[str, Any]:

@@ -80,8 +80,11 @@ def tamper(shop: Shop, number: int, application: str, change: Callable[[dict[str
     assert tampered(store, NAME, "RECORD#", changed), f"{application} has not processed {run_name(number)}"
 
 
-def break_listing(shop: Shop, number: int) -> None:
-    """Makes the load of a shredded item fail for good: its listing promises a row more than its objects have."""
+def break_listing(shop: Shop, number: int) -> Callable[[], None]:
+    """Makes the load of a shredded item fail for good: its listing promises a row more than its objects have.
+
+    Gives what puts the listing back.
+    """
     with shop.open() as pipeline:
         record = pipeline.manifest.item(keys(pipeline, number)[0]).processed_by(Application(SHRED))
     assert record
@@ -91,6 +94,7 @@ def break_listing(shop: Shop, number: int) -> None:
     broken = f"file://{shop.home}/broken-{number}.json"  # beside it: copies of a shop share what was shredded
     dataclasses.replace(listing, objects=(promised, *others)).write(broken)
     tamper(shop, number, "shred", lambda data: data.update(listing=broken))
+    return lambda: tamper(shop, number, "shred", lambda data: data.update(listing=record.data["listing"]))
 
 
 def lose_listing(shop: Shop, number: int) -> None:

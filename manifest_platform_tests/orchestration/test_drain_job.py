@@ -11,7 +11,7 @@ import pytest
 from manifest_platform.orchestration.drain import already_discovered
 from manifest_platform.pipeline import LOAD
 from manifest_platform.sources.snowplow.settings import FEED
-from manifest_platform_tests.orchestration.code_location import failure, output
+from manifest_platform_tests.orchestration.code_location import failure, failure_metadata, output
 from manifest_platform_tests.orchestration.dagster_shop import (
     DagsterShop,
     break_listing,
@@ -83,11 +83,14 @@ def test_a_landing_root_that_cannot_be_listed_fails_the_run_and_what_is_register
 
 
 @pytest.mark.stores("sqlite", "dynamodb")
-def test_blocked_is_a_success_that_says_by_what_and_what_helps(shredded: DagsterShop) -> None:
+def test_blocked_fails_the_run_with_the_cause_first_and_its_partition(shredded: DagsterShop) -> None:
+    shredded.add(*range(5))
     break_listing(shredded.shop, 1)
     result = shredded.drain()
-    assert result.success
-    shown = output(result)
+    assert failure(result).startswith(f"Blocked by {run_name(1)}: ")
+    assert failure(result).endswith(f" Do: manifest-platform resolve {run_name(1)}")
+    assert (shredded.failed("shredded"), shredded.failed("warehouse")) == (set(), {run_name(1)})
+    shown = failure_metadata(result)
     assert (shown["stop"], shown["item"], shown["loaded"]) == ("blocked", run_name(1), 1)
     assert "differ from its listing" in shown["reason"]
     assert shown["command"] == f"manifest-platform resolve {run_name(1)}"
@@ -99,14 +102,46 @@ def test_blocked_is_a_success_that_says_by_what_and_what_helps(shredded: Dagster
     assert materializations(result, "warehouse") == run_names(0)
 
 
+def test_a_cause_fails_one_run_and_a_new_one_the_next(fresh: DagsterShop) -> None:
+    fresh.add(0, 1, 2)
+    with fresh.shop.open() as pipeline:
+        fresh.shop.land(pipeline, 0, corrupt=True)
+    assert not fresh.drain().success
+    assert fresh.failed("shredded") == {run_name(0)}
+    with fresh.shop.open() as pipeline:
+        fresh.shop.land(pipeline, 1)
+    again = fresh.drain()
+    assert output(again)["stop"] == "blocked", "what lands behind a known block is no new alarm"
+    assert not _feed_check(again).passed
+    with fresh.shop.open() as pipeline:
+        fresh.shop.land(pipeline, 2, corrupt=True)
+    behind = fresh.drain()
+    assert failure(behind).startswith(f"{run_name(2)}: shred failed: ")
+    assert run_name(0) not in failure(behind)
+    assert fresh.failed("shredded") == {run_name(0), run_name(2)}
+    resolve(fresh.shop, 0)
+    assert not fresh.drain().success, "it failed anew"
+
+
+def test_a_partition_that_failed_is_made_good_by_the_drain_that_makes_it(shredded: DagsterShop) -> None:
+    shredded.add(*range(5))
+    was_there = break_listing(shredded.shop, 1)
+    assert not shredded.drain().success
+    assert shredded.failed("warehouse") == {run_name(1)}
+    was_there()
+    resolve(shredded.shop, 1)
+    assert shredded.drain().success
+    assert shredded.failed("warehouse") == set()
+
+
 def test_what_an_operator_resolves_is_tried_again(fresh: DagsterShop) -> None:
     with fresh.shop.open() as pipeline:
         fresh.shop.land(pipeline, 0, corrupt=True)
         fresh.shop.land(pipeline, 1)
-        assert output(fresh.drain())["stop"] == "blocked"
+        assert failure_metadata(fresh.drain())["stop"] == "blocked"
         assert fresh.materialized("shredded") == {run_name(1)}
     resolve(fresh.shop, 0)
-    shown = output(fresh.drain())
+    shown = failure_metadata(fresh.drain())
     assert (shown["stop"], shown["failed"]) == ("blocked", 1)
 
 

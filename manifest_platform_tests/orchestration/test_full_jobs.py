@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from manifest_platform.manifest import Application
 from manifest_platform.orchestration.keys import item_partitions
 from manifest_platform.pipeline.discovery import discover
-from manifest_platform_tests.orchestration.code_location import Result, failure, materialized_by, output
+from manifest_platform_tests.orchestration.code_location import Result, failure, failure_metadata, materialized_by, output
 from manifest_platform_tests.orchestration.dagster_ward import DagsterWard
 from manifest_platform_tests.sources.veeva.ward.ward import (
     FULL,
@@ -239,8 +239,8 @@ def test_L2_logs_are_drained_on_their_own_while_changes_are_blocked(tmp_path: Pa
     assert dagster.begin().success
     dagster.break_listing("2026-01-02T00:30Z")
     blocked = dagster.drain()
-    assert blocked.success
-    shown = output(blocked)
+    assert failure(blocked).startswith(f"Blocked by {CHANGES[1].name}: ")
+    shown = failure_metadata(blocked)
     assert (shown["stop"], shown["item"], shown["stop_full"]) == ("blocked", CHANGES[1].name, "idle")
     assert "log" not in {one.asset_key.path[1] for one in blocked.get_asset_check_evaluations()}
     assert dagster.ward.seen.applied == ["full 0000", "incr 0015"]

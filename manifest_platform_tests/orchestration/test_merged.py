@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +22,7 @@ from manifest_platform.operations.merge_standing import explain_partition
 from manifest_platform.orchestration.asking import Asked
 from manifest_platform.orchestration.build import build_defs
 from manifest_platform.orchestration.merge_runs import Remembered, merge_waiting
-from manifest_platform.orchestration.merged import day_partitions, partition_metadata
+from manifest_platform.orchestration.merged import A_MONTH, day_partitions, partition_metadata
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline.merge import Merging, register
 from manifest_platform_tests.orchestration.code_location import QUIET, Result, failure
@@ -100,6 +100,18 @@ def test_every_merged_table_is_an_asset_by_day_downstream_of_shredded(shop: Shop
     merged = {name for name in specs if name.startswith("shop/merged/")}
     assert "shop/merged/bad_merged" not in merged
     assert {"/".join(dep.asset_key.path) for dep in specs["shop/published"].deps} == merged
+
+
+def test_without_a_first_day_the_days_begin_with_the_oldest_that_there_is(merged_shop: Shop, tmp_path: Path) -> None:
+    merge, today = {"first_day": None}, datetime.now(UTC).date()
+    fresh = Shop(tmp_path / "fresh", merge=merge)
+    assert day_partitions(config.load(fresh.config_file), NAME).start.date() == today - A_MONTH
+    known = Shop(tmp_path / "known", merge=merge)
+    shutil.copy(merged_shop.home / "manifest.db", tmp_path / "known")
+    assert day_partitions(config.load(known.config_file), NAME).start.date() == DAY
+    few = Shop(tmp_path / "few", merge=merge, dagster={"partitions": 10})
+    shutil.copy(merged_shop.home / "manifest.db", tmp_path / "few")
+    assert day_partitions(config.load(few.config_file), NAME).start.date() == today - timedelta(days=10)
 
 
 def test_a_shop_without_the_part_has_none_of_it(tmp_path: Path) -> None:

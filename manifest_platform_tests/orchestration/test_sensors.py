@@ -20,6 +20,7 @@ from manifest_platform.orchestration.listing import Remembered, work_waiting
 from manifest_platform.orchestration.shown import MIRRORED_A_TICK, Shown
 from manifest_platform.pipeline import LOAD, SHRED, Stop
 from manifest_platform.pipeline.discovery import discover
+from manifest_platform.pipeline.drain import drain
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.manifest.many import grow
 from manifest_platform_tests.orchestration.dagster_shop import (
@@ -205,18 +206,36 @@ def test_a_blocked_feed_is_no_work_until_it_is_resolved(shredded: DagsterShop) -
     assert [evaluation.passed for evaluation in _evaluations(after)] == [True]
 
 
+def test_a_block_that_the_command_line_met_is_told_of_by_one_run(shredded: DagsterShop, spark: Any) -> None:
+    break_listing(shredded.shop, 0)
+    with shredded.shop.open() as pipeline:
+        for _ in drain(pipeline, lambda: spark):
+            pass
+    told = shredded.tick()
+    assert len(told.run_requests or []) == 1
+    assert _asked(told).work.startswith(f"tell of {FEED}: {run_name(0)} since ")
+    assert not shredded.tick(told.cursor).run_requests, "asked for just now"
+    assert not shredded.drain().success
+    assert not shredded.tick().run_requests, "whatever the cursor says"
+    resolve(shredded.shop, 0)
+    assert _asked(shredded.tick()).work.startswith(f"{LOAD} {run_name(0)} ")
+
+
 def test_a_warehouse_that_was_emptied_is_told_of_while_nothing_is_new_and_nothing_is_loaded(shredded: DagsterShop) -> None:
     shredded.drain(max_items=1)
     first = shredded.tick()
     assert first.run_requests, "the next run may be loaded"
     (shredded.shop.home / "warehouse.duckdb").unlink()
     noticed = shredded.tick(first.cursor)
-    assert not noticed.run_requests
+    assert _asked(noticed).work.startswith(f"tell of {FEED}: "), "one run, which fails"
     [evaluation] = _evaluations(noticed)
     assert not evaluation.passed
     assert "it was emptied or is another one" in str(evaluation.description)
     assert "manifest-platform warehouse reconcile" in str(evaluation.description)
-    assert "has no load of feed" in str(noticed.skip_reason), "a tick that said nothing to do looked like a good one"
+    assert not shredded.drain().success
+    told = shredded.tick(noticed.cursor)
+    assert not told.run_requests
+    assert "has no load of feed" in str(told.skip_reason), "a tick that said nothing to do looked like a good one"
     with shredded.shop.open() as pipeline:
         list(reconcile(pipeline, "emptied"))
     after = shredded.tick(noticed.cursor)
