@@ -37,7 +37,7 @@ EXPECTED = (DemoFailed, ServerFailed, config.ConfigError)
 
 
 def tell(pipeline: str, store: str, day: date | None = None) -> Path:
-    """Tells a story of a day, or of one just over, from a fresh start; its directory. Raises MissingExtra, what EXPECTED has."""
+    """Tells a story of a day (one just over), from a fresh start; its directory. Raises MissingExtra, or what EXPECTED has."""
     extras.need("pyspark", "pyarrow", "duckdb")
     storage.withhold(0o077)
     story = STORIES[pipeline]
