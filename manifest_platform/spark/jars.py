@@ -120,6 +120,17 @@ def fetch(name: str, folder: Path, java: str) -> None:
         shutil.rmtree(work)
 
 
+def _fit(name: str) -> None:
+    """Raises JarsRefused unless the Hadoop that pyspark brings is the list's: Spark does not start with two."""
+    [wanted] = [version for group, _, version in LISTS[name].direct if group == "org.apache.hadoop"]
+    own = shipped("hadoop-client-api").stem.removeprefix("hadoop-client-api-")
+    if own != wanted:
+        raise JarsRefused(
+            f"the list {name} is for the Hadoop {wanted} of pyspark 4.3, and the installed pyspark brings {own}: install"
+            f" pyspark 4.3, or name jars of your own for hadoop-aws {own} in spark.jars"
+        )
+
+
 def _told(missing: list[str], others: list[str], wrong: list[str]) -> Iterator[tuple[str, list[str]]]:
     yield "missing", missing
     yield "not in the list", others
@@ -152,6 +163,7 @@ def main() -> int:
     try:
         if java is None:
             raise JarsRefused("jars are fetched by Java 17 or newer, and there is no java; install a JDK or JRE")
+        _fit(S3A)
         if folder.exists():
             verify(S3A, folder)
         else:

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from manifest_platform import extras
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -57,10 +59,10 @@ def properties(conf_file: str | Path) -> dict[str, str]:
 def session(conf_file: str | Path, more: Mapping[str, object] | None = None) -> SparkSession:
     """The process's Spark session, with the properties of a file and `more`; made at the first call, some five seconds.
 
-    A local master gets this interpreter for its workers, the loopback address, and the logging set-up that lies beside
-    the file (`log4j2.properties`). Without `spark.master` in the file, Spark takes what it was submitted with; with
-    `spark.remote`, the session is one of a Spark Connect server. An S3 server that the environment names is this Spark's too.
-    Raises SparkUnavailable.
+    Workers get this interpreter, unless the environment or the file names one for those of a cluster. A local master also gets
+    the loopback address, and the logging set-up that lies beside the file (`log4j2.properties`). Without `spark.master` in the
+    file, Spark takes what it was submitted with; with `spark.remote`, the session is one of a Spark Connect server. An S3
+    server that the environment names is this Spark's too. Raises SparkUnavailable, MissingExtra.
     """
     settings = {**properties(conf_file), **(more or {})}
     if remote := str(settings.get("spark.remote", "")):
@@ -69,10 +71,13 @@ def session(conf_file: str | Path, more: Mapping[str, object] | None = None) -> 
         settings = {**s3_endpoint(), **settings}
         if "spark.jars" in settings:
             settings["spark.jars"] = _jars(str(settings["spark.jars"]), conf_file)
-    if str(settings.get("spark.master", "")).startswith("local"):
+    extras.need("pyspark")
+    if python := workers_python(settings, os.environ):
+        os.environ["PYSPARK_PYTHON"] = python
+    if _is_local(settings):
         if not shutil.which("java") and not os.environ.get("JAVA_HOME"):
             raise SparkUnavailable("Spark needs Java 17 or newer, and there is no java on the PATH; install a JDK or JRE")
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("SPARK_CONF_DIR", str(Path(conf_file).absolute().parent))
     from py4j.protocol import Py4JError
@@ -87,6 +92,24 @@ def session(conf_file: str | Path, more: Mapping[str, object] | None = None) -> 
     except (PySparkException, Py4JError, OSError) as error:  # of the last, that the JVM is gone
         reason = str(error).partition("\n\tat ")[0]  # the Java stack trace is in the error's cause
         raise SparkUnavailable(f"Spark with {conf_file} does not start: {reason}; see the lines above") from error
+
+
+def _is_local(settings: Mapping[str, object]) -> bool:
+    return str(settings.get("spark.master", "")).startswith("local")
+
+
+def workers_python(settings: Mapping[str, object], environment: Mapping[str, str]) -> str | None:
+    """The interpreter of the workers; None where this process does not decide it: a Connect server does, or who submitted it.
+
+    Without one, Spark takes the `python3` that a worker finds, which has another version or none of our packages. A cluster's
+    workers have this interpreter at its path here, as in one image for all; elsewhere, PYSPARK_PYTHON or `spark.pyspark.python`
+    of the file names theirs.
+    """
+    if "spark.remote" in settings or "spark.master" not in settings:
+        return None
+    if _is_local(settings):
+        return sys.executable
+    return environment.get("PYSPARK_PYTHON") or str(settings.get("spark.pyspark.python") or sys.executable)
 
 
 def s3_endpoint() -> dict[str, str]:

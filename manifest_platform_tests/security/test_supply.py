@@ -107,6 +107,15 @@ def test_make_jars_prints_the_line_for_a_folder(
     assert "not in the list: three-1.jar" in capsys.readouterr().err
 
 
+def test_jars_of_another_hadoop_than_sparks_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(jars, "shipped", lambda name: Path(f"{name}-3.3.4.jar"))
+    monkeypatch.setattr("sys.argv", ["jars", str(tmp_path)])
+    assert jars.main() == 1
+    assert "is for the Hadoop 3.5.0 of pyspark 4.3, and the installed pyspark brings 3.3.4" in capsys.readouterr().err
+
+
 def test_the_lists_have_what_spark_needs() -> None:
     [hadoop] = [version for _, name, version in LISTS[S3A].direct if name == "hadoop-aws"]
     assert jars.shipped("hadoop-client-api").name == f"hadoop-client-api-{hadoop}.jar"

@@ -36,6 +36,27 @@ def test_a_missing_file_says_what_to_set(tmp_path):
         session(tmp_path / "nowhere.conf")
 
 
+@pytest.mark.parametrize(
+    ("settings", "environment", "python"),
+    [
+        ({"spark.master": "local[*]"}, {}, sys.executable),
+        ({"spark.master": "local-cluster[1,1,1024]"}, {"PYSPARK_PYTHON": "/usr/bin/python3"}, sys.executable),
+        ({"spark.master": "spark://host:7077"}, {}, sys.executable),
+        ({"spark.master": "yarn"}, {"PYSPARK_PYTHON": "/opt/theirs"}, "/opt/theirs"),
+        ({"spark.master": "k8s://host", "spark.pyspark.python": "/opt/files"}, {}, "/opt/files"),
+        (
+            {"spark.master": "k8s://host", "spark.pyspark.python": "/opt/files"},
+            {"PYSPARK_PYTHON": "/opt/theirs"},
+            "/opt/theirs",
+        ),
+        ({"spark.remote": "sc://host:15002"}, {}, None),
+        ({"spark.app.name": "submitted"}, {}, None),
+    ],
+)
+def test_workers_have_this_interpreter_unless_a_clusters_is_named(settings, environment, python):
+    assert sessions.workers_python(settings, environment) == python
+
+
 def test_a_local_spark_without_java_says_so_before_it_starts(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
