@@ -9,7 +9,7 @@ from pydantic import Field
 from manifest_platform.config import Config
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.blocks import blocks_of, failures_of, mark_failed
-from manifest_platform.orchestration.duties import Duty, drain_pool, run_tags
+from manifest_platform.orchestration.duties import Duty, drain_job_name, drain_pool, run_tags
 from manifest_platform.orchestration.events import failure, fit
 from manifest_platform.orchestration.feed_checks import feed_evaluation
 from manifest_platform.orchestration.keys import Names
@@ -46,11 +46,6 @@ class DrainConfig(dg.Config):
 def build_drain_jobs(platform: Config, source: Source) -> list[dg.JobDefinition]:
     """The jobs that drain a dataset, one for each drain of its source."""
     return [_drain_job(platform, source.dataset, drained) for drained in source.drains]
-
-
-def drain_job_name(dataset: str, drained: Drain) -> str:
-    """The name of the job of a drain."""
-    return f"{dataset}_{drained.name}"
 
 
 def already_discovered(job: str) -> dict[str, Any]:
@@ -114,7 +109,7 @@ def _drain_job(platform: Config, dataset: str, drained: Drain) -> dg.JobDefiniti
         causes += [unlisted] if unlisted else []
         causes += [f"{end.stop}: {end.reason}" for end in report.ends if end.stop in ABNORMAL]
         if causes:
-            raise failure("\n".join(causes), metadata=shown)
+            raise failure("\n".join(causes), metadata=shown, allow_retries=False)
         yield dg.Output(None, metadata=fit(shown))
 
     @dg.job(

@@ -67,3 +67,8 @@ def drain_pool(platform: Config, dataset: str, drained: Drain) -> str:
 def feed_pool(platform: Config, source: Source, feed: str) -> str:
     """The pool of the drain that a feed is drained by."""
     return drain_pool(platform, source.dataset, next(drained for drained in source.drains if feed in drained.feeds))
+
+
+def drain_job_name(dataset: str, drained: Drain) -> str:
+    """The name of the job of a drain."""
+    return f"{dataset}_{drained.name}"

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
+from dagster._core.errors import DagsterUserCodeProcessError
+from dagster._utils.error import SerializableErrorInfo
 
 from manifest_platform.outward import clean
 
@@ -19,11 +21,24 @@ def fit(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     return {clean(name): _fit(value) for name, value in (metadata or {}).items()}
 
 
+class Refusal(DagsterUserCodeProcessError, dg.Failure):
+    """The failure of a run that is nobody's fault in the code: Dagster's page shows its sentence, and no stack.
+
+    Dagster adds its own stack to any Failure, and that of what led to it: some sixty lines around what a person needs to know.
+    An error that another process told of it shows as it is. Retry policies do not see such a failure.
+    """
+
+    def __init__(self, description: str, metadata: Mapping[str, Any]):
+        said = SerializableErrorInfo(message=description, stack=[], cls_name=None)
+        super().__init__(description, metadata=metadata, allow_retries=False, user_code_process_error_infos=[said])
+
+
 def failure(
     description: str | None, metadata: Mapping[str, Any] | None = None, allow_retries: bool | None = None
 ) -> dg.Failure:
-    """The failure of a run."""
-    return dg.Failure(clean(description or ""), metadata=fit(metadata), allow_retries=allow_retries)
+    """The failure of a run. One that must not be retried is told by its description alone."""
+    said, shown = clean(description or ""), fit(metadata)
+    return Refusal(said, shown) if allow_retries is False else dg.Failure(said, metadata=shown, allow_retries=allow_retries)
 
 
 def check_result(

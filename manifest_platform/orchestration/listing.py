@@ -20,7 +20,8 @@ from manifest_platform.manifest.manifest import Kept
 from manifest_platform.manifest.stores import file_identity
 from manifest_platform.orchestration.asking import Asked, asked
 from manifest_platform.orchestration.blocks import Block
-from manifest_platform.orchestration.drain import already_discovered, drain_job_name
+from manifest_platform.orchestration.drain import already_discovered
+from manifest_platform.orchestration.duties import drain_job_name
 from manifest_platform.orchestration.feed_checks import evaluations
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.landed import log_findings

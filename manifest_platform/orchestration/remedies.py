@@ -1,8 +1,13 @@
-"""What a person can do, as Dagster's page tells it: the command to type, with the dataset where there are several.
+"""What a person can do, as Dagster's page tells it: what to press there, and the command to type.
 
-Belongs here: the one place of the orchestration that puts remedies into words.
+Belongs here: the one place of the orchestration that puts remedies into words. The command names the dataset where there are
+several.
 """
 
+from collections.abc import Sequence
+
+from manifest_platform.orchestration.duties import drain_job_name
+from manifest_platform.orchestration.keys import Names
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.remedies import Action, Remedy
 
@@ -43,10 +48,72 @@ def command_of(remedy: Remedy, pipeline: Pipeline) -> str:
     return f"manifest-platform {_COMMANDS[remedy.action].format(remedy.quoted())}{options}"
 
 
+def pressed(remedy: Remedy, pipeline: Pipeline) -> str:
+    """What to press in Dagster: there is a job or a button for some of what helps. Else an empty text."""
+    name, item = pipeline.name, f", with item: {remedy.item}" if remedy.item else ""
+    drains = _jobs(pipeline, remedy.item)
+    match remedy.action:
+        case Action.DRAIN if remedy.item and drains:
+            return (
+                f"materialize the partition {remedy.item} of {_stages(pipeline, remedy.item)} first, or launch the job {drains}"
+            )
+        case Action.DRAIN if drains:
+            return f"launch the job {drains}"
+        case Action.CAPTURE if pipeline.source.captures:
+            return f"launch the job {name}_capture"
+        case Action.CAPTURE_SNAPSHOT if pipeline.source.captures:
+            return f"launch the job {name}_capture, with feeds: [{remedy.feed}]"
+        case Action.BEGIN_FULL_LOAD:
+            return f"launch the job {name}_full_begin"
+        case Action.LOAD_SNAPSHOT:
+            return f"launch the job {name}_full_begin{item}"
+        case Action.ALLOW_EMPTY:
+            return f"launch the job {name}_full_begin{item}, allow_empty: true"
+        case Action.ALLOW_SHRINK:
+            return f"launch the job {name}_full_begin{item}, allow_shrink: true"
+        case Action.CANCEL_FULL_LOAD:
+            return f"launch the job {name}_full_cancel"
+    return ""
+
+
+def _feeds(pipeline: Pipeline, item: str) -> Sequence[str]:
+    """The feeds that an item may be of, by its name; all of them where it does not say."""
+    found = [named.feed for named in pipeline.source.named(item)] if item else []
+    return found or pipeline.feeds
+
+
+def _jobs(pipeline: Pipeline, item: str) -> str:
+    """The jobs that drain what an item may be of."""
+    feeds = set(_feeds(pipeline, item))
+    return " or ".join(drain_job_name(pipeline.name, one) for one in pipeline.source.drains if feeds & set(one.feeds))
+
+
+def _stages(pipeline: Pipeline, item: str) -> str:
+    """The assets that do an item's work."""
+    names, feed = Names.of(pipeline.source), _feeds(pipeline, item)[0]
+    return f"{names.shredded(feed).to_user_string()} and {names.warehouse(feed).to_user_string()}"
+
+
+def advice(error: Exception, pipeline: Pipeline) -> dict[str, str]:
+    """What helps with an error, for the metadata of a failure: nothing where the error does not know it."""
+    remedy = getattr(error, "remedy", None)
+    if remedy is None:
+        return {}
+    shown = {"item": remedy.item, "in_dagster": pressed(remedy, pipeline), "in_a_terminal": command_of(remedy, pipeline)}
+    return {label: text for label, text in shown.items() if text}
+
+
 def told(error: Exception, pipeline: Pipeline) -> str:
-    """What went wrong, and behind it what helps, where the error knows it."""
+    """What went wrong, and behind it what helps, where the error knows it: what to press in Dagster, and what to type."""
     remedy = getattr(error, "remedy", None)
     if remedy is None:
         return str(error)
-    lead = "See" if remedy.action.only_looks else "Do this first:"
-    return f"{str(error).rstrip('.')}. {lead} {command_of(remedy, pipeline)}"
+    sentence, command = str(error).rstrip("."), command_of(remedy, pipeline)
+    if remedy.action.only_looks:
+        return f"{sentence}. See {command}"
+    if press := pressed(remedy, pipeline):
+        return f"{sentence}. In Dagster: {press}. In a terminal: {command}"
+    if remedy.item and (jobs := _jobs(pipeline, remedy.item)):
+        then = f"Then, in Dagster: materialize again, or launch the job {jobs}"
+        return f"{sentence}. Do this first, in a terminal: {command}. {then}"
+    return f"{sentence}. Do this first: {command}"

@@ -1,16 +1,21 @@
 """Work on items that somebody chose: what a person materialises, or a backfill.
 
 The choice says what, never in which order: that is the manifest's, and a choice that does not fit it is refused before
-anything is done.
+anything is done. A choice may be split over several runs that know nothing of each other's order. So each works off all that
+is left of the whole, and tells of its own part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+import time
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from manifest_platform.manifest import (
     Abandoned,
+    Application,
     Blocked,
     ConditionFailed,
     FailureKind,
@@ -18,12 +23,14 @@ from manifest_platform.manifest import (
     Idle,
     Item,
     ItemKey,
+    Lease,
+    LeaseBusy,
     Ready,
     Refused,
     Standing,
 )
-from manifest_platform.manifest.dataset import blocked, judge
-from manifest_platform.pipeline.events import Event, Loaded, PutBack, Shredded, ShreddedAgain
+from manifest_platform.manifest.dataset import PASSED, blocked, judge
+from manifest_platform.pipeline.events import Event, ItemFailed, Loaded, PutBack, Shredded, ShreddedAgain
 from manifest_platform.pipeline.loading import load, settle
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.pipeline.shredding import free_abandoned, listing_of, portion, shred
@@ -33,17 +40,58 @@ from manifest_platform.sources.source import LOAD, SHRED
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+LOOK_AGAIN_S = 1.0
+
 
 class OutOfOrder(Refused):
     """Work was asked for that is not next; the message names the next item and the reason, the remedy what helps it."""
 
 
-def _feed_of(pipeline: Pipeline, keys: Collection[ItemKey]) -> str:
-    """The feed that the chosen items are of. Raises Refused for items of several: each feed has an order of its own."""
-    feeds = sorted({key.feed for key in keys})
-    if len(feeds) > 1:
-        raise Refused(f"items of several feeds were chosen ({', '.join(feeds)}): choose those of one at a time")
-    return feeds[0] if feeds else pipeline.source.main
+@dataclass(frozen=True)
+class PassedOver:
+    """A chosen item that is passed over, with the reason: it is told to be skipped, or a snapshot contains it."""
+
+    key: ItemKey
+    reason: str
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Another worker holds the feed, as the reason says; it is waited for."""
+
+    reason: str
+
+
+Told = Event | PassedOver | Waiting
+"""What is told of what was chosen."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen of a feed. `keys`: the items to do and to tell of. `others`: the names of those that were chosen with
+    them, for other runs, and are done as well, as far as they are left.
+    """
+
+    keys: tuple[ItemKey, ...]
+    others: frozenset[str]
+
+    @classmethod
+    def of(cls, keys: Collection[ItemKey], others: Collection[str] = ()) -> Choice:
+        """The choice of these items."""
+        return cls(tuple(sorted(keys)), frozenset(others) - {key.name for key in keys})
+
+    def feed(self, pipeline: Pipeline) -> str:
+        """The feed that the items are of. Raises Refused for items of several: each feed has an order of its own."""
+        feeds = sorted({key.feed for key in self.keys})
+        if len(feeds) > 1:
+            raise Refused(f"items of several feeds were chosen ({', '.join(feeds)}): choose those of one at a time")
+        return feeds[0] if feeds else pipeline.source.main
+
+    def sorts(self, pipeline: Pipeline) -> Mapping[str, str]:
+        """The sort keys of all that was chosen, by name; a name that is none of the feed's is left out."""
+        feed = self.feed(pipeline)
+        others = {name: named.sort for name in self.others for named in pipeline.source.named(name) if named.feed == feed}
+        return {**others, **{key.name: key.sort for key in self.keys}}
 
 
 def check_order(pipeline: Pipeline, keys: Collection[ItemKey], application: str = LOAD) -> list[ItemKey]:
@@ -51,79 +99,172 @@ def check_order(pipeline: Pipeline, keys: Collection[ItemKey], application: str 
 
     Raises OutOfOrder if anything that is not chosen comes before one of them.
     """
-    ordered: list[ItemKey] = []
-    hole: Blocked | None = None
-    done = "loaded" if application == LOAD else f"done by {application}"
-    for item, judged in pipeline.manifest.backlog(_feed_of(pipeline, keys), application):
-        if judged.standing is Standing.LATE:
-            if item.key in keys:
-                name = item.key.name
-                raise OutOfOrder(f"{name} is set aside: {judged.reason}", Remedy(Action.EXPLAIN, item=name))
-        elif item.key not in keys:
-            hole = hole or blocked(item, judged)
-        elif hole:
-            reason, name = hole.reason or "it is ready to be", item.key.name
-            own = application != LOAD and hole.standing is Standing.READY  # what it waits for is to do it, whatever that is
-            raise OutOfOrder(
-                f"{name} is out of order: {hole.item.key.name} comes first and is not {done} ({reason})",
-                None if own else hole.remedy,
-            )
-        else:
-            ordered.append(item.key)
-            if len(ordered) == len(keys):
-                break
+    ordered, refusal = _in_order(pipeline, Choice.of(keys), application)
+    if refusal:
+        raise refusal
     return ordered
 
 
-def shred_chosen(pipeline: Pipeline, spark: Callable[[], SparkSession], keys: Collection[ItemKey]) -> Iterator[Event]:
-    """Shreds chosen items, whatever their order; those that are shredded are told as `already`. An outage ends it.
+def _in_order(pipeline: Pipeline, choice: Choice, application: str) -> tuple[list[ItemKey], OutOfOrder | None]:
+    """What a strict step has left to do of what was chosen, in its order, and why it cannot be done, where it cannot.
 
-    Raises Refused for one that may not be shredded now, before any is shredded.
+    The backlog is read no further than the choice may reach.
     """
-    feed = _feed_of(pipeline, keys)
-    step = pipeline.manifest.step(feed, SHRED)
+    feed, sorts = choice.feed(pipeline), choice.sorts(pipeline)
+    behind = pipeline.manifest.state(Application(application)).feed(feed).watermark
+    last = max(sorts.values(), default="")
+    ordered: list[ItemKey] = []
+    hole: Blocked | None = None
+    for item, judged in pipeline.manifest.backlog(feed, application):
+        name = item.key.name
+        if item.key.sort > last and item.key.position > behind:
+            break
+        if judged.standing is Standing.LATE:
+            if name in sorts:
+                explain = Remedy(Action.EXPLAIN, item=name)
+                return ordered, OutOfOrder(f"{name} is set aside: {judged.reason}", explain)
+        elif name not in sorts:
+            hole = hole or blocked(item, judged)
+        elif hole:
+            return ordered, _behind(hole, name, application)
+        else:
+            ordered.append(item.key)
+            if len(ordered) == len(sorts):
+                break
+    return ordered, None
+
+
+def _behind(hole: Blocked, name: str, application: str) -> OutOfOrder:
+    """The refusal of an item that something comes before which was not chosen."""
+    done = "loaded" if application == LOAD else f"done by {application}"
+    own = application != LOAD and hole.standing is Standing.READY  # what it waits for is to do it, whatever that is
+    return OutOfOrder(
+        f"{name} is out of order: {hole.item.key.name} comes first and is not {done} ({hole.reason or 'it is ready to be'})",
+        None if own else hole.remedy,
+    )
+
+
+@contextmanager
+def _lease(pipeline: Pipeline, feed: str, step: str, until: float) -> Generator[Lease | LeaseBusy]:
+    """The lease of a step; or who held it a moment ago, and then look anew. Raises LeaseBusy after `until`."""
+    try:
+        lease = pipeline.lease(feed, step)
+    except LeaseBusy as busy:
+        if time.monotonic() >= until:
+            raise
+        yield busy
+        time.sleep(LOOK_AGAIN_S)
+        return
+    with lease:
+        yield lease
+
+
+def shred_chosen(
+    pipeline: Pipeline,
+    spark: Callable[[], SparkSession],
+    keys: Collection[ItemKey],
+    others: Collection[str] = (),
+    patience_s: float = 0,
+) -> Iterator[Told]:
+    """Shreds what was chosen, whatever its order; what is shredded is told as `already`. An outage ends it.
+
+    `others`: names of items that were chosen with these for other runs; they are done too. `patience_s`: how long a worker that
+    holds the feed is waited for. Raises LeaseBusy after that, and Refused for an item that may not be shredded now, before any
+    is shredded.
+    """
+    choice, until = Choice.of(keys, others), time.monotonic() + patience_s
+    feed = choice.feed(pipeline)
+    while True:
+        with _lease(pipeline, feed, SHRED, until) as lease:
+            if isinstance(lease, Lease):
+                yield from _shred_held(pipeline, spark, choice, lease)
+                return
+            yield Waiting(str(lease))
+
+
+def _shred_held(pipeline: Pipeline, spark: Callable[[], SparkSession], choice: Choice, lease: Lease) -> Iterator[Told]:
+    """Shreds what was chosen, under the lease."""
+    feed = choice.feed(pipeline)
+    step, own = pipeline.manifest.step(feed, SHRED), set(choice.keys)
+    items = [pipeline.manifest.item(key) for key in choice.keys]
+    if choice.others:
+        left = (item for item, _ in pipeline.manifest.backlog(feed, SHRED))
+        items += [item for item in left if item.key.name in choice.others]
     ready: list[Item] = []
-    done: list[Shredded] = []
-    with pipeline.lease(feed, SHRED) as lease:
-        for key in sorted(keys):
-            item = pipeline.manifest.item(key)
-            if free_abandoned(pipeline, lease, [item]):
-                item = pipeline.manifest.item(key)
-            judged = judge(item, step, FeedState())
-            if judged.standing is Standing.READY:
-                ready.append(item)
-            elif judged.standing is Standing.DONE:
-                done.append(_already_shredded(pipeline, item))
-            elif judged.standing is not Standing.SKIPPED:
-                stopped = blocked(item, judged)
-                raise Refused(f"{key.name} cannot be shredded: {stopped.reason}", stopped.remedy)
-        yield from done
-        while ready:
-            batch = portion(ready, pipeline.dataset.shred.batch)
-            ready = ready[len(batch) :]
-            try:
-                events = shred(pipeline, lease, spark, batch)
-            except ConditionFailed as error:
-                raise Refused(f"an item was changed by somebody else while Spark started ({error}): ask again") from error
-            yield from events
-            if any(isinstance(event, PutBack) for event in events):
-                return  # an outage is met once
+    stops: list[Blocked] = []
+    for item in sorted(items, key=lambda one: one.key):
+        if free_abandoned(pipeline, lease, [item]):
+            item = pipeline.manifest.item(item.key)
+        judged = judge(item, step, FeedState())
+        if judged.standing is Standing.READY:
+            ready.append(item)
+        elif judged.standing is Standing.DONE:
+            yield _already_shredded(pipeline, item)
+        elif judged.standing is Standing.SKIPPED:
+            yield PassedOver(item.key, judged.reason)
+        else:
+            stops.append(blocked(item, judged))
+    if stops:
+        stop = next((one for one in stops if one.item.key in own), stops[0])
+        raise Refused(f"{stop.item.key.name} cannot be shredded: {stop.reason}", stop.remedy)
+    while ready:
+        batch = portion(ready, pipeline.dataset.shred.batch)
+        ready = ready[len(batch) :]
+        try:
+            events = shred(pipeline, lease, spark, batch)
+        except ConditionFailed as error:
+            raise Refused(f"an item was changed by somebody else while Spark started ({error}): ask again") from error
+        yield from events
+        if any(isinstance(event, PutBack) for event in events):
+            return  # an outage is met once
 
 
 def _already_shredded(pipeline: Pipeline, item: Item) -> Shredded:
     return Shredded(item.key, listing_of(item), item.landed.bytes if item.landed else 0, 0.0, 1, 0, already=True)
 
 
-def load_chosen(pipeline: Pipeline, keys: Collection[ItemKey]) -> Iterator[Event]:
-    """Loads chosen items in the manifest's order; those that are in the warehouse are told as `already`.
+def load_chosen(
+    pipeline: Pipeline, keys: Collection[ItemKey], others: Collection[str] = (), patience_s: float = 0
+) -> Iterator[Told]:
+    """Loads what was chosen in the manifest's order; what is in the warehouse is told as `already`.
 
-    Raises OutOfOrder if anything that is not chosen comes before one of them, before anything is done.
+    `others` and `patience_s`: as for `shred_chosen`. Raises LeaseBusy, and OutOfOrder if anything that is not chosen comes
+    before one of them, before anything is done.
     """
-    feed = _feed_of(pipeline, keys)
-    ordered = check_order(pipeline, keys)
+    choice, until = Choice.of(keys, others), time.monotonic() + patience_s
+    feed = choice.feed(pipeline)
+    told: set[ItemKey] = set()
+    while True:
+        ordered, refusal = _in_order(pipeline, choice, LOAD)
+        for event in _loaded_before(pipeline, sorted(set(choice.keys) - told - set(ordered)), refusal is not None):
+            told.add(event.key)
+            yield event
+        if refusal:
+            raise refusal
+        if not ordered:
+            return
+        with _lease(pipeline, feed, LOAD, until) as lease:
+            if isinstance(lease, LeaseBusy):
+                yield Waiting(str(lease))
+                continue
+            for event in _load_held(pipeline, choice, ordered, lease):
+                told |= {event.key} if isinstance(event, Loaded | ItemFailed) else set()
+                yield event
+        if told.issuperset(ordered):
+            return
+
+
+def _loaded_before(pipeline: Pipeline, keys: Collection[ItemKey], refused: bool) -> Iterator[Loaded | PassedOver]:
+    """What became of items that are not left to be loaded. Raises OutOfOrder for a snapshot that no full load began with.
+
+    `refused`: others are not loaded either, and why is said there.
+    """
+    if not keys:
+        return
+    feed = next(iter(keys)).feed
     step = pipeline.manifest.step(feed, LOAD)
     state = pipeline.manifest.state(step.application).seen_by(step, feed)
-    for key in sorted(set(keys) - set(ordered)):
+    for key in keys:
         item = pipeline.manifest.item(key)
         record = item.processed_by(step.application, state.serving_epoch)
         if record:
@@ -140,32 +281,37 @@ def load_chosen(pipeline: Pipeline, keys: Collection[ItemKey]) -> Iterator[Event
                 epoch=record.epoch or 1,
                 told=tuple(record.data.get("told", ())),
             )
-        elif step.order == "full":
+        elif step.order == "full" and not refused:
             raise OutOfOrder(f"no full load was begun with {key.name}", Remedy(Action.LOAD_SNAPSHOT, item=key.name))
-    if not ordered:
-        return
-    with pipeline.lease(feed, LOAD) as lease:
-        verdicts = pipeline.manifest.verdicts(lease)
-        while ordered:
-            verdict = next(verdicts)
-            if isinstance(verdict, Abandoned):
-                settled = settle(pipeline, lease, verdict)
-                if settled:
-                    yield settled
-                    ordered = [key for key in ordered if key != settled.key]
-            elif isinstance(verdict, Ready) and verdict.item.key == ordered[0]:
-                try:
-                    event = load(pipeline, lease, verdict)
-                except ConditionFailed:
-                    continue  # something was registered or resolved meanwhile: look again
-                yield event
-                if isinstance(event, ShreddedAgain):
-                    again = f"{event.key.name} is shredded again first: {event.reason}"
-                    raise OutOfOrder(again, Remedy(Action.DRAIN))
-                if isinstance(event, Loaded) or event.failure.kind in (FailureKind.PERMANENT, FailureKind.BEHIND):
-                    ordered = ordered[1:]
-            else:
-                raise _not_next(ordered[0], verdict)
+        elif (judged := judge(item, step, state)).standing in PASSED:
+            yield PassedOver(key, judged.reason or str(judged.standing))
+
+
+def _load_held(pipeline: Pipeline, choice: Choice, ordered: list[ItemKey], lease: Lease) -> Iterator[Event]:
+    """Loads what is left of what was chosen, under the lease; it ends early where somebody has changed what that is."""
+    verdicts = pipeline.manifest.verdicts(lease)
+    while ordered:
+        verdict = next(verdicts)
+        if isinstance(verdict, Abandoned):
+            settled = settle(pipeline, lease, verdict)
+            if settled:
+                yield settled
+                ordered = [key for key in ordered if key != settled.key]
+        elif isinstance(verdict, Ready) and verdict.item.key == ordered[0]:
+            try:
+                event = load(pipeline, lease, verdict)
+            except ConditionFailed:
+                continue  # something was registered or resolved meanwhile: look again
+            yield event
+            if isinstance(event, ShreddedAgain):
+                again = f"{event.key.name} is shredded again first: {event.reason}"
+                raise OutOfOrder(again, Remedy(Action.DRAIN))
+            if isinstance(event, Loaded) or event.failure.kind in (FailureKind.PERMANENT, FailureKind.BEHIND):
+                ordered = ordered[1:]
+        elif _in_order(pipeline, choice, LOAD)[0] != ordered:
+            return
+        else:
+            raise _not_next(ordered[0], verdict)
 
 
 def _not_next(key: ItemKey, verdict: Ready | Blocked | Idle) -> OutOfOrder:

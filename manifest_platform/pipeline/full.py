@@ -27,7 +27,7 @@ from manifest_platform.manifest import (
 from manifest_platform.manifest.dataset import Mode, judge
 from manifest_platform.manifest.manifest import FIRST_PAGE
 from manifest_platform.pipeline.chain import broken
-from manifest_platform.pipeline.chosen import shred_chosen
+from manifest_platform.pipeline.chosen import PassedOver, Waiting, shred_chosen
 from manifest_platform.pipeline.events import Event, ItemFailed, Loaded
 from manifest_platform.pipeline.loading import Declared, consenting, settling
 from manifest_platform.pipeline.pipeline import Pipeline
@@ -131,6 +131,8 @@ def begin(
         )
     if not pipeline.manifest.item(key).processed_by(Application(SHRED)):
         for event in shred_chosen(pipeline, spark, [key]):
+            if isinstance(event, PassedOver | Waiting):
+                continue  # the snapshot is not skipped, and nobody is waited for
             yield event
             if isinstance(event, ItemFailed):
                 raise Refused(

@@ -28,11 +28,27 @@ def test_out_of_order_fails_at_once_and_says_what_is_next(shredded: DagsterShop)
     message = failure(shredded.materialize(["warehouse"], 2))
     assert message == (
         f"{run_name(2)} is out of order: {run_name(1)} comes first and is not loaded (it is ready to be)."
-        " Do this first: manifest-platform drain"
+        f" In Dagster: materialize the partition {run_name(1)} of shop/shredded and shop/warehouse first, or launch the job"
+        " shop_drain. In a terminal: manifest-platform drain"
     )
     assert records(shredded.shop) == before, "nothing was claimed"
     assert shredded.shop.seen.runs == run_names(0)
     assert shredded.materialized("warehouse") == {run_name(0)}
+
+
+def test_the_page_shows_the_sentence_and_no_stack(shredded: DagsterShop) -> None:
+    shredded.add(0, 1)
+    result = shredded.materialize(["warehouse"], 1)
+    [event] = [event for event in result.all_events if event.is_step_failure]
+    told = event.step_failure_data
+    assert told.error is not None and told.user_failure_data is not None
+    assert told.error.message == told.user_failure_data.description == failure(result)
+    assert (told.error.stack, told.error.cause, told.error.context) == ([], None, None)
+    assert told.error_display_string == failure(result)
+    shown = {label: value.value for label, value in told.user_failure_data.metadata.items()}
+    assert shown["item"] == run_name(0)
+    assert str(shown["in_dagster"]).endswith("or launch the job shop_drain")
+    assert shown["in_a_terminal"] == "manifest-platform drain"
 
 
 def test_behind_a_failed_item_the_reason_and_the_command_are_named(shredded: DagsterShop) -> None:
@@ -42,7 +58,7 @@ def test_behind_a_failed_item_the_reason_and_the_command_are_named(shredded: Dag
     message = failure(shredded.materialize(["warehouse"], 1))
     assert f"{run_name(0)} comes first" in message
     assert "differ from its listing" in message
-    assert f"Do this first: manifest-platform resolve {run_name(0)}" in message
+    assert f"Do this first, in a terminal: manifest-platform resolve {run_name(0)}. Then, in Dagster: " in message
 
 
 def test_an_item_that_is_not_shredded_is_not_loaded(fresh: DagsterShop) -> None:
@@ -51,7 +67,7 @@ def test_an_item_that_is_not_shredded_is_not_loaded(fresh: DagsterShop) -> None:
     fresh.add(0)
     message = failure(fresh.materialize(["warehouse"], 0))
     assert "shred has not processed it yet" in message
-    assert "Do this first: manifest-platform drain" in message
+    assert "In a terminal: manifest-platform drain" in message
 
 
 @pytest.mark.stores("sqlite", "dynamodb")

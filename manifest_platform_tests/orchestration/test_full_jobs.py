@@ -134,7 +134,7 @@ def test_what_is_begun_is_drained_first_then_changes_then_logs(landed: DagsterWa
 def test_F11_no_second_one_is_begun_meanwhile(landed: DagsterWard) -> None:
     assert landed.begin().success
     message = failure(landed.begin())
-    assert f"a full load with {SNAPSHOT.name} is in progress: drain, or cancel it. Do this first: manifest-platform" in message
+    assert f"a full load with {SNAPSHOT.name} is in progress: drain, or cancel it. In Dagster: launch the job" in message
     assert message.endswith("manifest-platform full cancel")
     with landed.ward.open() as pipeline:
         assert state(pipeline).epoch == 2
@@ -185,7 +185,8 @@ def test_changes_out_of_order_fail_and_say_what_is_next(loaded: DagsterWard) -> 
     message = failure(loaded.run_assets(["incr/warehouse"], more[1].name, more[2].name))
     assert message == (
         f"{more[1].name} is out of order: {more[0].name} comes first and is not loaded (it is ready to be)."
-        " Do this first: manifest-platform drain"
+        f" In Dagster: materialize the partition {more[0].name} of {NAME}/incr/shredded and {NAME}/incr/warehouse first, or"
+        f" launch the job {NAME}_drain. In a terminal: manifest-platform drain"
     )
     assert loaded.ward.seen == before
     assert loaded.run_assets(["incr/warehouse"], more[0].name, more[2].name).success
@@ -210,7 +211,10 @@ def test_a_snapshot_for_which_none_was_begun_is_not_loaded(loaded: DagsterWard) 
     later = full("0100")
     _land(loaded, later)
     message = failure(loaded.run_assets(["full/warehouse"], later.name))
-    assert f"no full load was begun with {later.name}. Do this first: manifest-platform full begin {later.name}" in message
+    assert message == (
+        f"no full load was begun with {later.name}. In Dagster: launch the job {NAME}_full_begin, with item: {later.name}."
+        f" In a terminal: manifest-platform full begin {later.name}"
+    )
     assert loaded.begin(item=later.name).success
     assert loaded.run_assets(["full/warehouse"], later.name).success
     assert loaded.ward.seen.applied[-1] == "full 0100"

@@ -11,7 +11,7 @@ from manifest_platform.cli import remedies as at_a_terminal
 from manifest_platform.manifest import Refused
 from manifest_platform.orchestration.remedies import command_of, told
 from manifest_platform.remedies import Action, Remedy
-from manifest_platform_tests.pipeline.shop import Shop
+from manifest_platform_tests.pipeline.shop import Shop, run_name
 
 ONLY_AT_A_TERMINAL = {
     Action.SKIP,
@@ -52,5 +52,14 @@ def test_what_helps_is_told_behind_what_is_wrong(tmp_path: Path) -> None:
         assert told(Refused("It waits"), pipeline) == "It waits"
         assert told(ValueError("It is wrong"), pipeline) == "It is wrong"
         do, look = Refused("It waits", Remedy(Action.DRAIN)), Refused("It is held.", Remedy(Action.SHOW_STATUS))
-        assert told(do, pipeline) == "It waits. Do this first: manifest-platform drain"
+        lost = Refused("It differs", Remedy(Action.RESHRED, item=run_name(0)))
+        assert told(do, pipeline) == "It waits. In Dagster: launch the job shop_drain. In a terminal: manifest-platform drain"
+        assert told(Refused("It is gone", Remedy(Action.EXAMINE)), pipeline) == "It is gone. See manifest-platform doctor"
+        assert told(Refused("It lags", Remedy(Action.RECONCILE)), pipeline) == (
+            "It lags. Do this first: manifest-platform warehouse reconcile"
+        )
+        assert told(lost, pipeline) == (
+            f"It differs. Do this first, in a terminal: manifest-platform reshred {run_name(0)}. Then, in Dagster: materialize"
+            " again, or launch the job shop_drain"
+        )
         assert told(look, pipeline) == "It is held. See manifest-platform status"

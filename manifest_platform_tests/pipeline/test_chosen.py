@@ -9,7 +9,7 @@ import pytest
 
 from manifest_platform.manifest import LeaseBusy, Refused
 from manifest_platform.pipeline import LOAD, SHRED, Loaded, Shredded
-from manifest_platform.pipeline.chosen import OutOfOrder, check_order, load_chosen, shred_chosen
+from manifest_platform.pipeline.chosen import OutOfOrder, PassedOver, check_order, load_chosen, shred_chosen
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.pipeline.shop import Shop, drained, history, keys, no_spark, run_name, run_names
@@ -120,6 +120,34 @@ def test_a_run_that_was_set_aside_is_refused(tmp_path: Path, spark: Any) -> None
 def test_loading_is_refused_while_another_holds_the_lease(shop: Shop) -> None:
     with shop.open() as holder, shop.open() as pipeline, holder.lease(FEED, LOAD), pytest.raises(LeaseBusy):
         list(load_chosen(pipeline, keys(pipeline, 0)))
+
+
+def test_a_run_of_several_waits_for_the_one_that_holds_the_feed(shop: Shop) -> None:
+    with shop.open() as holder, shop.open() as pipeline:
+        lease = holder.lease(FEED, LOAD)
+        lease.__enter__()
+        others = load_chosen(pipeline, keys(pipeline, 1), run_names(0, 1, 2), patience_s=60)
+        assert "load on feed enriched is held by" in str(next(others))
+        lease.__exit__(None, None, None)
+        list(load_chosen(holder, keys(holder, 0), run_names(0, 1)))
+        assert loaded(others) == [(run_name(1), True), (run_name(2), False)]
+    assert shop.seen.runs == run_names(0, 1, 2)
+
+
+def test_what_others_were_chosen_for_is_done_and_what_they_are_refused_for_too(shop: Shop) -> None:
+    with shop.open() as pipeline:
+        with pytest.raises(OutOfOrder, match=f"{run_name(3)} is out of order: {run_name(2)} comes first"):
+            list(load_chosen(pipeline, keys(pipeline, 0), run_names(0, 1, 3)))
+        assert loaded(load_chosen(pipeline, keys(pipeline, 2), [*run_names(0, 1), "no name"])) == [
+            (name, False) for name in run_names(0, 1, 2)
+        ]
+
+
+def test_what_is_skipped_is_told_as_passed_over(shop: Shop) -> None:
+    with shop.open() as pipeline:
+        [first] = keys(pipeline, 0)
+        pipeline.manifest.skip(first, "not wanted")
+        assert list(load_chosen(pipeline, [first])) == [PassedOver(first, "not wanted")]
 
 
 def test_what_is_shredded_is_told_as_already_without_spark(shop: Shop) -> None:

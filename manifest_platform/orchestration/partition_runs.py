@@ -1,0 +1,184 @@
+"""A run of some partitions: what it was asked for, what it works off, and what is told of each partition.
+
+Dagster orders dynamic partitions by insertion, checks neither order nor holes, and splits a backfill into a run for each range
+that has no gap in that order. So what a run was asked for is a set of partitions, nothing more, and a run of a backfill works
+off what is left of the whole backfill's choice: the first does the most, and those after it find their partitions done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.partitions.context import partition_loading_context
+
+from manifest_platform.manifest import ItemKey, Refused, StoreError
+from manifest_platform.orchestration import metadata
+from manifest_platform.orchestration.events import VERSION, failure, fit
+from manifest_platform.orchestration.keys import Names
+from manifest_platform.orchestration.remedies import advice, command_of, told
+from manifest_platform.pipeline import ItemFailed, Loaded, Pipeline, PutBack, Shredded, ShreddedAgain
+from manifest_platform.pipeline.chosen import PassedOver, Told, Waiting
+from manifest_platform.sources.errors import LandingError
+from manifest_platform.spark import SparkUnavailable
+from manifest_platform.warehouse.errors import WarehouseError
+
+BACKFILL_TAG = "dagster/backfill"
+EXPECTED = (Refused, StoreError, WarehouseError, LandingError, SparkUnavailable)
+"""What ends a run with a sentence; anything else is a fault of the platform's, and keeps its stack."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a run was asked for. `keys`: its own items. `others`: the names of what its backfill was asked for beside them.
+
+    `patience_s`: how long it waits for a worker that holds the feed. A run of a backfill may wait for another one of it.
+    """
+
+    keys: list[ItemKey]
+    others: frozenset[str]
+    patience_s: float
+
+
+def asked_of(context: dg.AssetExecutionContext, pipeline: Pipeline, feed: str) -> Asked:
+    """What a run was asked for. Raises dagster.Failure for no partition: a reversed range is empty in Dagster's eyes, and would
+    succeed with nothing done."""
+    names = context.partition_keys
+    if not names:
+        raise failure("The run selects no partition; a range must name its older end first.", allow_retries=False)
+    try:
+        keys = [pipeline.key(name) for name in names]
+        if strangers := [key.name for key in keys if key.feed != feed]:
+            raise Refused(f"{strangers[0]} is not of feed {feed}")
+    except Refused as refused:
+        raise failure(told(refused, pipeline), allow_retries=False) from refused
+    if BACKFILL_TAG not in context.run.tags:
+        return Asked(keys, frozenset(), 0)
+    others = choice_of_backfill(
+        context.instance, context.run.tags[BACKFILL_TAG], context.asset_key, context.job_def.asset_layer
+    )
+    return Asked(keys, others - set(names), pipeline.config.limits.load_hours * 3600)
+
+
+def choice_of_backfill(instance: dg.DagsterInstance, backfill: str, asset: dg.AssetKey, layer: Any) -> frozenset[str]:
+    """The partitions of an asset that a backfill was asked for; none where Dagster does not know it any more."""
+    found = instance.get_backfill(backfill)
+    if found is None or not found.is_asset_backfill:
+        return frozenset()
+    with partition_loading_context(dynamic_partitions_store=instance):
+        target = found.get_asset_backfill_data(layer.asset_graph).target_subset
+        subset = target.partitions_subsets_by_asset_key.get(asset)
+        return frozenset(subset.get_partition_keys()) if subset is not None else frozenset()
+
+
+@dataclass
+class _Report:
+    """What became of partitions so far, by name: the events of those that are done, and why others are not."""
+
+    names: Names
+    done: dict[str, dg.AssetMaterialization] = field(default_factory=dict)
+    passed: dict[str, str] = field(default_factory=dict)
+    loaded: list[Loaded] = field(default_factory=list)
+    failed: list[ItemFailed] = field(default_factory=list)
+    put_back: list[PutBack] = field(default_factory=list)
+
+    def take(self, event: Told) -> str | None:
+        """Notes an event; the sentence that tells of it, where there is one."""
+        match event:
+            case Shredded(key=key):
+                self.done[key.name] = metadata.shredded_event(self.names, event)
+                what = f"shredded: {event.listing.good:,} rows, {event.listing.bad:,} bad lines"
+                return self._happened(key, "is shredded already: nothing was done" if event.already else what)
+            case Loaded(key=key):
+                self.loaded.append(event)
+                self.done[key.name] = metadata.loaded_event(self.names, event)
+                late = ", late: behind the watermark" if event.late else ""
+                what = f"loaded: {event.row_count:,} rows in {event.seconds:.1f} s{late}"
+                return self._happened(key, "is in the warehouse already: nothing was done" if event.already else what)
+            case PassedOver(key=key, reason=reason):
+                self.passed[key.name] = f"is passed over: {reason}"
+                return f"{key.name} {self.passed[key.name]}"
+            case ItemFailed(key=key):
+                self.failed.append(event)
+                return f"{key.name}: {event.application} failed: {event.failure.message}"
+            case PutBack(key=key):
+                self.put_back.append(event)
+                return f"{key.name}: {event.application} put it back: {event.reason}"
+            case ShreddedAgain(key=key, reason=reason):
+                return f"{key.name} is to be shredded again: {reason}"
+            case Waiting(reason=reason):
+                return f"waiting: {reason}"
+        return None
+
+    def _happened(self, key: ItemKey, what: str) -> str:
+        event = self.done[key.name]
+        self.done[key.name] = event.with_metadata(fit({**event.metadata, "happened": what}))
+        return f"{key.name} {what}" if what.startswith("is ") else f"{key.name}: {what}"
+
+    def shown(self, name: str) -> Mapping[str, Any]:
+        """The metadata of a partition that the run had nothing to do with any more, or did."""
+        if name in self.done:
+            return self.done[name].metadata
+        return fit({"skipped": True, "happened": self.passed.get(name, "is passed over")})
+
+    def problem(self, pipeline: Pipeline, error: Exception | None) -> dg.Failure | None:
+        """Why something that was asked for is not done; None where all is."""
+        if error is not None:
+            helps = advice(error, pipeline)
+            return failure(told(error, pipeline), metadata={**helps, "error": type(error).__name__}, allow_retries=False)
+        if self.failed:
+            return _failure_of(pipeline, self.failed)
+        if self.put_back:
+            reason = f"out of reach, and no item's fault: {self.put_back[0].reason}"
+            return failure(reason, metadata={"items": ", ".join(one.key.name for one in self.put_back)})
+        return None
+
+
+def report(context: dg.AssetExecutionContext, pipeline: Pipeline, work: Iterator[Told]) -> Iterator:
+    """Each partition's own result; where any of the run's is not done, a failure that says of each why and what to do.
+
+    The events of a success carry their metadata by partition. A failed run has no output, so those that did succeed in it
+    get events of their own, and so does what a run did for other runs of its backfill. What stops those is told by them.
+    """
+    so_far, own = _Report(Names.of(pipeline.source)), context.partition_keys
+    error: Exception | None = None
+    last = ""
+    try:
+        for event in work:
+            said = so_far.take(event)
+            if said and said != last:
+                context.log.info(f"{said} ({len(so_far.done):,} done, {len(so_far.failed):,} failed)")
+                last = said
+    except EXPECTED as caught:
+        error = caught
+    problem = so_far.problem(pipeline, error)
+    if problem and any(name not in so_far.done and name not in so_far.passed for name in own):
+        yield from so_far.done.values()
+        raise problem from error
+    if problem:
+        context.log.warning(f"The rest of the backfill is not done: {problem.description}")
+    yield from (event for name, event in so_far.done.items() if name not in own)
+    yield from metadata.table_events(so_far.names, so_far.loaded)
+    for name in own:
+        context.add_asset_metadata(so_far.shown(name), partition_key=name)
+    yield dg.Output(None, data_version=_version(own, so_far.done))
+
+
+def _version(names: Sequence[str], done: Mapping[str, dg.AssetMaterialization]) -> dg.DataVersion | None:
+    """The data version of a run's partitions, where all have the same one: Dagster takes one for a run's output."""
+    found = {(done[name].tags or {}).get(VERSION) if name in done else None for name in names}
+    [version, *others] = found
+    return dg.DataVersion(version) if version and not others else None
+
+
+def _failure_of(pipeline: Pipeline, failed: list[ItemFailed]) -> dg.Failure:
+    """The failure of a run in which items failed: every item with its reason and the command that helps."""
+    lines = [f"{one.key.name}: {one.application} failed: {one.failure.message}" for one in failed]
+    commands = [command_of(one.failure.remedy_for(one.key.name), pipeline) for one in failed]
+    return failure(
+        "\n".join(lines),
+        metadata={"items": ", ".join(one.key.name for one in failed), "commands": dg.MetadataValue.md("\n\n".join(commands))},
+        allow_retries=False,
+    )
