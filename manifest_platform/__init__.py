@@ -10,7 +10,7 @@ Layers, top to bottom; each imports only from those below it:
     sources                          plug-ins: what lands, how it is read, and its words
     shred, merging, warehouse, spark, fake_vault    the work itself, independent of each other; and a vault to try it on
     column_names, column_types, landed_files, listing, questions, record_files    what data looks like and may be asked; records
-    settings                         what settings are made of
+    settings, progress               what settings are made of; how far work is
     storage, quantities              local paths and s3:// alike; times and sizes in words
     manifest                         the control plane: records, items, leases, order
     outward, releases                texts fit to go out; which release may write what another has written

@@ -1,4 +1,4 @@
-"""Times, durations and sizes as people read them."""
+"""Times, durations, sizes and counts as people read them."""
 
 from __future__ import annotations
 
@@ -25,3 +25,8 @@ def size_of(bytes_: float) -> str:
             return f"{bytes_:.0f} {unit}" if unit == "B" else f"{bytes_:.1f} {unit}"
         bytes_ /= 1000
     return f"{bytes_:.1f} TB"
+
+
+def count_of(number: int, what: str, many: str = "") -> str:
+    """A number and what it counts: 1 range, 2 ranges. `many`: where it is no `s` that makes several of one."""
+    return f"{number:,} {what if number == 1 else many or f'{what}s'}"

@@ -25,6 +25,7 @@ from manifest_platform.cli.commands import COMMANDS
 from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, warn
 from manifest_platform.cli.signals import Interrupted, told_to_end
+from manifest_platform.cli.waiting import told_how_far
 
 
 class WrongUse(Exception):
@@ -273,9 +274,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _collect_less_garbage(ends_with_it=arguments is None)
     outward.guard()
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    as_json = "--json" in arguments
+    as_json = "--json" in (arguments[: arguments.index("--")] if "--" in arguments else arguments)
     try:
-        with told_to_end():
+        with told_how_far(as_json), told_to_end():
             return _Commands().main(args=arguments, prog_name=PROGRAM, standalone_mode=False) or Exit.DONE
     except click.exceptions.NoArgsIsHelpError as error:
         warn(error.format_message())

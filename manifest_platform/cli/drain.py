@@ -16,7 +16,9 @@ from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say, warn, wrapped
 from manifest_platform.cli.remedies import Typed, document, typed
 from manifest_platform.cli.signals import ending_well
+from manifest_platform.manifest import Application, Idle, ItemKey
 from manifest_platform.pipeline import (
+    LOAD,
     Budget,
     DrainReport,
     Event,
@@ -30,7 +32,7 @@ from manifest_platform.pipeline import (
 )
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.drain import drain as draining
-from manifest_platform.quantities import size_of
+from manifest_platform.quantities import count_of, size_of
 from manifest_platform.sources.errors import LandingError
 from manifest_platform.sources.source import Words
 
@@ -54,7 +56,7 @@ def drain(
     """
     documents = as_json(context)
     report = DrainReport()
-    with open_pipeline(context) as pipeline, ending_well("the next drain settles what was in work"):
+    with open_pipeline(context) as pipeline, ending_well(lambda: _goes_on(pipeline, feed)):
         conf = pipeline.config.spark.conf
         as_typed = typed(context, pipeline.name)
         for name in feed or ():
@@ -74,6 +76,17 @@ def drain(
     else:
         print_summary(report, as_typed)
     return _exit(report, looked)
+
+
+def _goes_on(pipeline: Pipeline, feeds: Sequence[str] | None) -> str:
+    """Where the next drain goes on, by feed, as the manifest has it now."""
+    found = []
+    for name in feeds or pipeline.feeds:
+        verdict, last = pipeline.manifest.next(name, LOAD), pipeline.manifest.state(Application(LOAD)).feed(name).watermark
+        if not isinstance(verdict, Idle):
+            loaded = f"{ItemKey.at(name, last).name} is loaded, and " if last else ""
+            found.append(f"{loaded}the next drain goes on with {verdict.item.key.name}")
+    return "; ".join(found) or "the next drain goes on from here"
 
 
 def _discover(pipeline: Pipeline, feeds: Sequence[str] | None, as_typed: Typed, documents: bool) -> bool:
@@ -136,7 +149,7 @@ def event_document(event: Event) -> dict[str, Any]:
 def progress(event: Event, words: Words) -> str:
     """An event of a drain as a line, in the words of its source."""
     if isinstance(event, ShredStarted):
-        return f"  shredding {event.items:,} directories, {size_of(event.bytes)}, in one Spark job"
+        return f"  shredding {count_of(event.items, 'directory', 'directories')}, {size_of(event.bytes)}, in one Spark job"
     if isinstance(event, Shredded):
         listing = event.listing
         counts = f"{listing.good:>7,} {words.rows}  {listing.bad:>5,} bad  {size_of(listing.bytes):>9}"

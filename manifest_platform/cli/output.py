@@ -14,6 +14,7 @@ import re
 import shutil
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -73,12 +74,41 @@ def _paint(text: str) -> str:
     return f"\x1b[{_COLORS[text]}m{text}\x1b[0m"
 
 
+class Live:
+    """The last line of a terminal, which tells how far work is. What is said goes above it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._drawn = False
+
+    def draw(self, text: str) -> None:
+        """Puts the text in the place of the one before, on stderr, as much of it as fits."""
+        columns = shutil.get_terminal_size((WIDTH, 24)).columns
+        with self.lock:
+            sys.stderr.write(f"\r\x1b[K{_cut(text, columns - 1)}")
+            sys.stderr.flush()
+            self._drawn = True
+
+    def erase(self) -> None:
+        """Leaves the line empty."""
+        with self.lock:
+            if self._drawn:
+                sys.stderr.write("\r\x1b[K")
+                sys.stderr.flush()
+                self._drawn = False
+
+
+live = Live()
+
+
 def _echo(text: str, stream: Any, err: bool = False) -> None:
     """Writes clean text, with colors where the stream may have them."""
     told = outward.clean(text)
     if colors := colored(stream):
         told = _STANDINGS.sub(lambda found: _paint(found[0]), told)
-    typer.echo(told, err=err, color=colors)
+    with live.lock:
+        live.erase()
+        typer.echo(told, err=err, color=colors)
 
 
 # Text

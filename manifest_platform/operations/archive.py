@@ -14,7 +14,7 @@ from itertools import islice, pairwise
 from operator import add
 from uuid import uuid4
 
-from manifest_platform import failpoints
+from manifest_platform import failpoints, progress
 from manifest_platform.config import ConfigError
 from manifest_platform.manifest import ConditionFailed, Item, Manifest, Refused
 from manifest_platform.manifest.archive import is_finished, move
@@ -86,7 +86,7 @@ def finished(manifest: Manifest, feed: str, before: datetime) -> Iterator[Item]:
     """The items of a feed that may be archived; never its newest."""
     steps = manifest.steps(feed)
     states = {step.application.key: manifest.state(step.application) for step in steps if step.ordered}
-    for item, _next in pairwise(manifest.items(feed, archived=False)):
+    for item, _next in pairwise(progress.each(manifest.items(feed, archived=False), f"looking at the items of {feed}")):
         if is_finished(item, steps, states, before):
             yield item
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from manifest_platform import storage
+from manifest_platform import progress, storage
 from manifest_platform.manifest import Application, Item, Refused, State
 from manifest_platform.manifest.item import Move
 from manifest_platform.pipeline.pipeline import Pipeline
@@ -66,7 +66,7 @@ def import_moved(
     report = Moved(before, after, dry_run)
     moves: list[tuple[Item, Move]] = []
     for feed in pipeline.feeds:
-        for item in pipeline.manifest.items(feed):
+        for item in progress.each(pipeline.manifest.items(feed), f"looking at the items of {feed}"):
             if limit is not None and report.moved + len(moves) >= limit:
                 report.left = True
                 break

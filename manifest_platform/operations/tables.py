@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from manifest_platform import progress
 from manifest_platform.manifest import Application, Item, ItemKey, Record
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.chain import broken_at
@@ -98,7 +99,7 @@ def states_of_tables(pipeline: Pipeline, with_warehouse: bool = True) -> TableSt
 def _counting(pipeline: Pipeline, feed: str, serving: int) -> Iterator[tuple[Item, Record]]:
     """The items whose load counts, and that load: of snapshots the newest."""
     newest: tuple[Item, Record] | None = None
-    for item in pipeline.manifest.items(feed):
+    for item in progress.each(pipeline.manifest.items(feed), f"reading the log of {feed}"):
         record = item.processed_by(Application(LOAD), serving)
         if record is None:
             continue
@@ -140,7 +141,8 @@ def _compare(
             if broken := broken_at(pipeline, reader, feed):
                 states.differences.append(Difference(None, f"feed {feed}: {broken.reason}", broken.remedy))
             ledger.update(reader.applied_rows(feed, epoch))
-        held = reader.row_counts()
+        with progress.work("counting the rows of the warehouse's tables"):
+            held = reader.row_counts()
         if +expected != +ledger and not states.differences:
             states.differences += _unlike(pipeline, reader, epochs)
     known = bool(states.differences)

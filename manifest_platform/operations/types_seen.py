@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from manifest_platform import progress
 from manifest_platform.manifest import Application, Item, ItemKey, Record, State
 from manifest_platform.operations.migration.importing import is_imported
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
@@ -74,7 +75,7 @@ def types_seen(pipeline: Pipeline, feeds: Iterable[str], since: datetime | None 
 
 def _newest(pipeline: Pipeline, feed: str, since: datetime | None) -> Iterator[Item]:
     """A feed's items, the newest first, down to a logical time."""
-    for item in pipeline.manifest.items(feed, reverse=True):
+    for item in progress.each(pipeline.manifest.items(feed, reverse=True), f"reading the log of {feed}, the newest first"):
         time = pipeline.source.time(item.key.name)
         if since and time and time.astimezone(UTC) < since:
             return

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from manifest_platform import progress
 from manifest_platform.manifest import (
     Abandoned,
     Application,
@@ -230,7 +231,8 @@ class _Drain:
                         yield settled
                 elif isinstance(verdict, Ready):
                     try:
-                        event = load(pipeline, lease, verdict)
+                        with _told(verdict.item):
+                            event = load(pipeline, lease, verdict)
                     except ConditionFailed:
                         continue  # something was registered or resolved meanwhile: look again
                     except GivenUp as error:
@@ -242,6 +244,20 @@ class _Drain:
                 else:
                     return verdict
             return stop
+
+
+@contextlib.contextmanager
+def _told(item: Item) -> Generator[None]:
+    """Says that an item is being loaded, and what that means to whoever is told to end meanwhile."""
+    name = item.key.name
+    try:
+        with progress.work(f"loading {name}"):
+            yield
+    except Exception:
+        raise
+    except BaseException as end:
+        end.add_note(f"{name} was being loaded: the next drain asks the warehouse whether it has it")
+        raise
 
 
 def _beside(pipeline: Pipeline, feed: str) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from manifest_platform import failpoints, storage
+from manifest_platform import failpoints, progress, storage
 from manifest_platform.faults import Permanent
 from manifest_platform.listing import BAD_TABLE
 from manifest_platform.manifest import (
@@ -407,10 +407,13 @@ def _do_each(
     try:
         for group in filter(None, groups):
             yield from _do(merging, lease, spark, group, early, left)
-    except BaseException:  # whoever interrupts, and a Spark that does not start, is no fault of the jobs
+    except BaseException as end:  # whoever interrupts, and a Spark that does not start, is no fault of the jobs
+        places = ", ".join(f"{one.job.table} {one.job.date}" for one in left.values())
         for one in left.values():
             with contextlib.suppress(Refused, StoreError):
                 merging.inventory.give_back(one.job)
+        if left and not isinstance(end, Exception):
+            end.add_note(f"the merge of {places} was put back, no attempt is counted")
         raise
 
 
@@ -426,7 +429,7 @@ def _do(
     from manifest_platform.merging.kernel import MergeTask
     from manifest_platform.merging.spark_job import MergeFailure, merge_all
     from manifest_platform.shred.batch import works
-    from manifest_platform.spark import cancellable
+    from manifest_platform.spark import cancellable, watched
 
     work: list[_Work] = []
     for one in claimed:
@@ -451,6 +454,8 @@ def _do(
             lease.within(limit, f"merging {len(work)} partitions"),
             cancellable(session) as cancel,
             lease.cancelling(cancel),
+            progress.work(f"merging {len(work)} partitions", sum(found.bytes for found in objects), progress.BYTES) as told,
+            watched(session, told),
         ):
             results = merge_all(session, tasks)
             passing = [one for one in results if isinstance(one, MergeFailure) and not one.permanent]

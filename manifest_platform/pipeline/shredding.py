@@ -7,10 +7,10 @@ import dataclasses
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from manifest_platform import failpoints, storage
+from manifest_platform import failpoints, progress, storage
 from manifest_platform.faults import Misconfigured, Transient
 from manifest_platform.listing import BAD_TABLE, LISTING_FILE, Listing, ShreddedType, Table
 from manifest_platform.manifest import (
@@ -27,17 +27,19 @@ from manifest_platform.manifest import (
     Record,
     Refused,
     State,
+    StoreError,
 )
 from manifest_platform.manifest.claims import MESSAGE_LIMIT
 from manifest_platform.manifest.item import short_name
 from manifest_platform.pipeline.events import ItemFailed, PutBack, Shredded, ShreddedAgain
 from manifest_platform.pipeline.families import TableTaken, take_tables
 from manifest_platform.pipeline.pipeline import Pipeline
+from manifest_platform.quantities import count_of
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.shred.batch import Cause, Directory, ShredFailure, works
 from manifest_platform.sources.errors import LandingDamaged, LandingError
 from manifest_platform.sources.source import SHRED
-from manifest_platform.spark import SparkUnavailable, cancellable
+from manifest_platform.spark import SparkUnavailable, cancellable, watched
 from manifest_platform.warehouse.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -95,31 +97,59 @@ def shred(
     if suspected and not works(session):
         raise SparkUnavailable("Spark has a session and does no job; see Spark's log")
     started, requests = time.monotonic(), pipeline.manifest.store.requests
-    with lease.within(pipeline.config.limits.of("shred"), f"shredding {len(items)} directories"):
-        claims = {one.item.key.id: one for one in pipeline.manifest.claim(lease, items)}
-        with cancellable(session) as cancel, lease.cancelling(cancel):
-            results = list(_attempt(pipeline, lease, session, claims))
-    lease.check()
-    seconds = time.monotonic() - started
-    each = (pipeline.manifest.store.requests - requests) // max(1, len(claims))
-    outcomes: list[Shredded | ItemFailed | PutBack] = []
-    for result in results:
-        claim = claims[result.item]
-        if isinstance(result, ShredFailure):
-            outcomes.append(_not_shredded(pipeline, claim, result, suspected))
-            continue
-        before = pipeline.manifest.store.requests
-        try:
-            take_tables(pipeline, result)
-        except TableTaken as error:
-            outcomes.append(pipeline.fail(claim, Failure.of(error)))
-            continue
-        pipeline.manifest.complete(claim, shredded_payload(result, f"{_output(pipeline, claim)}/{LISTING_FILE}"))
-        failpoints.reach("shred.completed")
-        used = each + pipeline.manifest.store.requests - before
-        bytes_in = claim.item.landed.bytes if claim.item.landed else 0
-        outcomes.append(Shredded(claim.item.key, result, bytes_in, seconds, len(claims), used))
+    left: dict[str, Claim] = {}
+    with _put_back_at_the_end(pipeline, left):
+        with lease.within(pipeline.config.limits.of("shred"), f"shredding {len(items)} directories"):
+            left.update({one.item.key.id: one for one in pipeline.manifest.claim(lease, items)})
+            count = len(left)
+            with cancellable(session) as cancel, lease.cancelling(cancel):
+                results = list(_attempt(pipeline, lease, session, left))
+        lease.check()
+        seconds = time.monotonic() - started
+        each = (pipeline.manifest.store.requests - requests) // max(1, count)
+        outcomes: list[Shredded | ItemFailed | PutBack] = []
+        for result in results:
+            claim, before = left[result.item], pipeline.manifest.store.requests
+            ended = _concluded(pipeline, claim, result, suspected)
+            if isinstance(ended, Listing):
+                used = each + pipeline.manifest.store.requests - before
+                bytes_in = claim.item.landed.bytes if claim.item.landed else 0
+                ended = Shredded(claim.item.key, ended, bytes_in, seconds, count, used)
+            outcomes.append(ended)
+            del left[result.item]
     return outcomes
+
+
+def _concluded(
+    pipeline: Pipeline, claim: Claim, result: Listing | ShredFailure, suspected: bool
+) -> ItemFailed | PutBack | Listing:
+    """Ends a claim by what became of its directory: completed, with its listing, failed or put back."""
+    if isinstance(result, ShredFailure):
+        return _not_shredded(pipeline, claim, result, suspected)
+    try:
+        take_tables(pipeline, result)
+    except TableTaken as error:
+        return pipeline.fail(claim, Failure.of(error))
+    pipeline.manifest.complete(claim, shredded_payload(result, f"{_output(pipeline, claim)}/{LISTING_FILE}"))
+    failpoints.reach("shred.completed")
+    return result
+
+
+@contextlib.contextmanager
+def _put_back_at_the_end(pipeline: Pipeline, claims: Mapping[str, Claim]) -> Generator[None]:
+    """Puts claims back where the process is told to end, which is no fault of theirs; what ends it says how many these were."""
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException as end:
+        left = 0
+        for claim in claims.values():
+            with contextlib.suppress(Refused, StoreError):
+                pipeline.manifest.put_back(claim, "whoever shredded it was told to end")
+                left += 1
+        end.add_note(f"{count_of(left, 'directory was', 'directories were')} being shredded: put back, no attempt is counted")
+        raise
 
 
 _UNREACHED = 2
@@ -159,8 +189,11 @@ def _by_halves(
 ) -> Iterator[Listing | ShredFailure]:
     """Shreds directories in one job; in two, each with half of them, where that died, and so on."""
     lease.check()
+    what = count_of(len(directories), "directory", "directories")
+    size = sum(bytes_ for directory in directories for _, bytes_ in directory.files)
     try:
-        results = pipeline.source.shred(session, directories)
+        with progress.work(f"shredding {what}", size, progress.BYTES) as work, watched(session, work):
+            results = pipeline.source.shred(session, directories)
     except (Misconfigured, Transient) as error:
         results = [ShredFailure.of(directory, error) for directory in directories]
     died = any(isinstance(result, ShredFailure) and result.cause is Cause.DIED for result in results)

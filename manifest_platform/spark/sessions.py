@@ -11,7 +11,9 @@ import glob
 import os
 import re
 import shutil
+import signal
 import sys
+import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -19,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from manifest_platform import extras
+from manifest_platform import extras, progress
+from manifest_platform.spark.gateway import launch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,7 +91,10 @@ def session(conf_file: str | Path, more: Mapping[str, object] | None = None) -> 
         builder = SparkSession.builder.appName("manifest_platform")
         for name, value in settings.items():
             builder = builder.config(name, value)
-        return builder.getOrCreate()
+        with progress.work("starting Spark"), _own_interrupts():
+            if _is_local(settings):
+                launch({"spark.app.name": "manifest_platform", **settings})
+            return builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:  # of the last, that the JVM is gone
         reason = str(error).partition("\n\tat ")[0]  # the Java stack trace is in the error's cause
         raise SparkUnavailable(f"Spark with {conf_file} does not start: {reason}; see the lines above") from error
@@ -110,6 +116,17 @@ def workers_python(settings: Mapping[str, object], environment: Mapping[str, str
     if _is_local(settings):
         return sys.executable
     return environment.get("PYSPARK_PYTHON") or str(settings.get("spark.pyspark.python") or sys.executable)
+
+
+@contextmanager
+def _own_interrupts() -> Generator[None]:
+    """Leaves Ctrl-C to whom it belongs: Spark puts a handler of its own in the place of the process's."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not before:
+            signal.signal(signal.SIGINT, before)
 
 
 def s3_endpoint() -> dict[str, str]:
@@ -180,7 +197,7 @@ def _jars(told: str, conf_file: str | Path) -> str:
 
 @contextmanager
 def cancellable(session: SparkSession) -> Generator[Callable[[], object]]:
-    """Gives what cancels, from any thread, the jobs that this thread starts within the block."""
+    """Gives what cancels, from any thread, the jobs that this thread starts within the block; so does an interrupt."""
     from pyspark.sql.utils import is_remote
 
     tag = f"manifest-platform-{uuid4()}"
@@ -192,8 +209,15 @@ def cancellable(session: SparkSession) -> Generator[Callable[[], object]]:
     # A session that cannot be tagged runs no job either, and the job says why.
     with contextlib.suppress(Exception):
         tell("addTag", "addJobTag")
+    cancel = partial(tell, "interruptTag", "cancelJobsWithTag")
     try:
-        yield partial(tell, "interruptTag", "cancelJobsWithTag")
+        yield cancel
+    except Exception:
+        raise
+    except BaseException:  # whoever waited for the job is told to end
+        with contextlib.suppress(Exception):
+            cancel()
+        raise
     finally:
         with contextlib.suppress(Exception):
             tell("removeTag", "removeJobTag")

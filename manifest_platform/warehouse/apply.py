@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from manifest_platform import failpoints
+from manifest_platform import failpoints, progress
 from manifest_platform.column_names import spelled_twice
 from manifest_platform.listing import BAD_TABLE, Table
+from manifest_platform.manifest.item import short_name
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.warehouse.columns import RenamedColumns, RenamedEntry
 from manifest_platform.warehouse.consent import refuse_empty, refuse_shrinking
@@ -374,7 +375,9 @@ class Warehouse:
                 self._families.enter(transaction, load)
                 now = datetime.now(UTC)
                 with _constraints_named(load):
-                    rows = self._move_rows(transaction, load, staged, existing, now)
+                    total = sum(map(load.listing.rows, staged))
+                    with progress.work(f"loading {short_name(load.item)}", total, "rows") as work:
+                        rows = self._move_rows(transaction, load, staged, existing, now, work)
                     if shadows:
                         shadows.swap(transaction)
                 entry = self._ledger.enter(transaction, load, rows, now)
@@ -391,7 +394,13 @@ class Warehouse:
         return self._fence.move_all(transaction, moves(load)) and not is_held_back(load, self._ledger.within(transaction))
 
     def _move_rows(
-        self, transaction: Transaction, load: Load, staged: Mapping[str, Staged], existing: Collection[str], now: datetime
+        self,
+        transaction: Transaction,
+        load: Load,
+        staged: Mapping[str, Staged],
+        existing: Collection[str],
+        now: datetime,
+        work: progress.Work,
     ) -> dict[str, int]:
         """All deletes, then all upserts, then what is appended; and what is retired. Returns the staged rows by table."""
         listing = load.listing
@@ -403,13 +412,16 @@ class Warehouse:
         for one in by_mode.get("delete", ()):
             if (target := one.table.target) and target in existing:  # of a table that never was there is nothing to delete
                 self._tables.delete(transaction, one, target)
+            work.advance(listing.rows(one.table.name))
         for one in by_mode.get("merge", ()):
             self._tables.upsert(transaction, one, now, load.item)
+            work.advance(listing.rows(one.table.name))
         for one in by_mode.get("append", ()):
             if load.overlaps:
                 self._append_once(transaction, one, now, load.overlaps)
             else:
                 rows[one.table.name] = self._tables.append(transaction, one, now)
+            work.advance(listing.rows(one.table.name))
         check_counts(load.item, rows, {name: listing.rows(name) for name in rows})
         if listing.retired or any(table.mode != "append" for table in listing.tables):
             self._retired.update(transaction, listing, now)

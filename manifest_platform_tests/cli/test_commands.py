@@ -682,3 +682,25 @@ def test_the_configuration_is_read_once_however_many_datasets_there_are(shop, ru
     monkeypatch.setattr(config, "load", lambda path=None: loads.append(path) or load(path))
     assert run("status")[0] == 0
     assert len(loads) == 1
+
+
+def test_an_interrupted_drain_puts_back_what_was_being_shredded_and_says_where_it_goes_on(shop, run, monkeypatch):
+    from manifest_platform.cli.signals import ToldToEnd
+    from manifest_platform.sources.snowplow.source import SnowplowEnriched
+
+    def shred(*_arguments: Any) -> None:
+        raise ToldToEnd(signal.SIGINT)
+
+    shop.land(*RUNS)
+    run("discover")
+    shop.load_all(RUNS[0])
+    monkeypatch.setattr("manifest_platform.spark.session", lambda conf: object())
+    monkeypatch.setattr(SnowplowEnriched, "shred", shred)
+    code, _, err = run("drain")
+    assert code == 130
+    assert "2 directories were being shredded: put back, no attempt is counted" in err
+    assert f"{RUNS[0]} is loaded, and the next drain goes on with {RUNS[1]}" in err
+    with shop.pipeline() as pipeline:
+        item = pipeline.manifest.item(pipeline.key(RUNS[1]))
+        assert item.blocker() is None
+        assert item.records[-1].data["reason"] == "whoever shredded it was told to end"

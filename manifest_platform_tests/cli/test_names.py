@@ -16,8 +16,8 @@ HEAVY = {"yaml", "pydantic", "sqlalchemy", "httpx", "duckdb", "pyarrow", "pyspar
 LIGHT = {
     "manifest_platform",
     "manifest_platform.cli",
-    *(f"manifest_platform.cli.{name}" for name in ("app", "commands", "exits", "fake_vault", "output", "signals")),
-    *(f"manifest_platform.{name}" for name in ("faults", "masking", "outward", "plugins")),
+    *(f"manifest_platform.cli.{name}" for name in ("app", "commands", "exits", "fake_vault", "output", "signals", "waiting")),
+    *(f"manifest_platform.{name}" for name in ("faults", "masking", "outward", "plugins", "progress", "quantities")),
 }
 """What the help imports: of commands, those alone that plug-ins bring."""
 

@@ -1,4 +1,6 @@
 import json
+import logging
+import os
 import re
 import shlex
 import socket
@@ -13,7 +15,8 @@ import pytest
 
 from manifest_platform.config import Config
 from manifest_platform.orchestration.resources import SparkResource
-from manifest_platform.spark import SparkUnavailable, properties, s3_endpoint, session, sessions
+from manifest_platform.spark import SparkUnavailable, gateway, properties, s3_endpoint, session, sessions
+from manifest_platform.spark.gateway import pass_on
 
 PLACES = Path(__file__).parents[2] / "spark_conf"
 
@@ -260,3 +263,22 @@ def test_a_glue_job_has_large_workers_and_no_bookmarks_and_is_not_killed_at_work
     longest = max(limits.shred_hours, limits.load_hours)
     assert job["Timeout"] * 60 > budget.max_seconds + longest * 3600
     assert full["Timeout"] > limits.full_hours * 60
+
+
+def test_what_java_says_of_itself_arrives_but_for_the_note_of_its_vector_module():
+    lines = b"WARNING: Using incubator modules: jdk.incubator.vector\nWARNING: a real problem\nno end"
+    reading, writing = os.pipe()
+    os.write(writing, lines)
+    os.close(writing)
+    told, target = os.pipe()
+    pass_on(reading, target)
+    os.close(target)
+    assert os.read(told, 1000) == b"WARNING: a real problem\nno end"
+    os.close(told)
+
+
+def test_py4j_tells_of_no_interrupt_with_a_traceback(caplog):
+    gateway._leave_out_interrupts()
+    gateway._leave_out_interrupts()
+    assert logging.getLogger().filters.count(gateway._is_no_interrupt) == 1
+    logging.getLogger().removeFilter(gateway._is_no_interrupt)

@@ -58,8 +58,3 @@ def date_of(text: str) -> date:
         return date.fromisoformat(text)
     except ValueError as error:
         raise WrongUse(f"{text!r} is no date: write it as 2026-01-31") from error
-
-
-def count_of(number: int, what: str) -> str:
-    """A number and what it counts: 1 range, 2 ranges."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

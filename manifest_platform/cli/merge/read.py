@@ -9,12 +9,12 @@ import typer
 
 from manifest_platform.cli.app import Command, as_json
 from manifest_platform.cli.exits import Exit
-from manifest_platform.cli.merge.group import DateText, TableName, count_of, date_of, merge, open_merging
+from manifest_platform.cli.merge.group import DateText, TableName, date_of, merge, open_merging
 from manifest_platform.cli.output import print_answer, print_json, say
 from manifest_platform.manifest import Refused
 from manifest_platform.merging.readers import FilesUnknown, NotPublished, QueryFailed, Reader
 from manifest_platform.operations.merge_asked import table_named
-from manifest_platform.quantities import size_of
+from manifest_platform.quantities import count_of, size_of
 
 
 @merge.command(cls=Command)

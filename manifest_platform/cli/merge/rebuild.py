@@ -8,7 +8,7 @@ from manifest_platform import spark
 from manifest_platform.cli.app import Recording, as_json
 from manifest_platform.cli.context import operator
 from manifest_platform.cli.exits import Exit
-from manifest_platform.cli.merge.group import DateText, TableName, count_of, date_of, merge, open_merging
+from manifest_platform.cli.merge.group import DateText, TableName, date_of, merge, open_merging
 from manifest_platform.cli.merge.publish import print_published, published_part
 from manifest_platform.cli.merge.status import partition_document
 from manifest_platform.cli.output import print_json, say, wrapped
@@ -16,7 +16,7 @@ from manifest_platform.cli.remedies import typed
 from manifest_platform.cli.signals import ending_well
 from manifest_platform.operations.merge_asked import table_named
 from manifest_platform.pipeline import rebuild as upkeep
-from manifest_platform.quantities import size_of
+from manifest_platform.quantities import count_of, size_of
 from manifest_platform.remedies import Action, Remedy
 
 

@@ -13,7 +13,7 @@ import typer
 from manifest_platform import spark
 from manifest_platform.cli.app import Recording, WrongUse, as_json, examples
 from manifest_platform.cli.exits import Exit
-from manifest_platform.cli.merge.group import count_of, date_of, merge, open_merging
+from manifest_platform.cli.merge.group import date_of, merge, open_merging
 from manifest_platform.cli.merge.publish import changed, print_published, published_part, published_words
 from manifest_platform.cli.output import print_json, say, warn, wrapped
 from manifest_platform.cli.remedies import Typed, typed
@@ -22,7 +22,7 @@ from manifest_platform.merging.state import FinishedJob
 from manifest_platform.operations.merge_asked import PassedOver, Wanted, merge_wanted
 from manifest_platform.pipeline import Stop
 from manifest_platform.pipeline.merge import MergeBudget, MergeEvent, MergeReport, MergeStarted
-from manifest_platform.quantities import moment, size_of
+from manifest_platform.quantities import count_of, moment, size_of
 from manifest_platform.remedies import Action, Remedy
 
 

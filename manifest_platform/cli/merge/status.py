@@ -9,7 +9,7 @@ import typer
 
 from manifest_platform.cli.app import Command, as_json, examples
 from manifest_platform.cli.exits import Exit
-from manifest_platform.cli.merge.group import DateText, TableName, count_of, date_of, merge, open_merging
+from manifest_platform.cli.merge.group import DateText, TableName, date_of, merge, open_merging
 from manifest_platform.cli.output import print_json, print_lines, say, wrapped
 from manifest_platform.cli.remedies import Typed, document, typed
 from manifest_platform.manifest import Refused
@@ -24,7 +24,7 @@ from manifest_platform.operations.merge_standing import (
     merge_status,
     state_of,
 )
-from manifest_platform.quantities import moment, size_of
+from manifest_platform.quantities import count_of, moment, size_of
 from manifest_platform.remedies import Action, Remedy
 
 

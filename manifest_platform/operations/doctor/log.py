@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import groupby
 
+from manifest_platform import progress
 from manifest_platform.manifest import (
     Application,
     FeedState,
@@ -163,7 +164,7 @@ class _Walk:
         for watcher in self.watchers:
             watcher.feed(feed)
         before: Item | None = None
-        for item in _readable(self.manifest, feed):
+        for item in progress.each(_readable(self.manifest, feed), f"examining the items of {feed}"):
             self.items += 1
             if isinstance(item, Finding):
                 self.unreadable = True

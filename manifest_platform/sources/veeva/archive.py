@@ -25,7 +25,7 @@ from typing import IO, Any
 import numpy as np
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
-from manifest_platform import storage
+from manifest_platform import progress, storage
 from manifest_platform.sources.directories import HIDDEN
 from manifest_platform.sources.errors import LandingUnavailable
 from manifest_platform.sources.veeva.errors import BadArchive, DownloadBroken, NoRoom
@@ -388,9 +388,13 @@ def _spool(part: Part, download: Download) -> IO[bytes]:
     spooled = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
     try:
         size, digest = 0, hashlib.md5(usedforsecurity=False)
-        with contextlib.closing(download(part)) as blocks:
+        with (
+            contextlib.closing(download(part)) as blocks,
+            progress.work(f"downloading {part.name}", part.size, progress.BYTES) as work,
+        ):
             for block in blocks:
                 size += len(block)
+                work.advance(len(block))
                 if size > part.size:
                     break
                 digest.update(block)

@@ -1,0 +1,56 @@
+"""Starts Spark's Java with what it says of itself on stderr, but for notes that mean nothing to who reads them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+from collections.abc import Mapping
+
+_NOTE = re.compile(rb"WARNING: Using incubator modules: ")
+"""Java says so of each program that asks for its vector instructions, as Spark does."""
+
+
+def launch(settings: Mapping[str, object]) -> None:
+    """Starts Java for a classic session with these settings, where none runs in this process; a session made next finds it.
+
+    Raises what a session's own start of Java does.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    _leave_out_interrupts()
+    if SparkContext._gateway or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return
+    conf = SparkConf(loadDefaults=False).setAll([(name, str(value)) for name, value in settings.items()])
+    reading, writing = os.pipe()
+    passing = threading.Thread(target=pass_on, args=(reading, 2), name="stderr of Spark", daemon=True)
+    passing.start()
+    try:
+        gateway = launch_gateway(conf, {"stderr": writing})
+    except BaseException:
+        os.close(writing)
+        passing.join(2)  # what it said stands above the error
+        raise
+    os.close(writing)
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def pass_on(reading: int, writing: int) -> None:
+    """Copies lines from one file descriptor to another until there are no more, without those notes."""
+    with open(reading, "rb") as lines:
+        for line in lines:
+            if not _NOTE.match(line):
+                os.write(writing, line)
+
+
+def _leave_out_interrupts() -> None:
+    """Keeps py4j from telling of an interrupt with a traceback, on Python's root logger."""
+    root = logging.getLogger()
+    if _is_no_interrupt not in root.filters:
+        root.addFilter(_is_no_interrupt)
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    return record.msg != "KeyboardInterrupt while sending command."
