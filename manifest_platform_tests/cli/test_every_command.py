@@ -37,7 +37,7 @@ def test_the_help_tells_of_each_argument_and_option_once_in_80_columns(typed):
     assert {"--config", "--dataset", "--json"} <= options
 
 
-@pytest.mark.parametrize("typed", MAIN)
+@pytest.mark.parametrize("typed", sorted(MAIN))
 def test_examples_can_be_typed(typed):
     _, _, block = help_of(typed).partition("Examples:\n")
     lines = [line.strip() for line in block.splitlines() if line.strip()]
