@@ -24,7 +24,7 @@ JARS ?=
 # Tests wait for servers and for killed processes most of their time: five processes keep two cores busy, for some 8 minutes in all.
 WORKERS ?= 5
 
-.PHONY: help demo ui test test-long check model soak way-of-an-item bench sbom advisories jars build-tools clean demo-clean requirements
+.PHONY: help demo ui test test-long test-installed check model soak way-of-an-item bench sbom advisories jars build-tools clean demo-clean requirements
 
 help: ## Lists these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
@@ -39,10 +39,13 @@ ui: $(SYNCED) ## Starts Dagster with the same data, on http://127.0.0.1:3000 (PI
 	DAGSTER_HOME="$(CURDIR)/.dagster_home" $(BIN)/dagster dev -w workspace.yaml -h $(UI_HOST) -p $(UI_PORT)
 
 test: $(SYNCED) ## Runs the tests but for those that take minutes (TESTS=path for some, STORES=all, WORKERS=n processes)
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not long" --stores=$(STORES) $(TESTS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not long and not installed" --stores=$(STORES) $(TESTS)
 
 test-long: $(SYNCED) ## Runs what takes minutes, and random tests with all cases (MINUTES=n to stop then, TESTS=files)
 	$(BIN)/python scripts/tests_for_change.py long $(if $(MINUTES),--minutes $(MINUTES)) $(TESTS)
+
+test-installed: $(SYNCED) ## Builds the wheel, installs it elsewhere, alone and with all extras, and tries it: two minutes
+	$(BIN)/pytest -m installed manifest_platform_tests/installed
 
 check: $(SYNCED) ## Checks format, lint, types, import layers, Dagster definitions and duplicates
 	$(BIN)/ruff format --check .

@@ -64,7 +64,7 @@ def _missing(modules: tuple[str, ...] | list[str]) -> MissingExtra | None:
     packages, extras = (list(dict.fromkeys(names)) for names in zip(*absent, strict=True))
     are = "is" if len(packages) == 1 else "are"
     return MissingExtra(
-        f"this needs {' and '.join(packages)}, which {are} not installed:"
+        f"this needs {', '.join(packages)}, which {are} not installed:"
         f" pip install 'manifest-platform[{','.join(extras)}]'; [all] has everything",
         name=packages[0],
     )

@@ -59,7 +59,7 @@ def test_a_package_that_is_missing_is_one_sentence_with_its_extra(monkeypatch: p
         assert str(told) == (
             f"this needs {package}, which is not installed: pip install 'manifest-platform[{extra}]'; [all] has everything"
         )
-    with pytest.raises(extras.MissingExtra, match=r"pyspark and duckdb, which are not .*'manifest-platform\[spark,duckdb\]'"):
+    with pytest.raises(extras.MissingExtra, match=r"pyspark, duckdb, which are not .*'manifest-platform\[spark,duckdb\]'"):
         extras.need("pyspark", "py4j", "duckdb")
 
 
