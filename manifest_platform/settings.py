@@ -25,6 +25,7 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
 from manifest_platform import plugins, storage
@@ -49,6 +50,11 @@ class PluginSettings:
 
     def __init__(self, group: str, default: str, key: str = "kind") -> None:
         self.group, self.default, self.key = group, default, key
+
+    @classmethod
+    def of(cls, field: FieldInfo) -> PluginSettings | None:
+        """That of a field that is annotated so; None for any other."""
+        return next((one for one in field.metadata if isinstance(one, cls)), None)
 
     def settings_of(self, value: Any) -> type[Settings]:
         """The model of the plug-in that a value names. Raises UnknownPlugin."""

@@ -18,6 +18,7 @@ class Known(NamedTuple):
 
 COMMANDS = {
     "preview": Known("preview", "Says what lies at a place and what its rows would become."),
+    "init": Known("init", "Writes a project for what has landed: configuration, Dagster, a test, a README."),
     "status": Known("status", "Shows how every feed stands."),
     "next": Known("status", "Says what each step may do next."),
     "explain": Known("explain", "Says what would happen next with an item, and why not."),

@@ -59,12 +59,19 @@ def load(path: str | Path | None = None) -> Config:
     """
     file = file_of(path)
     try:
-        data = yaml.load(file.read_text(), Loader=UniqueKeys)  # noqa: S506 - it is a safe loader
+        text = file.read_text()
     except FileNotFoundError as error:
         raise ConfigError(f"no configuration at {file}; pass --config FILE or set {VARIABLE}") from error
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(f"cannot read {file}: {reason}; pass a YAML file with --config or in {VARIABLE}") from error
+    return read_text(text, file)
+
+
+def read_text(text: str, file: Path) -> Config:
+    """The configuration of a text that is, or is to be, that of a file. Raises ConfigError with every problem of it."""
+    try:
+        data = yaml.load(text, Loader=UniqueKeys)  # noqa: S506 - it is a safe loader
     except yaml.YAMLError as error:
         raise ConfigError(f"{file} is not YAML: {error}") from error
     problems: list[str] = []
