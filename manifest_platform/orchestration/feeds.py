@@ -28,7 +28,7 @@ RECENT_RECORDS = 1000
 
 
 def build_assets(config: Config, source: Source) -> list[dg.AssetSpec | dg.AssetsDefinition]:
-    """The assets of a dataset, a group for each feed, all owned by the dataset's owner."""
+    """The assets of a dataset, a group for each feed and one for its tables, all owned by the dataset's owner."""
     landed = build_captured if source.captures else _landed_spec
     return [
         *(asset for feed in source.feeds for asset in (landed(source, feed), *_work(config, source, feed))),
@@ -108,7 +108,7 @@ def _table_specs(config: Config, source: Source) -> Iterator[dg.AssetSpec]:
             names.table(table.name),
             deps=[names.warehouse(feed) for feed in source.feeds],
             description=f"Table {dataset}.{table.name} of the warehouse.",
-            group_name=dataset,
+            group_name=names.tables_group,
             owners=[source.settings.owner],
             kinds={config.warehouse.kind, "table"},
             metadata=metadata.table_metadata(dataset, table),

@@ -97,8 +97,18 @@ class Names:
         return dg.AssetKey([self.dataset, "published"])
 
     def group(self, feed: str) -> str:
-        """The group of a feed's assets: the page shows only the end of a key, which several feeds share."""
+        """The group of a feed's stages: the page shows only the end of a key, which several feeds share."""
         return self.dataset if len(self.feeds) == 1 else f"{self.dataset}_{feed}"
+
+    @property
+    def tables_group(self) -> str:
+        """The group of the target's tables: apart from the stages, which are what is looked at first."""
+        return f"{self.dataset}_tables"
+
+    @property
+    def merged_group(self) -> str:
+        """The group of the merged tables, and of what readers are shown of them."""
+        return f"{self.dataset}_merged"
 
     def partitions(self, feed: str) -> dg.DynamicPartitionsDefinition:
         """The partition set of a feed: a partition an item, by its name."""

@@ -17,7 +17,7 @@ from manifest_platform.orchestration.asking import Asked, asked
 from manifest_platform.orchestration.duties import Duty, merge_pool, run_tags
 from manifest_platform.orchestration.events import failure, fit, materialization
 from manifest_platform.orchestration.keys import Names
-from manifest_platform.orchestration.merged import open_merging, partition_metadata, published_metadata
+from manifest_platform.orchestration.merged import listed, open_merging, partition_metadata, published_metadata
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.pipeline import Stop
 from manifest_platform.pipeline.merge import MergeBudget, MergeReport, MergeStarted, Merging, merge, plan_of, register
@@ -25,6 +25,7 @@ from manifest_platform.pipeline.shredding import OutputGone
 from manifest_platform.sources.source import Source
 
 COMMITS_A_TICK = 200
+MIRRORED_A_TICK = 200
 ABNORMAL = (Stop.UNAVAILABLE, Stop.FENCED)
 SHOWN = 20
 
@@ -112,18 +113,20 @@ def merge_metadata(report: MergeReport) -> dict[str, Any]:
 class Remembered:
     """The sensor's cursor: which work it asked for, and of which jobs, by id, it found that they would write nothing.
 
-    `idle`: how the job's partition stood then, which changes with what comes and once it is closed.
+    `idle`: how the job's partition stood then, which changes with what comes and once it is closed. `told`: the last job that
+    ended and that Dagster was told of.
     """
 
     asked: Asked = field(default_factory=Asked)
     idle: dict[str, str] = field(default_factory=dict)
+    told: str = ""
 
     @classmethod
     def from_json(cls, text: str | None) -> Self:
         """The cursor of its text; of a release before, what it was asked for alone."""
         data = json.loads(text) if text else {}
-        if data.keys() == {"asked", "idle"}:
-            return cls(Asked(**data["asked"]), data["idle"])
+        if {"asked", "idle"} <= data.keys():
+            return cls(Asked(**data["asked"]), data["idle"], data.get("told", ""))
         return cls(Asked(**data)) if data else cls()
 
     def to_json(self) -> str:
@@ -181,6 +184,35 @@ def merge_waiting(merging: Merging, idle: Mapping[str, str] | None = None) -> Wa
     return Waiting("; ".join(found), nothing)
 
 
+def merged_outside(merging: Merging, instance: dg.DagsterInstance, told: str) -> tuple[list[dg.AssetMaterialization], str]:
+    """What was merged outside Dagster, as by the command line, since a job that was told of; and the job that is told of then.
+
+    Of a long history the newest jobs. How partitions stand is told as it is now.
+    """
+    if [_ended(one) for one in merging.inventory.log(1)] in ([], [told]):
+        return [], told
+    log = merging.inventory.log(MIRRORED_A_TICK)
+    new = list(itertools.takewhile(lambda job: _ended(job) != told, log))
+    known = {run_id: instance.has_run(run_id) for run_id in {job.run_id for job in new if job.run_id}}
+    outside = {
+        (job.table, job.date): job for job in reversed(new) if job.outcome is Outcome.MERGED and not known.get(job.run_id)
+    }
+    names, partitions = Names.of(merging.pipeline.source), [merging.inventory.partition(*place) for place in outside]
+    events = [
+        materialization(names.merged(table), partition=str(day), metadata=partition_metadata(partition, outside[table, day]))
+        for (table, day), partition in zip(outside, partitions, strict=True)
+    ]
+    if shown := [one for one in partitions if one and one.switched and one.published >= one.generation]:
+        places = sorted(f"{one.table} of {one.date}: {one.published}" for one in shown)
+        events.append(materialization(names.published, metadata={"published": len(shown), "versions": listed(places)}))
+    return events, _ended(log[0])
+
+
+def _ended(job: FinishedJob) -> str:
+    """Which end of which job."""
+    return f"{job.finished.isoformat()} {job.id}"
+
+
 def build_merge_sensor(dataset: str, merge_job: dg.JobDefinition, seconds: int) -> dg.SensorDefinition:
     """The sensor that registers what was shredded and asks for a merge run when one is due, by schedule or volume.
 
@@ -204,11 +236,13 @@ def build_merge_sensor(dataset: str, merge_job: dg.JobDefinition, seconds: int) 
             except OutputGone as gone:  # what is registered is worth a run all the same
                 context.log.error(f"nothing more is registered: {gone}")
             waiting = merge_waiting(merging, before.idle)
+            events, told = merged_outside(merging, context.instance, before.told)
         reason, cursor = asked(context.instance, merge_job_name(dataset), waiting.work, before.asked, now)
         return dg.SensorResult(
             run_requests=[] if reason else [dg.RunRequest()],
             skip_reason=reason,
-            cursor=Remembered(cursor, waiting.idle).to_json(),
+            cursor=Remembered(cursor, waiting.idle, told).to_json(),
+            asset_events=events,
         )
 
     return merge_sensor

@@ -71,7 +71,7 @@ def build_merged(config: Config, source: Source) -> list[dg.AssetsDefinition]:
             deps=shredded,
             description=f"Table {table_name(table)} in well-sized Parquet objects, one partition a day.",
             partitions_def=partitions,
-            group_name=dataset,
+            group_name=names.merged_group,
             owners=[settings.owner],
             kinds={"pyspark", "parquet"},
             metadata=_table_metadata(table),
@@ -99,7 +99,7 @@ def build_merged(config: Config, source: Source) -> list[dg.AssetsDefinition]:
         key=names.published,
         deps=[dg.AssetDep(key, partition_mapping=dg.AllPartitionMapping()) for key in keys],
         description="What readers are shown: partitions closed, switched and told to the catalog.",
-        group_name=dataset,
+        group_name=names.merged_group,
         owners=[settings.owner],
         kinds={settings.merge.catalog.read_by} if settings.merge else set(),
         pool=merge_pool(dataset),
@@ -224,16 +224,17 @@ def published_metadata(report: PublishReport) -> dict[str, Any]:
         "switched": len(report.switched),
         "shown": len(report.shown),
         "published": len(report.published),
-        "versions": dg.MetadataValue.md(_listed(versions)),
-        "waiting": dg.MetadataValue.md(_listed(waiting)),
+        "versions": listed(versions),
+        "waiting": listed(waiting),
         "requests": report.store_requests,
         "catalog_requests": report.catalog_requests,
     }
 
 
-def _listed(lines: Sequence[str]) -> str:
+def listed(lines: Sequence[str]) -> dg.MarkdownMetadataValue:
+    """Lines as a list, the first of many."""
     more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
-    return "\n".join(f"- {line}" for line in [*lines[:SHOWN], *more])
+    return dg.MetadataValue.md("\n".join(f"- {line}" for line in [*lines[:SHOWN], *more]))
 
 
 def _require_published(report: PublishReport) -> None:

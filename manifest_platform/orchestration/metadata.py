@@ -57,18 +57,15 @@ def shredded_before_event(names: Names, item: Item, record: Record) -> dg.AssetM
 
 
 def loaded_event(names: Names, event: Loaded) -> dg.AssetMaterialization:
-    """A run is in the warehouse. Seconds, lag and requests are those of its load, if that was just now."""
-    measured = {
-        "seconds": round(event.seconds, 3),
-        "lag_seconds": round(event.lag_seconds, 1),
-        "requests": event.requests,
-    }
+    """A run is in the warehouse. Seconds, lag and requests are those of its load, as far as they are known."""
+    measured = {"seconds": round(event.seconds, 3), "lag_seconds": round(event.lag_seconds, 1)}
     metadata = {
         "dagster/partition_row_count": event.row_count,
         "rows": event.row_count,
         **({names.main_table: event.rows[names.main_table]} if names.main_table in event.rows else {}),
         "bytes": event.bytes,
-        **({} if event.already else measured),
+        **(measured if event.seconds or not event.already else {}),
+        **({} if event.already else {"requests": event.requests}),
         "late": event.late,
         "epoch": event.epoch,
         "already": event.already,

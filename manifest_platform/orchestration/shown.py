@@ -14,7 +14,7 @@ from itertools import islice
 
 import dagster as dg
 
-from manifest_platform.manifest import Application, Item, Refused
+from manifest_platform.manifest import Application, Item, Record, Refused
 from manifest_platform.manifest.manifest import Kept
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.keys import Names
@@ -70,6 +70,8 @@ def news(
     """
     told = _Told(pipeline, feed, instance, News(shown, [], [], []))
     stands = _stands(kept, feed)
+    if shown == Shown():
+        told.let_strangers_leave()
     if stands != shown.seen or not shown.upto or registered:
         told.look_at_the_newest(kept.state(LOAD).feed(feed).watermark)
         told.begin_round(stands)
@@ -79,6 +81,12 @@ def news(
     told.tell_of_tables()
     told.let_the_oldest_leave()
     return told.news
+
+
+def _seconds(item: Item, record: Record) -> float:
+    """How long it took to do what a record says: since the claim that it ends."""
+    begun = next((one.timestamp for one in item.records if one.record_id == record.previous), record.timestamp)
+    return (record.timestamp - begun).total_seconds()
 
 
 def _stands(kept: Kept, feed: str) -> str:
@@ -96,6 +104,14 @@ class _Told:
         self.partitions = self.names.partitions(feed)
         self.most = pipeline.config.dagster.partitions
         self._loads: list[tuple[Item, Loaded]] = []  # those that are told of in this tick, oldest first
+
+    def let_strangers_leave(self) -> None:
+        """Has partitions leave that the manifest does not know, as those of a store that was there before."""
+        there = self.instance.get_dynamic_partitions(self.partitions.name or "")
+        if there:
+            known = {item.key.name for item in islice(self._items(reverse=True), max(self.most, len(there)))}
+            self.news.removed = [name for name in there if name not in known][:REMOVED_A_TICK]
+            self.news.shown = replace(self.news.shown, partitions=len(there) - len(self.news.removed))
 
     def look_at_the_newest(self, watermark: str) -> None:
         """Compares what lies just behind the watermark: what was loaded since the last tick."""
@@ -133,7 +149,7 @@ class _Told:
             return  # there was more than a tick tells: this part once more
         covered = shown.covered + len(recent)
         ended = len(recent) < LOOKED_AT or covered >= self.most
-        self.news.shown = replace(shown, turn=None if ended else found[-1].key.position, covered=covered)
+        self.news.shown = replace(self.news.shown, turn=None if ended else found[-1].key.position, covered=covered)
         if ended and shown.began != stands:  # something was done behind the round's back
             self.news.shown = replace(self.news.shown, turn="", covered=0, began=stands)
 
@@ -178,7 +194,8 @@ class _Told:
             if item.key.name not in loaded and record:
                 data = record.data
                 rows, size, late, told = data["rows"], data["bytes"], data["late"], tuple(data.get("told", ()))
-                done = Loaded(item.key, rows, size, 0.0, 0.0, 0, late, already=True, epoch=record.epoch or 1, told=told)
+                seconds, lag = _seconds(item, record), (record.timestamp - item.records[0].timestamp).total_seconds()
+                done = Loaded(item.key, rows, size, seconds, lag, 0, late, already=True, epoch=record.epoch or 1, told=told)
                 yield metadata.loaded_event(self.names, done), (item, done)
 
     def tell_of_tables(self) -> None:
@@ -208,11 +225,11 @@ class _Told:
         """Has the oldest partitions leave where there are too many: they are as many as Dagster keeps, and some more."""
         if (self.news.shown.partitions or 0) <= self.most * (1 + SLACK):
             return
-        there = {*self.instance.get_dynamic_partitions(self.partitions.name or ""), *self.news.added}
+        there = {*self.instance.get_dynamic_partitions(self.partitions.name or ""), *self.news.added} - {*self.news.removed}
         oldest = sorted(there, key=self._age)[: max(0, len(there) - self.most)][:REMOVED_A_TICK]
         gone = set(oldest)
         self.news.added = [name for name in self.news.added if name not in gone]
-        self.news.removed = oldest
+        self.news.removed = [*self.news.removed, *oldest]
         left = max([*oldest, *filter(None, [self.news.shown.left])], key=self._age, default="")
         self.news.shown = replace(self.news.shown, left=left, partitions=len(there) - len(oldest))
 

@@ -24,7 +24,7 @@ from manifest_platform.orchestration.build import build_defs
 from manifest_platform.orchestration.merge_runs import Remembered, merge_waiting
 from manifest_platform.orchestration.merged import A_MONTH, day_partitions, partition_metadata
 from manifest_platform.orchestration.resources import ManifestResource
-from manifest_platform.pipeline.merge import Merging, register
+from manifest_platform.pipeline.merge import Merging, merge, register
 from manifest_platform_tests.orchestration.code_location import QUIET, Result, failure
 from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, key
 from manifest_platform_tests.pipeline.shop import EVENTS, FIRST, NAME, Shop
@@ -95,7 +95,7 @@ def test_every_merged_table_is_an_asset_by_day_downstream_of_shredded(shop: Shop
         spec = specs[f"shop/merged/{table}_merged"]
         assert [dep.asset_key for dep in spec.deps] == [key("shredded")]
         assert spec.partitions_def == day_partitions(config.load(shop.config_file), NAME)
-        assert spec.kinds and spec.description and spec.owners and spec.group_name == NAME
+        assert spec.kinds and spec.description and spec.owners and spec.group_name == f"{NAME}_merged"
         assert spec.metadata["dagster/table_name"] == f"shop.{table}"
     merged = {name for name in specs if name.startswith("shop/merged/")}
     assert "shop/merged/bad_merged" not in merged
@@ -330,3 +330,19 @@ def test_an_asset_of_ones_own_reads_exactly_what_is_published(shop: Shop, instan
 
 def test_metadata_of_a_day_without_objects_says_so() -> None:
     assert partition_metadata(None) == {"dagster/partition_row_count": 0, "rows": 0, "empty": True}
+
+
+def test_what_the_command_line_merged_and_published_is_shown_once(dagster: DagsterShop, spark: Any) -> None:
+    with dagster.shop.open() as pipeline:
+        merging = Merging(pipeline)
+        merging.sync()
+        for _ in merge(merging, lambda: spark):
+            pass
+    first = tick(dagster)
+    told = {(event.asset_key, event.partition) for event in first.asset_events if isinstance(event, dg.AssetMaterialization)}
+    assert {(key(f"merged/{table}_merged"), str(DAY)) for table in TABLES} < told
+    assert (key("published"), None) in told
+    again = tick(dagster, first.cursor)
+    assert not again.asset_events
+    dagster.instance.create_run_for_job(dagster.defs.resolve_job_def(f"{NAME}_merge"), run_id=merging.inventory.run_id)
+    assert not tick(dagster).asset_events, "a run of Dagster's has told of it itself"

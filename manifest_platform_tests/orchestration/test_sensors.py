@@ -24,6 +24,7 @@ from manifest_platform.pipeline.drain import drain
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.manifest.many import grow
 from manifest_platform_tests.orchestration.dagster_shop import (
+    PARTITIONS,
     DagsterShop,
     break_listing,
     key,
@@ -346,6 +347,15 @@ def test_shredded_output_that_is_gone_stops_no_tick(shredded: DagsterShop) -> No
 
 
 @pytest.mark.stores("sqlite")
+def test_partitions_that_the_manifest_does_not_know_leave(shredded: DagsterShop) -> None:
+    shredded.instance.add_dynamic_partitions(PARTITIONS, [run_name(2), "run=2020-01-01-00-00-00"])
+    first = shredded.tick()
+    assert set(shredded.partitions()) == set(run_names(0, 1, 2, 3, 4))
+    assert Remembered.from_json(first.cursor).shown[FEED].partitions == 5
+    shredded.instance.add_dynamic_partitions(PARTITIONS, ["run=2020-01-01-00-00-00"])
+    assert not shredded.tick(first.cursor).dynamic_partitions_requests, "that costs a list of them: once"
+
+
 def test_a_manifest_that_was_replaced_is_read_anew(shredded: DagsterShop) -> None:
     """As by a backup that is put back, or by the next demo while Dagster runs."""
     assert shredded.tick().run_requests
