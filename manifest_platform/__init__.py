@@ -15,7 +15,7 @@ Layers, top to bottom; each imports only from those below it:
     manifest                         the control plane: records, items, leases, order
     outward, releases                texts fit to go out; which release may write what another has written
     masking                          secrets, read and masked
-    carried, extras, failpoints, faults, plugins, remedies, spool    files of a wheel; what is installed; what passes and helps
+    carried, deployments, extras, failpoints, faults, plugins, remedies, spool    files of a wheel; what is installed; names
 """
 
 __version__ = "0.2.0"

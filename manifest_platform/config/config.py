@@ -5,6 +5,8 @@ Belongs here: how the parts are put together. A plug-in declares what it alone c
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,8 +17,9 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from manifest_platform import storage
 from manifest_platform.carried import carried
 from manifest_platform.config.apart import overlaps, places, taken_tables
+from manifest_platform.deployments import PATTERN, PRODUCTION, folder_beside
 from manifest_platform.manifest import Store
-from manifest_platform.manifest.stores import DEFAULT_URL, URL_FORMS, checked_url, local_file, open_store
+from manifest_platform.manifest.stores import DEFAULT_URL, URL_FORMS, checked_url, local_file, of_deployment, open_store
 from manifest_platform.settings import LocalFolder, Settings, StorageLocation, local_path
 from manifest_platform.sources.settings import AnyDataset
 from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, AnyEngine
@@ -46,6 +49,13 @@ class ManifestConfig(Settings):
     @classmethod
     def _is_a_stores(cls, url: str, info: ValidationInfo) -> str:
         return checked_url(url, lambda path: local_path(path, info))
+
+    def of_deployment(self, deployment: str) -> ManifestConfig:
+        """The store of another deployment, and its folders. Raises ValueError."""
+        folders = {
+            key: at and folder_beside(at, deployment) for key, at in (("overflow", self.overflow), ("archive", self.archive))
+        }
+        return self.model_copy(update={"store": of_deployment(self.store, deployment), **folders})
 
     def open(self) -> Store:
         """The store, opened: close it after use. Raises StoreError."""
@@ -174,11 +184,27 @@ class HousekeepingConfig(Settings):
     )
 
 
+@contextmanager
+def _noted(key: str, problems: list[str]) -> Generator[None]:
+    """Notes what does not fit with its key, so that all of it is told at once."""
+    try:
+        yield
+    except ValueError as error:
+        problems.append(f"{key}: {error}")
+
+
 class Config(Settings):
     """Everything that the platform can be told."""
 
     datasets: dict[Name, AnyDataset] = Field(
         min_length=1, description="the datasets, by name; a dataset's tables lie in the schema of its name"
+    )
+    deployment: str = Field(
+        PRODUCTION,
+        pattern=f"^$|{PATTERN}",
+        description=f"the deployment: `{PRODUCTION}`, or nothing, keeps all names as they are written; another, as a branch's,"
+        " has a manifest, a warehouse and outputs of its own, called as those with its name behind, and captures nothing: lower"
+        " case letters and digits, 40 at most, and single dashes between them",
     )
     manifest: ManifestConfig = Field(description="where the manifest is kept")
     warehouse: AnyEngine = Field(description="the warehouse that datasets are loaded into")
@@ -197,6 +223,23 @@ class Config(Settings):
         if isinstance(data, dict):
             return {"manifest": {}, "warehouse": {}, "spark": {}, **data}
         return data
+
+    @model_validator(mode="after")
+    def _stay_beside_production(self) -> Config:
+        """What another deployment writes, it writes to places of its own."""
+        if self.deployment in ("", PRODUCTION):
+            return self
+        problems: list[str] = []
+        parts: dict[str, Any] = {}
+        for key, part in (("manifest", self.manifest), ("warehouse", self.warehouse)):
+            with _noted(key, problems):
+                parts[key] = part.of_deployment(self.deployment)
+        for name, dataset in self.datasets.items():
+            with _noted(f"datasets.{name}", problems):
+                parts.setdefault("datasets", {})[name] = dataset.of_deployment(self.deployment)
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self.model_copy(update=parts)
 
     @model_validator(mode="after")
     def _keep_out_of_reserved_schemas(self) -> Config:

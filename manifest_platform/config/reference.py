@@ -50,7 +50,7 @@ class Section:
 def schema() -> dict[str, Any]:
     """The JSON Schema of a configuration file, with the settings of every installed plug-in.
 
-    A number or a truth value may be a text with `${NAME}` too: what that stands for is known only when the file is read.
+    A number, a truth value or a text of a certain form may be one with `${NAME}` too: what that stands for is known only when the file is read.
     """
     found = Config.model_json_schema()
     _allow_references(found)
@@ -63,9 +63,9 @@ def _allow_references(node: Any) -> None:
             _allow_references(one)
     if not isinstance(node, dict):
         return
-    for key in list(node):
+    for key in (one for one in list(node) if one != "propertyNames"):  # keys are taken as they are
         _allow_references(node[key])
-    if node.get("type") in _SCALARS:
+    if node.get("type") in _SCALARS or (node.get("type") == "string" and "pattern" in node):
         told = {key: node.pop(key) for key in list(node) if key not in ("title", "description", "default")}
         node["anyOf"] = [told, _REFERENCE]
 

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, PositiveFloat, field_validator, model_validator
 
 from manifest_platform import plugins, storage
+from manifest_platform.deployments import folder_beside
 from manifest_platform.manifest.item import InvalidKey, check_key_text
 from manifest_platform.merging.settings import MergeSettings
 from manifest_platform.settings import YEAR, PluginSettings, Settings, StorageLocation
@@ -185,6 +186,11 @@ class DatasetBasics(Settings):
             raise ValueError("; ".join(problems))
         return self
 
+    def of_deployment(self, deployment: str) -> DatasetBasics:
+        """The dataset as a deployment beside production has it: it writes nowhere that production does. Raises ValueError."""
+        del deployment
+        return self
+
     def problems(self) -> Iterator[str]:
         """What does not fit together, by the source's own rules: a sentence each, with what is allowed."""
         yield from ()
@@ -202,6 +208,17 @@ class DatasetSettings(DatasetBasics):
     merge: MergeSettings | None = Field(
         None, description="how small objects become well-sized ones, which a catalog shows; without it nothing is merged"
     )
+
+    def of_deployment(self, deployment: str) -> DatasetSettings:
+        """The same landing root, which is only read; what is made of it goes beside what production makes."""
+        output = folder_beside(self.shred.output, deployment)
+        merge = self.merge and self.merge.model_copy(
+            update={
+                "output": folder_beside(self.merge.output, deployment),
+                "catalog": self.merge.catalog.of_deployment(deployment),
+            }
+        )
+        return self.model_copy(update={"shred": self.shred.model_copy(update={"output": output}), "merge": merge})
 
     @model_validator(mode="after")
     def _expects_its_feeds(self) -> DatasetSettings:

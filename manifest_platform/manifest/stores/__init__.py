@@ -59,6 +59,11 @@ def checked_url(url: str, local_path: Callable[[str], str]) -> str:
     return _driver(url).checked(url, local_path)
 
 
+def of_deployment(url: str, deployment: str) -> str:
+    """The URL of another deployment's store. Raises ValueError where its driver knows of none."""
+    return _driver(url).of_deployment(url, deployment)
+
+
 def local_file(url: str) -> str | None:
     """The path of a store's file; None for a store that is no file."""
     file = _driver(url).file(url)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
+from manifest_platform.deployments import PRODUCTION
 from manifest_platform.manifest.store import Difference, Store
 
 
@@ -70,6 +71,10 @@ class Driver(ABC):
 
     example: ClassVar[str]
     """A URL that it takes, for messages that say what is allowed."""
+
+    def of_deployment(self, url: str, deployment: str) -> str:
+        """The URL of another deployment's store, beside this one. Raises ValueError where the driver knows of none."""
+        raise ValueError(f"a store of this kind has no place of its own for deployment {deployment!r}; allowed: {PRODUCTION}")
 
     @abstractmethod
     def checked(self, url: str, local_path: Callable[[str], str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from manifest_platform.deployments import identifier
 from manifest_platform.manifest.store import Difference, Store
 from manifest_platform.manifest.stores.driver import Driver, Objects
 
@@ -20,6 +21,12 @@ class PostgreSql(Driver):
         del local_path
         check_url(url)
         return url
+
+    def of_deployment(self, url: str, deployment: str) -> str:
+        """A database beside this one, `database_pr_7`, which must be there."""
+        from manifest_platform.manifest.stores.sql import with_database
+
+        return with_database(url, lambda name: f"{name}_{identifier(deployment)}")
 
     def open(self, url: str, overflow: Objects | None) -> Store:
         """The store, whose tables are made at first use; its rows are not bounded."""

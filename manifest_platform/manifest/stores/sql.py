@@ -15,7 +15,7 @@ import logging
 import re
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -255,6 +255,12 @@ def check_url(url: str) -> sa.URL:
     if any("password" in name.lower() for name in parsed.query):
         raise ValueError("password in the query; give it by PGPASSWORD, PGPASSFILE or as user:${NAME}@host")
     return parsed
+
+
+def with_database(url: str, named: Callable[[str], str]) -> str:
+    """The URL of another database on the same server, called by the name of this one."""
+    parsed = check_url(url)
+    return parsed.set(database=named(parsed.database or "")).render_as_string(hide_password=False)
 
 
 def _database(url: str) -> _Sqlite | _PostgreSql:

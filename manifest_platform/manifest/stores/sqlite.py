@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from manifest_platform.deployments import file_beside
 from manifest_platform.manifest.store import Difference, Store
 from manifest_platform.manifest.stores.driver import Driver, Objects
 from manifest_platform.remedies import Action, Remedy
@@ -21,6 +22,10 @@ class Sqlite(Driver):
         if not rest.startswith("/") or rest == "/":
             raise ValueError(f"allowed: {self.example}")
         return f"sqlite:///{local_path(rest.removeprefix('/'))}"
+
+    def of_deployment(self, url: str, deployment: str) -> str:
+        """A file beside this one."""
+        return f"sqlite:///{file_beside(url.removeprefix('sqlite:///'), deployment)}"
 
     def open(self, url: str, overflow: Objects | None) -> Store:
         """The store, whose tables are made at first use; its rows are not bounded."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from manifest_platform.deployments import PRODUCTION
 from manifest_platform.faults import Permanent, Transient
 from manifest_platform.settings import Settings
 
@@ -114,6 +115,10 @@ class CatalogSettings(Settings, ABC):
         """Where the catalog has a schema's tables, if all datasets share it: equal for two that readers find in one place."""
         del schema
         return None
+
+    def of_deployment(self, deployment: str) -> CatalogSettings:
+        """The catalog as another deployment uses it. Raises ValueError where it knows no place of its own for that."""
+        raise ValueError(f"catalog {self.kind} has no place of its own for deployment {deployment!r}; allowed: {PRODUCTION}")
 
     @abstractmethod
     def open(self, inventory: Inventory) -> Catalog:

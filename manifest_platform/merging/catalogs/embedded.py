@@ -27,6 +27,11 @@ class EmbeddedSettings(CatalogSettings):
     kind: Literal["embedded"] = Field("embedded", description="in the manifest, for DuckDB and Spark")
     read_by = "duckdb"
 
+    def of_deployment(self, deployment: str) -> EmbeddedSettings:
+        """The same: it is in the deployment's own manifest."""
+        del deployment
+        return self
+
     def open(self, inventory: Inventory) -> EmbeddedCatalog:
         """The catalog that an inventory is."""
         return EmbeddedCatalog(inventory)

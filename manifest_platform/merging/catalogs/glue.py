@@ -19,6 +19,7 @@ import orjson
 from pydantic import Field
 
 from manifest_platform import storage
+from manifest_platform.deployments import identifier
 from manifest_platform.merging import names
 from manifest_platform.merging.catalogs import spectrum
 from manifest_platform.merging.catalogs.catalog import (
@@ -90,6 +91,10 @@ class GlueSettings(CatalogSettings):
     suffix: str = Field("", pattern=r"^[a-z0-9_]*$", description="text behind the dataset's name in the database's name")
     region: str | None = Field(None, description="the AWS region, where the environment does not say it")
     read_by = "glue"
+
+    def of_deployment(self, deployment: str) -> GlueSettings:
+        """The same data catalog; databases have the deployment behind their names."""
+        return self.model_copy(update={"suffix": f"{self.suffix}_{identifier(deployment)}"})
 
     def open(self, inventory: Inventory) -> GlueCatalog:
         """Glue, of whatever inventory."""

@@ -154,6 +154,9 @@ class VaultSettings(Settings):
 
     id: str = Field(pattern=r"^[0-9]{1,12}$", description="the vault's number, digits; every session is held against it")
     url: ServerUrl | None = Field(None, description="the vault's server; without it nothing is captured")
+    capture: bool = Field(
+        True, description="whether it is captured here; `false` where another deployment does, whose windows are read alone"
+    )
     login: Annotated[Login | None, _LOGIN] = Field(None, description="who logs in, and by what; needed with a url")
     api: str = Field("v25.2", pattern=r"^v[0-9]{2}\.[0-9]$", description="the version of Vault's API")
     feeds: tuple[Feed, ...] = Field((LOG, INCR, FULL), min_length=1, description="the feeds that are captured")
@@ -258,6 +261,13 @@ class VeevaSettings(DatasetSettings):
     archive: ArchiveSettings = Field(ArchiveSettings(), description="what an archive of Vault's may hold")
     shred: VeevaShredSettings = Field(description="where shredded Parquet goes, and what Vault's metadata gets wrong")
     load: VeevaLoadSettings = Field(VeevaLoadSettings(), description="how the vault is loaded")
+
+    def of_deployment(self, deployment: str) -> VeevaSettings:
+        """As of any dataset; and nothing is captured, which would write where production's windows land."""
+        beside = super().of_deployment(deployment)
+        return self.model_copy(
+            update={"shred": beside.shred, "merge": beside.merge, "vault": self.vault.model_copy(update={"capture": False})}
+        )
 
     def problems(self) -> Iterator[str]:
         """What could never work: merging tables that are loaded by key, and steps that could never go on."""

@@ -144,7 +144,7 @@ class VeevaDirectData(Source):
 
         They have some twenty files each, and were verified before they were registered.
         """
-        if self.captures is None or feed not in self.captures.feeds:
+        if self.settings.vault.url is None or feed not in self.settings.vault.feeds:
             return list_windows(self.root, self.vault_id, after, self.completeness, [_feed(feed)])
         if is_missing(self.root):
             return Found([], [], 0)  # the first capture makes it
@@ -289,9 +289,12 @@ class VeevaDirectData(Source):
 
     @property
     def captures(self) -> CapturePlan | None:
-        """What is captured of the vault; None without its URL. Logs are asked for often: the vault keeps them for two days."""
+        """What is captured of the vault; None without its URL, and where another deployment captures it.
+
+        Logs are asked for often: the vault keeps them for two days.
+        """
         vault = self.settings.vault
-        if vault.url is None:
+        if vault.url is None or not vault.capture:
             return None
         quarters = ",".join(str(quarter + vault.minutes_after) for quarter in (0, 15, 30, 45))
         schedules = [
@@ -304,8 +307,8 @@ class VeevaDirectData(Source):
         return CapturePlan(vault.feeds, "the vault", secret, tuple(schedules))
 
     def attempts(self, feed: str) -> Attempts:
-        """The `attempt=…` folders of the feed's windows; none of a vault that is not captured."""
-        if self.settings.vault.url is None or is_missing(self.root):
+        """The `attempt=…` folders of the feed's windows; none of a vault that is not captured here: they are not ours."""
+        if self.captures is None or is_missing(self.root):
             return Attempts({})
         listed = list_window_names(self.root, self.vault_id, _feed(feed))
         items = [item_uri(self.root, self.vault_id, one.name) for one in listed.names]
@@ -370,6 +373,10 @@ class VeevaDirectData(Source):
         from manifest_platform.sources.veeva.client import Patience, Vault, VaultLogin
 
         vault = self.settings.vault
+        if not vault.capture:
+            raise Refused(
+                f"dataset {self.dataset} is not captured here: another deployment does it, and its windows land in {self.root}"
+            )
         if vault.url is None or vault.login is None:
             raise Refused(
                 f"nothing is captured of dataset {self.dataset}: its vault has no url in the configuration."

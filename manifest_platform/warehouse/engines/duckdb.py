@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from manifest_platform import questions, storage
+from manifest_platform.deployments import file_beside
 from manifest_platform.listing import Table
 from manifest_platform.settings import LocalPath
 from manifest_platform.warehouse.engines.engine import Engine, EngineSettings, Staging
@@ -60,6 +61,10 @@ class DuckDBSettings(EngineSettings):
     def file(self) -> str:
         """The file's path."""
         return self.path
+
+    def of_deployment(self, deployment: str) -> DuckDBSettings:
+        """A file beside this one; schemas and tables in it are called the same."""
+        return self.model_copy(update={"path": file_beside(self.path, deployment)})
 
     def open(self, *, read_only: bool = False, patience: float | None = None) -> DuckDB:
         """The engine over the file."""

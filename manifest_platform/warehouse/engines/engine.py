@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from manifest_platform import plugins
+from manifest_platform.deployments import PRODUCTION
 from manifest_platform.listing import Table
 from manifest_platform.settings import PluginSettings, Settings
 from manifest_platform.warehouse.errors import LoadFailed, Unavailable, Unclear
@@ -49,6 +50,10 @@ class EngineSettings(Settings, ABC):
     def file(self) -> str | None:
         """The path of the warehouse's file; None for a warehouse that is none."""
         return None
+
+    def of_deployment(self, deployment: str) -> EngineSettings:
+        """The warehouse of another deployment, beside this one. Raises ValueError where the engine knows of none."""
+        raise ValueError(f"warehouse {self.kind} has no place of its own for deployment {deployment!r}; allowed: {PRODUCTION}")
 
     @abstractmethod
     def open(self, *, read_only: bool = False, patience: float | None = None) -> Engine:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from manifest_platform.manifest.store import (
     ABSENT,
@@ -67,6 +68,11 @@ class DynamoDb(Driver):
         del local_path
         Address.parse(url)
         return url
+
+    def of_deployment(self, url: str, deployment: str) -> str:
+        """A table beside this one: `TABLE-pr-7`."""
+        parts = urlsplit(url)
+        return urlunsplit(parts._replace(netloc=f"{parts.netloc}-{deployment}"))
 
     def open(self, url: str, overflow: Objects | None) -> Store:
         """The store; the table must be there."""
