@@ -50,7 +50,8 @@ class Section:
 def schema() -> dict[str, Any]:
     """The JSON Schema of a configuration file, with the settings of every installed plug-in.
 
-    A number, a truth value or a text of a certain form may be one with `${NAME}` too: what that stands for is known only when the file is read.
+    A number, a truth value or a text of a certain form may be one with `${NAME}` too: what that stands for is known only when
+    the file is read.
     """
     found = Config.model_json_schema()
     _allow_references(found)
