@@ -24,7 +24,7 @@ JARS ?=
 # Tests wait for servers and for killed processes most of their time: five processes keep two cores busy, for some 8 minutes in all.
 WORKERS ?= 5
 
-.PHONY: help demo ui test test-long test-installed check model soak way-of-an-item bench sbom advisories jars build-tools clean demo-clean requirements
+.PHONY: help demo ui test test-long test-installed check model soak way-of-an-item bench sbom advisories jars release build-tools clean demo-clean requirements
 
 help: ## Lists these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
@@ -64,6 +64,9 @@ advisories: $(SYNCED) ## Asks an advisory database about every locked package; e
 
 jars: $(SYNCED) ## Fetches the jars with which Spark reads s3a://, verified, prints the line for its properties (JARS=folder)
 	@$(BIN)/python -m manifest_platform.spark.jars $(JARS)
+
+release: $(SYNCED) ## Sets the version, builds, tries the wheel, commits and tags; uploads nothing (VERSION=1.2.3)
+	@$(BIN)/python scripts/release.py "$(VERSION)"
 
 build-tools: $(SYNCED) ## Writes scripts/build_tools.txt, the tools of the build with their hashes, from uv.lock
 	$(BIN)/uv export --quiet --locked --only-group build --no-emit-project --no-header --format requirements.txt \
