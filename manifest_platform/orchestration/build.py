@@ -23,20 +23,26 @@ from manifest_platform.orchestration.lost_runs import build_lost_run_sensor
 from manifest_platform.orchestration.merge_checks import build_merge_checks
 from manifest_platform.orchestration.merge_runs import build_merge_job, build_merge_sensor
 from manifest_platform.orchestration.merged import build_merged
-from manifest_platform.orchestration.own_assets import build_own_checks, own_assets
+from manifest_platform.orchestration.own_assets import IO_MANAGER, build_own_checks, own_assets
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource, WarehouseResource
-from manifest_platform.sources.source import open_source
+from manifest_platform.orchestration.translator import DatasetTranslator
+from manifest_platform.orchestration.wiring import wirings_of
 
 
-def build_resources(manifest: ManifestResource | None = None) -> dict[str, Any]:
-    """The resources of a code location, by name: those of the platform's, and of another one with assets of a user's own."""
+def build_resources(manifest: ManifestResource | None = None, translator: DatasetTranslator | None = None) -> dict[str, Any]:
+    """What assets of a user's own ask for by name, in another code location than the platform's. Raises ConfigError.
+
+    `manifest_io_manager` keeps their outputs; `manifest_spark` and `manifest_warehouse` are for what they do themselves.
+    `translator`: the one that the platform's assets have there.
+    """
     manifest = manifest or ManifestResource()
-    spark = SparkResource(config_file=manifest.config_file)
+    return {IO_MANAGER: ManifestIOManager(wirings_of(manifest, translator)), **_tools(manifest)}
+
+
+def _tools(manifest: ManifestResource) -> dict[str, Any]:
     return {
-        "manifest": manifest,
-        "spark": spark,
-        "warehouse": WarehouseResource(config_file=manifest.config_file),
-        "io_manager": ManifestIOManager(manifest=manifest, spark=spark),
+        "manifest_spark": SparkResource(config_file=manifest.config_file),
+        "manifest_warehouse": WarehouseResource(config_file=manifest.config_file),
     }
 
 
@@ -44,10 +50,14 @@ def build_defs(
     config_file: str | Path | None = None,
     manifest: ManifestResource | None = None,
     assets: Iterable[dg.AssetsDefinition] = (),
+    translator: DatasetTranslator | None = None,
+    executor: dg.ExecutorDefinition | None = dg.in_process_executor,
 ) -> dg.Definitions:
     """The definitions of every configured dataset, of a file, or of the file of a ManifestResource. Raises ConfigError.
 
-    `assets`: of a user's own, each with the check of its outputs. One whose metadata does not fit is an error.
+    `assets`: of a user's own, each with the check of its outputs. One whose metadata does not fit is an error. `translator`:
+    what Dagster is told of each asset, where the defaults do not fit. `executor`: of what people materialize, so that a run
+    has one Spark session; None in a code location that has an executor of its own.
     What the process writes from then on is as private as the configuration's `files` say, also what assets of one's own write.
     """
     outward.guard()
@@ -56,31 +66,30 @@ def build_defs(
     manifest = manifest or ManifestResource(config_file=str(config_file) if config_file else None)
     config = manifest.configuration()
     config.files.apply()
-    every = {dataset: open_source(dataset, settings) for dataset, settings in config.datasets.items()}
-    sources = {dataset: source for dataset, source in every.items() if source.feeds}  # of the others, programs do the work
-    drain_jobs = {dataset: build_drain_jobs(config, source) for dataset, source in sources.items()}
-    captured = [build_capture(source, source.captures) for source in sources.values() if source.captures]
-    merged = [source for source in sources.values() if source.settings.merge]
-    merge_jobs = {source.dataset: build_merge_job(config, source) for source in merged}
-    housekeeping, seconds = build_housekeeping_job(config, sources), config.dagster.sensor_seconds
-    assets = list(assets)
-    own = own_assets(sources, assets)
+    wirings, assets = wirings_of(manifest, translator), list(assets)
+    every, seconds = list(wirings.values()), config.dagster.sensor_seconds
+    merged = [wiring for wiring in every if wiring.source.settings.merge]
+    drain_jobs = {wiring.dataset: build_drain_jobs(wiring) for wiring in every}
+    merge_jobs = {wiring.dataset: build_merge_job(wiring) for wiring in merged}
+    captured = [build_capture(wiring, plan) for wiring in every if (plan := wiring.source.captures)]
+    housekeeping = build_housekeeping_job(config, wirings)
+    own = own_assets(wirings, assets)
     return dg.Definitions(
         assets=[
             *assets,
-            *(asset for source in sources.values() for asset in build_assets(config, source)),
-            *(asset for source in merged for asset in build_merged(config, source)),
+            *(asset for wiring in every for asset in build_assets(wiring)),
+            *(asset for wiring in merged for asset in build_merged(wiring)),
         ],
         asset_checks=[
-            *(check for source in sources.values() for check in build_checks(source)),
-            *(check for source in merged for check in build_merge_checks(config, source)),
-            *build_own_checks(own),
+            *(check for wiring in every for check in build_checks(wiring)),
+            *(check for wiring in merged for check in build_merge_checks(wiring)),
+            *build_own_checks(wirings, own),
         ],
         jobs=[
             *(job for jobs in drain_jobs.values() for job in jobs),
             *merge_jobs.values(),
             *(capture.job for capture in captured),
-            *(job for source in sources.values() if source.snapshots for job in build_full_jobs(config, source)),
+            *(job for wiring in every if wiring.source.snapshots for job in build_full_jobs(wiring)),
             housekeeping,
         ],
         schedules=[
@@ -88,11 +97,11 @@ def build_defs(
             *build_housekeeping_schedules(config, housekeeping),
         ],
         sensors=[
-            *(build_listing_sensor(source, drain_jobs[dataset], seconds, own) for dataset, source in sources.items()),
-            *(build_merge_sensor(dataset, job, seconds) for dataset, job in merge_jobs.items()),
-            *build_dead_run_sensors(sources, seconds),
+            *(build_listing_sensor(wiring, drain_jobs[wiring.dataset], seconds, own) for wiring in every),
+            *(build_merge_sensor(wiring, merge_jobs[wiring.dataset], seconds) for wiring in merged),
+            *build_dead_run_sensors(wirings, seconds),
             build_lost_run_sensor(seconds),
         ],
-        resources=build_resources(manifest),
-        executor=dg.in_process_executor,
+        resources={IO_MANAGER: ManifestIOManager(wirings), **_tools(manifest)},
+        executor=executor,
     )

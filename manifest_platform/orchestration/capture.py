@@ -17,12 +17,12 @@ from manifest_platform.orchestration.duties import Duty, capture_pool, run_tags
 from manifest_platform.orchestration.events import failure, fit
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import command_of, told
-from manifest_platform.orchestration.resources import ManifestResource
+from manifest_platform.orchestration.translator import AssetKind, attributes
+from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.capture import Awaited, Captured, CapturePlan, CaptureReport, CaptureSchedule, Diverged
 from manifest_platform.sources.errors import LandingError
-from manifest_platform.sources.source import Source
 
 NO_VALUE: Any = dg.Nothing  # the asset writes by itself, nothing is handed to an IO manager
 
@@ -41,38 +41,29 @@ class Capture:
     schedules: list[dg.ScheduleDefinition]
 
 
-def landed_kinds(source: Source) -> set[str]:
-    """What Dagster marks a feed's directories with: the source, and where they lie."""
-    return {source.words.kind, "s3" if source.settings.landing.root.startswith("s3://") else "file"}
-
-
-def build_captured(source: Source, feed: str) -> dg.AssetsDefinition:
+def build_captured(wiring: Wiring, feed: str) -> dg.AssetsDefinition:
     """The directories of a feed, which are captured: materialized, those that are chosen; by the schedules, what is new."""
-    names, dataset = Names.of(source), source.dataset
+    names, source = wiring.names, wiring.source
 
     @dg.asset(
-        key=names.landed(feed),
-        description=source.words.landed,
+        **attributes(names.spec(AssetKind.LANDED, feed)),
         partitions_def=names.partitions(feed),
         backfill_policy=dg.BackfillPolicy.single_run(),
-        group_name=names.group(feed),
-        owners=[source.settings.owner],
-        kinds=landed_kinds(source),
-        pool=capture_pool(dataset),
+        pool=capture_pool(wiring.dataset),
         dagster_type=NO_VALUE,
     )
-    def captured(context: dg.AssetExecutionContext, manifest: ManifestResource) -> Iterator:
+    def captured(context: dg.AssetExecutionContext) -> Iterator:
         chosen = context.partition_keys
         if not chosen:
             raise failure("The run selects no partition; a range must name its older end first.", allow_retries=False)
-        with manifest.pipeline(dataset, context.run.run_id) as pipeline:
+        with wiring.pipeline(context.run.run_id) as pipeline:
             meant = {name: {one.feed for one in source.named(name)} for name in chosen}
             strangers = [name for name, feeds in meant.items() if feeds and feed not in feeds]
             if strangers:
                 raise failure(f"{strangers[0]} is not of feed {feed}", allow_retries=False)
-            unknown = [name for name in chosen if not _landed(pipeline, name)]
-            report = _captured(context, pipeline, [feed], unknown, []) if unknown else None
-            done = {name: metadata.landed_event(names, landed) for name in chosen if (landed := _landed(pipeline, name))}
+            unknown = [name for name in chosen if not _landed(pipeline, names, name)]
+            report = _captured(context, pipeline, wiring.names, [feed], unknown, []) if unknown else None
+            done = {name: metadata.landed_event(names, landed) for name in chosen if (landed := _landed(pipeline, names, name))}
         if report and len(done) < len(chosen):
             yield from done.values()  # a failed run has no output to tell of them
             _fail_on(report, pipeline)
@@ -83,9 +74,9 @@ def build_captured(source: Source, feed: str) -> dg.AssetsDefinition:
     return captured
 
 
-def build_capture(source: Source, plan: CapturePlan) -> Capture:
+def build_capture(wiring: Wiring, plan: CapturePlan) -> Capture:
     """The job that captures what is new of a dataset, and the schedules that its source declares."""
-    names, dataset = Names.of(source), source.dataset
+    names, source, dataset = wiring.names, wiring.source, wiring.dataset
 
     @dg.op(
         name=f"{dataset}_capture_op",
@@ -93,10 +84,10 @@ def build_capture(source: Source, plan: CapturePlan) -> Capture:
         pool=capture_pool(dataset),
         out=dg.Out(dg.Nothing),
     )
-    def capture_op(context: dg.OpExecutionContext, config: CaptureConfig, manifest: ManifestResource) -> Iterator:
-        with manifest.pipeline(dataset, context.run_id) as pipeline:
+    def capture_op(context: dg.OpExecutionContext, config: CaptureConfig) -> Iterator:
+        with wiring.pipeline(context.run_id) as pipeline:
             events: list[Captured] = []
-            report = _captured(context, pipeline, config.feeds, None, events)
+            report = _captured(context, pipeline, wiring.names, config.feeds, None, events)
         for feed in source.feeds:
             if mine := [one for one in events if one.feed == feed]:
                 partitions = str(names.partitions(feed).name)
@@ -153,21 +144,22 @@ def other_content(pipeline: Pipeline, name: str) -> str:
     )
 
 
-def _landed(pipeline: Pipeline, name: str) -> Landed | None:
+def _landed(pipeline: Pipeline, names: Names, name: str) -> Landed | None:
     """A window as it is registered; None for one that is not. Raises dagster.Failure for a name that is none."""
     try:
         return pipeline.manifest.item(pipeline.key(name)).landed
     except UnknownItem:
         return None
     except Refused as refused:
-        raise failure(told(refused, pipeline), allow_retries=False) from refused
+        raise failure(told(refused, pipeline, names), allow_retries=False) from refused
 
 
 def _captured(
     context: dg.OpExecutionContext | dg.AssetExecutionContext,
     pipeline: Pipeline,
+    names: Names,
     feeds: Collection[str] | None,
-    names: Collection[str] | None,
+    chosen: Collection[str] | None,
     captured: list[Captured],
 ) -> CaptureReport:
     """Captures, with a line of the log for each event; what was captured is added to `captured`. Raises dagster.Failure."""
@@ -175,7 +167,7 @@ def _captured(
     report: CaptureReport | None = None
     origin = source.captures.origin if source.captures else ""
     try:
-        for event in source.capture(pipeline.manifest, pipeline.clock(), feeds, names, insist=False):
+        for event in source.capture(pipeline.manifest, pipeline.clock(), feeds, chosen, insist=False):
             if isinstance(event, CaptureReport):
                 report = event
             elif isinstance(event, Captured):
@@ -188,7 +180,7 @@ def _captured(
             else:
                 context.log.error(f"{event.name}: {event.reason}")
     except (Refused, StoreError, LandingError) as error:
-        raise failure(told(error, pipeline), allow_retries=False) from error
+        raise failure(told(error, pipeline, names), allow_retries=False) from error
     assert report is not None  # it is the last event
     return report
 

@@ -19,10 +19,9 @@ from manifest_platform.orchestration.duties import DUTY_TAG, Duty
 from manifest_platform.orchestration.events import observation
 from manifest_platform.orchestration.keys import DATASET_TAG, Names
 from manifest_platform.orchestration.remedies import command_of
-from manifest_platform.orchestration.resources import ManifestResource
+from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.remedies import Action, Remedy
-from manifest_platform.sources.source import Source
 
 
 @dataclass(frozen=True)
@@ -34,17 +33,17 @@ class Left:
     attempt: int
 
 
-def build_dead_run_sensors(sources: Mapping[str, Source], seconds: int) -> list[dg.SensorDefinition]:
+def build_dead_run_sensors(wirings: Mapping[str, Wiring], seconds: int) -> list[dg.SensorDefinition]:
     """Sensors that tell what became of a run, and end its leases, so that the next drain need not wait for them."""
 
-    def tell(context: dg.RunStatusSensorContext, manifest: ManifestResource, cause: str) -> None:
+    def tell(context: dg.RunStatusSensorContext, cause: str) -> None:
         run = context.dagster_run
         context.log.warning(f"run {run.run_id} ({run.job_name}): {cause}")
-        for dataset in sources:
-            with manifest.pipeline(dataset) as pipeline:
+        for dataset, wiring in wirings.items():
+            with wiring.pipeline() as pipeline:
                 ended = pipeline.manifest.end_leases(run.run_id)  # first of all: what is told then may fail
-                left = list(left_by(pipeline, run.run_id)) if dataset in _datasets(run, sources) else []
-                for event in told(pipeline, left, run, cause):
+                left = list(left_by(pipeline, run.run_id)) if dataset in datasets_of(run, wirings) else []
+                for event in told(pipeline, wiring.names, left, run, cause):
                     context.instance.report_runless_asset_event(event)
             for one in left:
                 context.log.warning(f"it was at {one.item.key.name} ({one.application}, attempt {one.attempt})")
@@ -57,8 +56,8 @@ def build_dead_run_sensors(sources: Mapping[str, Source], seconds: int) -> list[
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Tells what became of a run that failed or died, and the manifest, so that its leases need not run out.",
     )
-    def failure_sensor(context: dg.RunFailureSensorContext, manifest: ManifestResource) -> None:
-        tell(context, manifest, cause_of(context))
+    def failure_sensor(context: dg.RunFailureSensorContext) -> None:
+        tell(context, cause_of(context))
 
     @dg.run_status_sensor(
         name="manifest_cancel_sensor",
@@ -67,8 +66,8 @@ def build_dead_run_sensors(sources: Mapping[str, Source], seconds: int) -> list[
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Tells what a run was at that was canceled, and the manifest, so that its leases need not run out.",
     )
-    def cancel_sensor(context: dg.RunStatusSensorContext, manifest: ManifestResource) -> None:
-        tell(context, manifest, "it was canceled")
+    def cancel_sensor(context: dg.RunStatusSensorContext) -> None:
+        tell(context, "it was canceled")
 
     return [failure_sensor, cancel_sensor]
 
@@ -107,9 +106,8 @@ def left_by(pipeline: Pipeline, run_id: str) -> Iterator[Left]:
             yield Left(item, application, sum(1 for _ in begun))
 
 
-def told(pipeline: Pipeline, left: list[Left], run: dg.DagsterRun, cause: str) -> Iterator[dg.AssetObservation]:
+def told(pipeline: Pipeline, names: Names, left: list[Left], run: dg.DagsterRun, cause: str) -> Iterator[dg.AssetObservation]:
     """An observation for each item that a run left, and one of the dataset's state where it ended in a full load."""
-    names = Names.of(pipeline.source)
     for one in left:
         key = one.item.key
         assets = {SHRED: names.shredded(key.feed), LOAD: names.warehouse(key.feed)}
@@ -123,7 +121,7 @@ def told(pipeline: Pipeline, left: list[Left], run: dg.DagsterRun, cause: str) -
             "next": "the next drain finds out whether it was done, and tries again what was not",
             "command": command_of(Remedy(Action.READ_RECORDS, item=key.name), pipeline),
         }
-        asset = assets.get(one.application) or names.asset(key.feed, one.application)
+        asset = assets.get(one.application) or names.own(key.feed, one.application)
         yield observation(asset, partition=key.name, metadata=shown)
     if full := _full_load(pipeline, run, left):
         yield observation(names.warehouse(pipeline.source.main), metadata={"cause": cause, "run": run.run_id, **full})
@@ -147,7 +145,9 @@ def _full_load(pipeline: Pipeline, run: dg.DagsterRun, left: list[Left]) -> dict
     return {**shown, "snapshot": snapshot, "full_load": going_on, "command": cancel}
 
 
-def _datasets(run: dg.DagsterRun, sources: Mapping[str, Source]) -> set[str]:
+def datasets_of(run: dg.DagsterRun, wirings: Mapping[str, Wiring]) -> set[str]:
     """The datasets that a run was about: by its job's tag, or by its assets; all where neither says."""
     tagged = {run.tags[DATASET_TAG]} if DATASET_TAG in run.tags else set()
-    return tagged or {key.path[0] for key in run.asset_selection or ()} or set(sources)
+    if tagged or not run.asset_selection:
+        return tagged or set(wirings)
+    return {dataset for dataset, wiring in wirings.items() if any(map(wiring.names.place, run.asset_selection))}

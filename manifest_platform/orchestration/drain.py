@@ -6,7 +6,6 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from manifest_platform.config import Config
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.blocks import blocks_of, failures_of, mark_failed
 from manifest_platform.orchestration.duties import Duty, drain_job_name, drain_pool, run_tags
@@ -15,7 +14,7 @@ from manifest_platform.orchestration.feed_checks import feed_evaluation
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.landed import register
 from manifest_platform.orchestration.remedies import command_of
-from manifest_platform.orchestration.resources import ManifestResource, SparkResource
+from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline import (
     Budget,
     DrainReport,
@@ -30,7 +29,7 @@ from manifest_platform.pipeline import (
 )
 from manifest_platform.pipeline.drain import drain
 from manifest_platform.sources.errors import LandingError
-from manifest_platform.sources.source import Drain, Source
+from manifest_platform.sources.source import Drain
 
 ABNORMAL = (Stop.UNAVAILABLE, Stop.FENCED)
 
@@ -43,9 +42,9 @@ class DrainConfig(dg.Config):
     discover: bool = Field(True, description="whether what has landed is registered first; the listing sensor has done so")
 
 
-def build_drain_jobs(platform: Config, source: Source) -> list[dg.JobDefinition]:
+def build_drain_jobs(wiring: Wiring) -> list[dg.JobDefinition]:
     """The jobs that drain a dataset, one for each drain of its source."""
-    return [_drain_job(platform, source.dataset, drained) for drained in source.drains]
+    return [_drain_job(wiring, drained) for drained in wiring.source.drains]
 
 
 def already_discovered(job: str) -> dict[str, Any]:
@@ -53,10 +52,11 @@ def already_discovered(job: str) -> dict[str, Any]:
     return {"ops": {f"{job}_op": {"config": {"discover": False}}}}
 
 
-def _drain_job(platform: Config, dataset: str, drained: Drain) -> dg.JobDefinition:
+def _drain_job(wiring: Wiring, drained: Drain) -> dg.JobDefinition:
     """The job that drains feeds: registers what has landed, shreds what is ready in batches, loads in order, stops when idle,
     blocked or spent."""
-    job_name, pool = drain_job_name(dataset, drained), drain_pool(platform, dataset, drained)
+    names, dataset, defaults = wiring.names, wiring.dataset, wiring.config.drain
+    job_name, pool = drain_job_name(dataset, drained), drain_pool(wiring.config, dataset, drained)
 
     @dg.op(
         name=f"{job_name}_op",
@@ -65,24 +65,20 @@ def _drain_job(platform: Config, dataset: str, drained: Drain) -> dg.JobDefiniti
         pool=pool,
         out=dg.Out(dg.Nothing),
     )
-    def drain_op(
-        context: dg.OpExecutionContext, config: DrainConfig, manifest: ManifestResource, spark: SparkResource
-    ) -> Iterator:
-        defaults = platform.drain
+    def drain_op(context: dg.OpExecutionContext, config: DrainConfig) -> Iterator:
         budget = Budget(config.max_items or defaults.max_items, config.max_seconds or defaults.max_seconds)
         loaded: list[Loaded] = []
         failed: list[ItemFailed] = []
         report = DrainReport()
-        with manifest.pipeline(dataset, context.run_id) as pipeline:
-            names = Names.of(pipeline.source)
+        with wiring.pipeline(context.run_id) as pipeline:
             unlisted = ""
             if config.discover:
                 try:
-                    yield from register(context, pipeline, drained.feeds)
+                    yield from register(context, pipeline, names, drained.feeds)
                 except LandingError as error:
                     unlisted = f"{error}. What was registered before was worked on"
                     context.log.error(unlisted)
-            for event in drain(pipeline, lambda: spark.spark_session, budget, drained.feeds):
+            for event in drain(pipeline, wiring.spark_session, budget, drained.feeds):
                 if isinstance(event, ShredStarted):
                     context.log.info(f"shredding {event.items} directories, {event.bytes / 2**20:.1f} MiB")
                 elif isinstance(event, Shredded):
@@ -101,8 +97,8 @@ def _drain_job(platform: Config, dataset: str, drained: Drain) -> dg.JobDefiniti
                     report = event
             yield from metadata.table_events(names, loaded)
             for feed in drained.feeds:
-                yield feed_evaluation(pipeline, feed)
-            causes = _told_now(context, pipeline, drained.feeds, failed)
+                yield feed_evaluation(pipeline, names, feed)
+            causes = _told_now(context, pipeline, names, drained.feeds, failed)
         for end in report.ends:
             context.log.info(f"{end.feed} stopped: {end.stop} {end.reason}")
         shown = metadata.drain_metadata(report, command_of(report.remedy, pipeline) if report.remedy else "")
@@ -126,7 +122,7 @@ def _drain_job(platform: Config, dataset: str, drained: Drain) -> dg.JobDefiniti
 
 
 def _told_now(
-    context: dg.OpExecutionContext, pipeline: Pipeline, feeds: Sequence[str], events: Sequence[ItemFailed]
+    context: dg.OpExecutionContext, pipeline: Pipeline, names: Names, feeds: Sequence[str], events: Sequence[ItemFailed]
 ) -> list[str]:
     """Why the run is to fail: items that failed in it, blocks that no run has told of. Tags the run, marks their partitions."""
     blocks = [one for one in blocks_of(pipeline, feeds) if not one.was_told(context.instance, context.job_name)]
@@ -134,5 +130,5 @@ def _told_now(
         context.instance.add_run_tags(context.run_id, {name: text for one in blocks for name, text in one.tag.items()})
     failed = {one.key: one for one in failures_of(pipeline, events)}
     blocking = {one.failed.key: one.failed for one in blocks if one.failed}
-    mark_failed(context, Names.of(pipeline.source), (failed | blocking).values())
+    mark_failed(context, names, (failed | blocking).values())
     return [*(one.words for one in blocks), *(one.words for key, one in failed.items() if key not in blocking)]

@@ -22,11 +22,11 @@ from manifest_platform.orchestration.events import check_result
 from manifest_platform.orchestration.full import NO_FULL_LOAD, build_full_check, no_full_load
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import command_of
-from manifest_platform.orchestration.resources import ManifestResource
+from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.chain import Broken, broken
 from manifest_platform.quantities import duration
-from manifest_platform.sources.source import CheckResult, Source, SourceCheck
+from manifest_platform.sources.source import CheckResult, SourceCheck
 from manifest_platform.warehouse.apply import open_warehouse
 
 NOT_BLOCKED = "feed_not_blocked"
@@ -35,9 +35,9 @@ NEWEST = 2000
 """How many of the newest items a check looks at that would cost ever more otherwise."""
 
 
-def feed_evaluation(pipeline: Pipeline, feed: str) -> dg.AssetCheckEvaluation:
+def feed_evaluation(pipeline: Pipeline, names: Names, feed: str) -> dg.AssetCheckEvaluation:
     """Whether a feed is blocked, as an evaluation of its check: by which item, why, since when, what helps."""
-    return evaluation(Names.of(pipeline.source).warehouse(feed), NOT_BLOCKED, _not_blocked(pipeline, feed))
+    return evaluation(names.warehouse(feed), NOT_BLOCKED, _not_blocked(pipeline, feed))
 
 
 Evaluation = tuple[str, str, Callable[[], dg.AssetCheckEvaluation]]
@@ -45,18 +45,19 @@ Evaluation = tuple[str, str, Callable[[], dg.AssetCheckEvaluation]]
 
 
 def evaluations(
-    pipeline: Pipeline, now: datetime, verdict: Callable[[str], Verdict], refused: Mapping[str, Broken]
+    pipeline: Pipeline, names: Names, now: datetime, verdict: Callable[[str], Verdict], refused: Mapping[str, Broken]
 ) -> Iterator[Evaluation]:
     """What people must hear of without asking: blocked feeds, the source's own checks, and whether a full load is needed.
 
     `verdict`: what comes next to be loaded of a feed; `refused`: feeds whose warehouse is not the one that is known.
     Of a feed that says what it said before, nothing more is read.
     """
-    source, names = pipeline.source, Names.of(pipeline.source)
+    source = pipeline.source
     for feed in pipeline.feeds:
         block = Block.of(pipeline, feed, verdict(feed), refused.get(feed))
         described = block.words if block else NOT_BLOCKED_WORDS
-        yield f"{names.warehouse(feed).to_user_string()} {NOT_BLOCKED}", described, partial(feed_evaluation, pipeline, feed)
+        evaluate = partial(feed_evaluation, pipeline, names, feed)
+        yield f"{names.warehouse(feed).to_user_string()} {NOT_BLOCKED}", described, evaluate
     found = [
         evaluation(names.stage(check.feed, check.stage), check.name, _result(check.find(pipeline.manifest)))
         for check in source.checks
@@ -137,23 +138,24 @@ def _not_stopped(pipeline: Pipeline, feed: str) -> dg.AssetCheckResult:
     )
 
 
-def build_checks(source: Source) -> list[dg.AssetChecksDefinition]:
+def build_checks(wiring: Wiring) -> list[dg.AssetChecksDefinition]:
     """The checks of a dataset: those of every feed, those that its source declares, and of its rows and snapshots."""
-    checks = [check for feed in source.feeds for check in _feed_checks(source, feed)]
-    checks += [_declared(source, check) for check in source.checks]
+    source = wiring.source
+    checks = [check for feed in source.feeds for check in _feed_checks(wiring, feed)]
+    checks += [_declared(wiring, check) for check in source.checks]
     if source.snapshots:
-        checks.append(build_full_check(source))
+        checks.append(build_full_check(wiring))
     if source.appends:
-        return [*checks, *(_rows_in_warehouse(source, feed) for feed in source.feeds)]
-    return [*checks, *(_counts_agree(source, feed) for feed in source.feeds)]
+        return [*checks, *(_rows_in_warehouse(wiring, feed) for feed in source.feeds)]
+    return [*checks, *(_counts_agree(wiring, feed) for feed in source.feeds)]
 
 
-def _declared(source: Source, check: SourceCheck) -> dg.AssetChecksDefinition:
+def _declared(wiring: Wiring, check: SourceCheck) -> dg.AssetChecksDefinition:
     """A check that the source declares."""
 
-    @dg.asset_check(asset=Names.of(source).stage(check.feed, check.stage), name=check.name, description=check.description)
-    def declared(manifest: ManifestResource) -> dg.AssetCheckResult:
-        with manifest.pipeline(source.dataset) as pipeline:
+    @dg.asset_check(asset=wiring.names.stage(check.feed, check.stage), name=check.name, description=check.description)
+    def declared() -> dg.AssetCheckResult:
+        with wiring.pipeline() as pipeline:
             return _result(check.find(pipeline.manifest))
 
     return declared
@@ -168,18 +170,18 @@ def _result(finding: CheckResult) -> dg.AssetCheckResult:
     )
 
 
-def _feed_checks(source: Source, feed: str) -> list[dg.AssetChecksDefinition]:
-    names, dataset, settings = Names.of(source), source.dataset, source.settings
+def _feed_checks(wiring: Wiring, feed: str) -> list[dg.AssetChecksDefinition]:
+    names, settings = wiring.names, wiring.source.settings
     shredded, warehouse = names.shredded(feed), names.warehouse(feed)
 
     @dg.asset_check(asset=warehouse, name=NOT_BLOCKED, description="No directory blocks the feed's order.")
-    def feed_not_blocked(manifest: ManifestResource) -> dg.AssetCheckResult:
-        with manifest.pipeline(dataset) as pipeline:
+    def feed_not_blocked() -> dg.AssetCheckResult:
+        with wiring.pipeline() as pipeline:
             return _not_blocked(pipeline, feed)
 
     @dg.asset_check(asset=warehouse, description="No directory has waited for longer than the configuration allows.")
-    def lag(manifest: ManifestResource) -> dg.AssetCheckResult:
-        with manifest.pipeline(dataset) as pipeline:
+    def lag() -> dg.AssetCheckResult:
+        with wiring.pipeline() as pipeline:
             survey = pipeline.manifest.survey(feed, LOAD)
         most, seconds = settings.load.max_lag_seconds, _lag(survey)
         return check_result(
@@ -190,9 +192,9 @@ def _feed_checks(source: Source, feed: str) -> list[dg.AssetChecksDefinition]:
         )
 
     @dg.asset_check(asset=shredded, description="Lines landed = good events + bad rows, in the newest that were shredded.")
-    def rows_accounted_for(manifest: ManifestResource) -> dg.AssetCheckResult:
+    def rows_accounted_for() -> dg.AssetCheckResult:
         wrong, items, lines = [], 0, 0
-        with manifest.pipeline(dataset) as pipeline:
+        with wiring.pipeline() as pipeline:
             for item in islice(pipeline.manifest.items(feed, reverse=True), NEWEST):
                 record = item.processed_by(Application(SHRED))
                 if record is None:
@@ -205,8 +207,8 @@ def _feed_checks(source: Source, feed: str) -> list[dg.AssetChecksDefinition]:
     most = settings.shred.bad_rows.max_share
 
     @dg.asset_check(asset=shredded, description=f"None of the newest directories has more than {most:.1%} bad rows.")
-    def few_bad_rows(manifest: ManifestResource) -> dg.AssetCheckResult:
-        with manifest.pipeline(dataset) as pipeline:
+    def few_bad_rows() -> dg.AssetCheckResult:
+        with wiring.pipeline() as pipeline:
             found = bad_rows(feed, pipeline.manifest.newest(feed, BAD_ROWS, State.PROCESSED))
         above = found.above(most)
         named = "".join(f"; {item.name}: {item.bad:,} of {item.lines:,}" for item in above[:5])
@@ -220,9 +222,9 @@ def _feed_checks(source: Source, feed: str) -> list[dg.AssetChecksDefinition]:
     @dg.asset_check(
         asset=warehouse, description="The newest up to the watermark are loaded, skipped, or known to be late; doctor sees all."
     )
-    def nothing_behind_watermark(manifest: ManifestResource) -> dg.AssetCheckResult:
+    def nothing_behind_watermark() -> dg.AssetCheckResult:
         behind, late = [], []
-        with manifest.pipeline(dataset) as pipeline:
+        with wiring.pipeline() as pipeline:
             step = pipeline.manifest.step(feed, LOAD)
             standing = pipeline.manifest.state(step.application).feed(feed)
             passed = pipeline.manifest.items(feed, after=f"{standing.watermark}#~", reverse=True) if standing.watermark else ()
@@ -233,27 +235,27 @@ def _feed_checks(source: Source, feed: str) -> list[dg.AssetChecksDefinition]:
         return check_result(passed=not behind, metadata=shown)
 
     @dg.asset_check(asset=warehouse, name=NOT_STOPPED, description="A directory comes as often as the configuration expects.")
-    def producer_not_stopped(manifest: ManifestResource) -> dg.AssetCheckResult:
-        with manifest.pipeline(dataset) as pipeline:
+    def producer_not_stopped() -> dg.AssetCheckResult:
+        with wiring.pipeline() as pipeline:
             return _not_stopped(pipeline, feed)
 
     watched = [producer_not_stopped] if feed in settings.landing.expected_every_seconds else []
     return [feed_not_blocked, lag, rows_accounted_for, few_bad_rows, nothing_behind_watermark, *watched]
 
 
-def _rows_in_warehouse(source: Source, feed: str) -> dg.AssetChecksDefinition:
+def _rows_in_warehouse(wiring: Wiring, feed: str) -> dg.AssetChecksDefinition:
     """For tables that only append: what they hold is the sum of what was loaded."""
-    dataset = source.dataset
+    dataset = wiring.dataset
 
     @dg.asset_check(
-        asset=Names.of(source).warehouse(feed),
+        asset=wiring.names.warehouse(feed),
         description="Rows by the warehouse's ledger = rows in its tables; and the manifest says the same of the newest.",
         pool=dataset,
     )
-    def rows_in_warehouse(manifest: ManifestResource) -> dg.AssetCheckResult:
+    def rows_in_warehouse() -> dg.AssetCheckResult:
         expected: dict[str, int] = {}
         found: dict[str, int] = {}
-        with manifest.pipeline(dataset) as pipeline:
+        with wiring.pipeline() as pipeline:
             standing = pipeline.manifest.state(Application(LOAD)).feed(feed)
             newest = list(islice(pipeline.manifest.items(feed, reverse=True), NEWEST)) if standing.applied else []
             records = {item.key: item.processed_by(Application(LOAD), standing.serving_epoch) for item in newest}
@@ -277,17 +279,17 @@ def _rows_in_warehouse(source: Source, feed: str) -> dg.AssetChecksDefinition:
     return rows_in_warehouse
 
 
-def _counts_agree(source: Source, feed: str) -> dg.AssetChecksDefinition:
+def _counts_agree(wiring: Wiring, feed: str) -> dg.AssetChecksDefinition:
     """What is loaded by key cannot be summed, so it is compared directory by directory."""
-    dataset = source.dataset
+    dataset = wiring.dataset
 
     @dg.asset_check(
-        asset=Names.of(source).warehouse(feed),
+        asset=wiring.names.warehouse(feed),
         description="Rows shredded = rows loaded = rows in the warehouse's ledger, directory by directory, among the newest.",
         pool=dataset,
     )
-    def counts_agree(manifest: ManifestResource) -> dg.AssetCheckResult:
-        with manifest.pipeline(dataset) as pipeline:
+    def counts_agree() -> dg.AssetCheckResult:
+        with wiring.pipeline() as pipeline:
             serving = pipeline.manifest.serving_epochs(feed).get(LOAD, 1)
             newest = list(islice(pipeline.manifest.items(feed, reverse=True), NEWEST))
             records = {item.key: item.processed_by(Application(LOAD), serving) for item in newest}

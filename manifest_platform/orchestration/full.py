@@ -6,17 +6,15 @@ from datetime import datetime
 import dagster as dg
 from pydantic import Field
 
-from manifest_platform.config import Config
 from manifest_platform.manifest import Application, Refused, StoreError
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.duties import Duty, feed_pool, full_pool, run_tags
 from manifest_platform.orchestration.events import check_result, failure
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import command_of, told
-from manifest_platform.orchestration.resources import ManifestResource, SparkResource
+from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline import LOAD, Pipeline, Shredded
 from manifest_platform.pipeline.full import LATEST, Begun, begin, cancel, remedy, why_needed
-from manifest_platform.sources.source import Source
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import WarehouseError
 from manifest_platform.warehouse.load import EMPTY, SHRINK
@@ -39,39 +37,37 @@ class CancelConfig(dg.Config):
     reason: str = Field(min_length=1, description="why, for the records")
 
 
-def build_full_jobs(platform: Config, source: Source) -> list[dg.JobDefinition]:
+def build_full_jobs(wiring: Wiring) -> list[dg.JobDefinition]:
     """The jobs that begin and cancel a full load of a dataset. What was begun is loaded by the next drain.
 
     To begin waits for no drain, as what stops it may be why; to cancel does, as both ask the warehouse.
     """
-    dataset = source.dataset
-    begun_by, cancelled_by = full_pool(dataset), feed_pool(platform, source, source.main)
+    names, dataset = wiring.names, wiring.dataset
+    begun_by, cancelled_by = full_pool(dataset), feed_pool(wiring.config, wiring.source, wiring.source.main)
 
     @dg.op(name=f"{dataset}_full_begin_op", out=dg.Out(dg.Nothing), pool=begun_by)
-    def begin_op(
-        context: dg.OpExecutionContext, config: BeginConfig, manifest: ManifestResource, spark: SparkResource
-    ) -> Iterator:
-        with manifest.pipeline(dataset, context.run_id) as pipeline:
+    def begin_op(context: dg.OpExecutionContext, config: BeginConfig) -> Iterator:
+        with wiring.pipeline(context.run_id) as pipeline:
             try:
                 allows = [one for one, given in ((EMPTY, config.allow_empty), (SHRINK, config.allow_shrink)) if given]
-                for event in begin(pipeline, lambda: spark.spark_session, config.item, config.reason, allows):
+                for event in begin(pipeline, wiring.spark_session, config.item, config.reason, allows):
                     if isinstance(event, Shredded):
-                        yield metadata.shredded_event(Names.of(pipeline.source), event)
+                        yield metadata.shredded_event(names, event)
                     elif isinstance(event, Begun):
                         context.log.info(f"begun with {event.key.name}, epoch {event.epoch}; the next drain loads it")
             except (Refused, StoreError, WarehouseError, SparkUnavailable) as error:
-                raise failure(told(error, pipeline), allow_retries=False) from error
-            yield _state_event(pipeline)
+                raise failure(told(error, pipeline, names), allow_retries=False) from error
+            yield _state_event(pipeline, names)
         yield dg.Output(None)
 
     @dg.op(name=f"{dataset}_full_cancel_op", out=dg.Out(dg.Nothing), pool=cancelled_by)
-    def cancel_op(context: dg.OpExecutionContext, config: CancelConfig, manifest: ManifestResource) -> Iterator:
-        with manifest.pipeline(dataset, context.run_id) as pipeline:
+    def cancel_op(context: dg.OpExecutionContext, config: CancelConfig) -> Iterator:
+        with wiring.pipeline(context.run_id) as pipeline:
             try:
                 cancel(pipeline, config.reason)
             except (Refused, StoreError, WarehouseError) as error:
-                raise failure(told(error, pipeline), allow_retries=False) from error
-            yield _state_event(pipeline)
+                raise failure(told(error, pipeline, names), allow_retries=False) from error
+            yield _state_event(pipeline, names)
         yield dg.Output(None)
 
     @dg.job(
@@ -95,23 +91,22 @@ def build_full_jobs(platform: Config, source: Source) -> list[dg.JobDefinition]:
     return [begin_job, cancel_job]
 
 
-def _state_event(pipeline: Pipeline) -> dg.AssetObservation:
+def _state_event(pipeline: Pipeline, names: Names) -> dg.AssetObservation:
     """The dataset's state, on the asset of its changes."""
     state = pipeline.manifest.state(Application(LOAD))
-    key = Names.of(pipeline.source).warehouse(pipeline.source.main)
-    return dg.AssetObservation(key, metadata=metadata.state_metadata(state))
+    return dg.AssetObservation(names.warehouse(pipeline.source.main), metadata=metadata.state_metadata(state))
 
 
-def build_full_check(source: Source) -> dg.AssetChecksDefinition:
+def build_full_check(wiring: Wiring) -> dg.AssetChecksDefinition:
     """The check that the changes of a dataset go on without a full load."""
 
     @dg.asset_check(
-        asset=Names.of(source).warehouse(source.main),
+        asset=wiring.names.warehouse(wiring.source.main),
         name=NO_FULL_LOAD,
         description="The changes go on from what the warehouse has.",
     )
-    def no_full_load_needed(manifest: ManifestResource) -> dg.AssetCheckResult:
-        with manifest.pipeline(source.dataset) as pipeline:
+    def no_full_load_needed() -> dg.AssetCheckResult:
+        with wiring.pipeline() as pipeline:
             return no_full_load(pipeline, pipeline.clock())
 
     return no_full_load_needed

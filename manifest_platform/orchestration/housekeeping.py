@@ -12,9 +12,8 @@ from manifest_platform.operations.housekeeping import Chore, keep_house
 from manifest_platform.orchestration.dagster_store import Pruned, prune
 from manifest_platform.orchestration.duties import Duty, run_tags
 from manifest_platform.orchestration.events import failure, fit
-from manifest_platform.orchestration.keys import Names
-from manifest_platform.orchestration.resources import ManifestResource
-from manifest_platform.sources.source import Source, Stage
+from manifest_platform.orchestration.wiring import Wiring
+from manifest_platform.sources.source import Stage
 
 JOB = "housekeeping"
 
@@ -25,9 +24,9 @@ class HousekeepingRun(dg.Config):
     dry_run: bool = False
 
 
-def build_housekeeping_job(platform: Config, sources: Mapping[str, Source]) -> dg.JobDefinition:
+def build_housekeeping_job(platform: Config, wirings: Mapping[str, Wiring]) -> dg.JobDefinition:
     """The job that does every dataset's chores, then prunes Dagster's own store."""
-    sets = {key: name for source in sources.values() for key, name in _partition_sets(source)}
+    sets = {key: name for wiring in wirings.values() for key, name in _partition_sets(wiring)}
 
     @dg.op(
         name=f"{JOB}_op",
@@ -35,11 +34,11 @@ def build_housekeeping_job(platform: Config, sources: Mapping[str, Source]) -> d
         pool=JOB,
         out=dg.Out(dg.Nothing),
     )
-    def housekeeping_op(context: dg.OpExecutionContext, config: HousekeepingRun, manifest: ManifestResource) -> Iterator:
+    def housekeeping_op(context: dg.OpExecutionContext, config: HousekeepingRun) -> Iterator:
         shown: dict[str, Any] = {"dry_run": config.dry_run}
         hindered: list[str] = []
-        for dataset in sources:
-            with manifest.pipeline(dataset, context.run_id) as pipeline:
+        for dataset, wiring in wirings.items():
+            with wiring.pipeline(context.run_id) as pipeline:
                 for chore in keep_house(pipeline, config.dry_run):
                     context.log.info(f"{dataset}: {chore.name}: {chore.removed or chore.off or chore.hindered}")
                     shown |= _metadata(dataset, chore)
@@ -84,10 +83,10 @@ def build_housekeeping_schedules(platform: Config, job: dg.JobDefinition) -> lis
     return [schedule]
 
 
-def _partition_sets(source: Source) -> Iterator[tuple[dg.AssetKey, str]]:
+def _partition_sets(wiring: Wiring) -> Iterator[tuple[dg.AssetKey, str]]:
     """The assets of a source's feeds, each with its partition set."""
-    names = Names.of(source)
-    for feed in source.feeds:
+    names = wiring.names
+    for feed in names.feeds:
         for stage in Stage:
             yield names.stage(feed, stage), names.partitions(feed).name or ""
 

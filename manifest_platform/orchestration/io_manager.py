@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import dagster as dg
-from pydantic import PrivateAttr
 
 from manifest_platform import storage
 from manifest_platform.manifest import ClaimLost, ItemKey, LeaseBusy, Record, Refused, StoreError
 from manifest_platform.manifest.outputs import MADE_FROM, Made
 from manifest_platform.orchestration.events import failure, materialization
-from manifest_platform.orchestration.keys import SHREDDED, WAREHOUSE, FeedAsset, Names
+from manifest_platform.orchestration.keys import SHREDDED, FeedAsset, Names
 from manifest_platform.orchestration.own_assets import OwnAsset
 from manifest_platform.orchestration.remedies import told
-from manifest_platform.orchestration.resources import ManifestResource, SparkResource
+from manifest_platform.orchestration.translator import WAREHOUSE
+from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.pipeline.chosen import OutOfOrder
 from manifest_platform.pipeline.outputs import commit_output, current_records, in_turn, read_output
-from manifest_platform.sources.source import Source, open_source
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import WarehouseError
 
@@ -34,13 +33,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class ManifestIOManager(dg.ConfigurableIOManager):
-    """Commits outputs to the manifest and loads what it names as committed and current."""
+class ManifestIOManager(dg.IOManager):
+    """Commits outputs to the manifest and loads what it names as committed and current, of any number of datasets."""
 
-    manifest: dg.ResourceDependency[ManifestResource]
-    spark: dg.ResourceDependency[SparkResource]
-    _read: dict[tuple[str, str], dict[dg.AssetKey, list[Made]]] = PrivateAttr(default_factory=dict)
-    """Of each step of a run, the records that its inputs were read by."""
+    def __init__(self, wirings: Mapping[str, Wiring]) -> None:
+        self.wirings = dict(wirings)
+        self._read: dict[tuple[str, str], dict[dg.AssetKey, list[Made]]] = {}
+        """Of each step of a run, the records that its inputs were read by."""
 
     def handle_output(self, context: dg.OutputContext, obj: "DataFrame | Mapping[str, DataFrame]") -> None:
         """Writes a DataFrame as Parquet and commits it for the run's one partition; of a mapping, one for each partition.
@@ -52,7 +51,8 @@ class ManifestIOManager(dg.ConfigurableIOManager):
         place = self._place(context.asset_key)
         frames = _frames(context.asset_partition_keys, obj)
         done: dict[str, Record] = {}
-        with self.manifest.pipeline(place.dataset, context.run_id) as pipeline, _refusals(pipeline):
+        wiring = self.wirings[place.dataset]
+        with wiring.pipeline(context.run_id) as pipeline, _refusals(pipeline, wiring.names):
             own = OwnAsset.of(context.asset_key, place, context.definition_metadata)
             own.check_declared(pipeline.dataset)
             keys = {pipeline.key(name): name for name in frames}
@@ -78,16 +78,17 @@ class ManifestIOManager(dg.ConfigurableIOManager):
         table). From a merged table: exactly what readers are shown of the days.
         Raises dagster.Failure for a partition that is not done or superseded, and for a table that none of the partitions has.
         """
+        for dataset, wiring in self.wirings.items():
+            if (merged := wiring.names.merged_table(context.asset_key)) is not None:
+                return self._merged(dataset, merged, context.asset_partition_keys)
         place = self._place(context.asset_key)
-        merged = Names.of(self._source(place.dataset)).merged_table(context.asset_key)
-        if merged is not None:
-            return self._merged(place.dataset, merged, context.asset_partition_keys)
-        table = (context.definition_metadata or {}).get("table", self._source(place.dataset).main_table)
+        wiring = self.wirings[place.dataset]
+        table = (context.definition_metadata or {}).get("table", wiring.source.main_table)
         if table is None:
             raise failure("name the table to read by AssetIn(metadata={'table': …})", allow_retries=False)
         uris: list[str] = []
         records: list[Made] = []
-        with self.manifest.pipeline(place.dataset) as pipeline, _refusals(pipeline):
+        with wiring.pipeline() as pipeline, _refusals(pipeline, wiring.names):
             outputs = pipeline.manifest.outputs()
             for name in context.asset_partition_keys:
                 read = read_output(outputs, pipeline.key(name), place.name, str(table))
@@ -101,18 +102,19 @@ class ManifestIOManager(dg.ConfigurableIOManager):
         step = context.step_context.run_id, context.step_context.step.key
         self._read.setdefault(step, {})[context.asset_key] = records
         # Without merging, Spark takes the columns of one file, and those that came later would be missing without a word.
-        return self.spark.spark_session.read.option("mergeSchema", "true").parquet(*map(_spark_path, uris))
+        return wiring.spark_session().read.option("mergeSchema", "true").parquet(*map(_spark_path, uris))
 
     def _merged(self, dataset: str, table: str, days: Sequence[str]) -> "DataFrame":
         """The rows that readers are shown of a merged table's days; those of which they are shown nothing are an error."""
         from manifest_platform.merging.readers import FilesUnknown, NotPublished
         from manifest_platform.pipeline.merge import Merging
 
-        with self.manifest.pipeline(dataset) as pipeline:
+        wiring = self.wirings[dataset]
+        with wiring.pipeline() as pipeline:
             try:
-                return Merging(pipeline).reader.read(self.spark.spark_session, table, [date.fromisoformat(day) for day in days])
+                return Merging(pipeline).reader.read(wiring.spark_session(), table, [date.fromisoformat(day) for day in days])
             except (Refused, NotPublished, FilesUnknown) as error:
-                raise failure(told(error, pipeline), allow_retries=False) from error
+                raise failure(told(error, pipeline, wiring.names), allow_retries=False) from error
 
     def _made_from(self, context: dg.OutputContext, pipeline: Pipeline, keys: Sequence[ItemKey]) -> dict[ItemKey, list[Made]]:
         """The records that the output of each item was made from: what its step read, and the stages that it depends on.
@@ -123,12 +125,12 @@ class ManifestIOManager(dg.ConfigurableIOManager):
         """
         read = self._read.pop((context.run_id, context.step_key), {})
         found: dict[ItemKey, list[Made]] = {key: [] for key in keys}
-        for records in (made for asset, made in read.items() if asset.path[0] == pipeline.name):
+        for records in (made for asset, made in read.items() if self._dataset(asset) == pipeline.name):
             apart = {one.key for one in records} == set(keys)
             for key in keys:
                 found[key] += [one for one in records if not apart or one.key == key]
         parents = context.step_context.job_def.asset_layer.get(context.asset_key).parent_keys
-        unread = [self._place(parent) for parent in sorted(parents - read.keys()) if parent.path[0] == pipeline.name]
+        unread = [self._place(parent) for parent in sorted(parents - read.keys()) if self._dataset(parent) == pipeline.name]
         stages = [parent for parent in unread if parent.name in (SHREDDED, WAREHOUSE)]
         began = _began(context) if stages else None
         outputs = pipeline.manifest.outputs()
@@ -145,32 +147,31 @@ class ManifestIOManager(dg.ConfigurableIOManager):
         """Writes the rows of an item below a prefix of this attempt, and commits them."""
         prefix = f"{pipeline.folder(key)}/{asset.replace('/', '.')}-{uuid4()}"
         frame.write.parquet(_spark_path(prefix))
-        rows = self.spark.spark_session.read.parquet(_spark_path(prefix)).count()
+        rows = self.wirings[pipeline.name].spark_session().read.parquet(_spark_path(prefix)).count()
         return commit_output(pipeline, key, asset, prefix, rows, made_from)
 
-    def _source(self, dataset: str) -> Source:
-        return open_source(dataset, self.manifest.configuration().datasets[dataset])
+    def _dataset(self, key: dg.AssetKey) -> str | None:
+        return next((dataset for dataset, wiring in self.wirings.items() if wiring.names.place(key)), None)
 
     def _place(self, key: dg.AssetKey) -> FeedAsset:
-        datasets = self.manifest.configuration().datasets
-        if key.path[0] not in datasets or len(key.path) == 1:
+        found = next((place for wiring in self.wirings.values() if (place := wiring.names.place(key))), None)
+        if found is None:
             raise failure(
-                f"asset {key.to_user_string()} is of no dataset ({', '.join(datasets)}): have its key begin with a dataset's"
-                " name, or give it an IO manager of its own by io_manager_key",
+                f"asset {key.to_user_string()} is of no dataset ({', '.join(self.wirings)}): have its key begin with a"
+                " dataset's name, or give it an IO manager of its own by io_manager_key",
                 allow_retries=False,
             )
-        source = self._source(key.path[0])
-        return Names.of(source).read(key.path, source.main)
+        return found
 
 
 @contextmanager
-def _refusals(pipeline: Pipeline) -> Generator[None]:
+def _refusals(pipeline: Pipeline, names: Names) -> Generator[None]:
     """Tells what is refused or out of reach as the failure of a run; what may pass by itself may be tried again."""
     try:
         yield
     except (Refused, StoreError, WarehouseError, SparkUnavailable) as error:
         for_good = isinstance(error, Refused) and not isinstance(error, OutOfOrder | LeaseBusy | ClaimLost)
-        raise failure(told(error, pipeline), allow_retries=not for_good) from error
+        raise failure(told(error, pipeline, names), allow_retries=not for_good) from error
 
 
 def _frames(names: Sequence[str], returned: "DataFrame | Mapping[str, DataFrame]") -> "Mapping[str, DataFrame]":

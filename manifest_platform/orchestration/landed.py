@@ -32,7 +32,9 @@ def log_findings(log: logging.Logger, pipeline: Pipeline, report: DiscoveryRepor
         log.info(f"skipped by a rule: {', '.join(report.skipped)}")
 
 
-def register(context: dg.OpExecutionContext, pipeline: Pipeline, feeds: Sequence[str]) -> Iterator[dg.AssetMaterialization]:
+def register(
+    context: dg.OpExecutionContext, pipeline: Pipeline, names: Names, feeds: Sequence[str]
+) -> Iterator[dg.AssetMaterialization]:
     """Registers what has landed of some feeds, and shows it: a partition and a materialization each. Raises LandingError."""
     report = discover(pipeline, feeds=feeds)
     log_findings(context.log, pipeline, report)
@@ -40,7 +42,6 @@ def register(context: dg.OpExecutionContext, pipeline: Pipeline, feeds: Sequence
     new = sorted((one for one in report.landed if one.key.name in registered), key=lambda one: one.key)
     waits = f", {len(report.incomplete):,} not complete yet" if report.incomplete else ""
     context.log.info(f"{len(new):,} new directories{waits}")
-    names = Names.of(pipeline.source)
     for feed in feeds:
         if shown := [one for one in new if one.key.feed == feed][:SHOWN_AT_ONCE]:
             partitions = names.partitions(feed).name or ""

@@ -26,12 +26,11 @@ from manifest_platform.orchestration.feed_checks import evaluations
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.landed import log_findings
 from manifest_platform.orchestration.own_assets import OwnAsset, own_evaluations
-from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.orchestration.shown import Shown, news
+from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.chain import broken
 from manifest_platform.pipeline.discovery import discover
-from manifest_platform.sources.source import Source
 
 
 class Reading:
@@ -153,13 +152,13 @@ class Remembered:
 
 
 def build_listing_sensor(
-    source: Source, drain_jobs: Sequence[dg.JobDefinition], seconds: int, own: Sequence[OwnAsset] = ()
+    wiring: Wiring, drain_jobs: Sequence[dg.JobDefinition], seconds: int, own: Sequence[OwnAsset] = ()
 ) -> dg.SensorDefinition:
     """The sensor that looks at a dataset's landing root, adds partitions, and asks for a drain when there is work.
 
     `seconds`: between two looks. `own`: assets of a user's own, of which it tells what a full load has superseded.
     """
-    dataset = source.dataset
+    dataset, config_file = wiring.dataset, wiring.manifest.config_file
 
     @dg.sensor(
         name=f"{dataset}_listing_sensor",
@@ -168,17 +167,17 @@ def build_listing_sensor(
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Registers new directories and starts one drain when there is work and none is on its way.",
     )
-    def listing_sensor(context: dg.SensorEvaluationContext, manifest: ManifestResource) -> dg.SensorResult:
+    def listing_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         try:
-            return _tick(context, _pipeline(manifest.config_file, dataset), own)
+            return _tick(context, _pipeline(config_file, dataset), wiring.names, own)
         except Exception:
-            _forget(manifest.config_file, dataset)  # what it remembers may be what is wrong
+            _forget(config_file, dataset)  # what it remembers may be what is wrong
             raise
 
     return listing_sensor
 
 
-def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, own: Sequence[OwnAsset]) -> dg.SensorResult:
+def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, names: Names, own: Sequence[OwnAsset]) -> dg.SensorResult:
     now, instance = datetime.now(UTC), context.instance
     remembered = Remembered.from_json(context.cursor)
     stands, kept = pipeline.manifest.recall_kept(remembered.memory)
@@ -193,15 +192,15 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, own: Sequence
     registered = {*report.new, *report.late, *report.quarantined}
     reading = Reading(pipeline, None if registered else kept)  # what is late or set aside changed the state
     for feed in pipeline.feeds:
-        found = news(pipeline, feed, registered, instance, remembered.shown.get(feed, Shown()), reading.kept)
-        of_feed = Names.of(pipeline.source).partitions(feed)
-        partitions += [of_feed.build_add_request(found.added)] if found.added else []
-        partitions += [of_feed.build_delete_request(found.removed)] if found.removed else []
-        shown[feed] = found.shown
-        events += found.events
+        told_of = news(pipeline, names, feed, registered, instance, remembered.shown.get(feed, Shown()), reading.kept)
+        of_feed = names.partitions(feed)
+        partitions += [of_feed.build_add_request(told_of.added)] if told_of.added else []
+        partitions += [of_feed.build_delete_request(told_of.removed)] if told_of.removed else []
+        shown[feed] = told_of.shown
+        events += told_of.events
     told: dict[str, str] = {}
-    found = (evaluations(pipeline, now, reading.load, reading.broken), own_evaluations(pipeline, own, reading.kept.state(LOAD)))
-    for check, description, evaluate in chain(*found):
+    ours = evaluations(pipeline, names, now, reading.load, reading.broken)
+    for check, description, evaluate in chain(ours, own_evaluations(pipeline, own, reading.kept.state(LOAD))):
         told[check] = description
         events += [evaluate()] if description != remembered.told.get(check) else []
     requests: list[dg.RunRequest] = []

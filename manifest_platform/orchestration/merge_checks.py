@@ -5,30 +5,27 @@ from datetime import timedelta
 
 import dagster as dg
 
-from manifest_platform.config import Config
 from manifest_platform.merging.state import Partition
 from manifest_platform.orchestration.events import check_result
-from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.merged import merged_tables, open_merging, table_name
-from manifest_platform.orchestration.resources import ManifestResource
+from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline.merge import Merging
-from manifest_platform.sources.source import Source
 
 CHECKED_DAYS = 31
 """How many of a table's newest partitions its checks look at, besides those that are not at rest."""
 
 
-def build_merge_checks(config: Config, source: Source) -> list[dg.AssetChecksDefinition]:
+def build_merge_checks(wiring: Wiring) -> list[dg.AssetChecksDefinition]:
     """The checks of each merged table."""
-    return [check for table in merged_tables(config, source) for check in _table_checks(source, table_name(table))]
+    return [check for table in merged_tables(wiring) for check in _table_checks(wiring, table_name(table))]
 
 
-def _table_checks(source: Source, table: str) -> list[dg.AssetChecksDefinition]:
-    dataset, key = source.dataset, Names.of(source).merged(table)
+def _table_checks(wiring: Wiring, table: str) -> list[dg.AssetChecksDefinition]:
+    key = wiring.names.merged(table)
 
     @dg.asset_check(asset=key, description="Rows of merged objects = rows of the small objects that they hold.")
-    def rows_kept(manifest: ManifestResource) -> dg.AssetCheckResult:
-        with open_merging(manifest, dataset) as merging:
+    def rows_kept() -> dg.AssetCheckResult:
+        with open_merging(wiring) as merging:
             wrong, rows = [], 0
             for partition in _looked_at(merging, table):
                 ranges = merging.inventory.ranges(table, partition.date)
@@ -41,8 +38,8 @@ def _table_checks(source: Source, table: str) -> list[dg.AssetChecksDefinition]:
         return check_result(passed=not wrong, metadata={"rows": rows, "wrong": ", ".join(wrong)})
 
     @dg.asset_check(asset=key, description="The ranges of every partition follow each other from 0 without a hole.")
-    def chain_whole(manifest: ManifestResource) -> dg.AssetCheckResult:
-        with open_merging(manifest, dataset) as merging:
+    def chain_whole() -> dg.AssetCheckResult:
+        with open_merging(wiring) as merging:
             wrong, count = [], 0
             for partition in _looked_at(merging, table):
                 ranges = merging.inventory.ranges(table, partition.date)
@@ -53,8 +50,8 @@ def _table_checks(source: Source, table: str) -> list[dg.AssetChecksDefinition]:
         return check_result(passed=not wrong, metadata={"ranges": count, "wrong": ", ".join(wrong)})
 
     @dg.asset_check(asset=key, description="Readers see what came within merge.invisible_seconds.")
-    def nothing_invisible_for_long(manifest: ManifestResource) -> dg.AssetCheckResult:
-        with open_merging(manifest, dataset) as merging:
+    def nothing_invisible_for_long() -> dg.AssetCheckResult:
+        with open_merging(wiring) as merging:
             limit = merging.longest_invisible(table)
             late, oldest = [], timedelta()
             for partition in merging.inventory.open_partitions():

@@ -11,18 +11,16 @@ from typing import Any, Self
 import dagster as dg
 from pydantic import Field
 
-from manifest_platform.config import Config
 from manifest_platform.merging.state import NEW, FinishedJob, Outcome
 from manifest_platform.orchestration.asking import Asked, asked
 from manifest_platform.orchestration.duties import Duty, merge_pool, run_tags
 from manifest_platform.orchestration.events import failure, fit, materialization
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.merged import listed, open_merging, partition_metadata, published_metadata
-from manifest_platform.orchestration.resources import ManifestResource, SparkResource
+from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline import Stop
 from manifest_platform.pipeline.merge import MergeBudget, MergeReport, MergeStarted, Merging, merge, plan_of, register
 from manifest_platform.pipeline.shredding import OutputGone
-from manifest_platform.sources.source import Source
 
 COMMITS_A_TICK = 200
 MIRRORED_A_TICK = 200
@@ -42,9 +40,9 @@ def merge_job_name(dataset: str) -> str:
     return f"{dataset}_merge"
 
 
-def build_merge_job(platform: Config, source: Source) -> dg.JobDefinition:
+def build_merge_job(wiring: Wiring) -> dg.JobDefinition:
     """The job that merges all that is due, closes, switches and publishes: one process, one Spark session."""
-    names, dataset = Names.of(source), source.dataset
+    names, dataset = wiring.names, wiring.dataset
 
     @dg.op(
         name=f"{dataset}_merge_op",
@@ -52,13 +50,11 @@ def build_merge_job(platform: Config, source: Source) -> dg.JobDefinition:
         pool=merge_pool(dataset),
         out=dg.Out(dg.Nothing),
     )
-    def merge_op(
-        context: dg.OpExecutionContext, config: MergeConfig, manifest: ManifestResource, spark: SparkResource
-    ) -> Iterator:
-        budget = MergeBudget(config.max_partitions, config.max_seconds or platform.drain.max_seconds)
+    def merge_op(context: dg.OpExecutionContext, config: MergeConfig) -> Iterator:
+        budget = MergeBudget(config.max_partitions, config.max_seconds or wiring.config.drain.max_seconds)
         report = MergeReport()
-        with open_merging(manifest, dataset, context.run_id) as merging:
-            for event in merge(merging, lambda: spark.spark_session, budget):
+        with open_merging(wiring, context.run_id) as merging:
+            for event in merge(merging, wiring.spark_session, budget):
                 if isinstance(event, MergeReport):
                     report = event
                 elif isinstance(event, MergeStarted):
@@ -184,7 +180,9 @@ def merge_waiting(merging: Merging, idle: Mapping[str, str] | None = None) -> Wa
     return Waiting("; ".join(found), nothing)
 
 
-def merged_outside(merging: Merging, instance: dg.DagsterInstance, told: str) -> tuple[list[dg.AssetMaterialization], str]:
+def merged_outside(
+    merging: Merging, names: Names, instance: dg.DagsterInstance, told: str
+) -> tuple[list[dg.AssetMaterialization], str]:
     """What was merged outside Dagster, as by the command line, since a job that was told of; and the job that is told of then.
 
     Of a long history the newest jobs. How partitions stand is told as it is now.
@@ -197,7 +195,7 @@ def merged_outside(merging: Merging, instance: dg.DagsterInstance, told: str) ->
     outside = {
         (job.table, job.date): job for job in reversed(new) if job.outcome is Outcome.MERGED and not known.get(job.run_id)
     }
-    names, partitions = Names.of(merging.pipeline.source), [merging.inventory.partition(*place) for place in outside]
+    partitions = [merging.inventory.partition(*place) for place in outside]
     events = [
         materialization(names.merged(table), partition=str(day), metadata=partition_metadata(partition, outside[table, day]))
         for (table, day), partition in zip(outside, partitions, strict=True)
@@ -213,31 +211,31 @@ def _ended(job: FinishedJob) -> str:
     return f"{job.finished.isoformat()} {job.id}"
 
 
-def build_merge_sensor(dataset: str, merge_job: dg.JobDefinition, seconds: int) -> dg.SensorDefinition:
+def build_merge_sensor(wiring: Wiring, merge_job: dg.JobDefinition, seconds: int) -> dg.SensorDefinition:
     """The sensor that registers what was shredded and asks for a merge run when one is due, by schedule or volume.
 
     `seconds`: between two looks.
     """
 
     @dg.sensor(
-        name=f"{dataset}_merge_sensor",
+        name=f"{wiring.dataset}_merge_sensor",
         job=merge_job,
         minimum_interval_seconds=seconds,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Registers shredded objects, and starts one merge run when one is due and none is on its way.",
     )
-    def merge_sensor(context: dg.SensorEvaluationContext, manifest: ManifestResource) -> dg.SensorResult:
+    def merge_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         now = datetime.now(UTC)
         before = Remembered.from_json(context.cursor)
-        with open_merging(manifest, dataset) as merging:
+        with open_merging(wiring) as merging:
             try:
                 for registered in itertools.islice(register(merging), COMMITS_A_TICK):
                     context.log.info(f"commit {registered.commit}: {registered.objects} objects")
             except OutputGone as gone:  # what is registered is worth a run all the same
                 context.log.error(f"nothing more is registered: {gone}")
             waiting = merge_waiting(merging, before.idle)
-            events, told = merged_outside(merging, context.instance, before.told)
-        reason, cursor = asked(context.instance, merge_job_name(dataset), waiting.work, before.asked, now)
+            events, told = merged_outside(merging, wiring.names, context.instance, before.told)
+        reason, cursor = asked(context.instance, merge_job_name(wiring.dataset), waiting.work, before.asked, now)
         return dg.SensorResult(
             run_requests=[] if reason else [dg.RunRequest()],
             skip_reason=reason,

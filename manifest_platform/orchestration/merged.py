@@ -16,15 +16,15 @@ from manifest_platform.config import Config
 from manifest_platform.manifest import Refused, StoreError
 from manifest_platform.merging.publish import PublishReport
 from manifest_platform.merging.state import FinishedJob, MergedTable, Outcome, Partition, PartitionName
+from manifest_platform.orchestration.capture import NO_VALUE
 from manifest_platform.orchestration.duties import merge_pool
 from manifest_platform.orchestration.events import failure, fit, materialization
-from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import command_of, told
-from manifest_platform.orchestration.resources import ManifestResource, SparkResource
+from manifest_platform.orchestration.translator import AssetKind, attributes, completed
+from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline import Pipeline, Stop
 from manifest_platform.pipeline.merge import MergeReport, MergeStarted, Merging, merge, register
 from manifest_platform.remedies import Action, Remedy
-from manifest_platform.sources.source import Source
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import WarehouseError
 
@@ -49,33 +49,25 @@ def _oldest_day(config: Config, dataset: str) -> date:
     return min(max(oldest, today - timedelta(days=config.dagster.partitions)), today)
 
 
-def merged_tables(config: Config, source: Source) -> list[MergedTable | str]:
+def merged_tables(wiring: Wiring) -> list[MergedTable | str]:
     """The tables that are merged: as the manifest knows them, and by name those that are only configured."""
+    source = wiring.source
     settings = source.settings.merge
-    with Pipeline(config, source.dataset) as pipeline:
+    with Pipeline(wiring.config, source.dataset) as pipeline:
         known = {table.key: table for table in Merging(pipeline).inventory.tables() if table.enabled and not table.dropped}
     configured = {key for key, table in (settings.tables if settings else {}).items() if table.enabled}
     names = configured | ({source.main_table} if source.main_table else set())
     return [known.get(name) or name for name in sorted(known.keys() | names)]
 
 
-def build_merged(config: Config, source: Source) -> list[dg.AssetsDefinition]:
+def build_merged(wiring: Wiring) -> list[dg.AssetsDefinition]:
     """The merged tables of a dataset, all in one asset definition, so that a run of many is one Spark job; and `published`."""
-    names, dataset, settings = Names.of(source), source.dataset, source.settings
-    partitions = day_partitions(config, dataset)
-    tables = merged_tables(config, source)
+    names, source, dataset = wiring.names, wiring.source, wiring.dataset
+    partitions = day_partitions(wiring.config, dataset)
+    tables = merged_tables(wiring)
     shredded = [dg.AssetDep(names.shredded(feed), partition_mapping=dg.AllPartitionMapping()) for feed in source.feeds]
     specs = [
-        dg.AssetSpec(
-            names.merged(table_name(table)),
-            deps=shredded,
-            description=f"Table {table_name(table)} in well-sized Parquet objects, one partition a day.",
-            partitions_def=partitions,
-            group_name=names.merged_group,
-            owners=[settings.owner],
-            kinds={"pyspark", "parquet"},
-            metadata=_table_metadata(table),
-        )
+        completed(names.spec(AssetKind.MERGED, table=table_name(table), columns=known(table)), shredded, partitions)
         for table in tables
     ]
     keys = {spec.key: table_name(table) for spec, table in zip(specs, tables, strict=True)}
@@ -87,30 +79,26 @@ def build_merged(config: Config, source: Source) -> list[dg.AssetsDefinition]:
         backfill_policy=dg.BackfillPolicy.single_run(),
         pool=merge_pool(dataset),
     )
-    def merged(context: dg.AssetExecutionContext, manifest: ManifestResource, spark: SparkResource) -> Iterator:
+    def merged(context: dg.AssetExecutionContext) -> Iterator:
         chosen = [keys[key] for key in context.selected_asset_keys]
         days = [date.fromisoformat(name) for name in context.partition_keys]
         if not days:
             raise failure("The run selects no day; a range must name its older end first.", allow_retries=False)
-        with open_merging(manifest, dataset, context.run.run_id) as merging:
-            yield from _merge_asked(context, merging, spark, chosen, days)
+        with open_merging(wiring, context.run.run_id) as merging:
+            yield from _merge_asked(context, wiring, merging, chosen, days)
 
     @dg.asset(
-        key=names.published,
+        **attributes(names.spec(AssetKind.PUBLISHED)),
         deps=[dg.AssetDep(key, partition_mapping=dg.AllPartitionMapping()) for key in keys],
-        description="What readers are shown: partitions closed, switched and told to the catalog.",
-        group_name=names.merged_group,
-        owners=[settings.owner],
-        kinds={settings.merge.catalog.read_by} if settings.merge else set(),
         pool=merge_pool(dataset),
-        dagster_type=dg.Nothing,  # ty: ignore[invalid-argument-type]  # a type of Dagster's
+        dagster_type=NO_VALUE,
     )
-    def published(context: dg.AssetExecutionContext, manifest: ManifestResource) -> dg.MaterializeResult:
-        with open_merging(manifest, dataset, context.run.run_id) as merging:
+    def published(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        with open_merging(wiring, context.run.run_id) as merging:
             try:
                 report = merging.publish()
             except StoreError as error:
-                raise failure(told(error, merging.pipeline), allow_retries=False) from error
+                raise failure(told(error, merging.pipeline, names), allow_retries=False) from error
         _require_published(report)
         return dg.MaterializeResult(metadata=fit(published_metadata(report)))
 
@@ -122,28 +110,23 @@ def table_name(table: MergedTable | str) -> str:
     return table if isinstance(table, str) else table.key
 
 
-def _table_metadata(table: MergedTable | str) -> dict[str, Any]:
-    if isinstance(table, str):
-        return {}
-    columns = [dg.TableColumn(column.name, column.type) for column in table.columns]
-    return {
-        "dagster/table_name": f"{table.schema}.{table.name}",
-        "dagster/column_schema": dg.MetadataValue.table_schema(dg.TableSchema(columns)),
-    }
+def known(table: MergedTable | str) -> MergedTable | None:
+    """A table as the manifest knows it; None for one that is only configured."""
+    return None if isinstance(table, str) else table
 
 
 @contextmanager
-def open_merging(manifest: ManifestResource, dataset: str, run_id: str | None = None) -> Generator[Merging]:
+def open_merging(wiring: Wiring, run_id: str | None = None) -> Generator[Merging]:
     """The merging of a dataset, closed at the end of the block."""
-    with manifest.pipeline(dataset, run_id) as pipeline:
+    with wiring.pipeline(run_id) as pipeline:
         yield Merging(pipeline)
 
 
 def _merge_asked(
-    context: dg.AssetExecutionContext, merging: Merging, spark: SparkResource, tables: Sequence[str], days: Sequence[date]
+    context: dg.AssetExecutionContext, wiring: Wiring, merging: Merging, tables: Sequence[str], days: Sequence[date]
 ) -> Iterator:
     """Merges the wanted partitions that there are to their last object, and gives each of them its metadata."""
-    names, inventory = Names.of(merging.pipeline.source), merging.inventory
+    names, inventory = wiring.names, merging.inventory
     try:
         merging.sync()
         for _ in register(merging):
@@ -151,7 +134,7 @@ def _merge_asked(
         there = [place for place in itertools.product(tables, days) if inventory.partition(*place)]
         outcomes: dict[PartitionName, FinishedJob] = {}
         report = MergeReport()
-        for event in merge(merging, lambda: spark.spark_session, asked=there) if there else ():
+        for event in merge(merging, wiring.spark_session, asked=there) if there else ():
             if isinstance(event, MergeStarted):
                 context.log.info(f"{event.ranges} ranges of {event.partitions} partitions, {event.bytes / 2**20:.1f} MiB")
             elif isinstance(event, FinishedJob):
@@ -160,7 +143,8 @@ def _merge_asked(
             elif isinstance(event, MergeReport):
                 report = event
     except (Refused, StoreError, WarehouseError, SparkUnavailable) as error:
-        raise failure(told(error, merging.pipeline), metadata={"error": type(error).__name__}, allow_retries=False) from error
+        said = told(error, merging.pipeline, names)
+        raise failure(said, metadata={"error": type(error).__name__}, allow_retries=False) from error
     partitions = {place: inventory.partition(*place) for place in there}
     reasons = [
         f"{found.table} of {found.date} is set aside: {found.set_aside.error}."

@@ -10,6 +10,7 @@ from manifest_platform.listing import Table
 from manifest_platform.manifest import Item, Landed, Record, Standing, StepState, Survey
 from manifest_platform.orchestration.events import materialization
 from manifest_platform.orchestration.keys import Names
+from manifest_platform.orchestration.translator import table_metadata
 from manifest_platform.pipeline import DrainReport, Loaded, Shredded
 
 
@@ -88,18 +89,6 @@ def table_events(names: Names, loaded: list[Loaded]) -> Iterator[dg.AssetMateria
             **table_metadata(names.dataset, table),
         }
         yield materialization(names.table(name), metadata=metadata)
-
-
-def table_metadata(dataset: str, table: Table) -> dict[str, dg.MetadataValue]:
-    """A table's name in the warehouse and its column schema."""
-    columns = [
-        dg.TableColumn(column.name, column.type, constraints=dg.TableColumnConstraints(nullable=column.nullable))
-        for column in table.columns
-    ]
-    return {
-        "dagster/table_name": dg.MetadataValue.text(f"{dataset}.{table.name}"),
-        "dagster/column_schema": dg.MetadataValue.table_schema(dg.TableSchema(columns)),
-    }
 
 
 def counts(of: str, columns: Mapping[str, Mapping[str, int]]) -> dg.MetadataValue:

@@ -12,17 +12,18 @@ from itertools import islice
 from typing import Any, Literal, Self, cast
 
 import dagster as dg
+from dagster._core.definitions.utils import DEFAULT_IO_MANAGER_KEY
 
 from manifest_platform.config import ConfigError
 from manifest_platform.manifest import Application, ItemKey, Refused, StepState
 from manifest_platform.manifest.outputs import NotCurrent
 from manifest_platform.orchestration.events import check_result
 from manifest_platform.orchestration.feed_checks import Evaluation, evaluation
-from manifest_platform.orchestration.keys import FeedAsset, Names
-from manifest_platform.orchestration.resources import ManifestResource
+from manifest_platform.orchestration.keys import FeedAsset
+from manifest_platform.orchestration.translator import IO_MANAGER
+from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline import LOAD, Pipeline
 from manifest_platform.sources.settings import DatasetSettings
-from manifest_platform.sources.source import Source
 
 ORDER = "order"
 """The key of an asset's metadata that says in which order its partitions are committed."""
@@ -72,18 +73,19 @@ class OwnAsset:
         )
 
 
-def own_assets(sources: Mapping[str, Source], assets: Iterable[dg.AssetsDefinition]) -> list[OwnAsset]:
+def own_assets(wirings: Mapping[str, Wiring], assets: Iterable[dg.AssetsDefinition]) -> list[OwnAsset]:
     """The assets of a user's own that the manifest keeps the outputs of. Raises ConfigError, with every wrong one."""
     found: list[OwnAsset] = []
     wrong: list[str] = []
     for definition in assets:
         for spec in definition.specs:
-            source = sources.get(spec.key.path[0])
-            if source is None or len(spec.key.path) < 2 or not _on_a_feed(source, spec):
+            place = next((place for one in wirings.values() if (place := one.names.place(spec.key))), None)
+            if place is None or not _on_a_feed(wirings[place.dataset], spec):
                 continue
             try:
-                own = OwnAsset.of(spec.key, Names.of(source).read(spec.key.path, source.main), spec.metadata)
-                own.check_declared(source.settings)
+                _require_io_manager(definition, spec.key)
+                own = OwnAsset.of(spec.key, place, spec.metadata)
+                own.check_declared(wirings[place.dataset].source.settings)
                 found.append(own)
             except Refused as refused:
                 wrong.append(str(refused))
@@ -92,22 +94,33 @@ def own_assets(sources: Mapping[str, Source], assets: Iterable[dg.AssetsDefiniti
     return found
 
 
-def _on_a_feed(source: Source, spec: dg.AssetSpec) -> bool:
-    names = Names.of(source)
-    return any(spec.partitions_def == names.partitions(feed) for feed in source.feeds)
+def _on_a_feed(wiring: Wiring, spec: dg.AssetSpec) -> bool:
+    return any(spec.partitions_def == wiring.names.partitions(feed) for feed in wiring.names.feeds)
 
 
-def build_own_checks(assets: Iterable[OwnAsset]) -> list[dg.AssetChecksDefinition]:
+def _require_io_manager(definition: dg.AssetsDefinition, key: dg.AssetKey) -> None:
+    """Raises Refused for an asset that returns something to the IO manager that it gets where it names none."""
+    output = definition.get_output_name_for_asset_key(key)
+    found = definition.op.output_dict[output]
+    if found.dagster_type.is_nothing or found.io_manager_key != DEFAULT_IO_MANAGER_KEY:
+        return
+    raise Refused(
+        f"asset {key.to_user_string()} names no IO manager: for the manifest to keep its outputs, write"
+        f' `io_manager_key="{IO_MANAGER}"`; for another IO manager, or none, leave it out of `build_defs(assets=…)`'
+    )
+
+
+def build_own_checks(wirings: Mapping[str, Wiring], assets: Iterable[OwnAsset]) -> list[dg.AssetChecksDefinition]:
     """The check of each asset that its newest outputs are current."""
-    return [_check(asset) for asset in assets]
+    return [_check(wirings[asset.place.dataset], asset) for asset in assets]
 
 
-def _check(asset: OwnAsset) -> dg.AssetChecksDefinition:
+def _check(wiring: Wiring, asset: OwnAsset) -> dg.AssetChecksDefinition:
     @dg.asset_check(
         asset=asset.key, name=CURRENT, description="The newest outputs are made from what is current; none is superseded."
     )
-    def outputs_current(manifest: ManifestResource) -> dg.AssetCheckResult:
-        with manifest.pipeline(asset.place.dataset) as pipeline:
+    def outputs_current() -> dg.AssetCheckResult:
+        with wiring.pipeline() as pipeline:
             return _current(pipeline, asset.place)
 
     return outputs_current

@@ -42,24 +42,24 @@ class Asked:
     patience_s: float
 
 
-def asked_of(context: dg.AssetExecutionContext, pipeline: Pipeline, feed: str) -> Asked:
+def asked_of(context: dg.AssetExecutionContext, pipeline: Pipeline, names: Names, feed: str) -> Asked:
     """What a run was asked for. Raises dagster.Failure for no partition: a reversed range is empty in Dagster's eyes, and would
     succeed with nothing done."""
-    names = context.partition_keys
-    if not names:
+    partitions = context.partition_keys
+    if not partitions:
         raise failure("The run selects no partition; a range must name its older end first.", allow_retries=False)
     try:
-        keys = [pipeline.key(name) for name in names]
+        keys = [pipeline.key(name) for name in partitions]
         if strangers := [key.name for key in keys if key.feed != feed]:
             raise Refused(f"{strangers[0]} is not of feed {feed}")
     except Refused as refused:
-        raise failure(told(refused, pipeline), allow_retries=False) from refused
+        raise failure(told(refused, pipeline, names), allow_retries=False) from refused
     if BACKFILL_TAG not in context.run.tags:
         return Asked(keys, frozenset(), 0)
     others = choice_of_backfill(
         context.instance, context.run.tags[BACKFILL_TAG], context.asset_key, context.job_def.asset_layer
     )
-    return Asked(keys, others - set(names), pipeline.config.limits.load_hours * 3600)
+    return Asked(keys, others - set(partitions), pipeline.config.limits.load_hours * 3600)
 
 
 def choice_of_backfill(instance: dg.DagsterInstance, backfill: str, asset: dg.AssetKey, layer: Any) -> frozenset[str]:
@@ -126,8 +126,8 @@ class _Report:
     def problem(self, pipeline: Pipeline, error: Exception | None) -> dg.Failure | None:
         """Why something that was asked for is not done; None where all is."""
         if error is not None:
-            helps = advice(error, pipeline)
-            return failure(told(error, pipeline), metadata={**helps, "error": type(error).__name__}, allow_retries=False)
+            said, helps = told(error, pipeline, self.names), advice(error, pipeline, self.names)
+            return failure(said, metadata={**helps, "error": type(error).__name__}, allow_retries=False)
         if self.failed:
             return _failure_of(pipeline, self.failed)
         if self.put_back:
@@ -136,13 +136,13 @@ class _Report:
         return None
 
 
-def report(context: dg.AssetExecutionContext, pipeline: Pipeline, work: Iterator[Told]) -> Iterator:
+def report(context: dg.AssetExecutionContext, pipeline: Pipeline, names: Names, work: Iterator[Told]) -> Iterator:
     """Each partition's own result; where any of the run's is not done, a failure that says of each why and what to do.
 
     The events of a success carry their metadata by partition. A failed run has no output, so those that did succeed in it
     get events of their own, and so does what a run did for other runs of its backfill. What stops those is told by them.
     """
-    so_far, own = _Report(Names.of(pipeline.source)), context.partition_keys
+    so_far, own = _Report(names), context.partition_keys
     error: Exception | None = None
     last = ""
     try:

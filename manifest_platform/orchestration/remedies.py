@@ -48,15 +48,14 @@ def command_of(remedy: Remedy, pipeline: Pipeline) -> str:
     return f"manifest-platform {_COMMANDS[remedy.action].format(remedy.quoted())}{options}"
 
 
-def pressed(remedy: Remedy, pipeline: Pipeline) -> str:
+def pressed(remedy: Remedy, pipeline: Pipeline, names: Names) -> str:
     """What to press in Dagster: there is a job or a button for some of what helps. Else an empty text."""
     name, item = pipeline.name, f", with item: {remedy.item}" if remedy.item else ""
     drains = _jobs(pipeline, remedy.item)
     match remedy.action:
         case Action.DRAIN if remedy.item and drains:
-            return (
-                f"materialize the partition {remedy.item} of {_stages(pipeline, remedy.item)} first, or launch the job {drains}"
-            )
+            stages = _stages(pipeline, names, remedy.item)
+            return f"materialize the partition {remedy.item} of {stages} first, or launch the job {drains}"
         case Action.DRAIN if drains:
             return f"launch the job {drains}"
         case Action.CAPTURE if pipeline.source.captures:
@@ -88,22 +87,22 @@ def _jobs(pipeline: Pipeline, item: str) -> str:
     return " or ".join(drain_job_name(pipeline.name, one) for one in pipeline.source.drains if feeds & set(one.feeds))
 
 
-def _stages(pipeline: Pipeline, item: str) -> str:
+def _stages(pipeline: Pipeline, names: Names, item: str) -> str:
     """The assets that do an item's work."""
-    names, feed = Names.of(pipeline.source), _feeds(pipeline, item)[0]
+    feed = _feeds(pipeline, item)[0]
     return f"{names.shredded(feed).to_user_string()} and {names.warehouse(feed).to_user_string()}"
 
 
-def advice(error: Exception, pipeline: Pipeline) -> dict[str, str]:
+def advice(error: Exception, pipeline: Pipeline, names: Names) -> dict[str, str]:
     """What helps with an error, for the metadata of a failure: nothing where the error does not know it."""
     remedy = getattr(error, "remedy", None)
     if remedy is None:
         return {}
-    shown = {"item": remedy.item, "in_dagster": pressed(remedy, pipeline), "in_a_terminal": command_of(remedy, pipeline)}
+    shown = {"item": remedy.item, "in_dagster": pressed(remedy, pipeline, names), "in_a_terminal": command_of(remedy, pipeline)}
     return {label: text for label, text in shown.items() if text}
 
 
-def told(error: Exception, pipeline: Pipeline) -> str:
+def told(error: Exception, pipeline: Pipeline, names: Names) -> str:
     """What went wrong, and behind it what helps, where the error knows it: what to press in Dagster, and what to type."""
     remedy = getattr(error, "remedy", None)
     if remedy is None:
@@ -111,7 +110,7 @@ def told(error: Exception, pipeline: Pipeline) -> str:
     sentence, command = str(error).rstrip("."), command_of(remedy, pipeline)
     if remedy.action.only_looks:
         return f"{sentence}. See {command}"
-    if press := pressed(remedy, pipeline):
+    if press := pressed(remedy, pipeline, names):
         return f"{sentence}. In Dagster: {press}. In a terminal: {command}"
     if remedy.item and (jobs := _jobs(pipeline, remedy.item)):
         then = f"Then, in Dagster: materialize again, or launch the job {jobs}"

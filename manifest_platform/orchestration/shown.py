@@ -61,14 +61,20 @@ class News:
 
 
 def news(
-    pipeline: Pipeline, feed: str, registered: Collection[str], instance: dg.DagsterInstance, shown: Shown, kept: Kept
+    pipeline: Pipeline,
+    names: Names,
+    feed: str,
+    registered: Collection[str],
+    instance: dg.DagsterInstance,
+    shown: Shown,
+    kept: Kept,
 ) -> News:
     """What Dagster does not know yet of a feed. `registered`: the names of what this tick registered itself.
 
     New items lie beyond the newest that was looked at. What was done outside Dagster is found by comparing: the newest of what
     is loaded, whenever a step's row has changed, and in rounds all of the recent part.
     """
-    told = _Told(pipeline, feed, instance, News(shown, [], [], []))
+    told = _Told(pipeline, names, feed, instance, News(shown, [], [], []))
     stands = _stands(kept, feed)
     if shown == Shown():
         told.let_strangers_leave()
@@ -98,9 +104,9 @@ def _stands(kept: Kept, feed: str) -> str:
 class _Told:
     """What is told of a feed in one tick, while it is found."""
 
-    def __init__(self, pipeline: Pipeline, feed: str, instance: dg.DagsterInstance, news: News):
+    def __init__(self, pipeline: Pipeline, names: Names, feed: str, instance: dg.DagsterInstance, news: News):
         self.pipeline, self.feed, self.instance, self.news = pipeline, feed, instance, news
-        self.names = Names.of(pipeline.source)
+        self.names = names
         self.partitions = self.names.partitions(feed)
         self.most = pipeline.config.dagster.partitions
         self._loads: list[tuple[Item, Loaded]] = []  # those that are told of in this tick, oldest first

@@ -101,7 +101,6 @@ def test_a_manifest_in_dynamodb_and_a_landing_prefix_in_s3_are_found_by_the_proj
         dynamodb=dynamodb_resource(endpoint_url=dynamodb.endpoint, **who),
     )
     defs = build_defs(manifest=manifest)
-    assert defs.resources and defs.resources["manifest"] is manifest
     assert SECRET_KEY not in _pages(defs)
     with manifest.pipeline(NAME) as pipeline:
         assert discover(pipeline).new == tuple(run_names(0, 1))

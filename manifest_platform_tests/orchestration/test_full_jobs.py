@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 from manifest_platform.manifest import Application
 from manifest_platform.orchestration.keys import item_partitions
+from manifest_platform.orchestration.own_assets import IO_MANAGER
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform_tests.orchestration.code_location import Result, failure, failure_metadata, materialized_by, output
 from manifest_platform_tests.orchestration.dagster_ward import DagsterWard
@@ -263,6 +264,7 @@ def test_an_own_asset_reads_a_table_of_a_feeds_window(loaded: DagsterWard, spark
         key=key,
         ins={"rows": dg.AssetIn(loaded.key("incr/shredded"), metadata={"table": PRODUCT})},
         partitions_def=item_partitions(NAME, INCR),
+        io_manager_key=IO_MANAGER,
     )
     def products(rows: DataFrame) -> DataFrame:
         return rows.select("id")
@@ -271,6 +273,7 @@ def test_an_own_asset_reads_a_table_of_a_feeds_window(loaded: DagsterWard, spark
         key=dg.AssetKey([NAME, FULL, "products"]),
         ins={"rows": dg.AssetIn(loaded.key("full/warehouse"), metadata={"table": PRODUCT})},
         partitions_def=item_partitions(NAME, FULL),
+        io_manager_key=IO_MANAGER,
     )
     def all_products(rows: DataFrame) -> DataFrame:
         return rows.select("id")
@@ -279,6 +282,7 @@ def test_an_own_asset_reads_a_table_of_a_feeds_window(loaded: DagsterWard, spark
         key=dg.AssetKey([NAME, INCR, "events"]),
         ins={"rows": dg.AssetIn(loaded.key("incr/shredded"))},
         partitions_def=item_partitions(NAME, INCR),
+        io_manager_key=IO_MANAGER,
     )
     def events(rows: DataFrame) -> DataFrame:
         return rows

@@ -15,6 +15,7 @@ from manifest_platform.listing import Listing
 from manifest_platform.manifest import Application, Failure, FailureKind, Manifest
 from manifest_platform.orchestration.io_manager import _spark_path
 from manifest_platform.orchestration.keys import item_partitions
+from manifest_platform.orchestration.own_assets import IO_MANAGER
 from manifest_platform.pipeline import LOAD, SHRED
 from manifest_platform.pipeline.shredding import listing_of
 from manifest_platform.sources.snowplow.settings import FEED
@@ -25,17 +26,21 @@ from manifest_platform_tests.pipeline.shop import NAME, REPOSITORY, keys, run_na
 PARTITIONS = item_partitions(NAME, FEED)
 
 
-@dg.asset(key=key("page_views"), ins={"events": dg.AssetIn(key("shredded"))}, partitions_def=PARTITIONS)
+@dg.asset(
+    key=key("page_views"), ins={"events": dg.AssetIn(key("shredded"))}, partitions_def=PARTITIONS, io_manager_key=IO_MANAGER
+)
 def page_views(events: DataFrame) -> DataFrame:
     return events.where("event = 'page_view'").select("event_id", "page_urlpath")
 
 
-@dg.asset(key=key("reports/paths"), ins={"views": dg.AssetIn(key("page_views"))}, partitions_def=PARTITIONS)
+@dg.asset(
+    key=key("reports/paths"), ins={"views": dg.AssetIn(key("page_views"))}, partitions_def=PARTITIONS, io_manager_key=IO_MANAGER
+)
 def paths(views: DataFrame) -> DataFrame:
     return views.groupBy("page_urlpath").count()
 
 
-@dg.asset(key=key("loaded"), ins={"events": dg.AssetIn(key("warehouse"))}, partitions_def=PARTITIONS)
+@dg.asset(key=key("loaded"), ins={"events": dg.AssetIn(key("warehouse"))}, partitions_def=PARTITIONS, io_manager_key=IO_MANAGER)
 def loaded(events: DataFrame) -> DataFrame:
     return events.select("event_id")
 
@@ -48,6 +53,7 @@ def _counting(table: str | None, seen: dict[str, Any]) -> dg.AssetsDefinition:
         ins={"rows": dg.AssetIn(key("shredded"), metadata={"table": table} if table else None)},
         partitions_def=PARTITIONS,
         backfill_policy=dg.BackfillPolicy.single_run(),
+        io_manager_key=IO_MANAGER,
     )
     def counted(rows: DataFrame) -> None:
         seen.update(count=rows.count(), columns=set(rows.columns))
@@ -131,7 +137,9 @@ def test_columns_that_came_later_are_read_too(shredded: DagsterShop) -> None:
     shredded.add(0, 1)
     seen: dict[str, Any] = {}
 
-    @dg.asset(key=key("growing"), ins={"events": dg.AssetIn(key("shredded"))}, partitions_def=PARTITIONS)
+    @dg.asset(
+        key=key("growing"), ins={"events": dg.AssetIn(key("shredded"))}, partitions_def=PARTITIONS, io_manager_key=IO_MANAGER
+    )
     def growing(context: dg.AssetExecutionContext, events: DataFrame) -> DataFrame:
         return events.select("event_id", *(["app_id"] if context.partition_key == run_name(1) else []))
 
@@ -140,6 +148,7 @@ def test_columns_that_came_later_are_read_too(shredded: DagsterShop) -> None:
         ins={"rows": dg.AssetIn(key("growing"))},
         partitions_def=PARTITIONS,
         backfill_policy=dg.BackfillPolicy.single_run(),
+        io_manager_key=IO_MANAGER,
     )
     def grown(rows: DataFrame) -> None:
         seen.update(without=rows.where("app_id IS NULL").count(), columns=rows.columns)
@@ -230,6 +239,7 @@ def test_an_output_for_several_partitions_is_refused(shredded: DagsterShop) -> N
         ins={"events": dg.AssetIn(key("shredded"))},
         partitions_def=PARTITIONS,
         backfill_policy=dg.BackfillPolicy.single_run(),
+        io_manager_key=IO_MANAGER,
     )
     def both(events: DataFrame) -> DataFrame:
         return events

@@ -12,7 +12,7 @@ from manifest_platform.config import ConfigError
 from manifest_platform.manifest import Application, Manifest, Ready, Record, State, StoreUnavailable
 from manifest_platform.orchestration.build import build_defs, build_resources
 from manifest_platform.orchestration.keys import item_partitions
-from manifest_platform.orchestration.own_assets import CURRENT
+from manifest_platform.orchestration.own_assets import CURRENT, IO_MANAGER
 from manifest_platform.orchestration.resources import ManifestResource
 from manifest_platform.pipeline import outputs
 from manifest_platform_tests.orchestration.code_location import QUIET, failure, materialized_by
@@ -54,6 +54,7 @@ def own(
         partitions_def=PARTITIONS,
         metadata=metadata,
         backfill_policy=dg.BackfillPolicy.multi_run(1),
+        io_manager_key=IO_MANAGER,
     )
     def asset(rows: Any) -> Any:
         if meanwhile:
@@ -72,6 +73,7 @@ def by_partition(seen: list[str] | None = None) -> dg.AssetsDefinition:
         partitions_def=PARTITIONS,
         metadata={"order": "strict"},
         backfill_policy=dg.BackfillPolicy.single_run(),
+        io_manager_key=IO_MANAGER,
     )
     def report(context: dg.AssetExecutionContext, rows: Any) -> Any:
         if seen is not None:
@@ -202,7 +204,12 @@ def test_a_stage_that_is_not_read_counts_as_it_stood_when_the_step_began(opened:
     wards: list[OwnWard] = []
     again: list[bool] = []
 
-    @dg.asset(key=dg.AssetKey([NAME, INCR, "asked"]), deps=[dg.AssetKey([NAME, INCR, "warehouse"])], partitions_def=PARTITIONS)
+    @dg.asset(
+        key=dg.AssetKey([NAME, INCR, "asked"]),
+        deps=[dg.AssetKey([NAME, INCR, "warehouse"])],
+        partitions_def=PARTITIONS,
+        io_manager_key=IO_MANAGER,
+    )
     def asked() -> Any:
         if again:
             with wards[0].ward.open() as pipeline:
@@ -316,6 +323,7 @@ def test_a_run_that_is_too_early_may_try_again_by_itself(opened: Opened) -> None
         partitions_def=PARTITIONS,
         metadata={"order": "strict"},
         retry_policy=dg.RetryPolicy(max_retries=2),
+        io_manager_key=IO_MANAGER,
     )
     def report(context: dg.AssetExecutionContext, rows: Any) -> Any:
         tries.append(context.partition_key)
@@ -384,6 +392,7 @@ def test_what_comes_late_is_appended_or_set_aside_by_the_steps_policy(opened: Op
         ins={"rows": dg.AssetIn(dg.AssetKey([NAME, "log", "shredded"]), metadata={"table": "login_audit_trail__sys"})},
         partitions_def=item_partitions(NAME, "log"),
         metadata={"order": "strict"},
+        io_manager_key=IO_MANAGER,
     )
     def report(rows: Any) -> Any:
         return rows
@@ -489,7 +498,7 @@ def test_a_step_that_would_not_follow_a_full_load_is_refused(opened: Opened) -> 
 
 
 def test_an_asset_of_no_dataset_needs_another_io_manager(opened: Opened) -> None:
-    @dg.asset
+    @dg.asset(io_manager_key=IO_MANAGER)
     def elsewhere() -> int:
         return 1
 
@@ -502,7 +511,7 @@ def test_an_asset_of_no_dataset_needs_another_io_manager(opened: Opened) -> None
 
 
 def test_a_mapping_names_every_partition(opened: Opened) -> None:
-    @dg.asset(key=dg.AssetKey([NAME, INCR, "some"]), partitions_def=PARTITIONS)
+    @dg.asset(key=dg.AssetKey([NAME, INCR, "some"]), partitions_def=PARTITIONS, io_manager_key=IO_MANAGER)
     def some() -> Any:
         return {"another": Frame}
 
@@ -515,7 +524,10 @@ def test_a_mapping_names_every_partition(opened: Opened) -> None:
 def test_another_code_location_reads_and_commits_by_the_same_manifest(opened: Opened) -> None:
     ward = opened(own("views", "warehouse"), steps=[STRICT])
     ward.make("views", CHANGES[0])
-    upstream = [dg.AssetSpec(ward.key(f"incr/{name}"), partitions_def=PARTITIONS) for name in ("warehouse", "views")]
+    upstream = [
+        dg.AssetSpec(ward.key(f"incr/{name}"), partitions_def=PARTITIONS).with_io_manager_key(IO_MANAGER)
+        for name in ("warehouse", "views")
+    ]
     elsewhere = dg.Definitions(
         [*upstream, own("report", "warehouse", metadata={"order": "strict"}), own("paths", "views")],
         resources=build_resources(ManifestResource(config_file=str(ward.ward.config_file))),
@@ -555,6 +567,7 @@ def test_two_datasets_of_one_location_are_apart(tmp_path: Path, instance: dg.Dag
             for name in ("east", "west")
         },
         partitions_def=item_partitions("west", INCR),
+        io_manager_key=IO_MANAGER,
     )
     def both(east: Any, west: Any) -> Any:
         assert east.count() == west.count()
@@ -589,6 +602,7 @@ def _of(dataset: str) -> dg.AssetsDefinition:
         key=dg.AssetKey([dataset, INCR, "typed"]),
         ins={"rows": dg.AssetIn(dg.AssetKey([dataset, INCR, "shredded"]), metadata={"table": PRODUCT})},
         partitions_def=item_partitions(dataset, INCR),
+        io_manager_key=IO_MANAGER,
     )
     def typed(rows: Any) -> Iterator:
         yield dg.Output(rows)

@@ -9,6 +9,7 @@ import pytest
 
 from manifest_platform.cli import remedies as at_a_terminal
 from manifest_platform.manifest import Refused
+from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import command_of, told
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform_tests.pipeline.shop import Shop, run_name
@@ -49,17 +50,23 @@ def test_the_dataset_is_named_where_there_are_several(tmp_path: Path) -> None:
 
 def test_what_helps_is_told_behind_what_is_wrong(tmp_path: Path) -> None:
     with Shop(tmp_path).open() as pipeline:
-        assert told(Refused("It waits"), pipeline) == "It waits"
-        assert told(ValueError("It is wrong"), pipeline) == "It is wrong"
+        names = Names(pipeline.config, pipeline.source)
+        assert told(Refused("It waits"), pipeline, names) == "It waits"
+        assert told(ValueError("It is wrong"), pipeline, names) == "It is wrong"
         do, look = Refused("It waits", Remedy(Action.DRAIN)), Refused("It is held.", Remedy(Action.SHOW_STATUS))
         lost = Refused("It differs", Remedy(Action.RESHRED, item=run_name(0)))
-        assert told(do, pipeline) == "It waits. In Dagster: launch the job shop_drain. In a terminal: manifest-platform drain"
-        assert told(Refused("It is gone", Remedy(Action.EXAMINE)), pipeline) == "It is gone. See manifest-platform doctor"
-        assert told(Refused("It lags", Remedy(Action.RECONCILE)), pipeline) == (
+        assert (
+            told(do, pipeline, names)
+            == "It waits. In Dagster: launch the job shop_drain. In a terminal: manifest-platform drain"
+        )
+        assert (
+            told(Refused("It is gone", Remedy(Action.EXAMINE)), pipeline, names) == "It is gone. See manifest-platform doctor"
+        )
+        assert told(Refused("It lags", Remedy(Action.RECONCILE)), pipeline, names) == (
             "It lags. Do this first: manifest-platform warehouse reconcile"
         )
-        assert told(lost, pipeline) == (
+        assert told(lost, pipeline, names) == (
             f"It differs. Do this first, in a terminal: manifest-platform reshred {run_name(0)}. Then, in Dagster: materialize"
             " again, or launch the job shop_drain"
         )
-        assert told(look, pipeline) == "It is held. See manifest-platform status"
+        assert told(look, pipeline, names) == "It is held. See manifest-platform status"

@@ -74,6 +74,7 @@ manifest = ManifestResource.from_aws(
     key=["vault", "incr", "products"],
     ins={"rows": dg.AssetIn(["vault", "incr", "warehouse"], metadata={"table": "product__v"})},
     partitions_def=dg.DynamicPartitionsDefinition(name="vault_incr"),
+    io_manager_key="manifest_io_manager",
 )
 def products(rows):
     return rows.select("id")

@@ -17,6 +17,7 @@ from manifest_platform.manifest import Application, Refused, UnknownItem
 from manifest_platform.manifest.transitions import put_state
 from manifest_platform.operations.standing import behind, step_status
 from manifest_platform.orchestration.feed_checks import NOT_STOPPED, evaluations
+from manifest_platform.orchestration.keys import Names
 from manifest_platform.pipeline import LOAD, DiscoveryReport, Pipeline, discovery
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.sources import directories
@@ -439,7 +440,8 @@ def test_a_producer_that_stopped_is_told_by_the_age_of_the_watermark(tmp_path: P
         found = step_status(pipeline, "enriched", LOAD).behind
         assert found is not None
         assert (found.stopped, found.seconds >= 7200) == (True, True)
-        told = evaluations(pipeline, pipeline.clock(), lambda feed: pipeline.manifest.next(feed, LOAD), {})
+        names = Names(pipeline.config, pipeline.source)
+        told = evaluations(pipeline, names, pipeline.clock(), lambda feed: pipeline.manifest.next(feed, LOAD), {})
         [(words, make)] = [(words, make) for check, words, make in told if check.endswith(NOT_STOPPED)]
         assert name in words
         evaluation = make()

@@ -85,10 +85,10 @@ from manifest_platform_tests.orchestration.test_io_manager import PARTITIONS, pa
 from manifest_platform_tests.pipeline.shop import Shop, run_name
 kinds = set()
 
-@dg.asset(key=key("own"), partitions_def=PARTITIONS)
-def own(spark: SparkResource):
-    kinds.add(type(spark.spark_session).__module__)
-    return spark.spark_session.range(7)
+@dg.asset(key=key("own"), partitions_def=PARTITIONS, io_manager_key="manifest_io_manager")
+def own(manifest_spark: SparkResource):
+    kinds.add(type(manifest_spark.spark_session).__module__)
+    return manifest_spark.spark_session.range(7)
 
 shop = Shop(Path(sys.argv[1]), spark={"conf": sys.argv[2]}, merge={})
 with dg.DagsterInstance.ephemeral() as instance:
