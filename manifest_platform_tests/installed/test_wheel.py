@@ -18,7 +18,7 @@ import pytest
 
 from manifest_platform.extras import BROUGHT
 from manifest_platform_tests.installed import walk_file
-from manifest_platform_tests.installed.environments import Environment, built
+from manifest_platform_tests.installed.environments import Environment
 
 pytestmark = [pytest.mark.installed, pytest.mark.timeout(300)]
 
@@ -40,11 +40,6 @@ REFUSE_ALONE = {"sql": "duckdb", "import-snowplow": "aws", "import-snowflake": "
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return built(tmp_path_factory.mktemp("dist"))
-
-
-@pytest.fixture(scope="module")
 def core(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """The package without extras, installed by pip as its users do."""
     folder = tmp_path_factory.mktemp("core") / "venv"
@@ -54,13 +49,6 @@ def core(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     took = _cpu_s() - before
     assert took < CORE_CPU_S
     return Environment(folder)
-
-
-@pytest.fixture(scope="module")
-def everything(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    environment = Environment.made(tmp_path_factory.mktemp("all") / "venv")
-    environment.install(f"manifest-platform[all] @ {wheel.as_uri()}")
-    return environment
 
 
 def _cpu_s() -> float:

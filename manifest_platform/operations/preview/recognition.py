@@ -10,6 +10,7 @@ import os
 import stat
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,8 +76,9 @@ def recognize(location: str, schemas: Sequence[str] = ()) -> list[Root] | Unknow
         if not is_file and (found := list(_roots(place, schemas))):
             return found
         for above in _above(place, is_file):
-            if found := [root for root in _roots(above, schemas, uri) if _has(root, uri)]:
-                return found
+            with suppress(OSError, LandingError):  # what lies above is not what was asked about
+                if found := [root for root in _roots(above, schemas, uri) if _has(root, uri)]:
+                    return found
         if not is_file and (found := _below(place, schemas)):
             return found
         return _unknown(place)
@@ -212,7 +214,8 @@ def _unknown(place: Place) -> Unknown:
     known: list[str] = []
     for name in plugins.names(plugins.SOURCES):
         kind: type[Source] = plugins.load(plugins.SOURCES, name)
-        hints += kind.hints(place)
+        with suppress(OSError, LandingError):
+            hints += kind.hints(place)
         if kind.feeds:
             known.append(f"{name}: directories called as {kind.words.form}")
     return Unknown(place.uri, _in_words(place.entries), tuple(hints), tuple(known))
