@@ -29,8 +29,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home" / ".cache"))
     monkeypatch.chdir(tmp_path / "here")
     before = {name: written_below(tmp_path / name) for name in ("home", "here")}
+    monkeypatch.setattr("tempfile.TemporaryFile", _no_file)  # one without a name leaves no trace that could be found
     yield tmp_path
     assert {name: written_below(tmp_path / name) for name in before} == before
+
+
+def _no_file(*_: Any, **__: Any) -> None:
+    raise AssertionError("a file was written")
 
 
 @pytest.fixture
