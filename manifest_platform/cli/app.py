@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -54,6 +55,19 @@ def as_json(context: typer.Context) -> bool:
     return bool(given(context, "json"))
 
 
+def _completed(what: str) -> Callable[[typer.Context, list[str], str], list[str]]:
+    """What a shell is offered for a value: `datasets` or `items`, as `completion` finds them, which alone is slow to import."""
+
+    def offered(ctx: typer.Context, args: list[str], incomplete: str) -> list[str]:
+        del args
+        return getattr(import_module("manifest_platform.cli.completion"), what)(ctx, incomplete)
+
+    return offered
+
+
+completed_items = _completed("items")
+
+
 def common_options() -> list[TyperOption]:
     """Those options, for a command or a group."""
     return [
@@ -68,6 +82,7 @@ def common_options() -> list[TyperOption]:
             param_decls=["--dataset"],
             metavar="NAME",
             help="The dataset; may be left out where there is only one.",
+            autocompletion=_completed("datasets"),
             expose_value=False,
             callback=_keep,
         ),
@@ -123,6 +138,9 @@ class Command(TyperCommand):
 
 PROGRAM = "manifest-platform"
 
+COMPLETE_VARIABLE = "_MANIFEST_PLATFORM_COMPLETE"
+"""The variable by which a shell asks what to complete; see `completion`."""
+
 RUN_VARIABLE = "MANIFEST_PLATFORM_RUN_ID"
 """The variable of the environment that names the run of every command which is not told another one."""
 
@@ -153,7 +171,10 @@ class Recording(Command):
         )
 
 
-ItemName = Annotated[str, typer.Argument(metavar="ITEM", help="Its name, as run=YYYY-MM-DD-HH-MM-SS, or its URI.")]
+ItemName = Annotated[
+    str,
+    typer.Argument(metavar="ITEM", help="Its name, as run=YYYY-MM-DD-HH-MM-SS, or its URI.", autocompletion=completed_items),
+]
 Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why, for the records.")]
 
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -275,6 +296,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     outward.guard()
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     as_json = "--json" in (arguments[: arguments.index("--")] if "--" in arguments else arguments)
+    if asked := os.environ.get(COMPLETE_VARIABLE):
+        from manifest_platform.cli.completion import complete
+
+        return complete(_Commands(), asked)
     try:
         with told_how_far(as_json), told_to_end():
             return _Commands().main(args=arguments, prog_name=PROGRAM, standalone_mode=False) or Exit.DONE

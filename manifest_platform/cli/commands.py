@@ -45,6 +45,9 @@ COMMANDS = {
     "doctor": Known("doctor", "Examines a dataset: its log, warehouse and objects."),
     "archive": Known("archive", "Moves the records of finished items to Parquet files at manifest.archive."),
     "housekeeping": Known("housekeeping", "Removes what grows with every run, once it is old enough."),
+    "completion": Known(
+        "completion", "Prints what makes a shell complete commands, options, datasets and items with the Tab key."
+    ),
     "config": Known("config", "Shows, checks and explains the configuration."),
     "warehouse": Known("warehouse", "Goes on with a warehouse that was set back, or takes another one."),
     "store": Known("store", "Makes the manifest's store, checks it, or takes an older one over."),

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform.cli.app import Command, app, as_json
+from manifest_platform.cli.app import Command, app, as_json, completed_items
 from manifest_platform.cli.context import item_key, open_pipeline
 from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, print_table, say
@@ -21,7 +21,10 @@ from manifest_platform.quantities import size_of
 @app.command(cls=Command)
 def cost(
     context: typer.Context,
-    item: Annotated[str | None, typer.Argument(metavar="[ITEM]", help="A run name or a URI; else the newest.")] = None,
+    item: Annotated[
+        str | None,
+        typer.Argument(metavar="[ITEM]", help="A run name or a URI; else the newest.", autocompletion=completed_items),
+    ] = None,
     feed: Annotated[str | None, typer.Option(metavar="NAME", help="The newest items of which feed.")] = None,
     last: Annotated[int, typer.Option(min=1, metavar="N", help="How many of the newest items.")] = 100,
 ) -> int:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform.cli.app import Reason, Recording, WrongUse, app, as_json, examples
+from manifest_platform.cli.app import Reason, Recording, WrongUse, app, as_json, completed_items, examples
 from manifest_platform.cli.context import item_key, open_pipeline, operator, point_in_time
 from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say, warn, wrapped
@@ -21,7 +21,11 @@ from manifest_platform.pipeline import Pipeline
 
 ItemNames = Annotated[
     list[str] | None,
-    typer.Argument(metavar="ITEM...", help="Names, as run=YYYY-MM-DD-HH-MM-SS, URIs, or patterns, as 'run=2026-01-31-*'."),
+    typer.Argument(
+        metavar="ITEM...",
+        help="Names, as run=YYYY-MM-DD-HH-MM-SS, URIs, or patterns, as 'run=2026-01-31-*'.",
+        autocompletion=completed_items,
+    ),
 ]
 FailedSince = Annotated[
     str | None, typer.Option(metavar="TIME", help="Only what failed since, as 2026-01-31T12:00 (UTC); all such without a name.")

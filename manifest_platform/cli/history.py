@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform.cli.app import Command, WrongUse, app, as_json, examples
+from manifest_platform.cli.app import Command, WrongUse, app, as_json, completed_items, examples
 from manifest_platform.cli.context import item_key, open_pipeline
 from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import aligned, print_json, say, warn, wrapped
@@ -22,7 +22,10 @@ from manifest_platform.sources.source import Words
 def history(
     context: typer.Context,
     item: Annotated[
-        str | None, typer.Argument(metavar="[ITEM]", help="Its name, as run=YYYY-MM-DD-HH-MM-SS, or its URI.")
+        str | None,
+        typer.Argument(
+            metavar="[ITEM]", help="Its name, as run=YYYY-MM-DD-HH-MM-SS, or its URI.", autocompletion=completed_items
+        ),
     ] = None,
     run_id: Annotated[
         str | None, typer.Option(metavar="ID", help="What this run recorded alone: its id, or as much of it as is shown.")

@@ -7,7 +7,7 @@ tick that compared all that both know read 100,000 partitions each time.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -168,7 +168,7 @@ class _Told:
         names = [item.key.name for item in items]
         if not names:
             return True
-        there = self.instance.get_existing_dynamic_partitions(self.partitions.name or "", names)
+        there = self._there(names)
         missing = [item for item in items if item.key.name not in there and item.key.name not in self.news.added]
         room = ADDED_A_TICK - len(self.news.added)
         added = missing[:room]
@@ -180,6 +180,12 @@ class _Told:
         self.news.events += [event for event, _ in done[:MIRRORED_A_TICK]]
         self._loads += [load for _, load in done[:MIRRORED_A_TICK] if load]
         return len(missing) <= room and len(done) <= MIRRORED_A_TICK
+
+    def _there(self, names: Sequence[str]) -> Set[str]:
+        """Which of some names Dagster has as partitions. An older Dagster can be asked for all alone, which are bounded too."""
+        ask = getattr(self.instance, "get_existing_dynamic_partitions", None)
+        known = self.partitions.name or ""
+        return ask(known, names) if ask else set(self.instance.get_dynamic_partitions(known)).intersection(names)
 
     def _materialized(self, asset, names: Sequence[str]) -> set[str]:
         """Which of some partitions of an asset Dagster has seen, or is told of in this tick."""
