@@ -106,6 +106,15 @@ def test_a_project_of_dagsters_gets_a_configuration_and_a_definition(
     assert (code, document["into"], document["written"]) == (4, True, [])
 
 
+def test_without_a_marker_directories_settle_which_is_told(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for marker in shop.glob("*/_SUCCESS"):
+        marker.unlink()
+    assert main(["init", "--landing", str(shop), "--yes"]) == 0
+    assert "(landing.settle_seconds)" in capsys.readouterr().out
+    assert config.load().datasets["shop"].landing.complete == "settle"
+    assert "landing.settle_seconds" in Path("README.md").read_text()
+
+
 def test_a_pyproject_without_dagster_stays_and_what_it_lacks_is_told(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("pyproject.toml").write_text('[project]\nname = "mine"\n')
     assert main(["init", "--landing", str(shop), "--yes"]) == 0

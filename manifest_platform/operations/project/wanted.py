@@ -17,6 +17,11 @@ from manifest_platform.settings import PluginSettings
 HOME = ".manifest_platform"
 """The folder of a project that holds what the platform makes on this machine."""
 
+_NO_MARKER = (
+    "nothing marks a directory as complete here: one that changed of late is loaded by a drain at least five minutes behind the"
+    " first that saw it (landing.settle_seconds)"
+)
+
 _TOO_COMMON = frozenset(
     (
         *("landing", "landed", "enriched", "archive", "archived", "good", "raw", "data", "input", "inbox", "incoming"),
@@ -65,7 +70,7 @@ class Wanted:
             "told": seen.told,
             "marker": seen.marker,
             "schemas": seen.schemas,
-            "notes": seen.advice,
+            "notes": seen.advice if seen.marker else (*seen.advice, _NO_MARKER),
         }
         return cls(**{**found, **{key: value for key, value in chosen.items() if value is not None}})
 
