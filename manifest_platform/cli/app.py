@@ -138,9 +138,6 @@ class Command(TyperCommand):
 
 PROGRAM = "manifest-platform"
 
-COMPLETE_VARIABLE = "_MANIFEST_PLATFORM_COMPLETE"
-"""The variable by which a shell asks what to complete; see `completion`."""
-
 RUN_VARIABLE = "MANIFEST_PLATFORM_RUN_ID"
 """The variable of the environment that names the run of every command which is not told another one."""
 
@@ -296,10 +293,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     outward.guard()
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     as_json = "--json" in (arguments[: arguments.index("--")] if "--" in arguments else arguments)
-    if asked := os.environ.get(COMPLETE_VARIABLE):
-        from manifest_platform.cli.completion import complete
+    # Of a shell, as Click has it; `shells.VARIABLE` is its name.
+    if asked := os.environ.get(f"_{PROGRAM.replace('-', '_').upper()}_COMPLETE"):
+        from manifest_platform.cli import shells
 
-        return complete(_Commands(), asked)
+        shells.complete(_Commands(), PROGRAM, asked)
+        return Exit.DONE
     try:
         with told_how_far(as_json), told_to_end():
             return _Commands().main(args=arguments, prog_name=PROGRAM, standalone_mode=False) or Exit.DONE

@@ -12,7 +12,7 @@ import pytest
 
 from manifest_platform import config
 from manifest_platform.cli import main
-from manifest_platform.cli.app import COMPLETE_VARIABLE
+from manifest_platform.cli.shells import VARIABLE as COMPLETE_VARIABLE
 from manifest_platform_tests.cli.test_commands import RUNS, Shop
 
 
