@@ -9,6 +9,7 @@ and how it is done the pipeline's.
     drain, blocks, full         the jobs that shred and load; what blocks a feed, shown in red; full loads
     merged, merge_runs, merge_checks    merged tables by day; the job and sensor that merge; what is checked
     housekeeping, dagster_store what is removed once it is old enough: of every dataset, of Dagster's own store
+    overview                    how far a dataset is, what is stuck and what to do
     dead_runs, lost_runs        runs that failed, told to the manifest
     resources, io_manager       for assets of a user's own
     keys, metadata, events, asking    names, what plots, events with clean words, and when a sensor asks for a run

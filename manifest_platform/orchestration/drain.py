@@ -10,9 +10,10 @@ from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.blocks import blocks_of, failures_of, mark_failed
 from manifest_platform.orchestration.duties import Duty, drain_job_name, drain_pool, run_tags
 from manifest_platform.orchestration.events import failure, fit
-from manifest_platform.orchestration.feed_checks import feed_evaluation
+from manifest_platform.orchestration.feed_checks import evaluated_by_a_drain
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.landed import register
+from manifest_platform.orchestration.overview import overview_news
 from manifest_platform.orchestration.remedies import command_of
 from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline import (
@@ -97,7 +98,8 @@ def _drain_job(wiring: Wiring, drained: Drain) -> dg.JobDefinition:
                     report = event
             yield from metadata.table_events(names, loaded)
             for feed in drained.feeds:
-                yield feed_evaluation(pipeline, names, feed)
+                yield from evaluated_by_a_drain(pipeline, names, feed, context.instance)
+            yield from overview_news(pipeline, names, context.instance)
             causes = _told_now(context, pipeline, names, drained.feeds, failed)
         for end in report.ends:
             context.log.info(f"{end.feed} stopped: {end.stop} {end.reason}")

@@ -3,15 +3,18 @@
 Belongs here: the checks that every feed has, and those that its source declares.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
-from datetime import UTC, datetime
+import logging
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
 
 import dagster as dg
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
-from manifest_platform.manifest import Application, Blocked, Record, State, Survey, Verdict
+from manifest_platform.manifest import Application, Blocked, FeedState, Ready, Record, State, Survey, Verdict
 from manifest_platform.manifest.dataset import PASSED, judge, position_name
 from manifest_platform.operations.bad_rows import NEWEST as BAD_ROWS
 from manifest_platform.operations.bad_rows import bad_rows
@@ -26,21 +29,34 @@ from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.chain import Broken, broken
 from manifest_platform.quantities import duration
-from manifest_platform.sources.source import CheckResult, SourceCheck
-from manifest_platform.warehouse.apply import open_warehouse
+from manifest_platform.sources.source import CheckResult, Source, SourceCheck, Stage
+from manifest_platform.warehouse.apply import Warehouse, open_warehouse
+from manifest_platform.warehouse.errors import Unavailable
+
+log = logging.getLogger(__name__)
 
 NOT_BLOCKED = "feed_not_blocked"
 NOT_STOPPED = "producer_not_stopped"
+LAG = "lag"
+BEHIND = "nothing_behind_watermark"
+APPLIED = "applied"
 NEWEST = 2000
 """How many of the newest items a check looks at that would cost ever more otherwise."""
+AT_A_DRAIN = 200
+"""How many when a drain evaluates it."""
+COUNTED_EVERY = timedelta(minutes=10)
+"""How often drains have the rows of a warehouse counted, and how often one is asked for to evaluate checks alone."""
 
 
-def feed_evaluation(pipeline: Pipeline, names: Names, feed: str) -> dg.AssetCheckEvaluation:
-    """Whether a feed is blocked, as an evaluation of its check: by which item, why, since when, what helps."""
+def _feed_evaluation(pipeline: Pipeline, names: Names, feed: str) -> dg.AssetCheckEvaluation:
     return evaluation(names.warehouse(feed), NOT_BLOCKED, _not_blocked(pipeline, feed))
 
 
-Evaluation = tuple[str, str, Callable[[], dg.AssetCheckEvaluation]]
+def _lag_evaluation(pipeline: Pipeline, names: Names, feed: str) -> dg.AssetCheckEvaluation:
+    return evaluation(names.warehouse(feed), LAG, _lag(pipeline, feed))
+
+
+Evaluation = tuple[str, str | None, Callable[[], dg.AssetCheckEvaluation]]
 """A check's name with its asset, what it says, and what makes its evaluation."""
 
 
@@ -56,8 +72,16 @@ def evaluations(
     for feed in pipeline.feeds:
         block = Block.of(pipeline, feed, verdict(feed), refused.get(feed))
         described = block.words if block else NOT_BLOCKED_WORDS
-        evaluate = partial(feed_evaluation, pipeline, names, feed)
-        yield f"{names.warehouse(feed).to_user_string()} {NOT_BLOCKED}", described, evaluate
+        yield (
+            f"{names.warehouse(feed).to_user_string()} {NOT_BLOCKED}",
+            described,
+            partial(_feed_evaluation, pipeline, names, feed),
+        )
+        yield (
+            f"{names.warehouse(feed).to_user_string()} {LAG}",
+            _lags(pipeline, verdict(feed), now),
+            partial(_lag_evaluation, pipeline, names, feed),
+        )
     found = [
         evaluation(names.stage(check.feed, check.stage), check.name, _result(check.find(pipeline.manifest)))
         for check in source.checks
@@ -89,7 +113,7 @@ def evaluation(asset: dg.AssetKey, check: str, result: dg.AssetCheckResult) -> d
     )
 
 
-def _lag(survey: Survey) -> float:
+def _lag_seconds(survey: Survey) -> float:
     """For how many seconds the oldest waiting item has been known."""
     return (datetime.now(UTC) - survey.oldest_waiting).total_seconds() if survey.oldest_waiting else 0.0
 
@@ -97,9 +121,9 @@ def _lag(survey: Survey) -> float:
 NOT_BLOCKED_WORDS = "The feed is not blocked."
 
 
-def _not_blocked(pipeline: Pipeline, feed: str) -> dg.AssetCheckResult:
+def _not_blocked(pipeline: Pipeline, feed: str, _newest: int = NEWEST) -> dg.AssetCheckResult:
     survey = pipeline.manifest.survey(feed, LOAD)
-    shown = metadata.backlog_metadata(survey, _lag(survey))
+    shown = metadata.backlog_metadata(survey, _lag_seconds(survey))
     refused = next((one for one in broken(pipeline) if one.feed == feed), None)
     block = Block.of(pipeline, feed, survey.verdict, refused)
     if block is None:
@@ -117,7 +141,7 @@ def _not_blocked(pipeline: Pipeline, feed: str) -> dg.AssetCheckResult:
     return check_result(passed=False, severity=dg.AssetCheckSeverity.ERROR, description=block.words, metadata=shown)
 
 
-def _not_stopped(pipeline: Pipeline, feed: str) -> dg.AssetCheckResult:
+def _not_stopped(pipeline: Pipeline, feed: str, _newest: int = NEWEST) -> dg.AssetCheckResult:
     """Whether the feed goes on as its producer promises. The sensor tells descriptions that change: there are no ages in it."""
     state = pipeline.manifest.state(Application(LOAD))
     full = pipeline.manifest.step(feed, LOAD).order == "full"
@@ -138,16 +162,67 @@ def _not_stopped(pipeline: Pipeline, feed: str) -> dg.AssetCheckResult:
     )
 
 
+@dataclass(frozen=True)
+class FeedCheck:
+    """A check that every feed has. `find`: what it finds of a feed, looking at so many of its newest items."""
+
+    name: str
+    stage: Stage
+    description: str
+    find: Callable[[Pipeline, str, int], dg.AssetCheckResult]
+    reads_warehouse: bool = False
+
+
+def checks_of(source: Source, feed: str) -> list[FeedCheck]:
+    """The checks of a feed."""
+    most = source.settings.shred.bad_rows.max_share
+    watched = FeedCheck(NOT_STOPPED, Stage.WAREHOUSE, "A directory comes as often as the configuration expects.", _not_stopped)
+    return [
+        FeedCheck(NOT_BLOCKED, Stage.WAREHOUSE, "No directory blocks the feed's order.", _not_blocked),
+        FeedCheck(LAG, Stage.WAREHOUSE, "No directory has waited for longer than the configuration allows.", _lag),
+        FeedCheck(
+            "rows_accounted_for",
+            Stage.SHREDDED,
+            "Lines landed = good events + bad rows, in the newest that were shredded.",
+            _rows_accounted_for,
+        ),
+        FeedCheck(
+            "few_bad_rows",
+            Stage.SHREDDED,
+            f"None of the newest directories has more than {most:.1%} bad rows.",
+            _few_bad_rows,
+        ),
+        FeedCheck(
+            BEHIND,
+            Stage.WAREHOUSE,
+            "The newest up to the watermark are loaded, skipped, or known to be late; doctor sees all.",
+            _nothing_behind_watermark,
+        ),
+        *([watched] if feed in source.settings.landing.expected_every_seconds else []),
+        _COUNTS[source.appends],
+    ]
+
+
 def build_checks(wiring: Wiring) -> list[dg.AssetChecksDefinition]:
-    """The checks of a dataset: those of every feed, those that its source declares, and of its rows and snapshots."""
+    """The checks of a dataset: those of every feed, those that its source declares, and of its snapshots."""
     source = wiring.source
-    checks = [check for feed in source.feeds for check in _feed_checks(wiring, feed)]
+    checks = [_check(wiring, feed, check) for feed in source.feeds for check in checks_of(source, feed)]
     checks += [_declared(wiring, check) for check in source.checks]
-    if source.snapshots:
-        checks.append(build_full_check(wiring))
-    if source.appends:
-        return [*checks, *(_rows_in_warehouse(wiring, feed) for feed in source.feeds)]
-    return [*checks, *(_counts_agree(wiring, feed) for feed in source.feeds)]
+    return [*checks, build_full_check(wiring)] if source.snapshots else checks
+
+
+def _check(wiring: Wiring, feed: str, check: FeedCheck) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=wiring.names.stage(feed, check.stage),
+        name=check.name,
+        description=check.description,
+        pool=wiring.dataset if check.reads_warehouse else None,
+    )
+    def evaluated() -> dg.AssetCheckResult:
+        with wiring.pipeline() as pipeline:
+            return check.find(pipeline, feed, NEWEST)
+
+    return evaluated
 
 
 def _declared(wiring: Wiring, check: SourceCheck) -> dg.AssetChecksDefinition:
@@ -170,149 +245,187 @@ def _result(finding: CheckResult) -> dg.AssetCheckResult:
     )
 
 
-def _feed_checks(wiring: Wiring, feed: str) -> list[dg.AssetChecksDefinition]:
-    names, settings = wiring.names, wiring.source.settings
-    shredded, warehouse = names.shredded(feed), names.warehouse(feed)
+# Unattended
 
-    @dg.asset_check(asset=warehouse, name=NOT_BLOCKED, description="No directory blocks the feed's order.")
-    def feed_not_blocked() -> dg.AssetCheckResult:
-        with wiring.pipeline() as pipeline:
-            return _not_blocked(pipeline, feed)
 
-    @dg.asset_check(asset=warehouse, description="No directory has waited for longer than the configuration allows.")
-    def lag() -> dg.AssetCheckResult:
-        with wiring.pipeline() as pipeline:
-            survey = pipeline.manifest.survey(feed, LOAD)
-        most, seconds = settings.load.max_lag_seconds, _lag(survey)
-        return check_result(
-            passed=seconds <= most,
-            severity=dg.AssetCheckSeverity.WARN,
-            description=f"The oldest has waited for {seconds:,.0f} s; allowed are {most:,.0f} s.",
-            metadata={"lag_seconds": round(seconds, 1), "backlog": sum(survey.counts.values()), "more": survey.more},
-        )
+def evaluated_by_a_drain(
+    pipeline: Pipeline, names: Names, feed: str, instance: dg.DagsterInstance
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """The checks of a feed, as a drain evaluates them when it has done its work: of the newest, in a moment.
 
-    @dg.asset_check(asset=shredded, description="Lines landed = good events + bad rows, in the newest that were shredded.")
-    def rows_accounted_for() -> dg.AssetCheckResult:
-        wrong, items, lines = [], 0, 0
-        with wiring.pipeline() as pipeline:
-            for item in islice(pipeline.manifest.items(feed, reverse=True), NEWEST):
-                record = item.processed_by(Application(SHRED))
-                if record is None:
-                    continue
-                items, lines = items + 1, lines + record.data["lines"]
-                if record.data["lines"] != record.data["good"] + record.data["bad"]:
-                    wrong.append(item.key.name)
-        return check_result(passed=not wrong, metadata={"runs": items, "lines": lines, "wrong": ", ".join(sorted(wrong))})
+    What counts the rows of a warehouse may take long: it is left out within ten minutes of the last time, and where another
+    process has the warehouse open.
+    """
+    for check in checks_of(pipeline.source, feed):
+        asset = names.stage(feed, check.stage)
+        if check.reads_warehouse and _is_recent(_evaluated_last(instance, asset, check.name)):
+            continue
+        try:
+            yield evaluation(asset, check.name, check.find(pipeline, feed, AT_A_DRAIN))
+        except Unavailable as error:
+            log.info("%s of %s is not evaluated now: %s", check.name, asset.to_user_string(), error)
 
-    most = settings.shred.bad_rows.max_share
 
-    @dg.asset_check(asset=shredded, description=f"None of the newest directories has more than {most:.1%} bad rows.")
-    def few_bad_rows() -> dg.AssetCheckResult:
-        with wiring.pipeline() as pipeline:
-            found = bad_rows(feed, pipeline.manifest.newest(feed, BAD_ROWS, State.PROCESSED))
-        above = found.above(most)
-        named = "".join(f"; {item.name}: {item.bad:,} of {item.lines:,}" for item in above[:5])
-        return check_result(
-            passed=not above,
-            severity=dg.AssetCheckSeverity.WARN,
-            description=f"Bad are {found.bad:,} of {found.lines:,} lines of the newest {found.items:,}{named}.",
-            metadata={"runs": found.items, "lines": found.lines, "bad": found.bad, "above": len(above)},
-        )
+def unchecked(names: Names, feed: str, standing: FeedState, instance: dg.DagsterInstance) -> str | None:
+    """What was loaded since the checks of a feed were evaluated last, as by the command line: text that changes with it.
 
-    @dg.asset_check(
-        asset=warehouse, description="The newest up to the watermark are loaded, skipped, or known to be late; doctor sees all."
+    None within ten minutes of the last time.
+    """
+    if not standing.applied:
+        return None
+    last = _evaluated_last(instance, names.warehouse(feed), BEHIND)
+    if _is_recent(last):
+        return None
+    told = last.evaluation.metadata.get(APPLIED) if last and last.evaluation else None
+    stands = _stands(standing)
+    return None if told is not None and told.value == stands else f"check {feed}: {stands}"
+
+
+def _stands(standing: FeedState) -> str:
+    """How far a feed is loaded."""
+    return f"{standing.applied} as of {standing.watermark.partition('#')[0]}"
+
+
+def _evaluated_last(instance: dg.DagsterInstance, asset: dg.AssetKey, check: str) -> AssetCheckExecutionRecord | None:
+    key = dg.AssetCheckKey(asset, check)
+    return instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
+
+
+def _is_recent(last: AssetCheckExecutionRecord | None) -> bool:
+    return last is not None and datetime.now(UTC).timestamp() - last.create_timestamp < COUNTED_EVERY.total_seconds()
+
+
+# What they find
+
+
+def _lag(pipeline: Pipeline, feed: str, _newest: int = NEWEST) -> dg.AssetCheckResult:
+    survey = pipeline.manifest.survey(feed, LOAD)
+    most, seconds = pipeline.dataset.load.max_lag_seconds, _lag_seconds(survey)
+    return check_result(
+        passed=seconds <= most,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=f"The oldest has waited for {seconds:,.0f} s; allowed are {most:,.0f} s.",
+        metadata={"lag_seconds": round(seconds, 1), "backlog": sum(survey.counts.values()), "more": survey.more},
     )
-    def nothing_behind_watermark() -> dg.AssetCheckResult:
-        behind, late = [], []
-        with wiring.pipeline() as pipeline:
-            step = pipeline.manifest.step(feed, LOAD)
-            standing = pipeline.manifest.state(step.application).feed(feed)
-            passed = pipeline.manifest.items(feed, after=f"{standing.watermark}#~", reverse=True) if standing.watermark else ()
-            for item in islice(passed, NEWEST):
-                if judge(item, step, standing).standing not in PASSED:
-                    (late if item.is_late_for(step.application) else behind).append(item.key.name)
-        shown = {"behind": ", ".join(sorted(behind)), "late": ", ".join(sorted(late))}
-        return check_result(passed=not behind, metadata=shown)
-
-    @dg.asset_check(asset=warehouse, name=NOT_STOPPED, description="A directory comes as often as the configuration expects.")
-    def producer_not_stopped() -> dg.AssetCheckResult:
-        with wiring.pipeline() as pipeline:
-            return _not_stopped(pipeline, feed)
-
-    watched = [producer_not_stopped] if feed in settings.landing.expected_every_seconds else []
-    return [feed_not_blocked, lag, rows_accounted_for, few_bad_rows, nothing_behind_watermark, *watched]
 
 
-def _rows_in_warehouse(wiring: Wiring, feed: str) -> dg.AssetChecksDefinition:
+def _lags(pipeline: Pipeline, verdict: Verdict, now: datetime) -> str | None:
+    """Text where what comes next has waited for too long, for the sensor to tell of it; None where it has not."""
+    if not isinstance(verdict, Blocked | Ready):
+        return None
+    seconds = (now - verdict.item.records[0].timestamp).total_seconds()
+    return "too long" if seconds > pipeline.dataset.load.max_lag_seconds else None
+
+
+def _rows_accounted_for(pipeline: Pipeline, feed: str, newest: int) -> dg.AssetCheckResult:
+    wrong, items, lines = [], 0, 0
+    for item in islice(pipeline.manifest.items(feed, reverse=True), newest):
+        record = item.processed_by(Application(SHRED))
+        if record is None:
+            continue
+        items, lines = items + 1, lines + record.data["lines"]
+        if record.data["lines"] != record.data["good"] + record.data["bad"]:
+            wrong.append(item.key.name)
+    return check_result(passed=not wrong, metadata={"runs": items, "lines": lines, "wrong": ", ".join(sorted(wrong))})
+
+
+def _few_bad_rows(pipeline: Pipeline, feed: str, _newest: int) -> dg.AssetCheckResult:
+    found = bad_rows(feed, pipeline.manifest.newest(feed, BAD_ROWS, State.PROCESSED))
+    above = found.above(pipeline.dataset.shred.bad_rows.max_share)
+    named = "".join(f"; {item.name}: {item.bad:,} of {item.lines:,}" for item in above[:5])
+    return check_result(
+        passed=not above,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=f"Bad are {found.bad:,} of {found.lines:,} lines of the newest {found.items:,}{named}.",
+        metadata={"runs": found.items, "lines": found.lines, "bad": found.bad, "above": len(above)},
+    )
+
+
+def _nothing_behind_watermark(pipeline: Pipeline, feed: str, newest: int) -> dg.AssetCheckResult:
+    behind, late = [], []
+    step = pipeline.manifest.step(feed, LOAD)
+    standing = pipeline.manifest.state(step.application).feed(feed)
+    passed = pipeline.manifest.items(feed, after=f"{standing.watermark}#~", reverse=True) if standing.watermark else ()
+    for item in islice(passed, newest):
+        if judge(item, step, standing).standing not in PASSED:
+            (late if item.is_late_for(step.application) else behind).append(item.key.name)
+    shown = {"behind": ", ".join(sorted(behind)), "late": ", ".join(sorted(late)), APPLIED: _stands(standing)}
+    return check_result(passed=not behind, metadata=shown)
+
+
+@contextmanager
+def _reading(pipeline: Pipeline) -> Generator[Warehouse]:
+    """The warehouse to read in: the one that this process has open, else one of its own. Raises Unavailable."""
+    if "warehouse" in pipeline.__dict__:
+        yield pipeline.warehouse
+        return
+    with closing(open_warehouse(pipeline.config.warehouse, pipeline.name, read_only=True)) as reader:
+        yield reader
+
+
+def _rows_in_warehouse(pipeline: Pipeline, feed: str, newest: int) -> dg.AssetCheckResult:
     """For tables that only append: what they hold is the sum of what was loaded."""
-    dataset = wiring.dataset
-
-    @dg.asset_check(
-        asset=wiring.names.warehouse(feed),
-        description="Rows by the warehouse's ledger = rows in its tables; and the manifest says the same of the newest.",
-        pool=dataset,
+    expected: dict[str, int] = {}
+    found: dict[str, int] = {}
+    unlike: list[str] = []
+    standing = pipeline.manifest.state(Application(LOAD)).feed(feed)
+    if standing.applied:
+        items = islice(pipeline.manifest.items(feed, reverse=True), newest)
+        records = {item.key: item.processed_by(Application(LOAD), standing.serving_epoch) for item in items}
+        told = {key: record for key, record in records.items() if record and record.token is not None}
+        since = min(told).sort if told else ""
+        with _reading(pipeline) as reader:
+            found, expected = reader.row_counts(), reader.applied_rows(feed, standing.serving_epoch)
+            newer = reader.ledger(feed, standing.serving_epoch, after=since) if told else ()
+            applied = {entry.position: entry.rows for entry in newer}
+        unlike = sorted(key.name for key, record in told.items() if applied.get(key.position) != record.data["rows"])
+    wrong = sorted(table for table, rows in expected.items() if found.get(table, 0) != rows)  # others are the user's
+    shown = metadata.counts("table", {"ledger": expected, "warehouse": found})
+    return check_result(
+        passed=not wrong and not unlike,
+        metadata={"tables": shown, "wrong": ", ".join(wrong), "unlike": ", ".join(unlike)},
     )
-    def rows_in_warehouse() -> dg.AssetCheckResult:
-        expected: dict[str, int] = {}
-        found: dict[str, int] = {}
-        with wiring.pipeline() as pipeline:
-            standing = pipeline.manifest.state(Application(LOAD)).feed(feed)
-            newest = list(islice(pipeline.manifest.items(feed, reverse=True), NEWEST)) if standing.applied else []
-            records = {item.key: item.processed_by(Application(LOAD), standing.serving_epoch) for item in newest}
-            settings = pipeline.config.warehouse
-        unlike: list[str] = []
-        if standing.applied:
-            told = {key: record for key, record in records.items() if record and record.token is not None}
-            since = min(told).sort if told else ""
-            with closing(open_warehouse(settings, dataset, read_only=True)) as reader:
-                found, expected = reader.row_counts(), reader.applied_rows(feed, standing.serving_epoch)
-                newer = reader.ledger(feed, standing.serving_epoch, after=since) if told else ()
-                applied = {entry.position: entry.rows for entry in newer}
-            unlike = sorted(key.name for key, record in told.items() if applied.get(key.position) != record.data["rows"])
-        wrong = sorted(table for table, rows in expected.items() if found.get(table, 0) != rows)  # others are the user's
-        shown = metadata.counts("table", {"ledger": expected, "warehouse": found})
-        return check_result(
-            passed=not wrong and not unlike,
-            metadata={"tables": shown, "wrong": ", ".join(wrong), "unlike": ", ".join(unlike)},
-        )
-
-    return rows_in_warehouse
 
 
-def _counts_agree(wiring: Wiring, feed: str) -> dg.AssetChecksDefinition:
+def _counts_agree(pipeline: Pipeline, feed: str, newest: int) -> dg.AssetCheckResult:
     """What is loaded by key cannot be summed, so it is compared directory by directory."""
-    dataset = wiring.dataset
-
-    @dg.asset_check(
-        asset=wiring.names.warehouse(feed),
-        description="Rows shredded = rows loaded = rows in the warehouse's ledger, directory by directory, among the newest.",
-        pool=dataset,
-    )
-    def counts_agree() -> dg.AssetCheckResult:
-        with wiring.pipeline() as pipeline:
-            serving = pipeline.manifest.serving_epochs(feed).get(LOAD, 1)
-            newest = list(islice(pipeline.manifest.items(feed, reverse=True), NEWEST))
-            records = {item.key: item.processed_by(Application(LOAD), serving) for item in newest}
-            recorded = {key: record for key, record in records.items() if record and record.token is not None}
-            shredded = {item.key: item.processed_by(Application(SHRED)) for item in newest}
-            settings = pipeline.config.warehouse
-        wrong = []
-        if recorded:
-            with closing(open_warehouse(settings, dataset, read_only=True)) as reader:
-                applied = {entry.position: entry.rows for entry in reader.ledger(feed, serving, after=min(recorded).sort)}
-            wrong = [
-                key.name
-                for key, record in recorded.items()
-                if applied.get(key.position) != record.data["rows"] or not _all_loaded(shredded[key], record)
-            ]
-        rows = sum(sum(record.data["rows"].values()) for record in recorded.values())
-        return check_result(
-            passed=not wrong, metadata={"windows": len(recorded), "rows": rows, "wrong": ", ".join(sorted(wrong))}
-        )
-
-    return counts_agree
+    serving = pipeline.manifest.serving_epochs(feed).get(LOAD, 1)
+    items = list(islice(pipeline.manifest.items(feed, reverse=True), newest))
+    records = {item.key: item.processed_by(Application(LOAD), serving) for item in items}
+    recorded = {key: record for key, record in records.items() if record and record.token is not None}
+    shredded = {item.key: item.processed_by(Application(SHRED)) for item in items}
+    wrong = []
+    if recorded:
+        with _reading(pipeline) as reader:
+            applied = {entry.position: entry.rows for entry in reader.ledger(feed, serving, after=min(recorded).sort)}
+        wrong = [
+            key.name
+            for key, record in recorded.items()
+            if applied.get(key.position) != record.data["rows"] or not _all_loaded(shredded[key], record)
+        ]
+    rows = sum(sum(record.data["rows"].values()) for record in recorded.values())
+    return check_result(passed=not wrong, metadata={"windows": len(recorded), "rows": rows, "wrong": ", ".join(sorted(wrong))})
 
 
 def _all_loaded(shredded: Record | None, loaded: Record) -> bool:
     """Whether every record of the source is a row of a load: of a table, of its deletes, or of the bad ones."""
     return shredded is None or shredded.data["good"] + shredded.data["bad"] == sum(loaded.data["rows"].values())
+
+
+_COUNTS = {
+    True: FeedCheck(
+        "rows_in_warehouse",
+        Stage.WAREHOUSE,
+        "Rows by the warehouse's ledger = rows in its tables; and the manifest says the same of the newest.",
+        _rows_in_warehouse,
+        reads_warehouse=True,
+    ),
+    False: FeedCheck(
+        "counts_agree",
+        Stage.WAREHOUSE,
+        "Rows shredded = rows loaded = rows in the warehouse's ledger, directory by directory, among the newest.",
+        _counts_agree,
+        reads_warehouse=True,
+    ),
+}
+"""What compares rows: by whether the source's tables only append."""

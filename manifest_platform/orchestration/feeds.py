@@ -11,6 +11,7 @@ import dagster as dg
 
 from manifest_platform.orchestration.capture import NO_VALUE, build_captured
 from manifest_platform.orchestration.duties import feed_pool
+from manifest_platform.orchestration.overview import overview_spec
 from manifest_platform.orchestration.partition_runs import asked_of, report
 from manifest_platform.orchestration.translator import AssetKind, attributes, completed
 from manifest_platform.orchestration.wiring import Wiring
@@ -30,6 +31,7 @@ def build_assets(wiring: Wiring) -> list[dg.AssetSpec | dg.AssetsDefinition]:
     return [
         *(asset for feed in wiring.source.feeds for asset in (landed(wiring, feed), *_work(wiring, feed))),
         *_table_specs(wiring),
+        overview_spec(wiring),
     ]
 
 

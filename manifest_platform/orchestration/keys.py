@@ -87,6 +87,11 @@ class Names:
         """The key of the asset of what readers are shown of the merged tables."""
         return self._key(AssetKind.PUBLISHED)
 
+    @property
+    def overview(self) -> dg.AssetKey:
+        """The key of the asset that says how far the dataset is."""
+        return self._key(AssetKind.OVERVIEW)
+
     def own(self, feed: str, name: str) -> dg.AssetKey:
         """The key of an asset of a user's own, by its name below dataset and feed."""
         below = [feed, name] if len(self.feeds) > 1 else [name]

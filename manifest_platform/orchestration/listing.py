@@ -22,9 +22,10 @@ from manifest_platform.orchestration.asking import Asked, asked
 from manifest_platform.orchestration.blocks import Block
 from manifest_platform.orchestration.drain import already_discovered
 from manifest_platform.orchestration.duties import drain_job_name
-from manifest_platform.orchestration.feed_checks import evaluations
+from manifest_platform.orchestration.feed_checks import evaluations, unchecked
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.landed import log_findings
+from manifest_platform.orchestration.overview import overview_news
 from manifest_platform.orchestration.own_assets import OwnAsset, own_evaluations
 from manifest_platform.orchestration.shown import Shown, news
 from manifest_platform.orchestration.wiring import Wiring
@@ -101,6 +102,22 @@ def _untold(pipeline: Pipeline, instance: dg.DagsterInstance, job: str, feeds: S
     return "; ".join(f"tell of {one.feed}: {one.cause}" for one in found if one and not one.was_told(instance, job)) or None
 
 
+def _overview_stands(pipeline: Pipeline, reading: Reading) -> str:
+    """Text that changes with what the overview says: what was loaded, and what blocks."""
+    found = [Block.of(pipeline, feed, reading.load(feed), reading.broken.get(feed)) for feed in pipeline.feeds]
+    return f"{reading.kept.state(LOAD).version} {'; '.join(one.cause for one in found if one)}"
+
+
+def _unchecked(names: Names, instance: dg.DagsterInstance, feeds: Sequence[str], reading: Reading) -> str | None:
+    """Feeds that were loaded outside Dagster since their checks were evaluated, as work for a drain, which evaluates them."""
+    state = reading.kept.state(LOAD)
+    found = [unchecked(names, feed, state.feed(feed), instance) for feed in feeds]
+    return "; ".join(filter(None, found)) or None
+
+
+OVERVIEW = "overview"
+"""Under what the cursor keeps how the overview stands."""
+
 _kept: dict[tuple[str | None, str], tuple[Config, int, Pipeline]] = {}
 
 
@@ -129,7 +146,7 @@ class Remembered:
     far Dagster has been shown it. `memory`: by what it is known whether that is still so of the store."""
 
     asked: dict[str, Asked] = field(default_factory=dict)
-    told: dict[str, str] = field(default_factory=dict)
+    told: dict[str, str | None] = field(default_factory=dict)
     shown: dict[str, Shown] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
 
@@ -198,11 +215,14 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, names: Names,
         partitions += [of_feed.build_delete_request(told_of.removed)] if told_of.removed else []
         shown[feed] = told_of.shown
         events += told_of.events
-    told: dict[str, str] = {}
+    told: dict[str, str | None] = {}
     ours = evaluations(pipeline, names, now, reading.load, reading.broken)
     for check, description, evaluate in chain(ours, own_evaluations(pipeline, own, reading.kept.state(LOAD))):
         told[check] = description
         events += [evaluate()] if description != remembered.told.get(check) else []
+    told[OVERVIEW] = _overview_stands(pipeline, reading)
+    if told[OVERVIEW] != remembered.told.get(OVERVIEW):
+        events += overview_news(pipeline, names, instance)
     requests: list[dg.RunRequest] = []
     reasons = [one.reason for one in reading.broken.values()]
     asked_for: dict[str, Asked] = {}
@@ -210,6 +230,7 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, names: Names,
         job = drain_job_name(pipeline.name, drain)
         before = remembered.asked.get(job, Asked())
         work = work_waiting(pipeline, now, drain.feeds, reading) or _untold(pipeline, instance, job, drain.feeds, reading)
+        work = work or _unchecked(names, instance, drain.feeds, reading)
         reason, asked_for[job] = asked(instance, job, work, before, now)
         reasons += [reason] if reason else []
         requests += [] if reason else [dg.RunRequest(job_name=job, run_config=already_discovered(job))]

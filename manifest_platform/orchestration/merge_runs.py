@@ -17,6 +17,7 @@ from manifest_platform.orchestration.duties import Duty, merge_pool, run_tags
 from manifest_platform.orchestration.events import failure, fit, materialization
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.merged import listed, open_merging, partition_metadata, published_metadata
+from manifest_platform.orchestration.overview import overview_news
 from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline import Stop
 from manifest_platform.pipeline.merge import MergeBudget, MergeReport, MergeStarted, Merging, merge, plan_of, register
@@ -70,6 +71,7 @@ def build_merge_job(wiring: Wiring) -> dg.JobDefinition:
                     )
                 elif isinstance(event, FinishedJob) and event.error:
                     context.log.error(f"{event.table} of {event.date}: {event.outcome}: {event.error}")
+            yield from overview_news(merging.pipeline, names, context.instance)
         if report.published:
             yield materialization(names.published, metadata=published_metadata(report.published))
         if report.stop in ABNORMAL:
@@ -235,6 +237,8 @@ def build_merge_sensor(wiring: Wiring, merge_job: dg.JobDefinition, seconds: int
                 context.log.error(f"nothing more is registered: {gone}")
             waiting = merge_waiting(merging, before.idle)
             events, told = merged_outside(merging, wiring.names, context.instance, before.told)
+            if told != before.told:
+                events += overview_news(merging.pipeline, wiring.names, context.instance)
         reason, cursor = asked(context.instance, merge_job_name(wiring.dataset), waiting.work, before.asked, now)
         return dg.SensorResult(
             run_requests=[] if reason else [dg.RunRequest()],

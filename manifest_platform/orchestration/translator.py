@@ -5,6 +5,7 @@
     <dataset>[/<feed>]/<target>         what is loaded into a target         acme/warehouse
     <dataset>/<target>/<table>          a table of a target                  acme/warehouse/events
     <dataset>/merged/<table>_merged     a merged table, as pages show only the last part of a key
+    <dataset>/overview                  how far it is, what is stuck, what to do
     <dataset>/published                 what readers are shown of the merged tables
 
 A feed is a part of its assets' keys where its source has several. `warehouse` is the only target; another one would be another
@@ -40,14 +41,16 @@ class AssetKind(StrEnum):
     TABLE = "table"
     MERGED = "merged"
     PUBLISHED = "published"
+    OVERVIEW = "overview"
 
 
 @dataclass(frozen=True)
 class DatasetProps:
     """What a translator is told of an asset.
 
-    `feed`: of the stages; None for a table and for what is published. `table`: the name of a table of the target, or of a
-    merged one; `columns`: what is known of it, None before anything was shredded, and where only its key is asked for.
+    `feed`: of the stages; None for a table, for what is published and for the overview. `table`: the name of a table of the
+    target, or of a merged one; `columns`: what is known of it, None before anything was shredded, and where only its key is
+    asked for.
     """
 
     kind: AssetKind
@@ -71,8 +74,8 @@ class DatasetProps:
                 return dg.AssetKey([self.dataset, self.target, str(self.table)])
             case AssetKind.MERGED:
                 return dg.AssetKey([self.dataset, MERGED, f"{self.table}{MERGED_TABLE}"])
-            case AssetKind.PUBLISHED:
-                return dg.AssetKey([self.dataset, "published"])
+            case AssetKind.PUBLISHED | AssetKind.OVERVIEW:
+                return dg.AssetKey([self.dataset, str(self.kind)])
         names = {AssetKind.LANDED: self.source.words.directories, AssetKind.SHREDDED: str(Stage.SHREDDED)}
         feed = [str(self.feed)] if len(self.source.feeds) > 1 else []
         return dg.AssetKey([self.dataset, *feed, names.get(self.kind, self.target)])
@@ -104,6 +107,8 @@ def _group(props: DatasetProps) -> str:
             return f"{props.dataset}_tables"
         case AssetKind.MERGED | AssetKind.PUBLISHED:
             return f"{props.dataset}_merged"
+        case AssetKind.OVERVIEW if len(props.source.feeds) > 1:
+            return f"{props.dataset}_{props.source.main}"
     return props.dataset if props.feed is None or len(props.source.feeds) == 1 else f"{props.dataset}_{props.feed}"
 
 
@@ -120,6 +125,8 @@ def _description(props: DatasetProps) -> str:
             return f"Table {props.dataset}.{props.table} of the warehouse."
         case AssetKind.MERGED:
             return f"Table {props.table} in well-sized Parquet objects, one partition a day."
+        case AssetKind.OVERVIEW:
+            return f"How far {props.dataset} is loaded, what is stuck and since when, what to do. Refreshed by itself."
     return "What readers are shown: partitions closed, switched and told to the catalog."
 
 
@@ -132,6 +139,8 @@ def _kinds(props: DatasetProps) -> set[str]:
             return {"pyspark", "parquet"}
         case AssetKind.LOADED | AssetKind.TABLE:
             return {props.config.warehouse.kind, "table"}
+        case AssetKind.OVERVIEW:
+            return {"markdown"}
     return {settings.merge.catalog.read_by} if settings.merge else set()
 
 

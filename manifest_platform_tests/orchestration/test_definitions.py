@@ -38,13 +38,14 @@ def test_the_definitions_load(empty: Shop) -> None:
 
 def test_assets_say_whose_and_what_they_are(empty: Shop) -> None:
     specs = _specs(build_defs(empty.config_file))
-    assert sorted(specs) == ["shop/enriched_runs", "shop/shredded", "shop/warehouse"]
+    assert sorted(specs) == ["shop/enriched_runs", "shop/overview", "shop/shredded", "shop/warehouse"]
     assert [name for name, spec in specs.items() if not _is_complete(spec)] == []
     assert specs["shop/enriched_runs"].kinds == {"snowplow", "file"}
 
 
 def test_assets_follow_each_other_on_one_set_of_partitions(empty: Shop) -> None:
     specs = _specs(build_defs(empty.config_file))
+    del specs["shop/overview"]
     deps = {name: [dep.asset_key.to_user_string() for dep in spec.deps] for name, spec in specs.items()}
     assert deps == {"shop/enriched_runs": [], "shop/shredded": ["shop/enriched_runs"], "shop/warehouse": ["shop/shredded"]}
     partitions = {spec.partitions_def for spec in specs.values()}
@@ -82,7 +83,7 @@ def test_each_dataset_has_assets_of_its_own(tmp_path: Path) -> None:
     shop.config_file.write_text(yaml.safe_dump(whole))
     defs = build_defs(shop.config_file)
     specs = _specs(defs)
-    assert len(specs) == 6
+    assert len(specs) == 8
     assert specs["other/enriched_runs"].kinds == {"snowplow", "s3"}
     assert specs["other/warehouse"].owners == ["otto@acme.example"]
     assert specs["other/warehouse"].partitions_def == dg.DynamicPartitionsDefinition(name="other_enriched")
@@ -108,7 +109,7 @@ def test_tables_appear_with_their_columns_once_they_are_written(shredded: Dagste
 def test_shredded_output_that_is_gone_keeps_nothing_else_from_being_shown(shredded: DagsterShop) -> None:
     for number in range(5):
         lose_listing(shredded.shop, number)
-    assert len(_specs(build_defs(shredded.shop.config_file))) == 3
+    assert len(_specs(build_defs(shredded.shop.config_file))) == 4
 
 
 def test_a_load_tells_the_rows_of_each_table(shredded: DagsterShop) -> None:
@@ -142,7 +143,9 @@ def test_the_code_location_is_the_configured_one(empty: Shop) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program], env=environment, cwd=REPOSITORY, capture_output=True, text=True
     )
-    assert done.stdout.splitlines() == ["['shop/enriched_runs', 'shop/shredded', 'shop/warehouse']", "[]"], done.stderr
+    assert done.stdout.splitlines() == ["['shop/enriched_runs', 'shop/overview', 'shop/shredded', 'shop/warehouse']", "[]"], (
+        done.stderr
+    )
 
 
 def test_the_instance_takes_the_repositorys_settings(tmp_path: Path) -> None:

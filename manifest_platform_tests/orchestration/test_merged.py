@@ -345,4 +345,5 @@ def test_what_the_command_line_merged_and_published_is_shown_once(dagster: Dagst
     again = tick(dagster, first.cursor)
     assert not again.asset_events
     dagster.instance.create_run_for_job(dagster.defs.resolve_job_def(f"{NAME}_merge"), run_id=merging.inventory.run_id)
-    assert not tick(dagster).asset_events, "a run of Dagster's has told of it itself"
+    told = {event.asset_key for event in tick(dagster).asset_events if isinstance(event, dg.AssetMaterialization)}
+    assert told == {key("overview")}, "a run of Dagster's has told of the rest itself"

@@ -16,6 +16,8 @@ from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteJobO
 from manifest_platform.manifest import Failure, FailureKind
 from manifest_platform.operations.reconcile import reconcile
 from manifest_platform.orchestration.asking import AFTER_A_DEATH, LONGEST_PAUSE, Asked, asked
+from manifest_platform.orchestration.feed_checks import evaluations
+from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.listing import Remembered, work_waiting
 from manifest_platform.orchestration.shown import MIRRORED_A_TICK, Shown
 from manifest_platform.pipeline import LOAD, SHRED, Stop
@@ -116,7 +118,7 @@ def test_after_a_run_that_was_killed_it_is_asked_for_soon(instance: dg.DagsterIn
 
 
 def test_a_cursor_is_read_as_it_was_written() -> None:
-    told = {f"{NAME}/warehouse feed_not_blocked": "The feed is not blocked."}
+    told: dict[str, str | None] = {f"{NAME}/warehouse feed_not_blocked": "The feed is not blocked."}
     shown = {FEED: Shown("2026-01-01T00:15Z#uri", "7", "", 3, "6", "run=1", 9)}
     cursor = Remembered(
         {f"{NAME}_drain": Asked("load 1", 2, NOW.isoformat())},
@@ -205,6 +207,29 @@ def test_a_blocked_feed_is_no_work_until_it_is_resolved(shredded: DagsterShop) -
     after = shredded.tick(blocked.cursor)
     assert len(after.run_requests or []) == 1
     assert [evaluation.passed for evaluation in _evaluations(after)] == [True]
+
+
+def test_what_the_command_line_loaded_is_checked_by_one_run(shredded: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manifest_platform.orchestration.feed_checks.COUNTED_EVERY", timedelta())
+    with shredded.shop.open() as pipeline:
+        drained(pipeline)
+    asked_for = shredded.tick()
+    assert len(asked_for.run_requests or []) == 1
+    assert _asked(asked_for).work == f"check {FEED}: 5 as of {pipeline.key(run_name(4)).sort}"
+    assert shredded.drain().success
+    assert not shredded.tick(asked_for.cursor).run_requests
+
+
+def test_what_waits_for_too_long_is_told_of_when_it_does(fresh: DagsterShop) -> None:
+    fresh.shop.write(0)
+    first = fresh.tick()
+    assert "lag" not in [one.check_name for one in _evaluations(first)]
+    with fresh.shop.open() as pipeline:
+        verdict = pipeline.manifest.next(FEED, LOAD)
+        later = datetime.now(UTC) + timedelta(hours=2)
+        names = Names(pipeline.config, pipeline.source)
+        told = {check.split()[-1]: words for check, words, _ in evaluations(pipeline, names, later, lambda _: verdict, {})}
+    assert told["lag"] == "too long"
 
 
 def test_a_block_that_the_command_line_met_is_told_of_by_one_run(shredded: DagsterShop, spark: Any) -> None:

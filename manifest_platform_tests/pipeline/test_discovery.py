@@ -443,7 +443,7 @@ def test_a_producer_that_stopped_is_told_by_the_age_of_the_watermark(tmp_path: P
         names = Names(pipeline.config, pipeline.source)
         told = evaluations(pipeline, names, pipeline.clock(), lambda feed: pipeline.manifest.next(feed, LOAD), {})
         [(words, make)] = [(words, make) for check, words, make in told if check.endswith(NOT_STOPPED)]
-        assert name in words
+        assert name in str(words)
         evaluation = make()
         assert not evaluation.passed
         assert float(str(evaluation.metadata["behind_seconds"].value)) >= 7200

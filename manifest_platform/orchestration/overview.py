@@ -1,0 +1,136 @@
+"""The overview of a dataset: an asset that says, in a few lines, how far it is and what a person has to do.
+
+It is told anew when what it says changes, by the sensors and by drains: so there are no ages in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import dagster as dg
+
+from manifest_platform.manifest import Application, Blocked
+from manifest_platform.manifest.dataset import position_name
+from manifest_platform.orchestration.blocks import Block
+from manifest_platform.orchestration.events import materialization
+from manifest_platform.orchestration.keys import Names
+from manifest_platform.orchestration.remedies import command_of, pressed
+from manifest_platform.orchestration.translator import AssetKind, completed
+from manifest_platform.orchestration.wiring import Wiring
+from manifest_platform.outward import line
+from manifest_platform.pipeline import LOAD, Pipeline
+from manifest_platform.pipeline.chain import Broken, broken
+from manifest_platform.pipeline.merge import Merging
+from manifest_platform.remedies import Remedy
+
+TEXT = "overview"
+IN_DAGSTER, IN_A_TERMINAL = "in Dagster", "in a terminal"
+_MARKUP = re.compile(r"([\\`*_\[\]<>|#!])")
+
+
+def overview_spec(wiring: Wiring) -> dg.AssetSpec:
+    """The asset of a dataset's overview. Sensors and drains make it; nobody has to."""
+    names = wiring.names
+    return completed(names.spec(AssetKind.OVERVIEW), [names.warehouse(feed) for feed in names.feeds])
+
+
+@dataclass(frozen=True)
+class _Stuck:
+    """What keeps a feed from going on: in words, since when, and what helps: in Dagster, in a terminal."""
+
+    reason: str
+    since: str
+    press: str
+    command: str
+
+
+def overview_news(pipeline: Pipeline, names: Names, instance: dg.DagsterInstance) -> Iterator[dg.AssetMaterialization]:
+    """The overview as it is now; nothing where Dagster shows the same."""
+    made = _made(pipeline, names)
+    last = instance.get_latest_materialization_event(names.overview)
+    shown = last.asset_materialization.metadata.get(TEXT) if last and last.asset_materialization else None
+    if shown is None or shown.value != made.metadata[TEXT].value:
+        yield made
+
+
+def _made(pipeline: Pipeline, names: Names) -> dg.AssetMaterialization:
+    refused = {one.feed: one for one in broken(pipeline)}
+    stuck = {feed: _stuck(pipeline, names, feed, refused.get(feed)) for feed in pipeline.feeds}
+    loaded = {feed: _loaded(pipeline, feed) for feed in pipeline.feeds}
+    merged = _merged(pipeline)
+    several = len(pipeline.feeds) > 1
+
+    def labelled(label: str, feed: str) -> str:
+        return f"{label}: {feed}" if several else label
+
+    table = ["| feed | loaded up to | directories | stuck |", "|---|---|---|---|"]
+    shown: dict[str, str] = {}
+    todo: list[str] = []
+    for feed in pipeline.feeds:
+        upto, count = loaded[feed]
+        found = stuck[feed]
+        table.append(f"| {feed} | {_cell(upto)} | {count} | {f'since {found.since}' if found else 'no'} |")
+        shown[labelled("loaded up to", feed)] = upto
+        shown[labelled("stuck", feed)] = found.reason if found else "no"
+        if found:
+            shown[labelled("stuck since", feed)] = found.since
+            todo += ["", f"**{feed} is stuck since {found.since}.** {_cell(found.reason)}", ""]
+            for label, what in ((IN_DAGSTER, found.press), (IN_A_TERMINAL, found.command)):
+                if what:
+                    shown[labelled(label, feed)] = what
+                    todo.append(f"- {label}: {_code(what) if label == IN_A_TERMINAL else _cell(what)}")
+    if merged:
+        shown["merged up to"] = merged
+    text = [f"## {pipeline.name}", "", *table, *(["", f"Merged up to: {merged}."] if merged else [])]
+    text += todo or ["", "Nothing has to be done by a person."]
+    return materialization(names.overview, metadata={**shown, TEXT: dg.MetadataValue.md("\n".join(text))})
+
+
+def _stuck(pipeline: Pipeline, names: Names, feed: str, refused: Broken | None) -> _Stuck | None:
+    verdict = pipeline.manifest.next(feed, LOAD)
+    if Block.of(pipeline, feed, verdict, refused) is None:
+        return None
+    if refused:
+        return _Stuck(refused.reason, "an unknown time", *_help(refused.remedy, pipeline, names))
+    assert isinstance(verdict, Blocked)
+    reason = f"{verdict.item.key.name}: {verdict.reason}"
+    return _Stuck(reason, f"{verdict.since:%Y-%m-%d %H:%M:%S} UTC", *_help(verdict.remedy, pipeline, names))
+
+
+def _help(remedy: Remedy, pipeline: Pipeline, names: Names) -> tuple[str, str]:
+    return pressed(remedy, pipeline, names), command_of(remedy, pipeline)
+
+
+def _loaded(pipeline: Pipeline, feed: str) -> tuple[str, str]:
+    """Up to where a feed is loaded, and how many directories that are."""
+    state = pipeline.manifest.state(Application(LOAD))
+    standing = state.feed(feed)
+    if pipeline.manifest.step(feed, LOAD).order == "full":
+        return state.boundary or "nothing yet", "-"
+    return position_name(feed, standing.watermark) or "nothing yet", f"{standing.applied:,}"
+
+
+def _merged(pipeline: Pipeline) -> str:
+    """Up to which day all of the merged tables are at rest; empty where nothing is merged."""
+    if pipeline.dataset.merge is None:
+        return ""
+    inventory = Merging(pipeline).inventory
+    unfinished = min((found.date for found in inventory.open_partitions()), default=None)
+    done = [
+        found.date
+        for found in inventory.partitions(pipeline.source.main_table)
+        if unfinished is None or found.date < unfinished
+    ]
+    return f"{max(done)}" if done else "nothing yet"
+
+
+def _cell(text: str) -> str:
+    """Text of others as a part of a line of Markdown: what a directory is called makes no link and no heading."""
+    return _MARKUP.sub(r"\\\1", line(text))
+
+
+def _code(text: str) -> str:
+    """The same as it is typed."""
+    return f"`{line(text).replace('`', chr(39))}`"
