@@ -44,7 +44,7 @@ test: $(SYNCED) ## Runs the tests but for those that take minutes (TESTS=path fo
 test-long: $(SYNCED) ## Runs what takes minutes, and random tests with all cases (MINUTES=n to stop then, TESTS=files)
 	$(BIN)/python scripts/tests_for_change.py long $(if $(MINUTES),--minutes $(MINUTES)) $(TESTS)
 
-test-installed: $(SYNCED) ## Builds the wheel, installs it elsewhere, alone and with all extras, and tries it: two minutes
+test-installed: $(SYNCED) ## Builds the wheel, installs it elsewhere, alone and with all extras, and tries it: four minutes
 	$(BIN)/pytest -m installed manifest_platform_tests/installed
 
 check: $(SYNCED) ## Checks format, lint, types, import layers, Dagster definitions and duplicates
