@@ -58,3 +58,20 @@ def spark() -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def answers_are_as_documented() -> Iterator[None]:
+    """Holds every answer in JSON that a command of this process gives against what the command is documented to answer."""
+    from manifest_platform.cli import output
+    from manifest_platform_tests.cli.documented import require_documented
+
+    before = output.print_json_line
+
+    def held(text: str) -> None:
+        require_documented(text)
+        before(text)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(output, "print_json_line", held)
+        yield

@@ -49,6 +49,7 @@ COMMANDS = {
         "completion", "Prints what makes a shell complete commands, options, datasets and items with the Tab key."
     ),
     "config": Known("config", "Shows, checks and explains the configuration."),
+    "schema": Known("schema", "Prints the JSON Schema of what a command answers with --json."),
     "warehouse": Known("warehouse", "Goes on with a warehouse that was set back, or takes another one."),
     "store": Known("store", "Makes the manifest's store, checks it, or takes an older one over."),
     "dump": Known("dump", "Writes the whole manifest of a dataset on stdout."),

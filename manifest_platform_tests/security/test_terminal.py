@@ -87,6 +87,7 @@ LINES: dict[str, list[list[str]]] = {
     "config check": [[]],
     "config schema": [[]],
     "config reference": [[]],
+    "schema": [[HOSTILE], ["status"]],
     "warehouse reconcile": [["--dry-run"]],
     "warehouse accept": [["--reason", HOSTILE]],
     "store create": [[]],
