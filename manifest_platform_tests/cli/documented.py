@@ -21,8 +21,6 @@ def require_documented(text: str) -> None:
         where = "/".join(map(str, error.path)) or "the answer"
         told = f"at {where}: {error.message}\n{text}"
         raise AssertionError(f"`{command} --json` answers what cli/answers does not tell of, {told}")
-            f"`{command} --json` answers what cli/answers does not tell of, at {where}: {error.message}\n{text}"
-        )
 
 
 def _at_work() -> str:

@@ -44,6 +44,7 @@ ANSWERS: dict[str, Any] = {
     "cost": looks.Costs,
     "sql": shared.Rows,
     "preview": looks.Preview | looks.Roots | looks.NotRecognized,
+    "init": looks.Project | looks.NotRecognized,
     "capture": Lines((work.Captured, work.Diverged, work.CaptureFailed, work.Awaited, work.CaptureEnded)),
     "discover": work.Discovered,
     "drain": Lines((work.DrainDiscovered, work.NotDiscovered, work.ShredEvent, work.Loaded, work.Drained)),

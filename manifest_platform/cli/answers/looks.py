@@ -415,7 +415,16 @@ class NotRecognized(TypedDict):
     place: str
     holds: str
     hints: list[str]
-    known: list[str]
+    known: NotRequired[list[str]]
+
+
+class Project(TypedDict):
+    """The project that was written, and whether into a Dagster project that was there; `kept`: files that were there before."""
+
+    folder: str
+    into: bool
+    written: list[str]
+    kept: list[str]
 
 
 class FakeVault(TypedDict):
