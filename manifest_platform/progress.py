@@ -154,7 +154,8 @@ def told_by(reporter: Reporter) -> Generator[None]:
     try:
         yield
     finally:
-        _listener.reset(token)
+        with suppress(ValueError):  # a generator may go on in another context than it began in
+            _listener.reset(token)
         reporter.close()
 
 

@@ -128,6 +128,8 @@ class Command(TyperCommand):
         """Runs it. Where it is refused and something helps, that is noted on the error, as it must be typed here."""
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt as error:  # of which Typer makes an exit code, and says nothing
+            raise Interrupted.of(error, "interrupted; what was done stays, and it may be run again") from error
         except Exception as error:
             if remedy := getattr(error, "remedy", None):
                 from manifest_platform.cli.remedies import typed, with_remedy
@@ -314,7 +316,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CommandBroken as error:
         return fail(str(error), error, Exit.FAILED, as_json)
     except (Interrupted, KeyboardInterrupt, click.Abort) as error:
-        told = Interrupted.of(error, str(error) or "interrupted; what was done stays, and it may be run again")
+        told = Interrupted.of(error, str(error) or "interrupted")
         return fail(str(told), told, told.code, as_json)
     except ImportError as error:
         from manifest_platform import extras

@@ -51,5 +51,5 @@ def archive(
 def _age(text: str) -> timedelta:
     parts = re.fullmatch(r"([1-9][0-9]{0,4})([hdw])", text)
     if not parts:
-        raise WrongUse(f"--older-than {text}: a number and h, d or w, as 90d")
+        raise WrongUse(f"--older-than {text}: give a number and h, d or w, as 90d")
     return timedelta(**{_UNITS[parts[2]]: int(parts[1])})

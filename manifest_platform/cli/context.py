@@ -9,6 +9,8 @@ import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from difflib import get_close_matches
+from itertools import islice
 
 import click
 import typer
@@ -20,6 +22,9 @@ from manifest_platform.manifest.records import InvalidRunId, run_id_of
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.pipeline.pipeline import operator_name
 from manifest_platform.storage import UnsupportedLocation
+
+_LIKE_IT = 500
+"""Of so many items of each feed one is looked for that is called nearly as what was typed."""
 
 
 def configuration(context: click.Context) -> config.Config:
@@ -57,10 +62,19 @@ def item_key(pipeline: Pipeline, item: str) -> ItemKey:
     """The key of an item as the command line names it. Raises WrongUse for a name that is none, UnknownItem."""
     try:
         return pipeline.key(item)
-    except UnknownItem:
-        raise
+    except UnknownItem as error:
+        meant = _meant(pipeline, item)
+        raise UnknownItem(f"dataset {pipeline.name} has no item {item}; {meant or 'is it discovered yet?'}") from error
     except (Refused, InvalidKey, UnsupportedLocation) as error:
-        raise WrongUse(str(error)) from error
+        meant = _meant(pipeline, item)
+        raise WrongUse(f"{error}{f'; {meant}' if meant else ''}") from error
+
+
+def _meant(pipeline: Pipeline, item: str) -> str:
+    """What may have been meant by a name that no item has, as a question: names like it, of each feed's newest items."""
+    newest = (islice(pipeline.manifest.items(feed, reverse=True), _LIKE_IT) for feed in pipeline.manifest.feeds)
+    found = get_close_matches(item, [one.key.name for items in newest for one in items], n=3, cutoff=0.85)
+    return f"did you mean {' or '.join(found)}?" if found else ""
 
 
 def point_in_time(option: str, text: str | None) -> datetime | None:
@@ -70,7 +84,7 @@ def point_in_time(option: str, text: str | None) -> datetime | None:
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
-        raise WrongUse(f"{option} {text}: a time as 2026-01-31T12:00, in UTC where it names no zone") from error
+        raise WrongUse(f"{option} {text}: give a time as 2026-01-31T12:00, in UTC where it names no zone") from error
     try:
         return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
     except OverflowError as error:

@@ -150,7 +150,8 @@ def decided(
         if as_json(context):
             print_json({"event": "ended", "done": done, "refused": refused, "dry_run": dry_run})
         else:
-            say(f"{done:,} {'would be ' if dry_run else ''}done, {refused:,} refused")
+            none = "" if keys else ": no item that this could be done with is called so"
+            say(f"{done:,} {'would be ' if dry_run else ''}done, {refused:,} refused{none}")
     return Exit.FAILED if refused else Exit.DONE if done else Exit.NOTHING
 
 

@@ -16,6 +16,7 @@ from manifest_platform.cli.output import print_json, say, some, warn, wrapped
 from manifest_platform.cli.remedies import Typed, typed
 from manifest_platform.manifest import Application
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+from manifest_platform.quantities import moment
 from manifest_platform.remedies import Action, Remedy
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ def view(
 
 def _line(row: Run) -> str:
     times = {"added": row.added_at, "processed": row.processed_at, "loaded": row.loaded_at}
-    told = ", ".join(f"{what} {time:%Y-%m-%d %H:%M:%S}" for what, time in times.items() if time)
+    told = ", ".join(f"{what} {moment(time)}" for what, time in times.items() if time)
     skip = "; ToSkip" if row.to_skip else ""
     return f"{row.state:<10}{row.run_id}  {told}{skip}"
 

@@ -65,7 +65,7 @@ def _time(option: str, text: str | None, now: datetime) -> datetime | None:
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
-        raise WrongUse(f"--{option} {text}: a time as 2026-01-31T12:00 (UTC), or an age as 30m, 12h, 7d") from error
+        raise WrongUse(f"--{option} {text}: give a time as 2026-01-31T12:00 (UTC), or an age as 30m, 12h or 7d") from error
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 

@@ -14,7 +14,7 @@ from manifest_platform import masking
 from manifest_platform.manifest import Landed, Refused, StoreError, UnknownItem
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.duties import Duty, capture_pool, run_tags
-from manifest_platform.orchestration.events import failure, fit
+from manifest_platform.orchestration.events import failure, fit, telling_progress
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import command_of, told
 from manifest_platform.orchestration.translator import AssetKind, attributes
@@ -56,7 +56,7 @@ def build_captured(wiring: Wiring, feed: str) -> dg.AssetsDefinition:
         chosen = context.partition_keys
         if not chosen:
             raise failure("The run selects no partition; a range must name its older end first.", allow_retries=False)
-        with wiring.pipeline(context.run.run_id) as pipeline:
+        with wiring.pipeline(context.run.run_id) as pipeline, telling_progress(context):
             meant = {name: {one.feed for one in source.named(name)} for name in chosen}
             strangers = [name for name, feeds in meant.items() if feeds and feed not in feeds]
             if strangers:
@@ -85,7 +85,7 @@ def build_capture(wiring: Wiring, plan: CapturePlan) -> Capture:
         out=dg.Out(dg.Nothing),
     )
     def capture_op(context: dg.OpExecutionContext, config: CaptureConfig) -> Iterator:
-        with wiring.pipeline(context.run_id) as pipeline:
+        with wiring.pipeline(context.run_id) as pipeline, telling_progress(context):
             events: list[Captured] = []
             report = _captured(context, pipeline, wiring.names, config.feeds, None, events)
         for feed in source.feeds:

@@ -9,7 +9,7 @@ from pydantic import Field
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.blocks import blocks_of, failures_of, mark_failed
 from manifest_platform.orchestration.duties import Duty, drain_job_name, drain_pool, run_tags
-from manifest_platform.orchestration.events import failure, fit
+from manifest_platform.orchestration.events import failure, fit, telling_progress
 from manifest_platform.orchestration.feed_checks import evaluated_by_a_drain
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.landed import register
@@ -71,7 +71,7 @@ def _drain_job(wiring: Wiring, drained: Drain) -> dg.JobDefinition:
         loaded: list[Loaded] = []
         failed: list[ItemFailed] = []
         report = DrainReport()
-        with wiring.pipeline(context.run_id) as pipeline:
+        with wiring.pipeline(context.run_id) as pipeline, telling_progress(context):
             unlisted = ""
             if config.discover:
                 try:

@@ -7,13 +7,22 @@ of the orchestration makes one of these by itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import dagster as dg
 from dagster._core.errors import DagsterUserCodeProcessError
 from dagster._utils.error import SerializableErrorInfo
 
+from manifest_platform import progress
 from manifest_platform.outward import clean
+
+_PROGRESS_S = 30.0
+
+
+def telling_progress(context: dg.OpExecutionContext | dg.AssetExecutionContext) -> AbstractContextManager[None]:
+    """Has how far long work is told in the run's log, a line every half minute, as long as the block runs."""
+    return progress.told_by(progress.Reporter(context.log.info, _PROGRESS_S))
 
 
 def fit(metadata: Mapping[str, Any] | None) -> dict[str, Any]:

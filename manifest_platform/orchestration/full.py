@@ -9,7 +9,7 @@ from pydantic import Field
 from manifest_platform.manifest import Application, Refused, StoreError
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.duties import Duty, feed_pool, full_pool, run_tags
-from manifest_platform.orchestration.events import check_result, failure
+from manifest_platform.orchestration.events import check_result, failure, telling_progress
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import command_of, told
 from manifest_platform.orchestration.wiring import Wiring
@@ -47,7 +47,7 @@ def build_full_jobs(wiring: Wiring) -> list[dg.JobDefinition]:
 
     @dg.op(name=f"{dataset}_full_begin_op", out=dg.Out(dg.Nothing), pool=begun_by)
     def begin_op(context: dg.OpExecutionContext, config: BeginConfig) -> Iterator:
-        with wiring.pipeline(context.run_id) as pipeline:
+        with wiring.pipeline(context.run_id) as pipeline, telling_progress(context):
             try:
                 allows = [one for one, given in ((EMPTY, config.allow_empty), (SHRINK, config.allow_shrink)) if given]
                 for event in begin(pipeline, wiring.spark_session, config.item, config.reason, allows):

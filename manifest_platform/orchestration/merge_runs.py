@@ -14,7 +14,7 @@ from pydantic import Field
 from manifest_platform.merging.state import NEW, FinishedJob, Outcome
 from manifest_platform.orchestration.asking import Asked, asked
 from manifest_platform.orchestration.duties import Duty, merge_pool, run_tags
-from manifest_platform.orchestration.events import failure, fit, materialization
+from manifest_platform.orchestration.events import failure, fit, materialization, telling_progress
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.merged import listed, open_merging, partition_metadata, published_metadata
 from manifest_platform.orchestration.overview import overview_news
@@ -54,7 +54,7 @@ def build_merge_job(wiring: Wiring) -> dg.JobDefinition:
     def merge_op(context: dg.OpExecutionContext, config: MergeConfig) -> Iterator:
         budget = MergeBudget(config.max_partitions, config.max_seconds or wiring.config.drain.max_seconds)
         report = MergeReport()
-        with open_merging(wiring, context.run_id) as merging:
+        with open_merging(wiring, context.run_id) as merging, telling_progress(context):
             for event in merge(merging, wiring.spark_session, budget):
                 if isinstance(event, MergeReport):
                     report = event

@@ -18,7 +18,7 @@ from manifest_platform.merging.publish import PublishReport
 from manifest_platform.merging.state import FinishedJob, MergedTable, Outcome, Partition, PartitionName
 from manifest_platform.orchestration.capture import NO_VALUE
 from manifest_platform.orchestration.duties import merge_pool
-from manifest_platform.orchestration.events import failure, fit, materialization
+from manifest_platform.orchestration.events import failure, fit, materialization, telling_progress
 from manifest_platform.orchestration.remedies import command_of, told
 from manifest_platform.orchestration.translator import AssetKind, attributes, completed
 from manifest_platform.orchestration.wiring import Wiring
@@ -84,7 +84,7 @@ def build_merged(wiring: Wiring) -> list[dg.AssetsDefinition]:
         days = [date.fromisoformat(name) for name in context.partition_keys]
         if not days:
             raise failure("The run selects no day; a range must name its older end first.", allow_retries=False)
-        with open_merging(wiring, context.run.run_id) as merging:
+        with open_merging(wiring, context.run.run_id) as merging, telling_progress(context):
             yield from _merge_asked(context, wiring, merging, chosen, days)
 
     @dg.asset(

@@ -16,7 +16,7 @@ from dagster._core.definitions.partitions.context import partition_loading_conte
 
 from manifest_platform.manifest import ItemKey, Refused, StoreError
 from manifest_platform.orchestration import metadata
-from manifest_platform.orchestration.events import VERSION, failure, fit
+from manifest_platform.orchestration.events import VERSION, failure, fit, telling_progress
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import advice, command_of, told
 from manifest_platform.pipeline import ItemFailed, Loaded, Pipeline, PutBack, Shredded, ShreddedAgain
@@ -146,11 +146,12 @@ def report(context: dg.AssetExecutionContext, pipeline: Pipeline, names: Names, 
     error: Exception | None = None
     last = ""
     try:
-        for event in work:
-            said = so_far.take(event)
-            if said and said != last:
-                context.log.info(f"{said} ({len(so_far.done):,} done, {len(so_far.failed):,} failed)")
-                last = said
+        with telling_progress(context):
+            for event in work:
+                said = so_far.take(event)
+                if said and said != last:
+                    context.log.info(f"{said} ({len(so_far.done):,} done, {len(so_far.failed):,} failed)")
+                    last = said
     except EXPECTED as caught:
         error = caught
     problem = so_far.problem(pipeline, error)

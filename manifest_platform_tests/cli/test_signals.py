@@ -1,5 +1,6 @@
 """How a command ends that is told to: its exit code, what it says, and that a second signal ends it at once."""
 
+import json
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import threading
 
 import pytest
 
+from manifest_platform.cli import main
 from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.signals import Interrupted, ToldToEnd, ending_well, told_to_end
 
@@ -86,3 +88,15 @@ def test_a_second_signal_ends_a_process_that_hangs_at_once(number):
         assert process.stdout.readline() == said
         process.send_signal(number)
     assert process.wait(10) == -number
+
+
+@pytest.mark.parametrize("number", CODES)
+def test_a_command_that_only_looks_ends_with_the_signals_exit_code_too(monkeypatch, capsys, number):
+    def told(*_arguments: object) -> None:
+        raise ToldToEnd(number)
+
+    monkeypatch.setattr("manifest_platform.config.load", told)
+    assert main(["status", "--json"]) == CODES[number]
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["error"]["type"] == "Interrupted"
+    assert "error: interrupted; what was done stays" in captured.err

@@ -65,7 +65,7 @@ def test_an_item_may_stand_where_a_command_does(shop, run, before):
     ("arguments", "message"),
     [
         (["--reason", "x"], "needs a pattern for names"),
-        (["--from", "soon", "--reason", "x"], "--from soon: a time as 2026-01-31T12:00"),
+        (["--from", "soon", "--reason", "x"], "--from soon: give a time as 2026-01-31T12:00"),
         (["--to", "9999-12-31T23:59-12:00", "--reason", "x"], "between the years 1 and 9999"),
         (["a*"], "--reason"),
         (["a\nb", "--reason", "x"], "printable ASCII"),

@@ -166,7 +166,7 @@ def test_a_skip_is_found_for_whom_it_counts(run: Any, ask: Any) -> None:
     ("arguments", "code", "message"),
     [
         (["query", "--state", "lost"], 2, "'lost' is not one of"),
-        (["query", "--since", "soon"], 2, "--since soon: a time as 2026-01-31T12:00 (UTC), or an age as 30m, 12h, 7d"),
+        (["query", "--since", "soon"], 2, "--since soon: give a time as 2026-01-31T12:00 (UTC), or an age as 30m, 12h or 7d"),
         (["query", "--feed", "other"], 1, "declares no feed 'other'"),
         (["dump", "--feed", "other"], 1, "declares no feed 'other'"),
         (["import", "/nowhere"], 2, "cannot read /nowhere: "),

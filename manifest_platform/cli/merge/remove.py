@@ -67,7 +67,7 @@ def _garbage_document(of: Garbage) -> dict[str, Any]:
 def _age(text: str) -> timedelta:
     parts = _AGE.fullmatch(text)
     if not parts:
-        raise WrongUse(f"--grace {text}: a number and m, h, d or w, as 7d")
+        raise WrongUse(f"--grace {text}: give a number and m, h, d or w, as 7d")
     return timedelta(**{_UNITS[parts[2]]: int(parts[1])})
 
 

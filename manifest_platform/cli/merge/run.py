@@ -82,7 +82,7 @@ def _ahead(clock: str | None, now: datetime) -> timedelta:
     try:
         time = datetime.fromisoformat(clock)
     except ValueError as error:
-        raise WrongUse(f"--clock {clock}: a time as 2026-01-31T12:00 (UTC) or 2026-01-31T12:00+09:00") from error
+        raise WrongUse(f"--clock {clock}: give a time as 2026-01-31T12:00 (UTC) or 2026-01-31T12:00+09:00") from error
     time = time if time.tzinfo else time.replace(tzinfo=UTC)
     if time < now:
         raise WrongUse(f"--clock {clock} is past: it is {moment(now)}, and what is written must not lie before what is there")
@@ -100,7 +100,7 @@ def _dates(day: str | None, month: str | None) -> tuple[date | None, date | None
     try:
         first = datetime.strptime(month, "%Y-%m").date()
     except ValueError as error:
-        raise WrongUse(f"--month {month}: a month as 2026-01") from error
+        raise WrongUse(f"--month {month}: give a month as 2026-01") from error
     return first, first.replace(day=monthrange(first.year, first.month)[1])
 
 

@@ -159,8 +159,8 @@ def test_the_report_names_what_is_to_be_done(
     loaded_line = next(line for line in reversed(out.splitlines()) if line.startswith("LOADED"))
     assert [line.split()[0] for line in out.splitlines() if not line.startswith(" ")].count("FAILED") == 2
     assert loaded_line == (
-        f"LOADED    enriched/archive/{run(2)}/  added 2019-03-01 00:02:48, processed 2019-03-01 00:02:50,"
-        " loaded 2019-03-01 00:02:52"
+        f"LOADED    enriched/archive/{run(2)}/  added 2019-03-01 00:02:48 UTC, processed 2019-03-01 00:02:50 UTC,"
+        " loaded 2019-03-01 00:02:52 UTC"
     )
     assert "; ToSkip" not in out
 
