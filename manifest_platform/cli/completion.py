@@ -26,7 +26,7 @@ OFFERED = 30
     f"  fish  {PROGRAM} completion fish > ~/.config/fish/completions/{PROGRAM}.fish",
 )
 def completion(
-    context: typer.Context, shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]
+    context: typer.Context, shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="Of which shell: bash, zsh or fish.")]
 ) -> int:
     """Prints what makes a shell complete commands, options, datasets and items with the Tab key."""
     text = script(context.find_root().command, PROGRAM, shell)

@@ -96,6 +96,7 @@ ANSWERS: dict[str, Any] = {
     "import-moved": work.Moved,
     "view": looks.View,
     "schema": dict[str, Any],
+    "completion": looks.Completion,
     "demo": shared.Failed,
     "fake-vault": looks.FakeVault,
 }

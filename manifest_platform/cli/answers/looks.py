@@ -427,6 +427,13 @@ class Project(TypedDict):
     kept: list[str]
 
 
+class Completion(TypedDict):
+    """What a shell is to run, so that it completes commands, options and names."""
+
+    shell: str
+    script: str
+
+
 class FakeVault(TypedDict):
     """The vault that runs, and how to log in."""
 
