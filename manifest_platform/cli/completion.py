@@ -23,7 +23,8 @@ OFFERED = 30
     epilog="\b\nFor every shell that is started from now on:\n"
     f"  bash  echo 'eval \"$({PROGRAM} completion bash)\"' >> ~/.bashrc\n"
     f"  zsh   echo 'eval \"$({PROGRAM} completion zsh)\"' >> ~/.zshrc\n"
-    f"  fish  {PROGRAM} completion fish > ~/.config/fish/completions/{PROGRAM}.fish",
+    f"  fish  {PROGRAM} completion fish \\\n"
+    f"          > ~/.config/fish/completions/{PROGRAM}.fish",
 )
 def completion(
     context: typer.Context, shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="Of which shell: bash, zsh or fish.")]
