@@ -18,4 +18,20 @@ Layers, top to bottom; each imports only from those below it:
     carried, deployments, extras, failpoints, faults, plugins, remedies, spool    files of a wheel; what is installed; names
 """
 
+from typing import Any
+
 __version__ = "0.2.0"
+
+
+def __dir__() -> list[str]:
+    """What is here, the component included: Dagster looks for components among it."""
+    return [*globals(), "Dataset"]
+
+
+def __getattr__(name: str) -> Any:
+    """The component for Dagster projects, `manifest_platform.Dataset`; nothing else imports Dagster for it."""
+    if name == "Dataset":
+        from manifest_platform.orchestration.component import Dataset
+
+        return Dataset
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

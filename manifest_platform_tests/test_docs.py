@@ -36,6 +36,7 @@ ELSEWHERE = {
     "manifest_platform.fence": "a table of the warehouse",
     "manifest_platform.retired": "a table of the warehouse",
     "manifest_platform.renamed_columns": "a table of the warehouse",
+    "manifest_platform.Dataset": "the component, by its type",
     "manifest_platform/dataset": "a tag of Dagster's runs",
     "manifest_platform/duty": "a tag of Dagster's runs",
     "manifest_platform/turn": "a tag of Dagster's runs",

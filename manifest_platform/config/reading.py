@@ -1,7 +1,8 @@
-"""How a configuration is read: a YAML file, values from the environment, and every problem told at once.
+"""How a configuration is read: a YAML file, values from the environment, and every problem told at once, with its line.
 
 `${NAME}` and `${NAME:-default}` take values from the environment, which is where secrets come from: a URL of the file with a
-password in it (`user:password@`) is refused. Relative paths are relative to the file.
+password in it (`user:password@`) is refused. Relative paths are relative to the file. A component's file (`component_file`) may
+say `{{ env.NAME }}` as well, and `{{ context.project_root }}`, as Dagster's components do.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import re
 import typing
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +20,7 @@ from pydantic import ValidationError
 from yaml.constructor import ConstructorError
 
 from manifest_platform import masking
+from manifest_platform.config import component_file
 from manifest_platform.config.config import Config, ConfigError
 from manifest_platform.settings import PluginSettings, Settings
 
@@ -25,6 +28,9 @@ VARIABLE = "MANIFEST_PLATFORM_CONFIG"
 DEFAULT_FILE = "manifest_platform.yaml"
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_TEMPLATE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+_ENV = re.compile(r"""env(?:\.([A-Za-z_]\w*)|\(\s*(['"])([A-Za-z_]\w*)\2\s*(?:,\s*(['"])(.*?)\4\s*)?\))""")
+_PROJECT_ROOT = ("context.project_root", "project_root")
 _SECRET_NAME = re.compile(r"PASSW|PASSPHRASE|SECRET|TOKEN|API_?KEY|CREDENTIAL", re.IGNORECASE)
 _PASSWORD_IN_URL = re.compile(r"://[^/@:\s]+:[^/@\s]+@")
 _USER_INFO = re.compile(r"://.*@", re.DOTALL)  # greedy: a password may hold any character
@@ -52,88 +58,176 @@ class UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         return super().construct_mapping(node, deep)
 
 
+Place = tuple[str | int, ...]
+"""Where something stands in a document: keys, and indexes of lists."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong, and where."""
+
+    place: Place
+    text: str
+
+
 def load(path: str | Path | None = None) -> Config:
     """The configuration of a file: the one given, else `$MANIFEST_PLATFORM_CONFIG`, else `manifest_platform.yaml` here.
 
     Raises ConfigError with every problem of the file.
     """
     file = file_of(path)
-    try:
-        text = file.read_text()
-    except FileNotFoundError as error:
-        raise ConfigError(f"no configuration at {file}; pass --config FILE or set {VARIABLE}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError(f"cannot read {file}: {reason}; pass a YAML file with --config or in {VARIABLE}") from error
-    return read_text(text, file)
+    return read_text(_text(file), file)
 
 
 def read_text(text: str, file: Path) -> Config:
     """The configuration of a text that is, or is to be, that of a file. Raises ConfigError with every problem of it."""
     try:
-        data = yaml.load(text, Loader=UniqueKeys)  # noqa: S506 - it is a safe loader
+        documents = list(yaml.load_all(text, Loader=UniqueKeys))
     except yaml.YAMLError as error:
         raise ConfigError(f"{file} is not YAML: {error}") from error
-    problems: list[str] = []
-    data = _interpolate(data, "", problems)
-    if problems:
-        raise ConfigError(_report(file, problems))
     try:
-        return Config.model_validate(data, context={"base": file.parent})
+        found = component_file.read(file, documents)
+    except component_file.NotOne as error:
+        raise ConfigError(_report(file, [Problem((), str(error))])) from error
+    if found is None and len(documents) > 1:
+        raise ConfigError(_report(file, [Problem((), f"has {len(documents)} documents; allowed: one")]))
+    if found is None:
+        return _validated(_Text(file, text), documents[0] if documents else None, file.parent)
+    if found.config is None:
+        return _validated(_Text(file, text, found.document, found.place, found.base), found.data, found.base)
+    return _some_of(file, load(found.config), found.datasets)
+
+
+def _some_of(file: Path, config: Config, datasets: Sequence[str] | None) -> Config:
+    """A configuration with some of its datasets alone."""
+    if datasets is None:
+        return config
+    if unknown := [name for name in datasets if name not in config.datasets]:
+        allowed = ", ".join(sorted(config.datasets))
+        raise ConfigError(_report(file, [Problem((), f"attributes.datasets: {unknown[0]!r}: allowed: {allowed}")]))
+    return config.model_copy(update={"datasets": {name: config.datasets[name] for name in datasets}})
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except FileNotFoundError as error:
+        raise ConfigError(f"no configuration at {file}; pass --config FILE or set {VARIABLE}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"cannot read {file}: {reason}; pass a YAML file with --config or in {VARIABLE}") from error
+
+
+@dataclass(frozen=True)
+class _Text:
+    """A file's text. Of a component's file: in which document the configuration stands, where, and the project's root."""
+
+    file: Path
+    text: str
+    document: int = 0
+    below: Place = ()
+    project_root: Path | None = None
+
+    def line(self, place: Place) -> int | None:
+        """The line of what stands at a place, or of what it stands in; None for the whole."""
+        nodes = [node for number, node in enumerate(yaml.compose_all(self.text, Loader=UniqueKeys)) if number == self.document]
+        if not nodes or not place:
+            return None
+        node, line = nodes[0], None
+        for part in (*self.below, *place):
+            if isinstance(node, yaml.MappingNode):
+                inner = next(((key, value) for key, value in node.value if key.value == str(part)), None)
+            elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+                inner = (node.value[part], node.value[part])
+            else:
+                inner = None
+            if inner is None:
+                break
+            line, node = inner[0].start_mark.line + 1, inner[1]
+        return line
+
+
+def _validated(text: _Text, data: Any, base: Path) -> Config:
+    problems: list[Problem] = []
+    data = _interpolate(data, (), problems, text.project_root)
+    if problems:
+        raise ConfigError(_report(text.file, problems, text))
+    try:
+        return Config.model_validate(data, context={"base": base})
     except ValidationError as error:
-        raise ConfigError(_report(file, list(_explain(error, data)))) from error
+        raise ConfigError(_report(text.file, list(_explain(error, data)), text)) from error
 
 
-def _report(file: Path, problems: list[str]) -> str:
-    return "\n".join([f"{file}:", *(f"  {problem}" for problem in problems)])
+def _report(file: Path, problems: list[Problem], text: _Text | None = None) -> str:
+    lines = ((problem.text, text.line(problem.place) if text else None) for problem in problems)
+    return "\n".join([f"{file}:", *(f"  line {line}: {said}" if line else f"  {said}" for said, line in lines)])
 
 
-def _interpolate(value: Any, key: str, problems: list[str]) -> Any:
+def _interpolate(value: Any, place: Place, problems: list[Problem], project_root: Path | None) -> Any:
     if isinstance(value, dict):
-        return {name: _interpolate(part, f"{key}.{name}".lstrip("."), problems) for name, part in value.items()}
+        return {name: _interpolate(part, (*place, name), problems, project_root) for name, part in value.items()}
     if isinstance(value, list):
-        return [_interpolate(part, f"{key}.{index}", problems) for index, part in enumerate(value)]
+        return [_interpolate(part, (*place, index), problems, project_root) for index, part in enumerate(value)]
     if not isinstance(value, str):
         return value
+    key = ".".join(map(str, place))
+
+    def wrong(text: str) -> None:
+        problems.append(Problem(place, f"{key}: {text}"))
+
     if _PASSWORD_IN_URL.search(_REFERENCE.sub("", value)):
-        problems.append(f"{key}: holds a password; take it from the environment as ${{NAME}}")
+        wrong("holds a password; take it from the environment as ${NAME}")
         return value
 
-    def substitute(found: re.Match[str]) -> str:
-        name, default = found.groups()
+    def taken(name: str, default: str | None, how: str) -> str:
         if (known := masking.value_of(name) or default) is None:
-            problems.append(f"{key}: ${{{name}}} is not set in the environment, and has no default (${{{name}:-default}})")
+            wrong(f"{how} in the environment, and has no default (${{{name}:-default}})")
             return ""
         if _SECRET_NAME.search(name):
             masking.keep(known)
         return known
 
+    def substitute(found: re.Match[str]) -> str:
+        name, default = found.groups()
+        return taken(name, default, f"${{{name}}} is not set")
+
+    def rendered(found: re.Match[str]) -> str:
+        expression = found[1].strip()
+        if expression in _PROJECT_ROOT:
+            return str(project_root)
+        if not (env := _ENV.fullmatch(expression)):
+            allowed = (
+                "{{ env.NAME }}, {{ env('NAME', 'default') }}, {{ context.project_root }}, as the command line reads it too"
+            )
+            wrong(f"{{{{ {expression} }}}}: allowed: {allowed}")
+            return ""
+        attribute, _, name, _, default = env.groups()
+        return taken(attribute or name, default, f"{{{{ {expression} }}}} is not set")
+
     if "${" in _REFERENCE.sub("", value):
-        problems.append(
-            f"{key}: {without_secrets(repr(value))}: holds a ${{ that names no variable;"
-            " allowed: ${NAME} or ${NAME:-default}"
-        )
+        wrong(f"{without_secrets(repr(value))}: holds a ${{ that names no variable; allowed: ${{NAME}} or ${{NAME:-default}}")
         return value
-    whole = _REFERENCE.sub(substitute, value)
+    whole = _REFERENCE.sub(substitute, _TEMPLATE.sub(rendered, value) if project_root else value)
     masking.keep_passwords_of(whole)
     return whole
 
 
-def _explain(error: ValidationError, data: Any) -> Iterator[str]:
+def _explain(error: ValidationError, data: Any) -> Iterator[Problem]:
     """Each problem as `key: value: what is wrong, what is allowed`."""
     for problem in error.errors():
-        location = [part for part in problem["loc"] if part != "[key]"]
+        location = tuple(part for part in problem["loc"] if part != "[key]")
         key = ".".join(str(part) for part in location) or "file"
         message = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
             allowed = ", ".join(sorted(_model_at(location[:-1], data).model_fields))
-            yield f"{key}: unknown key; allowed here: {allowed}"
+            said = f"{key}: unknown key; allowed here: {allowed}"
         elif problem["type"] == "missing":
-            yield f"{key}: is required"
+            said = f"{key}: is required"
         elif isinstance(problem["input"], (dict, list)) and problem["type"] == "value_error":
-            yield f"{key}: {message}" if isinstance(problem["input"], dict) and location else message
+            said = f"{key}: {message}" if isinstance(problem["input"], dict) and location else message
         else:
-            yield f"{key}: {without_secrets(repr(problem['input']))}: {message}"
+            said = f"{key}: {without_secrets(repr(problem['input']))}: {message}"
+        yield Problem(location, said)
 
 
 def without_secrets(text: str) -> str:

@@ -52,12 +52,16 @@ def build_defs(
     assets: Iterable[dg.AssetsDefinition] = (),
     translator: DatasetTranslator | None = None,
     executor: dg.ExecutorDefinition | None = dg.in_process_executor,
+    name: str | None = None,
+    io_manager: ManifestIOManager | None = None,
 ) -> dg.Definitions:
     """The definitions of every configured dataset, of a file, or of the file of a ManifestResource. Raises ConfigError.
 
     `assets`: of a user's own, each with the check of its outputs. One whose metadata does not fit is an error. `translator`:
     what Dagster is told of each asset, where the defaults do not fit. `executor`: of what people materialize, so that a run
-    has one Spark session; None in a code location that has an executor of its own.
+    has one Spark session; None in a code location that has an executor of its own. `name` and `io_manager`: where the code
+    location is not the platform's alone, as with two configurations in one. What is of no one dataset is called by the name
+    then, as `<name>_housekeeping`, and keeps to its own datasets; all configurations share the IO manager.
     What the process writes from then on is as private as the configuration's `files` say, also what assets of one's own write.
     """
     outward.guard()
@@ -72,7 +76,9 @@ def build_defs(
     drain_jobs = {wiring.dataset: build_drain_jobs(wiring) for wiring in every}
     merge_jobs = {wiring.dataset: build_merge_job(wiring) for wiring in merged}
     captured = [build_capture(wiring, plan) for wiring in every if (plan := wiring.source.captures)]
-    housekeeping = build_housekeeping_job(config, wirings)
+    housekeeping = build_housekeeping_job(config, wirings, name)
+    if io_manager:
+        io_manager.wirings.update(wirings)
     own = own_assets(wirings, assets)
     return dg.Definitions(
         assets=[
@@ -99,9 +105,9 @@ def build_defs(
         sensors=[
             *(build_listing_sensor(wiring, drain_jobs[wiring.dataset], seconds, own) for wiring in every),
             *(build_merge_sensor(wiring, merge_jobs[wiring.dataset], seconds) for wiring in merged),
-            *build_dead_run_sensors(wirings, seconds),
-            build_lost_run_sensor(seconds),
+            *build_dead_run_sensors(wirings, seconds, name or "manifest"),
+            build_lost_run_sensor(seconds, wirings, name),
         ],
-        resources={IO_MANAGER: ManifestIOManager(wirings), **_tools(manifest)},
+        resources={IO_MANAGER: io_manager} if io_manager else {IO_MANAGER: ManifestIOManager(wirings), **_tools(manifest)},
         executor=executor,
     )

@@ -8,7 +8,7 @@ configuration's `dagster.partitions`), it may go. A run that failed on a partiti
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,6 +21,8 @@ from dagster._core.instance import RUNLESS_RUN_ID
 from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable, AssetEventTagsTable, SqlEventLogStorageTable
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from dagster._core.storage.tags import REPOSITORY_LABEL_TAG, RUN_KEY_TAG
+
+from manifest_platform.orchestration.wiring import Wiring, is_about
 
 FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 MATERIALIZED = dg.DagsterEventType.ASSET_MATERIALIZATION
@@ -48,19 +50,22 @@ def prune(
     partition_sets: Mapping[dg.AssetKey, str],
     label: str | None = None,
     dry_run: bool = False,
+    wirings: Mapping[str, Wiring] | None = None,
 ) -> Pruned:
     """Removes what is older than a time and nothing that Dagster shows rests on. May be ended at any time, and repeated.
 
     `partition_sets`: the dynamic partition set of an asset, by its key; of other assets every partition counts as shown.
     `label`: only runs of this code location's repository. Runs that a sensor gave a run key stay, for it is never to be asked
-    for again.
+    for again. `wirings`: the datasets whose runs and events may go, where the code location has others' as well; None for all.
     """
     shown = _Shown(instance, partition_sets)
     needed = shown.runs(before)
-    old = list(_old_runs(instance, before, label))
+    old = list(_old_runs(instance, before, label, wirings))
+    if wirings is not None:
+        shown.keys = [key for key in shown.keys if key in partition_sets]
     for run_id in () if dry_run else (run_id for run_id in old if run_id not in needed):
         _remove_run(instance, run_id)
-    events, evaluations = _prune_rows(instance, before, shown, dry_run)
+    events, evaluations = _prune_rows(instance, before, shown, dry_run, wirings is None)
     gone = sum(run_id not in needed for run_id in old)
     return Pruned(gone, events, evaluations, len(old) - gone)
 
@@ -100,13 +105,16 @@ class _Shown:
 # Runs
 
 
-def _old_runs(instance: dg.DagsterInstance, before: datetime, label: str | None) -> Iterator[str]:
+def _old_runs(
+    instance: dg.DagsterInstance, before: datetime, label: str | None, wirings: Mapping[str, Wiring] | None
+) -> Iterator[str]:
     """The finished runs that nothing has written to since a time, the newest first."""
     tags = {REPOSITORY_LABEL_TAG: label} if label else {}
     wanted = dg.RunsFilter(statuses=FINISHED, updated_before=before, tags=tags)
     cursor = None
     while found := instance.get_runs(wanted, cursor=cursor, limit=AT_ONCE):
-        yield from (run.run_id for run in found if RUN_KEY_TAG not in run.tags)
+        ours = (run for run in found if wirings is None or is_about(run, wirings))
+        yield from (run.run_id for run in ours if RUN_KEY_TAG not in run.tags)
         cursor = found[-1].run_id
 
 
@@ -129,19 +137,24 @@ def _remove_run(instance: dg.DagsterInstance, run_id: str) -> None:
 # Events of no run, and evaluations of checks
 
 
-def _prune_rows(instance: dg.DagsterInstance, before: datetime, shown: _Shown, dry_run: bool) -> tuple[int, int]:
-    """Removes old events of no run, and evaluations of checks, but the newest; in a store that is not SQL, none."""
+def _prune_rows(
+    instance: dg.DagsterInstance, before: datetime, shown: _Shown, dry_run: bool, everything: bool
+) -> tuple[int, int]:
+    """Removes old events of no run, and evaluations of checks, but the newest; in a store that is not SQL, none.
+
+    `everything`: those of no asset too, and of assets that are not looked at.
+    """
     storage = instance.event_log_storage
     if not isinstance(storage, SqlEventLogStorage):
         return 0, 0
     events = [id_ for key in shown.keys for id_ in _old_events(storage, key, before, shown)]
-    events += _old_events_of_no_asset(storage, before)
-    evaluations = list(_old_evaluations(storage, before))
+    events += _old_events_of_no_asset(storage, before) if everything else []
+    evaluations = list(_old_evaluations(storage, before, None if everything else shown.keys))
     if not dry_run:
         _delete(storage, AssetEventTagsTable, AssetEventTagsTable.c.event_id, events)
         _delete(storage, SqlEventLogStorageTable, SqlEventLogStorageTable.c.id, events)
         _delete(storage, AssetCheckExecutionsTable, AssetCheckExecutionsTable.c.id, evaluations)
-        if storage.is_run_sharded:  # the events of no run are there once more, in a file that nobody reads
+        if everything and storage.is_run_sharded:  # the events of no run are there once more, in a file that nobody reads
             old = SqlEventLogStorageTable.c.timestamp < _stored(before)
             with storage.run_connection(RUNLESS) as connection:
                 connection.execute(SqlEventLogStorageTable.delete().where(old))
@@ -178,10 +191,12 @@ def _old_events_of_no_asset(storage: SqlEventLogStorage, before: datetime) -> li
         return [id_ for (id_,) in connection.execute(old).fetchall()]
 
 
-def _old_evaluations(storage: SqlEventLogStorage, before: datetime) -> Iterator[int]:
+def _old_evaluations(storage: SqlEventLogStorage, before: datetime, assets: Sequence[dg.AssetKey] | None) -> Iterator[int]:
     table = AssetCheckExecutionsTable.c
     newest = db.select(db.func.max(table.id)).group_by(table.asset_key, table.check_name, table.partition)
     old = db.select(table.id).where(table.create_timestamp < _stored(before), table.id.not_in(newest))
+    if assets is not None:
+        old = old.where(table.asset_key.in_([key.to_string() for key in assets]))
     with storage.index_connection() as connection:
         yield from (id_ for (id_,) in connection.execute(old).fetchall())
 

@@ -33,7 +33,7 @@ class Left:
     attempt: int
 
 
-def build_dead_run_sensors(wirings: Mapping[str, Wiring], seconds: int) -> list[dg.SensorDefinition]:
+def build_dead_run_sensors(wirings: Mapping[str, Wiring], seconds: int, name: str) -> list[dg.SensorDefinition]:
     """Sensors that tell what became of a run, and end its leases, so that the next drain need not wait for them."""
 
     def tell(context: dg.RunStatusSensorContext, cause: str) -> None:
@@ -51,7 +51,7 @@ def build_dead_run_sensors(wirings: Mapping[str, Wiring], seconds: int) -> list[
                 context.log.info(f"run {run.run_id} is dead: {ended} lease(s) of {dataset} ended")
 
     @dg.run_failure_sensor(
-        name="manifest_failure_sensor",
+        name=f"{name}_failure_sensor",
         minimum_interval_seconds=seconds,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Tells what became of a run that failed or died, and the manifest, so that its leases need not run out.",
@@ -60,7 +60,7 @@ def build_dead_run_sensors(wirings: Mapping[str, Wiring], seconds: int) -> list[
         tell(context, cause_of(context))
 
     @dg.run_status_sensor(
-        name="manifest_cancel_sensor",
+        name=f"{name}_cancel_sensor",
         run_status=dg.DagsterRunStatus.CANCELED,
         minimum_interval_seconds=seconds,
         default_status=dg.DefaultSensorStatus.RUNNING,

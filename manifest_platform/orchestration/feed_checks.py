@@ -216,7 +216,7 @@ def _check(wiring: Wiring, feed: str, check: FeedCheck) -> dg.AssetChecksDefinit
         asset=wiring.names.stage(feed, check.stage),
         name=check.name,
         description=check.description,
-        pool=wiring.dataset if check.reads_warehouse else None,
+        pool=f"{wiring.dataset}_checks" if check.reads_warehouse else None,
     )
     def evaluated() -> dg.AssetCheckResult:
         with wiring.pipeline() as pipeline:

@@ -24,14 +24,15 @@ class HousekeepingRun(dg.Config):
     dry_run: bool = False
 
 
-def build_housekeeping_job(platform: Config, wirings: Mapping[str, Wiring]) -> dg.JobDefinition:
-    """The job that does every dataset's chores, then prunes Dagster's own store."""
+def build_housekeeping_job(platform: Config, wirings: Mapping[str, Wiring], name: str | None = None) -> dg.JobDefinition:
+    """The job that does every dataset's chores, then prunes Dagster's own store: with a name, of what its own runs left."""
+    job_name = f"{name}_{JOB}" if name else JOB
     sets = {key: name for wiring in wirings.values() for key, name in _partition_sets(wiring)}
 
     @dg.op(
-        name=f"{JOB}_op",
+        name=f"{job_name}_op",
         description="Removes what is as old as is configured under `housekeeping`, of each dataset and of Dagster's store.",
-        pool=JOB,
+        pool=job_name,
         out=dg.Out(dg.Nothing),
     )
     def housekeeping_op(context: dg.OpExecutionContext, config: HousekeepingRun) -> Iterator:
@@ -47,16 +48,17 @@ def build_housekeeping_job(platform: Config, wirings: Mapping[str, Wiring]) -> d
         if days is not None:
             before = datetime.now(UTC) - timedelta(days=days)
             label = context.run.tags.get(REPOSITORY_LABEL_TAG) or context.run.tags_for_storage().get(REPOSITORY_LABEL_TAG)
-            shown |= _pruned(prune(context.instance, before, sets, label, config.dry_run))
+            ours = wirings if name else None
+            shown |= _pruned(prune(context.instance, before, sets, label, config.dry_run, ours))
         if hindered:
             raise failure("could not be done now; the next run tries again\n" + "\n".join(hindered), metadata=shown)
         yield dg.Output(None, metadata=fit(shown))
 
     @dg.job(
-        name=JOB,
+        name=job_name,
         description="Removes what grows with every run and nothing needs any more, once it is old enough.",
         executor_def=dg.in_process_executor,
-        tags=run_tags(Duty.HOUSEKEEPING, None, JOB),
+        tags=run_tags(Duty.HOUSEKEEPING, None, job_name),
     )
     def housekeeping_job():
         housekeeping_op()
@@ -71,7 +73,7 @@ def build_housekeeping_schedules(platform: Config, job: dg.JobDefinition) -> lis
         return []
     try:
         schedule = dg.ScheduleDefinition(
-            name=f"{JOB}_schedule",
+            name=f"{job.name}_schedule",
             job=job,
             cron_schedule=cron,
             execution_timezone="UTC",

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 class ManifestIOManager(dg.IOManager):
     """Commits outputs to the manifest and loads what it names as committed and current, of any number of datasets."""
 
-    def __init__(self, wirings: Mapping[str, Wiring]) -> None:
-        self.wirings = dict(wirings)
+    def __init__(self, wirings: Mapping[str, Wiring] | None = None) -> None:
+        self.wirings = dict(wirings or {})
         self._read: dict[tuple[str, str], dict[dg.AssetKey, list[Made]]] = {}
         """Of each step of a run, the records that its inputs were read by."""
 

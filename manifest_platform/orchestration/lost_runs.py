@@ -6,13 +6,15 @@ do, waits for ever too. A sensor is evaluated by the code server, on the machine
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import dagster as dg
 from dagster._core.launcher import DefaultRunLauncher
 from dagster._core.storage.tags import GRPC_INFO_TAG, REPOSITORY_LABEL_TAG
+
+from manifest_platform.orchestration.wiring import Wiring, is_about
 
 _SLOW_CLOCK_S = 10
 """By so much the machine's count of seconds since its start may be off."""
@@ -52,11 +54,14 @@ def _began(pid: int) -> float | None:
     return int(booted.split()[1]) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
-def build_lost_run_sensor(seconds: int) -> dg.SensorDefinition:
-    """The sensor that fails runs whose worker is gone, so that what waits for them goes on."""
+def build_lost_run_sensor(seconds: int, wirings: Mapping[str, Wiring], name: str | None = None) -> dg.SensorDefinition:
+    """The sensor that fails runs whose worker is gone, so that what waits for them goes on; with a name, of its datasets."""
+
+    def ours(run: dg.DagsterRun) -> bool:
+        return is_about(run, wirings)
 
     @dg.sensor(
-        name="manifest_lost_run_sensor",
+        name=f"{name or 'manifest'}_lost_run_sensor",
         minimum_interval_seconds=seconds,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Fails runs that count as running and whose worker is gone: killed together with the code server.",
@@ -64,18 +69,25 @@ def build_lost_run_sensor(seconds: int) -> dg.SensorDefinition:
     def lost_run_sensor(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         location = context.code_location_origin.location_name if context.code_location_origin else None
         label = f"{context.repository_name}@{location}" if location else None
-        failed = [run.run_id for run in fail_lost_runs(context.instance, label)]
+        failed = [run.run_id for run in fail_lost_runs(context.instance, label, ours if name else None)]
         return dg.SkipReason(f"failed, for their workers are gone: {', '.join(failed)}" if failed else "no run is lost")
 
     return lost_run_sensor
 
 
-def fail_lost_runs(instance: dg.DagsterInstance, label: str | None) -> Iterator[dg.DagsterRun]:
-    """Fails the runs of a code location's repository that are lost, and gives them; those of other launchers are left alone."""
+def fail_lost_runs(
+    instance: dg.DagsterInstance, label: str | None, ours: Callable[[dg.DagsterRun], bool] | None = None
+) -> Iterator[dg.DagsterRun]:
+    """Fails the runs of a code location's repository that are lost, and gives them; those of other launchers are left alone.
+
+    `ours`: of these runs which; None for all.
+    """
     if type(instance.run_launcher) is not DefaultRunLauncher:
         return  # its workers are elsewhere
     tags = {REPOSITORY_LABEL_TAG: label} if label else {}
     for run in instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED], tags=tags)):
+        if ours and not ours(run):
+            continue
         worker = _worker(instance, run.run_id) if GRPC_INFO_TAG in run.tags else None
         if worker is None or not worker.is_gone:
             continue

@@ -6,12 +6,15 @@ a user's own resources of these names.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+import dagster as dg
+
 from manifest_platform.config import Config
-from manifest_platform.orchestration.keys import Names
+from manifest_platform.orchestration.keys import DATASET_TAG, Names
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource
 from manifest_platform.orchestration.translator import DatasetTranslator
 from manifest_platform.pipeline import Pipeline
@@ -50,3 +53,11 @@ def wirings_of(manifest: ManifestResource, translator: DatasetTranslator | None 
         for source in sources
         if source.feeds
     }
+
+
+def is_about(run: dg.DagsterRun, wirings: Mapping[str, Wiring]) -> bool:
+    """Whether a run was about any of some datasets and nothing else, by its job's tag or by its assets."""
+    if DATASET_TAG in run.tags:
+        return run.tags[DATASET_TAG] in wirings
+    places = [any(one.names.place(key) for one in wirings.values()) for key in run.asset_selection or ()]
+    return bool(places) and all(places)

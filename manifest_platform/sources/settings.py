@@ -228,5 +228,8 @@ class DatasetSettings(DatasetBasics):
         return self
 
 
-AnyDataset = Annotated[DatasetSettings, PluginSettings(plugins.SOURCES, "snowplow_enriched", "source")]
+DEFAULT_SOURCE = "snowplow_enriched"
+"""The source of a dataset that names none."""
+
+AnyDataset = Annotated[DatasetSettings, PluginSettings(plugins.SOURCES, DEFAULT_SOURCE, "source")]
 """The settings of a dataset of any source: of the one that `source` names, else of this."""

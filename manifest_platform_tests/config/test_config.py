@@ -148,7 +148,7 @@ lease: {seconds: soon}
 """
         )
     )
-    assert "\n  datasets.other.source: 'kafka': allowed: items, snowplow_enriched, veeva" in message
+    assert "\n  line 8: datasets.other.source: 'kafka': allowed: items, snowplow_enriched, veeva" in message
     for key in (
         "datasets.acme.landing.look_back",
         "datasets.acme.shred.schemas",
@@ -156,7 +156,7 @@ lease: {seconds: soon}
         "datasets.acme.load.late",
         "lease.seconds",
     ):
-        assert f"\n  {key}:" in message
+        assert f" {key}:" in message
 
 
 @pytest.mark.parametrize(

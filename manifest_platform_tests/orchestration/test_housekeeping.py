@@ -42,7 +42,10 @@ def _shown(result: dg.ExecuteInProcessResult) -> dict[str, object]:
 def test_a_run_does_the_chores_and_prunes_dagster(shop: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def prune(instance: dg.DagsterInstance, before: object, sets: dict, label: str | None, dry_run: bool) -> Pruned:
+    def prune(
+        instance: dg.DagsterInstance, before: object, sets: dict, label: str | None, dry_run: bool, ours: object
+    ) -> Pruned:
+        assert ours is None, "the code location is the platform's alone"
         asked.append((sets, label, dry_run))
         return Pruned(runs=7, kept=2)
 

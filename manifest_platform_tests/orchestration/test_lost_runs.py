@@ -115,7 +115,7 @@ def test_a_process_that_only_waits_to_be_reaped_is_gone() -> None:
 
 
 def test_the_sensor_says_what_it_did(instance: dg.DagsterInstance, gone: int) -> None:
-    sensor = build_lost_run_sensor(30)
+    sensor = build_lost_run_sensor(30, {})
     with dg.build_sensor_context(instance=instance) as context:
         assert "no run is lost" in str(sensor(context))
         run = started(instance, gone)
