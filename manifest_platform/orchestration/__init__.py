@@ -12,5 +12,6 @@ and how it is done the pipeline's.
     overview                    how far a dataset is, what is stuck and what to do
     dead_runs, lost_runs        runs that failed, told to the manifest
     resources, io_manager       for assets of a user's own
+    days, partition_runs        days by what is loaded; what a run of some partitions, or of a backfill, is to do
     keys, metadata, events, asking    names, what plots, events with clean words, and when a sensor asks for a run
 """

@@ -192,6 +192,12 @@ class Source(ABC):
     def time(self, name: str) -> datetime | None:
         """The logical time that a name tells."""
 
+    @classmethod
+    def began(cls, name: str) -> datetime | None:
+        """When an item begins, as its name alone tells: a daily asset follows by this. None for a name that does not tell."""
+        del name
+        return None
+
     def logical_time(self, landed: Landed) -> datetime | None:
         """The time by which a period means a directory: that of its name; of a window, when it starts."""
         return self.time(landed.key.name)

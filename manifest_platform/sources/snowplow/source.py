@@ -145,6 +145,12 @@ class SnowplowEnriched(Source):
         parsed = parse_run_name(name)
         return parsed.time if parsed else None
 
+    @classmethod
+    def began(cls, name: str) -> datetime | None:
+        """The time in the run's name."""
+        parsed = parse_run_name(name)
+        return parsed.time if parsed else None
+
     def look(self, feed: str, after: datetime | None, known: Known) -> Found:
         """The runs of the landing root, with their files: that a known one was rewritten is told."""
         return list_runs(self.root, after, self.completeness)

@@ -134,6 +134,14 @@ class VeevaDirectData(Source):
         parsed = parse_window_name(name)
         return parsed.time if parsed else parse_minute(name)
 
+    @classmethod
+    def began(cls, name: str) -> datetime | None:
+        """When a window of changes or a day of logs starts by the vault's schedule; when a snapshot was taken."""
+        parsed = parse_window_name(name)
+        if parsed is None:
+            return None
+        return parsed.time if parsed.feed == FULL else parse_minute(parsed.start)
+
     def logical_time(self, landed: Landed) -> datetime | None:
         """When a window of changes or a day of logs starts; when a snapshot was taken."""
         start = landed.start if landed.key.feed != FULL else None
