@@ -14,6 +14,7 @@ Belongs here: what every source must do alike. What a source does beyond that is
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -142,6 +143,12 @@ class SourceContract:
             time = source.time(key.name)
             assert time is not None
             assert time.tzinfo is not None
+
+    def test_names_are_partitions_that_dagsters_pages_can_choose(self, opened: Pipeline) -> None:
+        """Ranges are typed there as `[a...b]`, lists with commas between them, and `*` stands for any text."""
+        for key in self.keys(opened, 0, 1):
+            assert re.fullmatch(r"[A-Za-z0-9=_:@%+./-]+", key.name), f"{key.name!r}: letters, digits and =_:@%+./- alone"
+            assert "..." not in key.name
 
     def test_what_is_no_name_is_refused(self, opened: Pipeline) -> None:
         for text in ("", "no such name", "../../etc", "run=", "date=2026-13-45"):
