@@ -64,8 +64,9 @@ def plan(folder: Path, wanted: Wanted) -> Plan:
     module = there.get("root_module") or _module_name(folder)
     source = "src/" if (folder / "src").is_dir() else ""  # where Dagster looks, once it is there
     code = f"{source}{module.replace('.', '/')}"
-    defs = f"{source}{there.get('defs_module', f'{module}.defs').replace('.', '/')}/{wanted.dataset}/definitions.py"
-    files = {DEFAULT_FILE: text, defs: _filled("defs.py", up=str(defs.count("/")), file=DEFAULT_FILE)}
+    defs = f"{source}{there.get('defs_module', f'{module}.defs').replace('.', '/')}/{wanted.dataset}/defs.yaml"
+    up = "../" * defs.count("/")
+    files = {DEFAULT_FILE: text, defs: _filled("defs.yaml", config=f"{up}{DEFAULT_FILE}", dataset=wanted.dataset)}
     names = {"project": folder.name, "module": module, "dataset": wanted.dataset}
     notes = list(wanted.notes)
     if into:
