@@ -438,7 +438,7 @@ class FakeVault(TypedDict):
     """The vault that runs, and how to log in."""
 
     url: str
-    vault: str
+    vault: int
     user: str
     password: str
     clock: Time
