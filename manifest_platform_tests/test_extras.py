@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from manifest_platform import extras
+from manifest_platform import config, extras
 from manifest_platform.cli import main
 from manifest_platform.cli.commands import COMMANDS
+from manifest_platform.manifest import OUTPUT, Payload, Ready
+from manifest_platform.pipeline import LOAD, SHRED
+from manifest_platform.sources.snowplow.settings import FEED
+from manifest_platform_tests.cli.test_commands import RUNS, Shop
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
 OWN = PROJECT["optional-dependencies"]
@@ -69,6 +73,31 @@ def test_what_no_extra_brings_and_what_is_there_stays_an_error_of_the_program() 
     assert extras.missing(ImportError("cannot import name", name="pyarrow")) is None
     assert extras.missing(ImportError("from nowhere")) is None
     extras.need("pyspark", "duckdb")
+
+
+def test_how_things_stand_is_told_where_the_warehouse_cannot_be_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop = Shop(tmp_path)
+    monkeypatch.setenv(config.VARIABLE, str(shop.file))
+    shop.land(*RUNS)
+    assert main(["discover"]) == 0
+    shop.work(SHRED, RUNS[0])
+    with shop.pipeline() as pipeline, pipeline.lease(FEED, LOAD) as lease:
+        verdict = pipeline.manifest.next(FEED, LOAD, holding=True)
+        assert isinstance(verdict, Ready)
+        [claim] = pipeline.manifest.claim(lease, [verdict.item], verdict.state)
+        pipeline.manifest.complete(claim, Payload(OUTPUT, {"rows": {"events": 1}, "bytes": 1}), believed="of its ledger")
+    Path(config.load().warehouse.place).touch()
+    for module in extras._IMPORTED:
+        if module != "google":  # other packages have it too
+            monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setattr(extras, "find_spec", lambda module: None)
+    for command in (["status"], ["next"], ["explain", RUNS[0]], ["history", RUNS[0]], ["queue"], ["types"]):
+        assert main(command) in (0, 4), command
+    capsys.readouterr()
+    assert main(["sql", "SELECT 1"]) == 1
+    assert capsys.readouterr().err.startswith("error: this needs duckdb, which is not installed: pip install ")
 
 
 def test_the_version_tells_what_is_installed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,8 +67,9 @@ def broken(
 ) -> list[Broken]:
     """The feeds whose warehouse lacks what the manifest believes. Writes nothing.
 
-    Where the warehouse cannot be asked now, as while a drain has it open, nothing is found: a load finds it then. If `patient`,
-    that is waited for, and raises Unavailable in the end. `look`: at the warehouse, for many datasets in turn.
+    Where the warehouse cannot be asked, as while a drain has it open, or where the library that asks it is not installed,
+    nothing is found: a load finds it then. If `patient`, that is waited for, and raises Unavailable or ImportError in the end.
+    `look`: at the warehouse, for many datasets in turn.
     `state`: what the manifest believes, where it was read just now. `snapshots`: tells it of feeds of snapshots too, and while
     a full load is in progress. Otherwise neither is told: the next snapshot replaces what is lacking, and the feeds that
     follow it say that one is needed.
@@ -83,7 +84,7 @@ def broken(
     }
     if not believed:
         return []
-    with contextlib.suppress(*(() if patient else (Unavailable,))), _reader(pipeline, patient, look) as warehouse:
+    with contextlib.suppress(*(() if patient else (Unavailable, ImportError))), _reader(pipeline, patient, look) as warehouse:
         fences = look.fences(warehouse) if look else warehouse.fence_records()
         lacking = [
             feed for feed, record in believed.items() if fences.get(feed) != record and warehouse.entry_of(record) is None
