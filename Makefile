@@ -24,7 +24,7 @@ JARS ?=
 # Tests wait for servers and for killed processes most of their time: five processes keep two cores busy, for some 8 minutes in all.
 WORKERS ?= 5
 
-.PHONY: help demo ui test test-long test-installed check model soak way-of-an-item bench sbom advisories jars release build-tools clean demo-clean requirements
+.PHONY: help demo ui test test-long test-installed screenshots check model soak way-of-an-item bench sbom advisories jars release build-tools clean demo-clean requirements
 
 help: ## Lists these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
@@ -46,6 +46,9 @@ test-long: $(SYNCED) ## Runs what takes minutes, and random tests with all cases
 
 test-installed: $(SYNCED) ## Builds the wheel, installs it elsewhere, alone and with all extras, and tries it: four minutes
 	$(BIN)/pytest -m installed manifest_platform_tests/installed
+
+screenshots: $(SYNCED) ## Makes the docs' pictures of Dagster's pages anew; needs Chromium
+	MANIFEST_PLATFORM_SCREENSHOTS=docs $(BIN)/pytest -q manifest_platform_tests/orchestration/test_browser.py
 
 check: $(SYNCED) ## Checks format, lint, types, import layers, Dagster definitions and duplicates
 	$(BIN)/ruff format --check .
