@@ -16,11 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
 import dagster as dg
 
+from manifest_platform import storage
 from manifest_platform.config import Config, ConfigError
 from manifest_platform.listing import Table
 from manifest_platform.merging.state import MergedTable
@@ -97,6 +99,7 @@ class DatasetTranslator:
             owners=[props.source.settings.owner],
             kinds=_kinds(props),
             metadata=_metadata(props),
+            freshness_policy=_freshness(props),
         )
 
 
@@ -144,7 +147,25 @@ def _kinds(props: DatasetProps) -> set[str]:
     return {settings.merge.catalog.read_by} if settings.merge else set()
 
 
+def _freshness(props: DatasetProps) -> dg.FreshnessPolicy | None:
+    """How fresh what is loaded has to be, where it is configured how often directories come; at least a minute."""
+    every = props.source.settings.landing.expected_every_seconds.get(props.feed or "")
+    if props.kind is not AssetKind.LOADED or every is None:
+        return None
+    return dg.FreshnessPolicy.time_window(fail_window=timedelta(seconds=max(every, 60)))
+
+
 def _metadata(props: DatasetProps) -> dict[str, Any]:
+    """Where an asset's files lie, and a table's name and columns."""
+    settings = props.source.settings
+    places = {AssetKind.LANDED: settings.landing.root, AssetKind.SHREDDED: settings.shred.output}
+    if settings.merge:
+        places[AssetKind.MERGED] = settings.merge.output
+    at = {"dagster/uri": storage.as_uri(places[props.kind])} if props.kind in places else {}
+    return {**at, **_table_metadata(props)}
+
+
+def _table_metadata(props: DatasetProps) -> dict[str, Any]:
     match props.columns:
         case Table() as table:
             return table_metadata(props.dataset, table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import dagster as dg
@@ -65,6 +66,17 @@ def test_what_a_translator_says_is_shown(shop: Shop) -> None:
     assert warehouse.kinds == {"duckdb", "table"}, "what it does not change stays"
     assert warehouse.automation_condition == dg.AutomationCondition.eager()
     assert merged.owners == ["team:data", "team:lake"] and merged.tags["stage"] == "merged"
+
+
+def test_the_defaults_say_where_files_lie_and_how_often_a_directory_comes(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, landing={"expected_every_seconds": {"enriched": 7200}}, merge={})
+    specs = {spec.key.path[-1]: spec for spec in build_defs(shop.config_file).resolve_all_asset_specs()}
+    places = {"enriched_runs": "landing", "shredded": "shredded", "events_merged": "merged"}
+    assert {name: specs[name].metadata["dagster/uri"] for name in places} == {
+        name: (tmp_path / folder).as_uri() for name, folder in places.items()
+    }
+    assert specs["warehouse"].freshness_policy == dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=2))
+    assert specs["shredded"].freshness_policy is None
 
 
 @pytest.mark.parametrize("translator", [None, Prefixed(), Renamed()])
