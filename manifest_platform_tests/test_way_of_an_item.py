@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "way_of_an_item"
-MOST, MOST_WITH_WORKERS = 46, 54
+MOST, MOST_WITH_WORKERS = 47, 55
 """Modules that the drain of one item may execute, in its own process, and in that and Spark's workers."""
 TYPED = "manifest_platform.sources.snowplow.atomic"
 

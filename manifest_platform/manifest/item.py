@@ -93,7 +93,8 @@ class Landed:
     """A complete directory that discovery found: its key, number of files, size in bytes, checksum of names and contents.
 
     `start` and `stop` bound the source's time window, for feeds that have windows. `content`: the folder with the files, where
-    that is one of several attempts below the item's own.
+    that is one of several attempts below the item's own. `after` and `upto`: of its place the item has only the files that were
+    written later than the one and not later than the other, by the storage's clock; ISO 8601.
     """
 
     key: ItemKey
@@ -103,6 +104,8 @@ class Landed:
     start: str | None = None
     stop: str | None = None
     content: str | None = None
+    after: str | None = None
+    upto: str | None = None
 
     @property
     def place(self) -> str:
@@ -126,7 +129,7 @@ class Landed:
             "checksum": self.checksum,
             "start": self.start,
             "stop": self.stop,
-            **({"content": self.content} if self.content else {}),
+            **{name: value for name in ("content", "after", "upto") if (value := getattr(self, name))},
         }
 
 
@@ -183,7 +186,7 @@ class Item:
             if record.payload and record.payload.schema in (LANDED, ACCEPTED):
                 data = record.data
                 now = move or Move(data.get("content"))
-                window = data["start"], data["stop"], now.place
+                window = data["start"], data["stop"], now.place, data.get("after"), data.get("upto")
                 return Landed(self.key, data["files"], data["bytes"], now.checksum or data["checksum"], *window)
         return None
 

@@ -19,7 +19,7 @@ def accept(pipeline: Pipeline, key: ItemKey, reason: str) -> Record:
     landed = item.landed
     if landed is None:
         raise Refused(f"{key.name} was not discovered, so nothing says where its files are")
-    seen = pipeline.source.reread(landed)
+    seen = pipeline.source.as_it_is(pipeline.manifest, landed)
     offers = pipeline.source.offered_instead(pipeline.manifest, landed)
     if seen.checksum == landed.checksum and offers is None:
         raise Refused(
@@ -55,7 +55,8 @@ def keep(pipeline: Pipeline, key: ItemKey, reason: str) -> Record:
     landed = pipeline.manifest.item(key).landed
     if landed is None:
         raise Refused(f"{key.name} was not discovered, so nothing says what its content was")
-    offered = pipeline.source.offered_instead(pipeline.manifest, landed) or pipeline.source.reread(landed).checksum
+    now = pipeline.source.as_it_is
+    offered = pipeline.source.offered_instead(pipeline.manifest, landed) or now(pipeline.manifest, landed).checksum
     return pipeline.manifest.acknowledge(key, offered, reason)
 
 

@@ -84,7 +84,7 @@ class Behind:
 def behind(pipeline: Pipeline, feed: str, watermark: str | None) -> Behind | None:
     """How far a feed is behind, by its watermark's name; None where nothing is loaded or nothing is expected of the feed."""
     expected = pipeline.dataset.landing.expected_every_seconds.get(feed)
-    time = pipeline.source.time(watermark) if watermark else None
+    time = pipeline.source.covers_upto(watermark) if watermark else None
     if expected is None or watermark is None or time is None:
         return None
     return Behind(watermark, (pipeline.clock() - time).total_seconds(), expected)

@@ -17,6 +17,7 @@ from manifest_platform.pipeline.events import (
     ShreddedAgain,
     ShredStarted,
     Stop,
+    Waiting,
 )
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.sources.source import LOAD, SHRED
@@ -37,4 +38,5 @@ __all__ = [
     "Shredded",
     "ShreddedAgain",
     "Stop",
+    "Waiting",
 ]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from manifest_platform import storage
-from manifest_platform.manifest import Application, Discovered, ItemKey, StepState
+from manifest_platform.manifest import Application, Discovered, ItemKey, Landed, StepState
 from manifest_platform.manifest.dataset import position_name
 from manifest_platform.manifest.item import short_name
 from manifest_platform.manifest.records import format_time, parse_time
-from manifest_platform.pipeline.events import DiscoveryReport
+from manifest_platform.pipeline.events import DiscoveryReport, Waiting
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.sources.directories import (
     DirectoryName,
@@ -22,7 +23,7 @@ from manifest_platform.sources.directories import (
     complete_directories,
     folder_key,
 )
-from manifest_platform.sources.errors import LandingError, LandingUnavailable
+from manifest_platform.sources.errors import LandingError, LandingMisconfigured, LandingUnavailable
 from manifest_platform.sources.source import LOAD
 
 FUTURE = timedelta(days=1)
@@ -54,9 +55,19 @@ def discover(
         pipeline.manifest.recall()
     report = DiscoveryReport()
     state = state or pipeline.manifest.state(Application(LOAD))
-    for feed in pipeline.feeds if feeds is None else feeds:
-        report += _discover(pipeline, feed, everything, state)
+    with _told_by_key(pipeline):
+        for feed in pipeline.feeds if feeds is None else feeds:
+            report += _discover(pipeline, feed, everything, state)
     return report
+
+
+@contextmanager
+def _told_by_key(pipeline: Pipeline) -> Generator[None]:
+    """What a person has to mend about a landing root is told with its key."""
+    try:
+        yield
+    except LandingMisconfigured as error:
+        raise LandingMisconfigured(f"datasets.{pipeline.name}.landing.root: {error}") from error
 
 
 def _discover(pipeline: Pipeline, feed: str, everything: bool, state: StepState) -> DiscoveryReport:
@@ -67,14 +78,15 @@ def _discover(pipeline: Pipeline, feed: str, everything: bool, state: StepState)
     unreadable = (*there.unreadable, *part.unreadable)
     seen_now = [*part.directories, *there.directories]
     future = [seen.name for seen in seen_now if seen.time > now + FUTURE]
-    present = [seen for seen in seen_now if seen.time <= now + FUTURE]
-    landed = {seen.name: pipeline.source.landed(feed, seen) for seen in present}
-    known = pipeline.manifest.known(feed, [one.key for one in landed.values()])
+    storage_now = there.now or now
+    present = [seen for seen in seen_now if seen.time <= now + FUTURE and pipeline.source.is_over(seen, storage_now)]
+    not_over = [seen for seen in seen_now if seen.time <= now + FUTURE and not pipeline.source.is_over(seen, storage_now)]
+    present, landed, known = _as_items(pipeline, feed, present)
     unknown = [seen for seen in present if landed[seen.name].key.id not in known]
     settles = isinstance(pipeline.source.completeness, Settle)
     noted = pipeline.manifest.looks(feed, all_known=not unknown) if settles else {}
     looks = {name: Look(row.data["checksum"], parse_time(row.data["first_seen"])) for name, row in noted.items()}
-    complete_now, next_looks = complete_directories(unknown, pipeline.source.completeness, looks, there.now or now)
+    complete_now, next_looks = complete_directories(unknown, pipeline.source.completeness, looks, storage_now)
     found = pipeline.manifest.discover(
         feed, [landed[seen.name] for seen in complete_now] + [one for one in landed.values() if one.key.id in known]
     )
@@ -87,6 +99,7 @@ def _discover(pipeline: Pipeline, feed: str, everything: bool, state: StepState)
     if part.upto or part.ends:
         pipeline.manifest.keep_full_listing(feed, part.upto, now if part.ends else part.done_at)
     ended_keys = moved | {landed[name].key for name in done}
+    waiting = _waiting(pipeline, feed, [one for one in unknown if landed[one.name].key not in ended_keys], not_over)
     names: dict[str, list[str]] = {}
     for one in found:
         names.setdefault(one.outcome, []).append(one.landed.key.name)
@@ -101,13 +114,67 @@ def _discover(pipeline: Pipeline, feed: str, everything: bool, state: StepState)
         future=tuple(future),
         unparseable=tuple(there.unparseable),
         unreadable=tuple(f"{one.name}: {one.reason}" for one in unreadable),
-        incomplete=tuple(landed[seen.name].key.name for seen in unknown if landed[seen.name].key not in ended_keys),
+        incomplete=tuple(one.name for one in waiting),
+        waiting=waiting,
         linked=tuple(f"{seen.name}: {seen.links[0]}" for seen in complete_now if seen.links and seen.name in done),
         skipped=tuple(f"{one.landed.key.name} ({', '.join(one.skipped_by)})" for one in found if one.skipped_by),
         known=len(names.get("known", ())) + there.known,
         requests=there.requests + part.requests,
         landed=tuple(one.landed for one in found if one.outcome != "moved"),
     )
+
+
+def glance(pipeline: Pipeline, feed: str, state: StepState | None = None) -> DiscoveryReport:
+    """What a look would find in the look-back, and nothing is written: `new` is what it would register. Raises LandingError."""
+    now = pipeline.clock()
+    start = _look_from(pipeline, feed, now, state or pipeline.manifest.state(Application(LOAD)))
+    source = pipeline.source
+    with _told_by_key(pipeline):
+        there = source.look(feed, start, lambda keys: _registered(pipeline, feed, keys))
+    storage_now = there.now or now
+    timely = [seen for seen in there.directories if seen.time <= now + FUTURE]
+    present, landed, known = _as_items(pipeline, feed, [seen for seen in timely if source.is_over(seen, storage_now)])
+    unknown = [seen for seen in present if landed[seen.name].key.id not in known]
+    noted = pipeline.manifest.looks(feed, all_known=not unknown) if isinstance(source.completeness, Settle) else {}
+    looks = {name: Look(row.data["checksum"], parse_time(row.data["first_seen"])) for name, row in noted.items()}
+    complete, _ = complete_directories(unknown, source.completeness, looks, storage_now)
+    left = [seen for seen in unknown if seen not in complete]
+    waiting = _waiting(pipeline, feed, left, [seen for seen in timely if not source.is_over(seen, storage_now)])
+    return DiscoveryReport(
+        new=tuple(landed[seen.name].key.name for seen in complete),
+        future=tuple(seen.name for seen in there.directories if seen.time > now + FUTURE),
+        unparseable=tuple(there.unparseable),
+        unreadable=tuple(f"{one.name}: {one.reason}" for one in there.unreadable),
+        incomplete=tuple(one.name for one in waiting),
+        waiting=waiting,
+        known=len(known) + there.known,
+        requests=there.requests,
+    )
+
+
+def _waiting(
+    pipeline: Pipeline, feed: str, incomplete: Sequence[LandedDirectory], not_over: Sequence[LandedDirectory]
+) -> tuple[Waiting, ...]:
+    """Directories that are not complete, by the names of their items."""
+    named = [(pipeline.source.landed(feed, seen).key.name, seen, False) for seen in incomplete]
+    named += [(pipeline.source.landed(feed, seen).key.name, seen, True) for seen in not_over]
+    return tuple(
+        Waiting(name, feed, seen.changed, pipeline.source.covers_upto(name) if is_on else None) for name, seen, is_on in named
+    )
+
+
+def _as_items(
+    pipeline: Pipeline, feed: str, seen: Sequence[LandedDirectory]
+) -> tuple[list[LandedDirectory], dict[str, Landed], dict[str, str | None]]:
+    """Directories that were seen, as the items that they are; by name as the manifest is to know them; what it knows."""
+    landed = {one.name: pipeline.source.landed(feed, one) for one in seen}
+    known = pipeline.manifest.known(feed, [one.key for one in landed.values()])
+    items = pipeline.source.divided(pipeline.manifest, feed, seen, known)
+    changed = [one for one in items if one.name not in landed or one.checksum != landed[one.name].checksum]
+    if changed:
+        landed |= {one.name: pipeline.source.landed(feed, one) for one in changed}
+        known |= pipeline.manifest.known(feed, [landed[one.name].key for one in changed])
+    return items, landed, known
 
 
 @dataclass(frozen=True)
@@ -138,6 +205,11 @@ def _part_of_all(pipeline: Pipeline, feed: str, start: datetime | None, now: dat
         return _Part()
     if start is None:
         return _Part(ends=True)
+    if (windows := pipeline.source.part(feed, listing.beyond, PART)) is not None:
+        early = tuple(one for one in windows.directories if one.time < start)
+        names = frozenset(one.name for one in early)
+        left = windows.upto if len(early) == len(windows.directories) else None  # from there on each look lists all
+        return _Part(early, windows.unreadable, names, windows.requests, left or "", left is None, listing.done_at)
     listed = pipeline.source.names(feed, listing.beyond, PART)
     before = sorted((name for name in listed.names if name.time < start), key=_folder_key)
     unknown = pipeline.manifest.unregistered(feed, [name.sort for name in before])

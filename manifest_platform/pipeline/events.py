@@ -12,14 +12,27 @@ from manifest_platform.remedies import Remedy
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """A directory that has landed and is not complete.
+
+    `changed`: when it changed last, by the storage's clock, as far as that tells. `over`: when its time will be over.
+    """
+
+    name: str
+    feed: str
+    changed: datetime | None = None
+    over: datetime | None = None
+
+
+@dataclass(frozen=True)
 class DiscoveryReport:
     """What one look at the landing root found, by name. `requests`: to the object storage.
 
     `changed`: rewritten after discovery. `moved`: known under another URI, below the root `moved_from`. `doubled`: landed once
     more under another name, each with the name by which it is known. `future`: dated more than a day ahead. `unreadable`: could
-    not be listed, each with the reason. None of these is registered. `linked`: registered now, and holds symbolic links or the
-    like, so that it will fail. `skipped`: registered now, and passed over by a rule, each with that. `landed` is all that it
-    looked into and the manifest has: registered now or before.
+    not be listed, each with the reason. `waiting`: those that are `incomplete`, with since when. None of these is registered.
+    `linked`: registered now, and holds symbolic links or the like, so that it will fail. `skipped`: registered now, and passed
+    over by a rule, each with that. `landed` is all that it looked into and the manifest has: registered now or before.
     """
 
     new: tuple[str, ...] = ()
@@ -33,6 +46,7 @@ class DiscoveryReport:
     unparseable: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
     incomplete: tuple[str, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
     linked: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     known: int = 0
@@ -43,6 +57,11 @@ class DiscoveryReport:
         """What two looks found, at two feeds."""
         both = {one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)}
         return DiscoveryReport(**both)
+
+    @property
+    def sees_anything(self) -> bool:
+        """Whether anything lies in the landing root, be it known or not."""
+        return any(getattr(self, one.name) for one in fields(self) if one.name != "requests")
 
     @property
     def registered(self) -> tuple[str, ...]:

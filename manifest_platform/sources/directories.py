@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -24,10 +24,14 @@ from manifest_platform.sources.errors import LandingDamaged, LandingLinked, Land
 HIDDEN = ("_", ".")
 """How names begin that are no data's."""
 
-_GHOST = "_$folder$"  # the key by which older Hadoop versions remember an empty folder in S3
+GHOST = "_$folder$"  # the key by which older Hadoop versions remember an empty folder in S3
 _TEMPORARY = "_temporary"  # where Hadoop's committers write until they commit
-_NO_NAMES = frozenset({"", ".", ".."})  # parts of a key in S3 that no file can be called by
+NO_NAMES = frozenset({"", ".", ".."})  # parts of a key in S3 that no file can be called by
 _PAGE = 1000  # keys a request, the most that S3 gives
+
+LONG_AGO = timedelta(days=1)
+"""Without a change for so long, by the storage's clock, a directory has settled though nobody looked at it before. It is longer
+than uploads take, whose files have the time of their begin in S3."""
 
 NOTHING = ("", "")
 """A range of names without any in it."""
@@ -61,11 +65,15 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class LandedFile:
-    """A data file of a directory. `fingerprint` is S3's ETag or the local modification time: equal means not rewritten."""
+    """A data file of a directory. `fingerprint` is S3's ETag or the local modification time: equal means not rewritten.
+
+    `written`: when, by the storage's clock, where that was asked for.
+    """
 
     uri: str
     size: int
     fingerprint: str
+    written: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +84,8 @@ class LandedDirectory:
     marker file was there before the files were listed. `in_progress`: it holds an uncommitted job's `_temporary`.
     `checksum` stands for the files' relative names, sizes and fingerprints. `changed`: when the newest file was written, as
     the storage says; None without files. `links`: what of `files` is a symbolic link, a pipe or the like, by relative path,
-    each with what it is; none of these is ever followed or opened.
+    each with what it is; none of these is ever followed or opened. `after`: of what came late into a window of time, only the
+    files that were written after this moment.
     """
 
     name: str
@@ -89,6 +98,7 @@ class LandedDirectory:
     checksum: str
     changed: datetime | None = None
     links: tuple[str, ...] = ()
+    after: datetime | None = None
 
     @property
     def bytes(self) -> int:
@@ -209,7 +219,7 @@ def list_names(
         names, requests, upto, now = _names_local(root_uri, beyond, most, below or root_uri)
     else:
         names, requests, upto, now = _names_s3(root_uri, start, beyond, most)
-    seen = [name for name in names if name >= start and not name.startswith(layout.hidden) and not name.endswith(_GHOST)]
+    seen = [name for name in names if name >= start and not name.startswith(layout.hidden) and not name.endswith(GHOST)]
     parsed = {name: layout.parse(name) for name in seen}
     found = sorted((one for one in parsed.values() if one), key=lambda one: one.sort)
     return FoundNames(found, sorted(name for name, one in parsed.items() if one is None), requests, upto, now)
@@ -225,7 +235,7 @@ def folder_key(name: str) -> str:
 
 def _names_local(root_uri: str, beyond: str, most: int | None, below: str) -> _Names:
     root = str(storage.local_path(root_uri))
-    with _local_root(root):
+    with local_root(root):
         found = landed_files.entries(root, str(storage.local_path(below)))
     names = [name for name, status in found if stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)]
     now = local_time(root)
@@ -243,10 +253,10 @@ def _names_s3(root_uri: str, start: str, beyond: str, most: int | None) -> _Name
     names: list[str] = []
     requests = 0
     now: datetime | None = None
-    client = _s3_client(root_uri)
-    for answer, attempts in _answers(client, bucket, prefix, after, root_uri, Delimiter="/", MaxKeys=page):
+    client = s3_client(root_uri)
+    for answer, attempts in answers(client, bucket, prefix, after, root_uri, Delimiter="/", MaxKeys=page):
         requests += attempts
-        now = now or _answered_at(answer)
+        now = now or answered_at(answer)
         names += [one["Prefix"][len(prefix) : -1] or "/" for one in answer.get("CommonPrefixes", [])]
         keys = [key["Key"][len(prefix) :] for key in answer.get("Contents", [])]
         if most is not None and answer.get("IsTruncated") and (names or keys):
@@ -255,14 +265,16 @@ def _names_s3(root_uri: str, start: str, beyond: str, most: int | None) -> _Name
 
 
 @contextmanager
-def _local_root(root: str) -> Generator[None]:
+def local_root(root: str) -> Generator[None]:
     """What goes wrong with a root itself, as an error of the landing place."""
     try:
         yield
     except landed_files.NotFollowed as error:
         raise LandingLinked(str(error)) from error
     except FileNotFoundError as error:
-        raise LandingMisconfigured(f"landing root {root} does not exist; create it or correct the feed's root") from error
+        raise LandingMisconfigured(
+            f"landing root {root} does not exist; create the folder, mount its disk, or correct the path"
+        ) from error
     except (PermissionError, NotADirectoryError) as error:
         raise LandingMisconfigured(
             f"landing root {root} cannot be listed: {error}; it must be a directory whose content this user may read"
@@ -289,17 +301,17 @@ def read(uri: str, name: DirectoryName, layout: Layout, completeness: Marker | S
                 raise LandingDamaged(f"{uri} is gone; put it back, or skip it") from error
             if isinstance(error, FileNotFoundError | PermissionError):
                 kind = LandingDamaged if isinstance(error, FileNotFoundError) else LandingMisconfigured
-                raise kind(f"{uri} cannot be listed: {_why(error)}; mend it, or skip it") from error
-            raise LandingUnavailable(f"{uri} could not be listed: {_why(error)}; try again") from error
+                raise kind(f"{uri} cannot be listed: {why(error)}; mend it, or skip it") from error
+            raise LandingUnavailable(f"{uri} could not be listed: {why(error)}; try again") from error
         return run.directory(root)
-    client = _s3_client(uri)
+    client = s3_client(uri)
     keys, requests = _add_keys(client, uri, marker, layout, run)
     if run.marker and requests > 1:
         _add_keys(client, uri, marker, layout, run)
     if not keys:
         raise LandingDamaged(f"{uri} is gone: no key begins with it; put it back, or skip it")
     if run.misnamed:
-        raise LandingDamaged(f"{uri}: {_misnamed(run.misnamed)}; or skip the directory")
+        raise LandingDamaged(f"{uri}: {misnamed(run.misnamed)}; or skip the directory")
     return run.directory(root)
 
 
@@ -308,10 +320,11 @@ def complete_directories(
 ) -> tuple[list[LandedDirectory], dict[str, Look]]:
     """Which of the directories are complete, and the looks, by name, to pass in the next time.
 
-    With a marker: those that have it; no looks are needed. With settling: those that already had this checksum at a
-    look at least so long ago, whose files were written no later, and no uncommitted job in them. A directory without files is
-    complete like any other. `now` is the storage's time, as `Found` has it; `looks` have the storage's too: a machine whose
-    clock is off registers nothing too early, nor never. A file's time that is still to come, as a copy may have, says nothing.
+    With a marker: those that have it; no looks are needed. With settling: those that have not changed for a day, and those
+    that already had this checksum at a look at least so long ago, whose files were written no later, and no uncommitted job in
+    them. A directory without files is complete like any other. `now` is the storage's time, as `Found` has it; `looks` have the
+    storage's too: a machine whose clock is off registers nothing too early, nor never. A file's time that is still to come, as
+    a copy may have, says nothing.
     """
     if isinstance(completeness, Marker):
         return [run for run in runs if run.marker], {}
@@ -319,6 +332,9 @@ def complete_directories(
     next_looks = {}
     for run in runs:
         look = looks.get(run.name)
+        if run.changed and not run.in_progress and now - run.changed >= max(LONG_AGO, timedelta(seconds=completeness.seconds)):
+            complete.append(run)
+            continue
         if look is None or look.checksum != run.checksum or look.first_seen > now:
             next_looks[run.name] = Look(run.checksum, now)
             continue
@@ -328,6 +344,17 @@ def complete_directories(
             complete.append(run)
         next_looks[run.name] = look
     return complete, next_looks
+
+
+def checksum_of(folder_uri: str, files: Sequence[LandedFile]) -> str:
+    """What stands for the names of files below a folder, their sizes and fingerprints."""
+    text = "\0".join(f"{one.uri[len(folder_uri) + 1 :]}\0{one.size}\0{one.fingerprint}" for one in files)
+    return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+
+
+def arrival(status: os.stat_result) -> datetime:
+    """When a local file came to where it is, or was written: a copy may keep the time of what it was copied from."""
+    return _time(max(status.st_mtime, status.st_ctime))
 
 
 def _marker(completeness: Marker | Settle) -> str:
@@ -350,9 +377,9 @@ class _Reading:
     links: list[str] = field(default_factory=list)
     misnamed: str = ""
 
-    def add(self, path: str, size: int, fingerprint: str, written: datetime) -> None:
+    def add(self, path: str, size: int, fingerprint: str, arrived: datetime) -> None:
         self.files.append((path, size, fingerprint))
-        self.changed = max(self.changed or written, written)
+        self.changed = max(self.changed or arrived, arrived)
 
     def directory(self, root_uri: str) -> LandedDirectory:
         local = storage.is_local(root_uri)
@@ -389,11 +416,11 @@ class _Listing:
 
 def _list_local(root_uri: str, layout: Layout, start: str, marker: str, below: str, passed_over: tuple[str, str]) -> _Listing:
     root, landing = str(storage.local_path(root_uri)), str(storage.local_path(below))
-    with _local_root(root):
+    with local_root(root):
         entries = [(name, status) for name, status in landed_files.entries(root, landing) if name >= start]
     listing = _Listing(local_time(root))
     for name, status in entries:
-        if name.startswith(layout.hidden) or name.endswith(_GHOST) or passed_over[0] <= name < passed_over[1]:
+        if name.startswith(layout.hidden) or name.endswith(GHOST) or passed_over[0] <= name < passed_over[1]:
             continue
         parsed = layout.parse(name)
         if parsed is None or not (stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)):
@@ -407,7 +434,7 @@ def _list_local(root_uri: str, layout: Layout, start: str, marker: str, below: s
             continue
         except OSError as error:
             if os.path.lexists(f"{root}/{name}"):  # else removed meanwhile
-                listing.unreadable.append(Unreadable(parsed.name, _why(error)))
+                listing.unreadable.append(Unreadable(parsed.name, why(error)))
             continue
         listing.directories.append(run)
     return listing
@@ -445,7 +472,7 @@ def _time(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _why(error: OSError) -> str:
+def why(error: OSError) -> str:
     """What is wrong with a directory's content, for people."""
     path = str(error.filename or "it")
     if isinstance(error, FileNotFoundError):
@@ -455,7 +482,7 @@ def _why(error: OSError) -> str:
 
 def _read_local(directory: str, landing: str, marker: str, layout: Layout, run: _Reading) -> None:
     def is_data(name: str) -> bool:
-        return not name.startswith(layout.hidden) and not name.endswith(_GHOST) and name != marker
+        return not name.startswith(layout.hidden) and not name.endswith(GHOST) and name != marker
 
     # Asked first: a marker that appears while the files are read says nothing about those missed.
     run.marker = os.path.lexists(f"{directory}/{marker}")
@@ -466,12 +493,13 @@ def _read_local(directory: str, landing: str, marker: str, layout: Layout, run: 
         elif name.startswith(layout.hidden):
             run.in_progress = run.in_progress or name == _TEMPORARY
             continue
-        elif name.endswith(_GHOST) or path == marker or stat.S_ISDIR(status.st_mode):
+        elif name.endswith(GHOST) or path == marker or stat.S_ISDIR(status.st_mode):
             continue
-        run.add(path, status.st_size, str(status.st_mtime_ns), _time(status.st_mtime))
+        run.add(path, status.st_size, str(status.st_mtime_ns), arrival(status))
 
 
-def _misnamed(key: str) -> str:
+def misnamed(key: str) -> str:
+    """What is said of a key that no file can have."""
     return (
         f"key {key!r} has a part that is empty, '.' or '..', which no file is called by; copy it to another key, and remove it"
     )
@@ -489,14 +517,14 @@ def _list_s3(root_uri: str, layout: Layout, start: str, marker: str, passed_over
     spread: list[str] = []
     requests = 0
     now: datetime | None = None
-    client = _s3_client(root_uri)
+    client = s3_client(root_uri)
     jump = f"{prefix}{passed_over[0]}", f"{prefix}{passed_over[1]}"
-    for page, (answer, attempts) in enumerate(_answers(client, bucket, prefix, f"{prefix}{start}", root_uri, jump)):
+    for page, (answer, attempts) in enumerate(answers(client, bucket, prefix, f"{prefix}{start}", root_uri, jump)):
         requests += attempts
-        now = now or _answered_at(answer)
+        now = now or answered_at(answer)
         for key in answer.get("Contents", []):
             name, slash, path = key["Key"][len(prefix) :].partition("/")
-            if key["Key"].endswith(("/", _GHOST)) or (name.startswith(layout.hidden) and name not in _NO_NAMES):
+            if key["Key"].endswith(("/", GHOST)) or (name.startswith(layout.hidden) and name not in NO_NAMES):
                 continue
             if passed_over[0] <= name < passed_over[1]:
                 continue
@@ -513,11 +541,11 @@ def _list_s3(root_uri: str, layout: Layout, start: str, marker: str, passed_over
         # Its marker came with a later page than its first files: what was written between the two was missed.
         requests += _add_keys(client, f"{root_uri}/{name}", marker, layout, found[name])[1]
     readable = [run for run in found.values() if not run.misnamed]
-    unreadable = [Unreadable(run.name.name, _misnamed(run.misnamed)) for run in found.values() if run.misnamed]
+    unreadable = [Unreadable(run.name.name, misnamed(run.misnamed)) for run in found.values() if run.misnamed]
     return _Listing(now or datetime.now(UTC), readable, list(unparseable), unreadable, requests)
 
 
-def _answered_at(answer: Mapping[str, Any]) -> datetime:
+def answered_at(answer: Mapping[str, Any]) -> datetime:
     """When S3 gave an answer, by its own clock, to the second; by this machine's where the server does not say."""
     date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
     try:
@@ -535,12 +563,12 @@ def _add_keys(client: Any, uri: str, marker: str, layout: Layout, run: _Reading)
     bucket, _, prefix = f"{uri.removeprefix('s3://')}/".partition("/")
     seen = requests = 0
     run.files.clear()
-    for answer, attempts in _answers(client, bucket, prefix, "", uri):
+    for answer, attempts in answers(client, bucket, prefix, "", uri):
         requests += attempts
         keys = answer.get("Contents", [])
         seen += len(keys)
         for key in keys:
-            if not key["Key"].endswith(("/", _GHOST)):
+            if not key["Key"].endswith(("/", GHOST)):
                 _add_key(run, key["Key"][len(prefix) :], key, marker, layout)
     return seen, requests
 
@@ -548,7 +576,7 @@ def _add_keys(client: Any, uri: str, marker: str, layout: Layout, run: _Reading)
 def _add_key(run: _Reading, path: str, key: Mapping[str, Any], marker: str, layout: Layout) -> None:
     parts = path.split("/")
     hidden = next((part for part in parts if part.startswith(layout.hidden)), None)
-    if not _NO_NAMES.isdisjoint(parts):
+    if not NO_NAMES.isdisjoint(parts):
         run.misnamed = key["Key"]
     elif path == marker:
         run.marker = True
@@ -564,15 +592,16 @@ def list_entries(root_uri: str, most: int) -> tuple[tuple[str, ...], tuple[tuple
     One request, which is given up soon: somebody waits for it. Raises as `find`.
     """
     bucket, _, prefix = f"{root_uri.removeprefix('s3://')}/".partition("/")
-    client = _s3_client(root_uri, attempts=2, connect_seconds=3)
-    answer, _ = next(_answers(client, bucket, prefix, "", root_uri, Delimiter="/", MaxKeys=most))
+    client = s3_client(root_uri, attempts=2, connect_seconds=3)
+    answer, _ = next(answers(client, bucket, prefix, "", root_uri, Delimiter="/", MaxKeys=most))
     folders = tuple(one["Prefix"][len(prefix) : -1] for one in answer.get("CommonPrefixes", []))
     found = {key["Key"][len(prefix) :]: key["Size"] for key in answer.get("Contents", [])}
-    files = tuple((name, size) for name, size in found.items() if name and not name.endswith(_GHOST))
+    files = tuple((name, size) for name, size in found.items() if name and not name.endswith(GHOST))
     return folders, files, not answer.get("IsTruncated")
 
 
-def _s3_client(root_uri: str, attempts: int = 5, connect_seconds: float = 10) -> Any:
+def s3_client(root_uri: str, attempts: int = 5, connect_seconds: float = 10) -> Any:
+    """A client for listing. Raises LandingMisconfigured where there can be none."""
     import boto3
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
@@ -587,7 +616,7 @@ def _s3_client(root_uri: str, attempts: int = 5, connect_seconds: float = 10) ->
         ) from error
 
 
-def _answers(
+def answers(
     client: Any,
     bucket: str,
     prefix: str,

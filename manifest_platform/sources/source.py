@@ -20,6 +20,7 @@ from manifest_platform.sources.capture import Attempts, CaptureEvent, CapturePla
 from manifest_platform.sources.directories import DirectoryName, Found, FoundNames, LandedDirectory, Marker, Settle
 from manifest_platform.sources.preview import Bounds, Guess, Place, Sample
 from manifest_platform.sources.settings import PLATFORM_STEPS, DatasetBasics, DatasetSettings
+from manifest_platform.sources.windows import FoundWindows
 from manifest_platform.warehouse.load import Limits
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class Source(ABC):
     """
 
     model: ClassVar[type[DatasetBasics]]
-    words: ClassVar[Words]
+    words: Words
     feeds: ClassVar[tuple[str, ...]]
     registered: ClassVar[tuple[str, ...]] = ()
     main: ClassVar[str]
@@ -202,6 +203,10 @@ class Source(ABC):
         """The time by which a period means a directory: that of its name; of a window, when it starts."""
         return self.time(landed.key.name)
 
+    def covers_upto(self, name: str) -> datetime | None:
+        """Up to when a directory has all there is, by its name: its time, or when its window stops."""
+        return self.time(name)
+
     @abstractmethod
     def look(self, feed: str, after: datetime | None, known: Known) -> Found:
         """The directories of a feed that are there, from a logical time on. Raises LandingError."""
@@ -209,6 +214,20 @@ class Source(ABC):
     @abstractmethod
     def names(self, feed: str, beyond: str, most: int) -> FoundNames:
         """The names of a part of a feed's directories, of whatever time, as `list_names` gives them. Raises LandingError."""
+
+    def part(self, feed: str, beyond: str, most: int) -> FoundWindows | None:
+        """Like `names`, with the files, of a source that lists directories by their files, else None. Raises LandingError."""
+        return None
+
+    def is_over(self, seen: LandedDirectory, now: datetime) -> bool:
+        """Whether a directory's time is over, by the storage's clock: before that it is not complete, whatever it holds."""
+        return True
+
+    def divided(
+        self, manifest: Manifest, feed: str, seen: Sequence[LandedDirectory], known: Mapping[str, str | None]
+    ) -> list[LandedDirectory]:
+        """The directories that were seen, each as the items that it is. `known`: the checksums that the manifest has, by id."""
+        return list(seen)
 
     @abstractmethod
     def read(self, feed: str, name: DirectoryName) -> LandedDirectory | None:
@@ -221,6 +240,14 @@ class Source(ABC):
     @abstractmethod
     def reread(self, landed: Landed) -> Landed:
         """A registered directory as it is now at its place, to be compared: files, bytes, checksum. Raises LandingError."""
+
+    def as_it_is(self, manifest: Manifest, landed: Landed) -> Landed:
+        """A registered directory as it is to be accepted now: as `reread` has it, unless its content is divided among items."""
+        return self.reread(landed)
+
+    def meant(self, name: str) -> str | None:
+        """The name that is meant by a name which is nearly one of the source's, as `run=…` by `Run=…`, else None."""
+        return None
 
     def offered_instead(self, manifest: Manifest, landed: Landed) -> str | None:
         """The checksum of other content that the origin offers for an item now, where the platform captures it itself."""

@@ -37,7 +37,7 @@ def guesses(place: Place, schemas: Sequence[str], parse: Callable[[str], Directo
 
 def hints(place: Place, parse: Callable[[str], DirectoryName | None]) -> Iterator[str]:
     """Names that are nearly runs', and files that look as enriched events do."""
-    nearly = [(name, better) for name in place.entries.folders if not parse(name) and (better := _better(name))]
+    nearly = [(name, better) for name in place.entries.folders if not parse(name) and (better := nearest(name))]
     if nearly:
         name, better = nearly[0]
         more = f", and so {len(nearly) - 1:,} more" if len(nearly) > 1 else ""
@@ -51,7 +51,8 @@ def hints(place: Place, parse: Callable[[str], DirectoryName | None]) -> Iterato
         )
 
 
-def _better(name: str) -> str | None:
+def nearest(name: str) -> str | None:
+    """The name of a run that a name is nearly; None where it is not."""
     found = _NEARLY.match(name)
     return f"run={'-'.join(part or '00' for part in found.groups())}" if found else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
@@ -12,9 +12,12 @@ from pydantic import Field, field_validator, model_validator
 from manifest_platform.listing import BAD_TABLE
 from manifest_platform.settings import ReadableLocation, Settings, is_this_machine
 from manifest_platform.shred.limits import InputLimits
-from manifest_platform.sources.settings import DatasetSettings, LimitSettings, ShredSettings
+from manifest_platform.sources.layouts import Template
+from manifest_platform.sources.settings import DatasetSettings, LandingSettings, LimitSettings, ShredSettings
 
 FEED = "enriched"
+RUNS = "run"
+"""The layout of directories that are each a run."""
 _OVERHEARD = "credentials are sent by https:// only, or by http:// to this machine"
 EVENTS_TABLE = "events"
 
@@ -99,6 +102,40 @@ class SnowplowLimitSettings(LimitSettings):
         return replace(super().of_input(), inflation=self.inflation, dates=self.dates)
 
 
+class SnowplowLandingSettings(LandingSettings):
+    """Where runs or windows of time land, and when they count as complete."""
+
+    layout: str = Field(
+        RUNS,
+        description="what lies below the root: `run`, directories as `run=YYYY-MM-DD-HH-MM-SS`; or windows of time, in the"
+        " words of `partitionFormat` of Snowplow's S3 loader, as `year={yyyy}/month={MM}/day={dd}/hour={HH}` or"
+        " `{yyyy}/{MM}/{dd}/{HH}`; with `*` at its end, how files are called, as `{yyyy}-{MM}-{dd}-{HH}*`. A window is"
+        " complete when it is over and has settled: `complete` is `settle` then, and `look_back_days` 0.25 where nothing else"
+        " is said",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _windows_settle(cls, data: Any) -> Any:
+        """Nobody marks a window; and they hold so many files that few of them are listed at each look."""
+        if isinstance(data, dict) and data.get("layout", RUNS) != RUNS:
+            return {"complete": "settle", "look_back_days": 0.25, **data}
+        return data
+
+    @field_validator("layout")
+    @classmethod
+    def _is_layout(cls, layout: str) -> str:
+        if layout != RUNS:
+            Template(layout)
+        return layout
+
+    @model_validator(mode="after")
+    def _no_window_is_marked(self) -> SnowplowLandingSettings:
+        if self.layout != RUNS and self.complete != "settle":
+            raise ValueError("a window of time has no marker; allowed with this layout: `complete: settle`")
+        return self
+
+
 class SnowplowShredSettings(ShredSettings):
     """Where shredded Parquet goes, and by which schemas entities are typed."""
 
@@ -157,4 +194,5 @@ class SnowplowSettings(DatasetSettings):
     feeds: ClassVar[tuple[str, ...]] = (FEED,)
 
     source: Literal["snowplow_enriched"] = Field("snowplow_enriched", description="Snowplow enriched runs")
+    landing: SnowplowLandingSettings = Field(description="where runs or windows of time land, and when they are complete")
     shred: SnowplowShredSettings = Field(description="where shredded Parquet goes, and by which schemas")

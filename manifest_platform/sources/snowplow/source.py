@@ -1,20 +1,20 @@
-"""Snowplow enriched runs as a source: the directories `run=…` under one root, one feed, tables that only append.
+"""Snowplow enriched events as a source: the runs `run=…` under one root, or windows of time; one feed, tables that only append.
 
-Belongs here: what a run's name means, and what the source declares. How a root is listed, and when a directory is complete, is
-the same for all sources.
+Belongs here: what a run's name means, and what the source declares. How a root is listed, when a directory is complete, and
+what a window of time is, is the same for all sources.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from manifest_platform import __version__, masking, storage
-from manifest_platform.manifest import Application, Claim, ItemKey, Landed, Step
+from manifest_platform.manifest import Application, Claim, ItemKey, Landed, Manifest, Step
 from manifest_platform.sources.directories import (
     SUCCESS,
     DirectoryName,
@@ -28,9 +28,12 @@ from manifest_platform.sources.directories import (
     list_names,
     read,
 )
+from manifest_platform.sources.errors import LandingMisconfigured
+from manifest_platform.sources.layouts import Template, Window, parse_window_name
 from manifest_platform.sources.preview import Bounds, Guess, Place, Sample
-from manifest_platform.sources.snowplow.settings import EVENTS_TABLE, FEED, SnowplowSettings, time_column
+from manifest_platform.sources.snowplow.settings import EVENTS_TABLE, FEED, RUNS, SnowplowSettings, time_column
 from manifest_platform.sources.source import LOAD, SHRED, Known, Named, Source, Words, rewritten
+from manifest_platform.sources.windows import FoundWindows, Registered, Stretch, divide, list_windows, read_window
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,6 +71,10 @@ def parse_run_name(name: str) -> DirectoryName | None:
 
 
 _LAYOUT = Layout(parse_run_name)
+_REMEMBERED = 10_000
+_WINDOWS_LANDED = (
+    "Windows of time with Snowplow enriched events, registered in the manifest once they are over and have settled."
+)
 
 
 def list_runs(root: str | Path, after: datetime | None = None, completeness: Marker | Settle = SUCCESS) -> Found:
@@ -98,8 +105,29 @@ def read_run(uri: str, completeness: Marker | Settle = SUCCESS) -> LandedDirecto
     return read(uri, parsed, _LAYOUT, completeness)
 
 
+def _stretch(landed: Landed) -> Stretch:
+    """Which files of its window an item has."""
+    after, upto = (datetime.fromisoformat(text) if text else None for text in (landed.after, landed.upto))
+    return Stretch(after, upto)
+
+
+def _registered(manifest: Manifest, feed: str, sort: str) -> list[Registered]:
+    """The items of a window, by the sort key of the window: itself, and what came late."""
+    found: list[Registered] = []
+    for item in manifest.items(feed, after=f"{sort[:-1]}{chr(ord(sort[-1]) - 1)}"):
+        if not item.key.sort.startswith(sort):
+            break
+        window = parse_window_name(item.key.name)
+        if window and item.landed:
+            found.append(Registered(window.late, _stretch(item.landed), item.landed.checksum))
+    return found
+
+
 class SnowplowEnriched(Source):
-    """The runs of one application, below one landing root."""
+    """The runs of one application, or its windows of time, below one landing root.
+
+    What was registered under another layout keeps its name: so both kinds of names are known, whatever the layout is now.
+    """
 
     model = SnowplowSettings
     settings: SnowplowSettings
@@ -118,6 +146,18 @@ class SnowplowEnriched(Source):
     appends = True
     main_table = EVENTS_TABLE
 
+    def __init__(self, dataset: str, settings: SnowplowSettings):
+        super().__init__(dataset, settings)
+        layout = settings.landing.layout
+        self.template = None if layout == RUNS else Template(layout)
+        self._divided: dict[
+            tuple[str, str], list[LandedDirectory]
+        ] = {}  # by window and checksum: what the manifest was asked for
+        if self.template:
+            example = Window(datetime(2024, 5, 14, 12, tzinfo=UTC), self.template.unit).name.name
+            form = f"in a window of the layout {layout} (called as {example})"
+            self.words = replace(self.words, form=form, landed=_WINDOWS_LANDED)
+
     def steps(self, feed: str, attempts: int) -> tuple[Step, ...]:
         """Shred, whose completions are numbered for merging, and load, in strict order."""
         return (
@@ -132,56 +172,153 @@ class SnowplowEnriched(Source):
         )
 
     def named(self, text: str) -> list[Named]:
-        """The run of a name."""
-        parsed = parse_run_name(text)
+        """The run of a name; the window of a name, or of the path of its folder below the root."""
+        window = parse_window_name(text) or (self.template.named(text) if self.template else None)
+        parsed = window.name if window else parse_run_name(text)
         return [Named(FEED, parsed.sort)] if parsed else []
 
     def placed(self, uri: str) -> Named | None:
-        """The run that a URI ends in."""
-        return next(iter(self.named(uri.rsplit("/", 1)[-1])), None)
+        """The run or window that a URI ends in; the window that a folder below the root is."""
+        return next(iter(self.named(uri.rsplit("/", 1)[-1]) or self.named(uri.removeprefix(f"{self.root}/"))), None)
 
     def time(self, name: str) -> datetime | None:
-        """The time in the run's name."""
+        """The time in the run's name; when the window starts."""
+        if window := parse_window_name(name):
+            return window.start
         parsed = parse_run_name(name)
         return parsed.time if parsed else None
 
     @classmethod
     def began(cls, name: str) -> datetime | None:
-        """The time in the run's name."""
-        parsed = parse_run_name(name)
-        return parsed.time if parsed else None
+        """The time in the run's name; when the window starts."""
+        parsed = parse_window_name(name)
+        run = parse_run_name(name)
+        return parsed.start if parsed else run.time if run else None
+
+    def covers_upto(self, name: str) -> datetime | None:
+        """The time in the run's name; when the window stops."""
+        window = parse_window_name(name)
+        return window.stop if window else self.time(name)
 
     def look(self, feed: str, after: datetime | None, known: Known) -> Found:
-        """The runs of the landing root, with their files: that a known one was rewritten is told."""
+        """The runs or windows of the landing root, with their files: that a known one was rewritten is told."""
+        if self.template:
+            found = list_windows(self.root, self.template, after).found()
+            return replace(found, directories=[one for one in found.directories if after is None or one.time >= after])
         return list_runs(self.root, after, self.completeness)
 
     def names(self, feed: str, beyond: str, most: int) -> FoundNames:
-        """The runs of the landing root, a part of them."""
+        """The runs or windows of the landing root, a part of them."""
+        if found := self.part(feed, beyond, most):
+            names = [DirectoryName(one.name, one.sort, one.time) for one in found.directories]
+            return FoundNames(names, found.unparseable, found.requests, found.upto, found.now, found.unreadable)
         return list_names(self.root, _LAYOUT, "", beyond=beyond, most=most)
 
+    def part(self, feed: str, beyond: str, most: int) -> FoundWindows | None:
+        """Windows are listed with their files, whatever is asked of them; of runs the names alone are."""
+        return list_windows(self.root, self.template, None, beyond, most) if self.template else None
+
     def read(self, feed: str, name: DirectoryName) -> LandedDirectory:
-        """One run of the landing root."""
-        return read(f"{self.root}/{name.name}", name, _LAYOUT, self.completeness)
+        """One run or window of the landing root."""
+        window = parse_window_name(name.name)
+        if window is None:
+            return read(f"{self.root}/{name.name}", name, _LAYOUT, self.completeness)
+        return read_window(self.root, self._template_of(window), window)
+
+    def is_over(self, seen: LandedDirectory, now: datetime) -> bool:
+        """Whether a window is over, by the storage's clock. A run always is."""
+        window = parse_window_name(seen.name)
+        return window is None or now >= window.stop
+
+    def divided(
+        self, manifest: Manifest, feed: str, seen: Sequence[LandedDirectory], known: Mapping[str, str | None]
+    ) -> list[LandedDirectory]:
+        """Windows that are not what was registered, item by item. The manifest is asked once for each content of a window."""
+        if self.template is None:
+            return list(seen)
+        found: list[LandedDirectory] = []
+        for whole in seen:
+            if known.get(whole.uri) in (None, whole.checksum):
+                found.append(whole)
+                continue
+            sight = whole.name, whole.checksum
+            if sight not in self._divided:
+                window = parse_window_name(whole.name)
+                items = _registered(manifest, feed, whole.sort)
+                self._divided[sight] = divide(whole, window, items, self.root) if window and items else [whole]
+            found += self._divided[sight]
+        if len(self._divided) > _REMEMBERED:
+            self._divided.clear()
+        return found
+
+    def _template_of(self, window: Window) -> Template:
+        if self.template is None or self.template.unit != window.unit:
+            raise LandingMisconfigured(
+                f"{window.name.name} was registered by a layout with a window of a {window.unit}, and landing.layout is"
+                f" {self.settings.landing.layout} now: put the layout back until it is loaded, or skip it"
+            )
+        return self.template
+
+    def meant(self, name: str) -> str | None:
+        """The run that may be meant, where runs land."""
+        from manifest_platform.sources.snowplow.recognition import nearest
+
+        better = nearest(name) if self.template is None else None
+        return better if better and parse_run_name(better) else None
 
     def time_column(self, table: str) -> str:
         """The collector's time, of the event itself or of the one that an entity belongs to."""
         return time_column(table)
 
     def landed(self, feed: str, seen: LandedDirectory) -> Landed:
-        """A run: its order is that of its name."""
-        return Landed(ItemKey(feed, seen.sort, seen.uri), len(seen.files), seen.bytes, seen.checksum)
+        """A run or window: its order is that of its name."""
+        landed = Landed(ItemKey(feed, seen.sort, seen.uri), len(seen.files), seen.bytes, seen.checksum)
+        window = parse_window_name(seen.name)
+        if window is None:
+            return landed
+        newest = max((file.written for file in seen.files if file.written), default=None)
+        return replace(
+            landed,
+            start=window.start.isoformat(),
+            stop=window.stop.isoformat(),
+            after=seen.after.isoformat() if seen.after else None,
+            upto=newest.isoformat() if newest else None,
+        )
 
     def reread(self, landed: Landed) -> Landed:
-        """A run, by one listing."""
-        run = read_run(landed.place, self.completeness)
+        """A run or window, by one listing."""
+        run = self._read(landed)
         return replace(landed, files=len(run.files), bytes=run.bytes, checksum=run.checksum)
 
+    def as_it_is(self, manifest: Manifest, landed: Landed) -> Landed:
+        """A run; of a window what the item would be now: of the newest one of a window all that came since, too."""
+        window = parse_window_name(landed.key.name)
+        if window is None:
+            return self.reread(landed)
+        whole = read_window(landed.place.rpartition("/")[0], self._template_of(window), replace(window, late=0))
+        items = _registered(manifest, landed.key.feed, whole.sort)
+        mine = next(one for one in divide(whole, window, items, self.root) if one.name == landed.key.name)
+        return replace(self.landed(landed.key.feed, mine), key=landed.key)
+
+    def _read(self, landed: Landed) -> LandedDirectory:
+        """A registered run or window as it is now; of a window the files that are the item's."""
+        window = parse_window_name(landed.key.name)
+        if window is None:
+            return read_run(landed.place, self.completeness)
+        root = landed.place.rpartition("/")[0]
+        whole = read_window(root, self._template_of(window), replace(window, late=0))
+        own = _stretch(landed).of(whole, window, root)
+        copied = root != self.root or own.checksum != landed.checksum
+        if copied and not window.late and not own.files and len(whole.files) == landed.files:
+            return Stretch(None, None).of(whole, window, root)  # all were copied there later than the first were written
+        return own
+
     def directory(self, claim: Claim, output: str) -> Directory:
-        """The run's files, by one listing."""
+        """The run's or window's files, by one listing."""
         from manifest_platform.shred.batch import Directory
 
         key, landed = claim.item.key, claim.item.landed
-        run = read_run(claim.item.place, self.completeness)
+        run = self._read(landed) if landed else read_run(claim.item.place, self.completeness)
         run.check()
         if landed and run.checksum != landed.checksum:
             raise rewritten(landed, len(run.files), run.bytes)

@@ -444,7 +444,7 @@ def test_a_run_that_is_finished_between_two_pages_is_listed_again(
     s3_place: Place, monkeypatch: pytest.MonkeyPatch, writes_between_pages: Callable[[Any, Callable[[], None]], None]
 ) -> None:
     monkeypatch.setattr(sweep, "_PAGE", 2)
-    monkeypatch.setattr(sweep, "_s3_client", lambda root_uri: s3_place.client)
+    monkeypatch.setattr(sweep, "s3_client", lambda root_uri: s3_place.client)
     for name in ("1.tsv", "2.tsv", "3.tsv"):
         s3_place.put(f"{RUN}/{name}")
 
@@ -651,7 +651,7 @@ def test_no_credentials(s3_bucket: str, monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_server_that_does_not_answer(s3_bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     impatient = boto3.client("s3", config=Config(retries={"total_max_attempts": 1}))
-    monkeypatch.setattr(sweep, "_s3_client", lambda root_uri: impatient)
+    monkeypatch.setattr(sweep, "s3_client", lambda root_uri: impatient)
     with pytest.raises(LandingUnavailable, match="try again"):
         list_runs(s3_bucket)
 
@@ -676,7 +676,7 @@ def test_answers_of_s3_are_transient_or_permanent(
             answer = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
             raise ClientError(answer, "ListObjectsV2")
 
-    monkeypatch.setattr(sweep, "_s3_client", lambda root_uri: Refusing())
+    monkeypatch.setattr(sweep, "s3_client", lambda root_uri: Refusing())
     with pytest.raises(expected, match=code):
         list_runs(s3_bucket)
 

@@ -282,7 +282,7 @@ def test_a_window_that_is_finished_while_it_is_read_is_read_whole(
 ) -> None:
     """S3 lists in order of names, page by page: the marker may be of a later page than what was written before it."""
     monkeypatch.setattr(sweep, "_PAGE", 2)
-    monkeypatch.setattr(sweep, "_s3_client", lambda root_uri: s3_place.client)
+    monkeypatch.setattr(sweep, "s3_client", lambda root_uri: s3_place.client)
     for name in ("1.csv", "2.csv", "3.csv"):
         landed(s3_place, INCR, name)
 

@@ -1,0 +1,319 @@
+"""Windows of time: files that lie below a landing root by when they were written, as Snowplow's S3 loader lays them out.
+
+Belongs here: how windows are listed, and which items they are. A window is an item like a directory, once it is over and has
+settled. What comes into it later is an item of its own (`-late-1`), so that nothing that is loaded changes: of the window's
+files an item has those that were written in a stretch of the storage's time.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from manifest_platform import landed_files, storage
+from manifest_platform.sources import directories
+from manifest_platform.sources.directories import (
+    HIDDEN,
+    Found,
+    LandedDirectory,
+    LandedFile,
+    Unreadable,
+    checksum_of,
+    folder_key,
+)
+from manifest_platform.sources.errors import LandingDamaged
+from manifest_platform.sources.layouts import Template, Window, parse_window_name
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A window while its files are listed."""
+
+    window: Window
+    files: list[tuple[str, int, str, datetime]] = field(default_factory=list)
+    changed: datetime | None = None
+    links: list[str] = field(default_factory=list)
+
+    def add(self, path: str, size: int, fingerprint: str, written: datetime, arrived: datetime) -> None:
+        self.files.append((path, size, fingerprint, written))
+        self.changed = max(self.changed or arrived, arrived)
+
+    def directory(self, root_uri: str) -> LandedDirectory:
+        local = storage.is_local(root_uri)
+        files = tuple(
+            LandedFile(f"{root_uri}/{storage.quote_path(path) if local else path}", size, fingerprint, written)
+            for path, size, fingerprint, written in sorted(self.files)
+        )
+        name = self.window.name
+        return LandedDirectory(
+            name=name.name,
+            uri=f"{root_uri}/{name.name}",
+            sort=name.sort,
+            time=name.time,
+            files=files,
+            marker=False,
+            in_progress=False,
+            checksum=checksum_of(root_uri, files),
+            changed=self.changed,
+            links=tuple(sorted(self.links)),
+        )
+
+
+@dataclass
+class FoundWindows:
+    """Windows with their files, oldest first, each whole.
+
+    `upto`: the name behind which the next part begins; None where nothing is left. `unparseable`: what lies below the root and
+    is in no window. `now`: when the listing began, by the storage's clock.
+    """
+
+    directories: list[LandedDirectory]
+    unparseable: list[str]
+    unreadable: tuple[Unreadable, ...]
+    requests: int
+    now: datetime | None
+    upto: str | None = None
+
+    def found(self) -> Found:
+        """The same as a look at a root gives it."""
+        return Found(self.directories, self.unparseable, self.requests, 0, self.now, self.unreadable)
+
+
+def list_windows(
+    root_uri: str, template: Template, start: datetime | None = None, beyond: str = "", most: int | None = None
+) -> FoundWindows:
+    """The windows below a root that do not start before a time, with their files.
+
+    `most`: so many files and no more, but at least one window, from behind the window with the name `beyond` on. In S3 that is
+    a request for every thousand files. Raises as `directories.find`.
+    """
+    after = parse_window_name(beyond.rstrip("/")) if beyond else None
+    from_ = after.stop if after else start
+    lowest = template.path(from_) if from_ else ""
+    if storage.is_local(root_uri):
+        listed = _list_local(root_uri, template, lowest)
+    else:
+        listed = _list_s3(root_uri, template, lowest, most)
+    unreadable = {one.name for one in listed.unreadable}  # of these a part alone may have been seen
+    whole = (one for one in listed.windows.values() if one.window.name.name not in unreadable)
+    readings = sorted(whole, key=lambda one: one.window.start)
+    upto = None
+    if most is not None and (listed.truncated or sum(len(one.files) for one in readings) > most):
+        readings, upto = _part(readings, most, listed.truncated)
+    return FoundWindows(
+        [one.directory(root_uri) for one in readings],
+        sorted(listed.unparseable),
+        tuple(listed.unreadable),
+        listed.requests,
+        listed.now,
+        upto,
+    )
+
+
+def _part(readings: list[_Reading], most: int, truncated: bool) -> tuple[list[_Reading], str | None]:
+    """The first windows, whole ones; and the name of the last, where others follow."""
+    whole = readings[:-1] if truncated else readings
+    files, taken = 0, []
+    for one in whole:
+        files += len(one.files)
+        if taken and files > most:
+            break
+        taken.append(one)
+    left = truncated or len(taken) < len(readings)
+    return taken, folder_key(taken[-1].window.name.name) if left and taken else None
+
+
+def read_window(root_uri: str, template: Template, window: Window) -> LandedDirectory:
+    """A window as it is now, with what came late into it. Raises LandingDamaged where it is gone, else as `list_windows`."""
+    path = template.path(window.start)
+    if storage.is_local(root_uri):
+        listed = _list_local(root_uri, template, path, path)
+    else:
+        listed = _list_s3(root_uri, template, "", None, path if template.of_files else f"{path}/")
+    found = next((one for one in listed.windows.values() if one.window.start == window.start), None)
+    for damaged in listed.unreadable:
+        raise LandingDamaged(f"{root_uri}/{path}: {damaged.reason}")
+    if found is None:
+        raise LandingDamaged(f"{root_uri}/{path}{'*' if template.of_files else ''} is gone; put it back, or skip it")
+    return found.directory(root_uri)
+
+
+@dataclass
+class _Listed:
+    """What one listing saw. `truncated`: it ended within a window, the last one."""
+
+    now: datetime
+    windows: dict[datetime, _Reading] = field(default_factory=dict)
+    unparseable: set[str] = field(default_factory=set)
+    unreadable: list[Unreadable] = field(default_factory=list)
+    requests: int = 0
+    truncated: bool = False
+
+    def reading(self, window: Window) -> _Reading:
+        return self.windows.setdefault(window.start, _Reading(window))
+
+
+def _list_s3(root_uri: str, template: Template, lowest: str, most: int | None, below: str = "") -> _Listed:
+    bucket, _, prefix = f"{root_uri.removeprefix('s3://')}/".partition("/")
+    client = directories.s3_client(root_uri)
+    listed = _Listed(datetime.now(UTC))
+    files = 0
+    answers = directories.answers(client, bucket, f"{prefix}{below}", f"{prefix}{lowest}" if lowest else "", root_uri)
+    for number, (answer, attempts) in enumerate(answers):
+        listed.requests += attempts
+        listed.now = directories.answered_at(answer) if not number else listed.now
+        for key in answer.get("Contents", []):
+            files += _add_key(listed, template, key["Key"][len(prefix) :], key)
+        if most is not None and files >= most and len(listed.windows) > 1 and answer.get("IsTruncated"):
+            listed.truncated = True
+            break
+    return listed
+
+
+def _add_key(listed: _Listed, template: Template, path: str, key: Any) -> int:
+    parts = path.split("/")
+    if path.endswith(("/", directories.GHOST)) or any(part.startswith(HIDDEN) and part not in (".", "..") for part in parts):
+        return 0
+    window = template.window(path)
+    if window is None:
+        listed.unparseable.add(template.stranger(path))
+        return 0
+    if not directories.NO_NAMES.isdisjoint(parts):
+        listed.unreadable.append(Unreadable(window.name.name, directories.misnamed(key["Key"])))
+        return 0
+    written = key["LastModified"].astimezone(UTC)
+    listed.reading(window).add(path, key["Size"], key["ETag"].strip('"'), written, written)
+    return 1
+
+
+def _list_local(root_uri: str, template: Template, lowest: str, only: str = "") -> _Listed:
+    """Below a folder; `only`: the files of one window, by its path."""
+    root = str(storage.local_path(root_uri))
+    with directories.local_root(root):
+        landed_files.entries(root, root)
+    listed = _Listed(directories.local_time(root))
+    for folder in _folders(listed, template, root, "", 0, lowest, only):
+        try:
+            for path, status in _files(root, folder, template):
+                _add_file(listed, template, path, status, lowest, only)
+        except (landed_files.NotFollowed, OSError) as error:
+            window = template.named(folder)
+            listed.unreadable.append(Unreadable(window.name.name if window else folder, _reason(error)))
+    return listed
+
+
+def _folders(listed: _Listed, template: Template, root: str, folder: str, depth: int, lowest: str, only: str) -> Iterator[str]:
+    """The folders, by their paths below the root, that hold windows' files: those that do not sort before `lowest`."""
+    if depth == template.depth:
+        yield folder
+        return
+    try:
+        entries = sorted(landed_files.entries(f"{root}/{folder}".rstrip("/"), root))
+    except (landed_files.NotFollowed, OSError) as error:
+        listed.unreadable.append(Unreadable(folder, _reason(error)))
+        return
+    for name, status in entries:
+        path = f"{folder}/{name}".lstrip("/")
+        bound = only or path
+        if name.startswith(HIDDEN) or path < lowest[: len(path)] or path != bound[: len(path)]:
+            continue
+        if stat.S_ISDIR(status.st_mode) and template.begins(name, depth):
+            yield from _folders(listed, template, root, path, depth + 1, lowest, only)
+        elif stat.S_ISLNK(status.st_mode) and template.begins(name, depth):
+            listed.unreadable.append(Unreadable(path, f"{root}/{path} is {landed_files.kind(status.st_mode)}"))
+        else:
+            listed.unparseable.add(path)
+
+
+def _files(root: str, folder: str, template: Template) -> Iterator[tuple[str, Any]]:
+    """The files of a folder, by their paths below the root: of a window's own folder all that it holds."""
+    opened = f"{root}/{folder}".rstrip("/")
+    found: Iterable[tuple[str, Any]]
+    if template.of_files:
+        found = landed_files.entries(opened, root)
+    else:
+        found = landed_files.walk(opened, root, lambda name: not name.startswith(HIDDEN))
+    for path, status in found:
+        yield f"{folder}/{path}".lstrip("/"), status
+
+
+def _add_file(listed: _Listed, template: Template, path: str, status: Any, lowest: str, only: str) -> None:
+    if path.rpartition("/")[2].startswith(HIDDEN) or path < lowest or not path.startswith(only):
+        return
+    window = template.window(path)
+    if stat.S_ISDIR(status.st_mode) and not template.of_files:
+        return
+    if window is None or stat.S_ISDIR(status.st_mode):
+        listed.unparseable.add(template.stranger(path))
+        return
+    reading = listed.reading(window)
+    if not landed_files.is_plain(status):
+        reading.links.append(f"{path}, {landed_files.kind(status.st_mode)}")
+    written = datetime.fromtimestamp(status.st_mtime, UTC)
+    reading.add(path, status.st_size, str(status.st_mtime_ns), written, directories.arrival(status))
+
+
+def _reason(error: landed_files.NotFollowed | OSError) -> str:
+    return directories.why(error) if isinstance(error, OSError) else str(error)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Which files of a window an item has: those written after a moment, and not after another, by the storage's clock."""
+
+    after: datetime | None
+    upto: datetime | None
+
+    def of(self, whole: LandedDirectory, window: Window, root_uri: str) -> LandedDirectory:
+        """That part of a window, under the name of the item."""
+        files = tuple(file for file in whole.files if self.has(file.written))
+        written = [file.written for file in files if file.written]
+        name = window.name
+        return LandedDirectory(
+            name=name.name,
+            uri=f"{root_uri}/{name.name}",
+            sort=name.sort,
+            time=name.time,
+            files=files,
+            marker=False,
+            in_progress=False,
+            checksum=checksum_of(root_uri, files),
+            changed=whole.changed if whole.changed and len(files) == len(whole.files) else max(written, default=None),
+            links=whole.links,
+            after=self.after,
+        )
+
+    def has(self, written: datetime | None) -> bool:
+        """Whether a file that was written at a moment belongs to it."""
+        if written is None:
+            return False
+        return (self.after is None or written > self.after) and (self.upto is None or written <= self.upto)
+
+
+@dataclass(frozen=True)
+class Registered:
+    """An item of a window as it is registered: which of the late ones, its files' stretch and their checksum."""
+
+    late: int
+    stretch: Stretch
+    checksum: str
+
+
+def divide(whole: LandedDirectory, window: Window, registered: Sequence[Registered], root_uri: str) -> list[LandedDirectory]:
+    """The items of a window as its files are now: those that are registered, and one of what came since, if anything did.
+
+    Where a registered one is not what it was, what came since may be its files written anew, whose rows would double: then it
+    is no item, but counts for the last one, which thereby differs from what was registered too, and is told.
+    """
+    items = sorted(registered, key=lambda one: one.late)
+    own = [one.stretch.of(whole, Window(window.start, window.unit, one.late), root_uri) for one in items]
+    last = items[-1]
+    rest = Stretch(last.stretch.upto, None)
+    if all(now.checksum == before.checksum for now, before in zip(own, items, strict=True)):
+        more = rest.of(whole, Window(window.start, window.unit, last.late + 1), root_uri)
+        return [*own, *([more] if more.files else [])]
+    open_end = Stretch(last.stretch.after, None)
+    return [*own[:-1], open_end.of(whole, Window(window.start, window.unit, last.late), root_uri)]
