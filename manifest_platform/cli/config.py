@@ -11,6 +11,8 @@ from manifest_platform.cli.app import Command, as_json, given, group
 from manifest_platform.cli.context import configuration
 from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say
+from manifest_platform.config.config import ConfigError
+from manifest_platform.config.present import problems
 from manifest_platform.config.reading import file_of, without_secrets
 
 config = group("config", "Shows, checks and explains the configuration.")
@@ -29,8 +31,13 @@ def show(context: typer.Context) -> int:
 
 @config.command(cls=Command)
 def check(context: typer.Context) -> int:
-    """Says whether the configuration is valid. Exit 2 with every problem of the file, and what is allowed."""
+    """Says whether the configuration is valid, and what it names on this machine is there.
+
+    Exit 2 with every problem of the file, and what is allowed.
+    """
     found, file = configuration(context), file_of(given(context, "config"))
+    if wrong := problems(found):
+        raise ConfigError("\n".join([f"{file}:", *(f"  {one}" for one in wrong)]))
     if as_json(context):
         print_json({"file": str(file), "valid": True, "datasets": list(found.datasets)})
     else:

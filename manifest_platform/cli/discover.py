@@ -11,9 +11,10 @@ from manifest_platform import storage
 from manifest_platform.cli.app import Recording, app, as_json, examples
 from manifest_platform.cli.context import open_pipeline
 from manifest_platform.cli.exits import Exit
-from manifest_platform.cli.output import print_json, say, some, warn
+from manifest_platform.cli.output import print_json, say, some, warn, wrapped
 from manifest_platform.cli.remedies import Typed, typed
 from manifest_platform.manifest import Refused
+from manifest_platform.operations.landing import completing, incomplete, left_alone
 from manifest_platform.pipeline import DiscoveryReport, Pipeline, discovery
 from manifest_platform.remedies import Action, Remedy
 
@@ -33,13 +34,13 @@ def discover(
     if as_json(context):
         print_json(report_document(report))
     else:
-        print_found(report, as_typed)
+        print_found(report, pipeline, as_typed)
     return Exit.DONE if report.registered else Exit.NOTHING
 
 
 def warn_of(report: DiscoveryReport, pipeline: Pipeline, as_typed: Typed) -> None:
     """Says on stderr what was left alone, or will fail, why, and what helps."""
-    root, form = pipeline.dataset.landing.root, pipeline.source.words.form
+    root = pipeline.dataset.landing.root
     if report.changed:
         warn(
             f"warning: {some(report.changed)} changed after discovery; the first content stands. Put it back, then run"
@@ -73,22 +74,25 @@ def warn_of(report: DiscoveryReport, pipeline: Pipeline, as_typed: Typed) -> Non
             " land the files themselves in their place, or skip the directory"
         )
     if report.unparseable:
-        warn(f"warning: {some(report.unparseable)} in {root}: not {form}, left alone")
+        warn(f"warning: in {root}, left alone: {left_alone(pipeline, report.unparseable)}")
 
 
 def report_document(report: DiscoveryReport) -> dict[str, Any]:
     """What a look found, as JSON has it."""
-    return {field.name: getattr(report, field.name) for field in dataclasses.fields(report) if field.name != "landed"}
+    return {
+        field.name: getattr(report, field.name)
+        for field in dataclasses.fields(report)
+        if field.name not in ("landed", "waiting")
+    }
 
 
-def print_found(report: DiscoveryReport, as_typed: Typed) -> None:
+def print_found(report: DiscoveryReport, pipeline: Pipeline, as_typed: Typed) -> None:
     """What a look registered, and what it found that is not complete yet."""
     kinds = {
         "new": report.new,
         "late": report.late,
         "quarantined": report.quarantined,
         "skipped by a rule": report.skipped,
-        "not complete yet": report.incomplete,
     }
     for kind, names in kinds.items():
         if names:
@@ -96,5 +100,11 @@ def print_found(report: DiscoveryReport, as_typed: Typed) -> None:
     if report.quarantined:
         explain = as_typed(Remedy(Action.EXPLAIN, item=report.quarantined[0]))
         say(f"behind the watermark, so set aside; what can be done: {explain}")
+    if report.waiting:
+        say(wrapped(incomplete(pipeline, report.waiting), others="  "))
     if not report.registered:
         say(f"nothing new; {report.known} known")
+    if not report.sees_anything:
+        form = pipeline.source.words.form
+        text = f"nothing has landed in {pipeline.dataset.landing.root} yet; expected: {form}, {completing(pipeline)}"
+        say(wrapped(text, others="  "))

@@ -16,6 +16,8 @@ from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say, warn, wrapped
 from manifest_platform.cli.remedies import Typed, document, typed
 from manifest_platform.cli.signals import ending_well
+from manifest_platform.config.config import ConfigError
+from manifest_platform.config.present import problems
 from manifest_platform.manifest import Application, Idle, ItemKey
 from manifest_platform.pipeline import (
     LOAD,
@@ -57,6 +59,8 @@ def drain(
     documents = as_json(context)
     report = DrainReport()
     with open_pipeline(context) as pipeline, ending_well(lambda: _goes_on(pipeline, feed)):
+        if wrong := problems(pipeline.config, pipeline.name, landing=False):
+            raise ConfigError("\n".join(["nothing was begun; mend the configuration first:", *(f"  {one}" for one in wrong)]))
         conf = pipeline.config.spark.conf
         as_typed = typed(context, pipeline.name)
         for name in feed or ():
@@ -108,7 +112,7 @@ def _discover(pipeline: Pipeline, feeds: Sequence[str] | None, as_typed: Typed, 
     if documents:
         print_json({"event": "discovered", **report_document(found)})
     else:
-        print_found(found, as_typed)
+        print_found(found, pipeline, as_typed)
     return True
 
 

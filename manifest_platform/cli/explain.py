@@ -6,12 +6,14 @@ from typing import Any
 
 import typer
 
-from manifest_platform.cli.app import Command, ItemName, app, as_json, examples
+from manifest_platform.cli.app import Command, ItemName, WrongUse, app, as_json, examples
 from manifest_platform.cli.context import item_key, open_pipeline
 from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say, wrapped
 from manifest_platform.cli.remedies import typed
+from manifest_platform.manifest import UnknownItem
 from manifest_platform.operations.explain import StepView, explanation
+from manifest_platform.operations.landing import not_registered
 from manifest_platform.pipeline.chain import broken
 
 
@@ -22,7 +24,17 @@ def explain(context: typer.Context, item: ItemName) -> int:
     In one paragraph: how it stands with every step, what blocks it, who works on it, what comes before it, what to do.
     """
     with open_pipeline(context) as pipeline:
-        key = item_key(pipeline, item)
+        try:
+            key = item_key(pipeline, item)
+        except (UnknownItem, WrongUse):
+            text = not_registered(pipeline, item)
+            if text is None:
+                raise
+            if as_json(context):
+                print_json({"item": None, "text": text, "steps": []})
+            else:
+                say(wrapped(text, others="  "))
+            return Exit.DONE
         told = explanation(pipeline.manifest, key, typed(context, pipeline.name), pipeline.clock(), broken(pipeline))
     if as_json(context):
         print_json({"item": key, "text": told.text, "steps": [_document(view) for view in told.views]})

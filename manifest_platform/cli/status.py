@@ -5,30 +5,40 @@ from __future__ import annotations
 import dataclasses
 from contextlib import closing
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from manifest_platform.cli.app import Command, app, as_json, examples
 from manifest_platform.cli.context import chosen_dataset, configuration, open_pipeline
 from manifest_platform.cli.exits import Exit
-from manifest_platform.cli.output import print_json, print_lines, say, some
+from manifest_platform.cli.output import print_json, print_lines, say, some, wrapped
 from manifest_platform.cli.remedies import Typed, document, typed
+from manifest_platform.operations.landing import Landing, told
+from manifest_platform.operations.landing import look as look_at
 from manifest_platform.operations.standing import Answer, Outlook, StepStatus, done_last, outlook, over_chain, step_status
 from manifest_platform.pipeline import LOAD, Pipeline
 from manifest_platform.pipeline.chain import Look, broken
 from manifest_platform.quantities import duration, moment
+from manifest_platform.remedies import Action, Remedy
 
 
 @app.command(cls=Command, epilog=examples("status", "status --dataset acme --json"))
-def status(context: typer.Context) -> int:
+def status(
+    context: typer.Context,
+    landing: Annotated[
+        bool, typer.Option("--landing/--no-landing", help="Look at the landing roots too, or ask the manifest alone.")
+    ] = True,
+) -> int:
     """Shows how every feed stands.
 
-    Watermark, lag, counts, what is next or blocks it, who works on it. Exit 3 if one is blocked.
+    Watermark, lag, counts, what is next or blocks it, who works on it, what has landed and is not registered. Exit 3 if one is
+    blocked, 1 if a landing root cannot be listed.
     """
     settings, chosen = configuration(context), chosen_dataset(context)
     answers: set[Answer] = set()
     documents: list[dict[str, Any]] = []
+    landings: list[dict[str, Any]] = []
     asked = settings.warehouse.open(read_only=True, patience=0.1)  # connects when the first dataset has loads to look for
     with closing(settings.manifest.open()) as store, closing(asked) as engine:
         look = Look(engine)
@@ -42,17 +52,48 @@ def status(context: typer.Context) -> int:
                     steps = [dataclasses.replace(step, outlook=over_chain(step.outlook, chain)) for step in steps]
                     answers |= {step.outlook.answer for step in steps}
                     documents += [_status_document(step, as_typed) for step in steps]
+                    looked = look_at(pipeline, feed) if landing and feed in pipeline.feeds else None
+                    landings += [_landing_document(looked, pipeline)] if looked else []
                     if not as_json(context):
-                        landing = f", landing at {pipeline.dataset.landing.root}" if feed in pipeline.feeds else ""
-                        say(f"dataset {dataset}, feed {feed}{landing}")
+                        root = f", landing at {pipeline.dataset.landing.root}" if feed in pipeline.feeds else ""
+                        say(f"dataset {dataset}, feed {feed}{root}")
+                        print_landing(looked, pipeline, as_typed)
                         before = ""
                         for step in steps:
                             reason = step.outlook.reason
                             print_status(step, as_typed, same_reason=step.outlook.step == LOAD and reason == before != "")
                             before = reason
     if as_json(context):
-        print_json({"steps": documents})
-    return Exit.BLOCKED if Answer.BLOCKED in answers else Exit.DONE
+        print_json({"steps": documents, "landing": landings})
+    if Answer.BLOCKED in answers:
+        return Exit.BLOCKED
+    return Exit.FAILED if any(one["problem"] for one in landings) else Exit.DONE
+
+
+def _landing_document(landing: Landing, pipeline: Pipeline) -> dict[str, Any]:
+    found = landing.found
+    return {
+        "dataset": landing.dataset,
+        "feed": landing.feed,
+        "root": landing.root,
+        "problem": landing.problem,
+        "not_registered": found.new,
+        "incomplete": [{"name": one.name, "changed": one.changed, "over": one.over} for one in found.waiting],
+        "unparseable": found.unparseable,
+        "unreadable": found.unreadable,
+        "future": found.future,
+        "told": list(told(landing, pipeline)),
+    }
+
+
+def print_landing(landing: Landing | None, pipeline: Pipeline, as_typed: Typed) -> None:
+    """What has landed and is not registered, some lines; none where all is."""
+    if landing is None:
+        return
+    for line in told(landing, pipeline):
+        say(wrapped(line, f"{'landing':<5} ", "      "))
+    if landing.found.new:
+        say(f"      {'command':<12}{as_typed(Remedy(Action.DRAIN))}")
 
 
 def _steps(pipeline: Pipeline, feed: str) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from manifest_platform.config.present import problems
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.blocks import blocks_of, failures_of, mark_failed
 from manifest_platform.orchestration.duties import Duty, drain_job_name, drain_pool, run_tags
@@ -72,6 +73,8 @@ def _drain_job(wiring: Wiring, drained: Drain) -> dg.JobDefinition:
         failed: list[ItemFailed] = []
         report = DrainReport()
         with wiring.pipeline(context.run_id) as pipeline, telling_progress(context):
+            if wrong := problems(pipeline.config, pipeline.name, landing=False):
+                raise failure("nothing was begun; mend the configuration first:\n" + "\n".join(wrong))
             unlisted = ""
             if config.discover:
                 try:

@@ -24,6 +24,7 @@ from manifest_platform.orchestration.blocks import Block
 from manifest_platform.orchestration.events import check_result
 from manifest_platform.orchestration.full import NO_FULL_LOAD, build_full_check, no_full_load
 from manifest_platform.orchestration.keys import Names
+from manifest_platform.orchestration.landed import build_landing_check
 from manifest_platform.orchestration.remedies import command_of
 from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
@@ -207,6 +208,7 @@ def build_checks(wiring: Wiring) -> list[dg.AssetChecksDefinition]:
     """The checks of a dataset: those of every feed, those that its source declares, and of its snapshots."""
     source = wiring.source
     checks = [_check(wiring, feed, check) for feed in source.feeds for check in checks_of(source, feed)]
+    checks += [build_landing_check(wiring)]
     checks += [_declared(wiring, check) for check in source.checks]
     return [*checks, build_full_check(wiring)] if source.snapshots else checks
 

@@ -1,14 +1,18 @@
-"""What a look at a landing root found, told in Dagster: by the sensor that lists it, and by a drain that looks first."""
+"""What a look at a landing root found, told in Dagster: by the sensor that lists it, a drain that looks first, and a check."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import dagster as dg
 
+from manifest_platform.operations.landing import abandoned, incomplete, left_alone
 from manifest_platform.orchestration import metadata
+from manifest_platform.orchestration.events import check_result
 from manifest_platform.orchestration.keys import Names
+from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline import DiscoveryReport, Pipeline
-from manifest_platform.pipeline.discovery import discover
+from manifest_platform.pipeline.discovery import discover, glance
+from manifest_platform.sources.errors import LandingError
 
 SHOWN_AT_ONCE = 1000
 """New directories that a drain shows itself; the sensor shows the others."""
@@ -22,10 +26,13 @@ def log_findings(log: logging.Logger, pipeline: Pipeline, report: DiscoveryRepor
         ("landed under another name too", report.doubled),
         ("dated in the future", report.future),
         ("could not be listed", report.unreadable),
-        (f"not {pipeline.source.words.form}", report.unparseable),
     ):
         if names:
             log.warning(f"{problem}, left alone: {', '.join(names)}")
+    if report.unparseable:
+        log.warning(f"left alone: {left_alone(pipeline, report.unparseable)}")
+    if waiting := abandoned(report.waiting, pipeline.clock()):
+        log.warning(incomplete(pipeline, waiting))
     if report.linked:
         log.warning(f"will fail, for what is not followed: {', '.join(report.linked)}")
     if report.skipped:
@@ -47,3 +54,41 @@ def register(
             partitions = names.partitions(feed).name or ""
             context.instance.add_dynamic_partitions(partitions, [one.key.name for one in shown])
             yield from (metadata.landed_event(names, one) for one in shown)
+
+
+REGISTERED = "what_landed_is_registered"
+REGISTERED_WORDS = "All that has landed is registered, or is being written."
+
+
+def left_out(pipeline: Pipeline, reports: Iterable[DiscoveryReport]) -> dg.AssetCheckResult:
+    """Whether something lies in the landing root that will not become an item by itself: what, since when, what helps."""
+    told: list[str] = []
+    counts = {"incomplete": 0, "unparseable": 0, "unreadable": 0}
+    for report in reports:
+        waiting = abandoned(report.waiting, pipeline.clock())
+        told += [incomplete(pipeline, waiting)] if waiting else []
+        told += [f"left alone: {left_alone(pipeline, report.unparseable)}"] if report.unparseable else []
+        told += [f"could not be listed: {'; '.join(report.unreadable[:3])}"] if report.unreadable else []
+        counts["incomplete"] += len(waiting)
+        counts["unparseable"] += len(report.unparseable)
+        counts["unreadable"] += len(report.unreadable)
+    return check_result(
+        passed=not told,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=". ".join(told) or REGISTERED_WORDS,
+        metadata=counts,
+    )
+
+
+def build_landing_check(wiring: Wiring) -> dg.AssetChecksDefinition:
+    """The check of a dataset's landing root; the sensor evaluates it at each look, with nothing asked for twice."""
+
+    @dg.asset_check(asset=wiring.names.landed(wiring.source.main), name=REGISTERED, description=REGISTERED_WORDS)
+    def what_landed_is_registered() -> dg.AssetCheckResult:
+        with wiring.pipeline() as pipeline:
+            try:
+                return left_out(pipeline, [glance(pipeline, feed) for feed in pipeline.feeds])
+            except LandingError as error:
+                return check_result(passed=False, severity=dg.AssetCheckSeverity.WARN, description=str(error))
+
+    return what_landed_is_registered

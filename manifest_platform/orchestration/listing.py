@@ -22,9 +22,9 @@ from manifest_platform.orchestration.asking import Asked, asked
 from manifest_platform.orchestration.blocks import Block
 from manifest_platform.orchestration.drain import already_discovered
 from manifest_platform.orchestration.duties import drain_job_name
-from manifest_platform.orchestration.feed_checks import evaluations, unchecked
+from manifest_platform.orchestration.feed_checks import evaluation, evaluations, unchecked
 from manifest_platform.orchestration.keys import Names
-from manifest_platform.orchestration.landed import log_findings
+from manifest_platform.orchestration.landed import REGISTERED, left_out, log_findings
 from manifest_platform.orchestration.overview import overview_news
 from manifest_platform.orchestration.own_assets import OwnAsset, own_evaluations
 from manifest_platform.orchestration.shown import Shown, news
@@ -217,7 +217,9 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, names: Names,
         events += told_of.events
     told: dict[str, str | None] = {}
     ours = evaluations(pipeline, names, now, reading.load, reading.broken)
-    for check, description, evaluate in chain(ours, own_evaluations(pipeline, own, reading.kept.state(LOAD))):
+    landed = evaluation(names.landed(pipeline.source.main), REGISTERED, left_out(pipeline, [report]))
+    of_root = f"{landed.asset_key.to_user_string()} {REGISTERED}", str(landed.description), lambda: landed
+    for check, description, evaluate in chain(ours, own_evaluations(pipeline, own, reading.kept.state(LOAD)), [of_root]):
         told[check] = description
         events += [evaluate()] if description != remembered.told.get(check) else []
     told[OVERVIEW] = _overview_stands(pipeline, reading)

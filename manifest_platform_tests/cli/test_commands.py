@@ -29,6 +29,7 @@ class Shop:
     def __init__(self, home, late: str = "append"):
         self.landing = home / "landing"
         self.landing.mkdir()
+        (home / "schemas").mkdir()
         self.file = home / "platform.yaml"
         self.file.write_text(
             textwrap.dedent(f"""
@@ -42,6 +43,7 @@ class Shop:
 
     def add(self, dataset: str) -> None:
         """Configures one more dataset."""
+        self.landing.with_name(dataset).mkdir()
         text = f"  {dataset}:\n    landing: {{root: {dataset}}}\n    shred: {{output: {dataset}-out, schemas: [schemas]}}\n"
         self.file.write_text(self.file.read_text() + text)
 
@@ -160,7 +162,7 @@ def test_a_landing_root_that_is_not_there_fails_without_a_traceback(shop, run):
     shop.landing.rmdir()
     code, out, err = run("discover")
     assert (code, out) == (1, "")
-    assert re.fullmatch(r"error: landing root .* does not exist; .*\n", err)
+    assert re.fullmatch(r"error: datasets.acme.landing.root: landing root .* does not exist; .*\n", err)
 
 
 def test_next_is_idle_then_ready_then_blocked(shop, ask):
@@ -486,10 +488,11 @@ def test_a_drain_registers_first_what_has_landed_and_says_what_it_found(shop, ru
     (shop.landing / LATE).mkdir()
     shop.land("Run=2024-05-14-12-30-00")
     _, out, err = run("drain")
-    assert out.startswith(f"3 new: {', '.join(RUNS)}\n1 not complete yet: {LATE}\n")
+    assert out.startswith(f"3 new: {', '.join(RUNS)}\n1 not complete yet: {LATE}")
     assert "Run=2024-05-14-12-30-00" in err
     assert isinstance(drained[0], Ready), "what was registered is there for the drain"
-    assert run("drain")[1].startswith(f"1 not complete yet: {LATE}\nnothing new; 3 known\n")
+    out = run("drain")[1]
+    assert out.startswith(f"1 not complete yet: {LATE}") and "\nnothing new; 3 known\n" in out
 
 
 def test_a_drain_may_leave_discovery_to_others(shop, run, drained):
@@ -512,7 +515,10 @@ def test_what_is_registered_is_drained_though_the_landing_root_cannot_be_listed(
     code, _, err = run("drain")
     assert code == 1, "that nobody looked is not nothing to do"
     assert isinstance(drained[0], Ready)
-    assert re.fullmatch(r"error: landing root .* does not exist; .*\. What is registered already is worked on\n", err)
+    assert re.fullmatch(
+        r"error: datasets.acme.landing.root: landing root .* does not exist; .*\. What is registered already is worked on\n",
+        err,
+    )
     event, _ = map(json.loads, run("drain", "--json")[1].splitlines())
     assert (event["event"], "does not exist" in event["reason"]) == ("not_discovered", True)
 
@@ -526,13 +532,14 @@ def test_a_drain_that_finds_another_at_work_ends_well_and_says_so(shop, run):
     assert re.search(r"stopped: busy\nshred on feed enriched is held by .* until \d{4}-", out)
 
 
-def test_a_spark_that_does_not_start_fails_no_item(shop, run, ask):
-    shop.file.write_text(shop.file.read_text() + "spark: {conf: nowhere.conf}\n")
+def test_a_spark_that_does_not_start_fails_no_item(shop, run, ask, tmp_path):
+    (tmp_path / "broken.conf").write_text("spark.master\n")
+    shop.file.write_text(shop.file.read_text() + "spark: {conf: broken.conf}\n")
     shop.land(RUNS[0])
     run("discover")
     code, out, _ = run("drain")
     assert code == 1
-    assert "nowhere.conf: No such file or directory" in " ".join(out.split())
+    assert "broken.conf, line 1: 'spark.master' is no property" in " ".join(out.split())
     assert [record["state"] for record in ask("history", RUNS[0])[1]["records"]] == ["New"]
 
 

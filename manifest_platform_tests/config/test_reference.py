@@ -62,6 +62,8 @@ def test_a_number_may_come_from_the_environment() -> None:
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PGSECRET", "hunter2")
+    for folder in ("landing", "x"):
+        (tmp_path / folder).mkdir()
     file = tmp_path / "platform.yaml"
     file.write_text(
         "datasets: {acme: {landing: {root: landing}, shred: {output: out, schemas: [x]}}}\n"

@@ -68,6 +68,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def configure(folder: Path, store: str) -> None:
+    for given in ("landing", "schemas"):
+        (folder / given).mkdir(exist_ok=True)
     (folder / "manifest_platform.yaml").write_text(
         f"""
 datasets:

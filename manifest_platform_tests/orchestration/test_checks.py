@@ -9,9 +9,12 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import dagster as dg
 import pytest
 
+from manifest_platform.operations import landing
 from manifest_platform.orchestration import feed_checks
+from manifest_platform.orchestration.landed import REGISTERED
 from manifest_platform.pipeline import LOAD
 from manifest_platform.pipeline.loading import load
 from manifest_platform.sources.snowplow.settings import FEED
@@ -21,6 +24,7 @@ from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, brea
 from manifest_platform_tests.pipeline.shop import EVENTS, NAME, Shop, run_name
 
 CHECKS = {"feed_not_blocked", "lag", "rows_accounted_for", "few_bad_rows", "rows_in_warehouse", "nothing_behind_watermark"}
+CHECKS |= {REGISTERED}
 
 
 @pytest.fixture
@@ -174,3 +178,24 @@ def test_waiting_is_not_being_blocked(fresh: DagsterShop) -> None:
     assert evaluation.passed
     assert evaluation.metadata["backlog_waiting"].value == 1
     assert float(str(evaluation.metadata["lag_seconds"].value)) >= 0
+
+
+def test_what_lies_in_the_landing_root_and_is_no_item_is_told(fresh: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh.shop.write(0, 1)
+    (fresh.shop.directory(1) / "_SUCCESS").unlink()
+    first = fresh.tick()
+    assert _landed(first).passed, "it is being written"
+    (fresh.shop.home / "landing" / "Run=2024-05-14-12-30-00").mkdir()
+    monkeypatch.setattr(landing, "ABANDONED", timedelta(0))
+    second = _landed(fresh.tick(first.cursor))
+    assert not second.passed
+    assert f"1 not complete yet: {run_name(1)} (unchanged since " in str(second.description)
+    assert "rename it to run=2024-05-14-12-30-00" in str(second.description)
+    assert {name: second.metadata[name].value for name in ("incomplete", "unparseable")} == {"incomplete": 1, "unparseable": 1}
+    assert not fresh.checks()[REGISTERED].passed
+
+
+def _landed(result: dg.SensorResult) -> dg.AssetCheckEvaluation:
+    """What the sensor says of the landing root."""
+    [found] = [one for one in result.asset_events if isinstance(one, dg.AssetCheckEvaluation) and one.check_name == REGISTERED]
+    return found

@@ -88,7 +88,10 @@ def test_a_landing_root_that_cannot_be_listed_fails_the_run_and_what_is_register
     settings = shredded.shop.config_file
     settings.write_text(re.sub(r"root: .*/landing", "root: /nowhere", settings.read_text()))
     result = shredded.drain()
-    assert re.match("landing root /nowhere does not exist; .* What was registered before was worked on", failure(result))
+    assert re.match(
+        "datasets.shop.landing.root: landing root /nowhere does not exist; .* What was registered before was worked on",
+        failure(result),
+    )
     assert len(materializations(result, "warehouse")) == 5
 
 
@@ -170,7 +173,7 @@ def test_a_budget_of_seconds_ends_the_run(shredded: DagsterShop) -> None:
 def test_a_warehouse_that_cannot_be_opened_fails_the_run(shredded: DagsterShop) -> None:
     (shredded.shop.home / "warehouse.duckdb").mkdir()
     result = shredded.drain()
-    assert failure(result).startswith("unavailable: cannot open the DuckDB file")
+    assert failure(result).startswith("nothing was begun; mend the configuration first:\nwarehouse.path: ")
     with shredded.shop.open() as pipeline:
         assert len(list(pipeline.manifest.items("enriched"))) == 5
 

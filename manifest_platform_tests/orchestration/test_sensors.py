@@ -419,7 +419,7 @@ def test_what_is_not_as_it_should_be_is_logged(fresh: DagsterShop, caplog: pytes
     fresh.shop.write(0, events=3)
     second = fresh.tick(first.cursor)
     logged = caplog.text + capfd.readouterr().err
-    assert "not a run name (run=YYYY-MM-DD-HH-MM-SS), left alone: run=yesterday" in logged
+    assert "left alone: run=yesterday: not a run name (run=YYYY-MM-DD-HH-MM-SS)" in logged
     assert f"rewritten after discovery, left alone: {run_name(0)}" in logged
     assert _events(second, "enriched_runs") == []
 

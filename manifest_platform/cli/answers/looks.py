@@ -91,10 +91,34 @@ class Step(TypedDict):
     commands: dict[str, str]
 
 
+class Unfinished(TypedDict):
+    """A directory that is not complete: when it changed last; when its window of time is over, where it is not."""
+
+    name: str
+    changed: Time | None
+    over: Time | None
+
+
+class Landing(TypedDict):
+    """What lies in a feed's landing root and is no item; `problem`: why it cannot be listed; `told`: all of it, in words."""
+
+    dataset: str
+    feed: str
+    root: str
+    problem: str | None
+    not_registered: list[str]
+    incomplete: list[Unfinished]
+    unparseable: list[str]
+    unreadable: list[str]
+    future: list[str]
+    told: list[str]
+
+
 class Status(TypedDict):
-    """How every step stands on every feed."""
+    """How every step stands on every feed, and what has landed."""
 
     steps: list[Step]
+    landing: NotRequired[list[Landing]]
 
 
 class Next(TypedDict):
@@ -114,9 +138,9 @@ class StepView(TypedDict):
 
 
 class Explained(TypedDict):
-    """What would happen next with an item, in words and by step."""
+    """What would happen next with an item, in words and by step; `item` is null for what has landed and is none."""
 
-    item: Item
+    item: Item | None
     text: str
     steps: list[StepView]
 

@@ -271,7 +271,10 @@ class SnowplowEnriched(Source):
         return time_column(table)
 
     def landed(self, feed: str, seen: LandedDirectory) -> Landed:
-        """A run or window: its order is that of its name."""
+        """A run or window: its order is that of its name.
+
+        A window says no start and stop: rows of an item that overlaps another one would be compared with all that are loaded.
+        """
         landed = Landed(ItemKey(feed, seen.sort, seen.uri), len(seen.files), seen.bytes, seen.checksum)
         window = parse_window_name(seen.name)
         if window is None:
@@ -279,8 +282,6 @@ class SnowplowEnriched(Source):
         newest = max((file.written for file in seen.files if file.written), default=None)
         return replace(
             landed,
-            start=window.start.isoformat(),
-            stop=window.stop.isoformat(),
             after=seen.after.isoformat() if seen.after else None,
             upto=newest.isoformat() if newest else None,
         )
