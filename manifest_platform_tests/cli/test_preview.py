@@ -170,6 +170,30 @@ def test_loose_events_are_known_by_their_lines(shop: Path, home: Path, capsys: p
     assert "events.gz has lines of 131 tab-separated fields" in said(capsys, home / "loose")
 
 
+@pytest.mark.parametrize(
+    ("folder", "name", "layout", "named"),
+    [
+        ("year=2026/month=01/day=01/hour=1{}", "a.gz", "year={yyyy}/month={MM}/day={dd}/hour={HH}", "hour=2026-01-01-11"),
+        ("2026/01/01/1{}", "a.gz", "{yyyy}/{MM}/{dd}/{HH}", "hour=2026-01-01-11"),
+        ("", "2026-01-01-1{}0501-x.gz", "{yyyy}-{MM}-{dd}-{HH}*", "hour=2026-01-01-11"),
+    ],
+)
+def test_windows_of_time_are_known_by_their_layout(
+    folder: str, name: str, layout: str, named: str, shop: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [part] = (shop / "run=2026-01-01-00-00-00").glob("part*")
+    root = home / "windows" / "good"
+    for hour in (0, 1):
+        file = root / folder.format(hour) / name.format(hour)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(gzip.compress(part.read_bytes()))
+    for place in (root, root.parent):
+        _, document = asked(capsys, place, "--schemas", SCHEMAS)
+        assert (document["root"], document["settings"]["landing"]["layout"]) == (root.as_uri(), layout)
+        assert (document["feeds"][0]["directories"], document["feeds"][0]["last"]) == (2, named)
+        assert (document["marker"], document["sample"]["good"]) == (None, 40)
+
+
 def test_several_roots_below_a_folder_are_listed(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(shop.parent / "other", FIRST, 1, seed=1)
     code, document = asked(capsys, shop.parents[1] / "shop")

@@ -13,7 +13,7 @@ from manifest_platform import landed_files, storage
 from manifest_platform.operations.preview.recognition import Root, directory_of
 from manifest_platform.operations.preview.sequence import Sequence
 from manifest_platform.shred.compression import HEAD, Unreadable, compression_of
-from manifest_platform.sources.directories import DirectoryName, LandedDirectory, without_writing
+from manifest_platform.sources.directories import DirectoryName, LandedDirectory, Settle, without_writing
 from manifest_platform.sources.errors import LandingError
 from manifest_platform.sources.preview import Bounds, Place, Sample
 
@@ -115,7 +115,8 @@ def _feed(root: Root, feed: str) -> tuple[FeedSeen, list[LandedDirectory]]:
 
     def read(name: DirectoryName) -> LandedDirectory | LandingError | None:
         try:
-            return root.source.read(feed, name)
+            with without_writing():  # in a thread of its own, which knows nothing of ours
+                return root.source.read(feed, name)
         except LandingError as error:
             return error
 
@@ -184,6 +185,8 @@ def _spread(listed: Listed, most: int) -> Iterator:
 
 def _marker(looked: list[tuple[str, LandedDirectory]], root: Root) -> str | None:
     """The file that ends directories: the usual one, or an empty one that all of those looked into share."""
+    if isinstance(root.source.completeness, Settle):
+        return None
     marked = [directory for _, directory in looked if directory.marker]
     usual = getattr(root.source.completeness, "name", None)
     if marked or not looked:

@@ -131,14 +131,17 @@ def dataset_settings(folder: Path, wanted: Wanted) -> dict[str, Any]:
     """The settings of the dataset, as the configuration has them."""
     told = {key: dict(value) if isinstance(value, Mapping) else value for key, value in wanted.told.items()}
     landing: dict[str, Any] = {"root": _from(folder, wanted.landing)}
-    if wanted.marker:
+    told_landing = told.pop("landing", {})
+    if "complete" in told_landing:
+        pass  # the layout says it
+    elif wanted.marker:
         landing |= {"complete": "marker", "marker": wanted.marker}
     else:
         landing |= {"complete": "settle", "settle_seconds": wanted.settle_seconds}
     shred = {"output": wanted.shredded, **told.pop("shred", {})}
     if wanted.schemas and "schemas" in shred:
         shred["schemas"] = [_from(folder, one) for one in wanted.schemas]
-    landing |= told.pop("landing", {})
+    landing |= told_landing
     return {"source": wanted.source, "owner": wanted.owner, **told, "landing": landing, "shred": shred}
 
 

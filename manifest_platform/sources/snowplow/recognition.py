@@ -10,29 +10,37 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from manifest_platform import storage
-from manifest_platform.sources.directories import DirectoryName
+from manifest_platform.sources.directories import HIDDEN, DirectoryName
+from manifest_platform.sources.layouts import recognize
 from manifest_platform.sources.preview import Guess, Place
 
 CENTRAL = "http://iglucentral.com"
 """The public registry of the schemas that Snowplow itself publishes."""
 
 _NEARLY = re.compile(r"run[=_\- ]?(\d{4})\D?(\d\d)\D?(\d\d)\D?(\d\d)\D?(\d\d)(?:\D?(\d\d))?", re.IGNORECASE)
+_TIMED = re.compile(r"^[a-z]+=[0-9]{4}|^[0-9]{4}(?![0-9])|[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TABS = 130
+_FILES, _DEEP, _OPENED = 20, 5, 3  # files of a folder and folders within each other, where a layout is looked for; files opened
 _REGISTRIES = ("schemas", "iglu", "iglu-schemas", "iglu_schemas", "registry", "iglu-central")
 _LOOKED_AT = 50  # folders of a vendor
 
 
 def guesses(place: Place, schemas: Sequence[str], parse: Callable[[str], DirectoryName | None]) -> Iterator[Guess]:
     """A landing root has directories that are called as runs are."""
+    landing: dict[str, str] = {}
+    layout = "a directory a run, run=YYYY-MM-DD-HH-MM-SS"
     if not any(parse(name) for name in place.entries.folders):
-        return
+        by_time = _layout_by_time(place)
+        if by_time is None:
+            return
+        landing, layout = {"layout": by_time, "complete": "settle"}, f"windows of time, {by_time}"
     notes: tuple[str, ...] = ()
     found = tuple(schemas)
     if not found and (beside := registry_beside(place)):
         found = (beside,)
         notes = (f"schemas are taken from {beside}, which lies beside; --schemas takes others",)
-    told = {"shred": {"schemas": [*(found or (CENTRAL,))]}}
-    yield Guess(told, "a directory a run, run=YYYY-MM-DD-HH-MM-SS", found, notes)
+    told = {"landing": landing, "shred": {"schemas": [*(found or (CENTRAL,))]}}
+    yield Guess({key: value for key, value in told.items() if value}, layout, found, notes)
 
 
 def hints(place: Place, parse: Callable[[str], DirectoryName | None]) -> Iterator[str]:
@@ -49,6 +57,29 @@ def hints(place: Place, parse: Callable[[str], DirectoryName | None]) -> Iterato
             f" tells its time: move the files of each run to run=YYYY-MM-DD-HH-MM-SS/ below {place.name or place.uri}, and let"
             " the writer end it with an empty file _SUCCESS"
         )
+
+
+def _layout_by_time(place: Place) -> str | None:
+    """The layout of files of enriched events that lie by the time of their writing; None where none do."""
+    entries = place.entries
+    if not any(_TIMED.search(name) for name in (*entries.folders, *(name for name, _ in entries.files))):
+        return None
+    files = list(_some_files(place, ""))
+    layout = recognize(path for path, _, _ in files)
+    seen = layout and any(_fields(folder, name) for _, folder, name in files[:_OPENED])
+    return layout if seen else None
+
+
+def _some_files(place: Place, path: str, depth: int = 0) -> Iterator[tuple[str, Place, str]]:
+    """Files of a place and of the newest folders below it: the path of each, its folder and its name."""
+    entries = place.entries
+    for name, size in entries.files[-_FILES:]:
+        if size and not name.startswith(HIDDEN):
+            yield f"{path}{name}", place, name
+    folders = [name for name in entries.folders if not name.startswith(HIDDEN)]
+    if depth < _DEEP:
+        for name in folders[-1:]:
+            yield from _some_files(place.inside(name), f"{path}{name}/", depth + 1)
 
 
 def nearest(name: str) -> str | None:
