@@ -671,7 +671,7 @@ def test_case_45_resolve_of_what_is_unknown_not_blocked_or_in_work_says_so_and_w
         assert cli.main(["resolve", name, "--config", str(shop)]) == cli.Exit.FAILED
         assert why in capsys.readouterr().err
 
-    refused("run=2020-01-01-00-00-00", "is it discovered yet?")
+    refused("run=2020-01-01-00-00-00", "dataset shop has no item run=2020-01-01-00-00-00")
     refused(RUN, "is not blocked: there is nothing to resolve")
     with given.lease(of, SHRED) as held:
         of.claim(held, [before])

@@ -88,6 +88,9 @@ LINES: dict[str, list[list[str]]] = {
     "config schema": [[]],
     "config reference": [[]],
     "schema": [[HOSTILE], ["status"]],
+    "completion": [[HOSTILE], ["bash"]],
+    "preview": [[HOSTILE], ["landing"]],
+    "init": [[HOSTILE, "--yes", "--landing", HOSTILE], ["--yes", "--landing", "landing", "--dataset", HOSTILE]],
     "warehouse reconcile": [["--dry-run"]],
     "warehouse accept": [["--reason", HOSTILE]],
     "store create": [[]],
@@ -172,6 +175,7 @@ def said(request: pytest.FixtureRequest, prepared: Path, tmp_path_factory: pytes
     file = home.with_name("said")
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv(config.VARIABLE, str(home / "platform.yaml"))
+        environment.chdir(home)  # init writes there
         environment.setenv("AWS_ACCESS_KEY_ID", "invented")
         environment.setenv("AWS_SECRET_ACCESS_KEY", "invented")
         environment.setattr("manifest_platform.spark.session", _no_spark)

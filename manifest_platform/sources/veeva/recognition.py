@@ -14,7 +14,7 @@ from manifest_platform.sources.veeva.layout import FEEDS, parse_window_name, win
 _VAULT = re.compile(r"vault=([0-9]{1,12})")
 _ARCHIVE = re.compile(r"([0-9]{1,12})-([0-9]{8}-[0-9]{4})-([FNL])(?:\.tar\.gz|\.tgz)?(?:\.[0-9]{3})?")
 _FEED: dict[str, Feed] = {"F": "full", "N": "incr", "L": "log"}
-_NOTE = "changes are loaded upon a snapshot, and one is loaded when somebody begins it: manifest-platform full begin latest"
+_NOTE = "changes are loaded upon a snapshot, and a snapshot is loaded when somebody begins it (full begin latest)"
 
 
 def guesses(place: Place) -> Iterator[Guess]:
