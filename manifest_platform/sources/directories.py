@@ -30,8 +30,8 @@ NO_NAMES = frozenset({"", ".", ".."})  # parts of a key in S3 that no file can b
 _PAGE = 1000  # keys a request, the most that S3 gives
 
 LONG_AGO = timedelta(days=1)
-"""Without a change for so long, by the storage's clock, a directory has settled though nobody looked at it before. It is longer
-than uploads take, whose files have the time of their begin in S3."""
+"""In S3, a directory without a change for so long has settled though nobody looked at it before. It is longer than an upload in
+parts takes: such a file shows the time at which its upload began."""
 
 NOTHING = ("", "")
 """A range of names without any in it."""
@@ -320,9 +320,9 @@ def complete_directories(
 ) -> tuple[list[LandedDirectory], dict[str, Look]]:
     """Which of the directories are complete, and the looks, by name, to pass in the next time.
 
-    With a marker: those that have it; no looks are needed. With settling: those that have not changed for a day, and those
-    that already had this checksum at a look at least so long ago, whose files were written no later, and no uncommitted job in
-    them. A directory without files is complete like any other. `now` is the storage's time, as `Found` has it; `looks` have the
+    With a marker: those that have it; no looks are needed. With settling: those that show that they have not changed for so
+    long, and those that already had this checksum at a look at least so long ago, whose files were written no later, and no
+    uncommitted job in them. A local disk shows it, since each write changes a file's time there; S3 shows it after `LONG_AGO`. A directory without files is complete like any other. `now` is the storage's time, as `Found` has it; `looks` have the
     storage's too: a machine whose clock is off registers nothing too early, nor never. A file's time that is still to come, as
     a copy may have, says nothing.
     """
@@ -332,7 +332,7 @@ def complete_directories(
     next_looks = {}
     for run in runs:
         look = looks.get(run.name)
-        if run.changed and not run.in_progress and now - run.changed >= max(LONG_AGO, timedelta(seconds=completeness.seconds)):
+        if run.changed and not run.in_progress and now - run.changed >= _shown_after(run, completeness):
             complete.append(run)
             continue
         if look is None or look.checksum != run.checksum or look.first_seen > now:
@@ -344,6 +344,12 @@ def complete_directories(
             complete.append(run)
         next_looks[run.name] = look
     return complete, next_looks
+
+
+def _shown_after(run: LandedDirectory, settle: Settle) -> timedelta:
+    """How old the newest change of a directory must be to show, at the first look, that it has settled."""
+    seconds = timedelta(seconds=settle.seconds)
+    return seconds if storage.is_local(run.uri) else max(LONG_AGO, seconds)
 
 
 def checksum_of(folder_uri: str, files: Sequence[LandedFile]) -> str:

@@ -44,13 +44,28 @@ class Settling(Shop):
 
     def __init__(self, home: Path) -> None:
         super().__init__(home, landing={"complete": "settle", "settle_seconds": 60})
-        self.storage_ahead = timedelta()
+        self._ahead = [(datetime.min.replace(tzinfo=UTC), timedelta())]
+
+    @property
+    def storage_ahead(self) -> timedelta:
+        """How far the storage's clock is ahead of this machine's."""
+        return self._ahead[-1][1]
+
+    @storage_ahead.setter
+    def storage_ahead(self, ahead: timedelta) -> None:
+        self._ahead.append((datetime.now(UTC), ahead))
+
+    def by_the_storage(self, written: datetime) -> datetime:
+        """When the storage's clock says that a file was written."""
+        return written + next(ahead for since, ahead in reversed(self._ahead) if since <= written)
 
 
 @pytest.fixture
 def settling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settling:
     shop, real = Settling(tmp_path), directories.local_time
+    arrival = directories.arrival
     monkeypatch.setattr(directories, "local_time", lambda root: real(root) + shop.storage_ahead)
+    monkeypatch.setattr(directories, "arrival", lambda status: shop.by_the_storage(arrival(status)))
     return shop
 
 

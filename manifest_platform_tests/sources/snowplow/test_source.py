@@ -481,7 +481,7 @@ def test_a_local_run_that_is_finished_while_it_is_listed_waits_for_the_next_swee
 
 
 def test_a_missing_local_root(tmp_path: Path) -> None:
-    with pytest.raises(LandingMisconfigured, match=r"nowhere does not exist; create it"):
+    with pytest.raises(LandingMisconfigured, match=r"nowhere does not exist; create"):
         list_runs(tmp_path / "nowhere")
 
 
@@ -586,7 +586,7 @@ def test_a_disk_that_may_not_be_written_to_is_taken_to_be_here(tmp_path: Path, m
 
 def test_what_is_written_anew_with_the_same_content_settles_anew() -> None:
     def seen(changed: datetime | None) -> LandedDirectory:
-        return LandedDirectory(RUN, f"file:///{RUN}", sort_of(RUN), NOON, (), False, False, "same", changed)
+        return LandedDirectory(RUN, f"s3://landing/{RUN}", sort_of(RUN), NOON, (), False, False, "same", changed)
 
     settle, minute = Settle(60), timedelta(minutes=1)
     _, looks = complete_directories([seen(NOON - minute)], settle, {}, NOON)
@@ -597,6 +597,18 @@ def test_what_is_written_anew_with_the_same_content_settles_anew() -> None:
     # A copy may bring a time along that is still to come: it says nothing.
     to_come = seen(NOON + timedelta(days=9))
     assert complete_directories([to_come], settle, {RUN: Look("same", NOON)}, NOON + minute)[0] == [to_come]
+
+
+@pytest.mark.parametrize(("root", "shown_after"), [("file:///landing", 60), ("s3://landing", 24 * 3600)])
+def test_what_shows_that_it_has_settled_is_complete_at_the_first_look(root: str, shown_after: int) -> None:
+    """A new user's directories lay on a disk for an hour, and were told to wait five minutes more."""
+
+    def seen(age: float, in_progress: bool = False) -> LandedDirectory:
+        changed = NOON - timedelta(seconds=age)
+        return LandedDirectory(RUN, f"{root}/{RUN}", sort_of(RUN), NOON, (), False, in_progress, "same", changed)
+
+    old, young, unfinished = seen(shown_after), seen(shown_after - 1), seen(shown_after, in_progress=True)
+    assert [complete_directories([one], Settle(60), {}, NOON)[0] for one in (old, young, unfinished)] == [[old], [], []]
 
 
 def test_a_look_of_a_clock_that_was_ahead_begins_anew() -> None:
