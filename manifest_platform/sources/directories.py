@@ -322,7 +322,8 @@ def complete_directories(
 
     With a marker: those that have it; no looks are needed. With settling: those that show that they have not changed for so
     long, and those that already had this checksum at a look at least so long ago, whose files were written no later, and no
-    uncommitted job in them. A local disk shows it, since each write changes a file's time there; S3 shows it after `LONG_AGO`. A directory without files is complete like any other. `now` is the storage's time, as `Found` has it; `looks` have the
+    uncommitted job in them. A local disk shows it, since each write changes a file's time there; S3 shows it after `LONG_AGO`.
+    A directory without files is complete like any other. `now` is the storage's time, as `Found` has it; `looks` have the
     storage's too: a machine whose clock is off registers nothing too early, nor never. A file's time that is still to come, as
     a copy may have, says nothing.
     """
