@@ -11,7 +11,7 @@ from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.blocks import blocks_of, failures_of, mark_failed
 from manifest_platform.orchestration.duties import Duty, drain_job_name, drain_pool, run_tags
 from manifest_platform.orchestration.events import failure, fit, telling_progress
-from manifest_platform.orchestration.feed_checks import evaluated_by_a_drain
+from manifest_platform.orchestration.feed_checks import evaluated_by_a_drain, rows_held
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.landed import register
 from manifest_platform.orchestration.overview import overview_news
@@ -99,7 +99,7 @@ def _drain_job(wiring: Wiring, drained: Drain) -> dg.JobDefinition:
                     context.log.warning(f"{event.key.name} is shredded again, by itself: {event.reason}")
                 else:
                     report = event
-            yield from metadata.table_events(names, loaded)
+            yield from metadata.table_events(names, loaded, rows_held(pipeline, names, loaded, context.instance))
             for feed in drained.feeds:
                 yield from evaluated_by_a_drain(pipeline, names, feed, context.instance)
             yield from overview_news(pipeline, names, context.instance)

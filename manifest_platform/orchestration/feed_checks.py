@@ -4,7 +4,7 @@ Belongs here: the checks that every feed has, and those that its source declares
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.landed import build_landing_check
 from manifest_platform.orchestration.remedies import command_of
 from manifest_platform.orchestration.wiring import Wiring
-from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+from manifest_platform.pipeline import LOAD, SHRED, Loaded, Pipeline
 from manifest_platform.pipeline.chain import Broken, broken
 from manifest_platform.quantities import duration
 from manifest_platform.sources.source import CheckResult, Source, SourceCheck, Stage
@@ -266,6 +266,27 @@ def evaluated_by_a_drain(
             yield evaluation(asset, check.name, check.find(pipeline, feed, AT_A_DRAIN))
         except Unavailable as error:
             log.info("%s of %s is not evaluated now: %s", check.name, asset.to_user_string(), error)
+
+
+def rows_held(pipeline: Pipeline, names: Names, loaded: Collection[Loaded], instance: dg.DagsterInstance) -> dict[str, int]:
+    """How many rows the tables hold that loads reached; of none where that cannot be known now, which fails no load.
+
+    Where counting takes as long as a table is large, it is left out within ten minutes of the last count, as that check is.
+    """
+    feeds = {one.key.feed for one in loaded}
+    reached = {table.name for one in loaded for table in one.tables}
+    if not reached:
+        return {}
+    try:
+        if not pipeline.config.warehouse.counts_at_once:
+            counting = [(feed, check) for feed in feeds for check in checks_of(pipeline.source, feed) if check.reads_warehouse]
+            if any(_is_recent(_evaluated_last(instance, names.stage(feed, one.stage), one.name)) for feed, one in counting):
+                return {}
+        with _reading(pipeline) as reader:
+            return reader.row_counts(reached)
+    except Exception as error:  # the rows are loaded, whatever is wrong with counting them
+        log.warning("the rows of %s are not counted now: %s", ", ".join(sorted(reached)), error)
+        return {}
 
 
 def unchecked(names: Names, feed: str, standing: FeedState, instance: dg.DagsterInstance) -> str | None:

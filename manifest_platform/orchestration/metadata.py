@@ -78,12 +78,15 @@ def loaded_event(names: Names, event: Loaded) -> dg.AssetMaterialization:
     )
 
 
-def table_events(names: Names, loaded: list[Loaded]) -> Iterator[dg.AssetMaterialization]:
-    """One event a table that the loads reached: its column schema, and its rows a partition."""
+def table_events(
+    names: Names, loaded: list[Loaded], held: Mapping[str, int] | None = None
+) -> Iterator[dg.AssetMaterialization]:
+    """One event a table that the loads reached: its column schema, its rows a partition, and how many it holds, where known."""
     tables: dict[str, Table] = {table.name: table for event in loaded for table in event.tables if table.mode != "delete"}
     for name, table in sorted(tables.items()):
         rows = {event.key.name: event.rows.get(name, 0) for event in loaded}
         metadata = {
+            **({"dagster/row_count": held[name]} if held and name in held else {}),
             "rows_loaded": sum(rows.values()),
             "rows_by_partition": counts("partition", {"rows": rows}),
             **table_metadata(names.dataset, table),

@@ -17,6 +17,7 @@ from dagster._core.definitions.partitions.context import partition_loading_conte
 from manifest_platform.manifest import ItemKey, Refused, StoreError
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.events import VERSION, failure, fit, telling_progress
+from manifest_platform.orchestration.feed_checks import rows_held
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import advice, command_of, told
 from manifest_platform.pipeline import ItemFailed, Loaded, Pipeline, PutBack, Shredded, ShreddedAgain
@@ -161,7 +162,8 @@ def report(context: dg.AssetExecutionContext, pipeline: Pipeline, names: Names, 
     if problem:
         context.log.warning(f"The rest of the backfill is not done: {problem.description}")
     yield from (event for name, event in so_far.done.items() if name not in own)
-    yield from metadata.table_events(so_far.names, so_far.loaded)
+    held = rows_held(pipeline, names, so_far.loaded, context.instance)
+    yield from metadata.table_events(names, so_far.loaded, held)
     for name in own:
         context.add_asset_metadata(so_far.shown(name), partition_key=name)
     yield dg.Output(None, data_version=_version(own, so_far.done))

@@ -224,10 +224,10 @@ class Warehouse:
         """The columns that are stored under another name than the source's. Writes nothing."""
         return self._renamed.read()
 
-    def row_counts(self) -> dict[str, int]:
-        """How many rows each data table holds, by name."""
+    def row_counts(self, only: Collection[str] | None = None) -> dict[str, int]:
+        """How many rows each data table holds, by name; with `only`, of those among them that have these names."""
         self._tables.forget()
-        tables = sorted(self._tables.columns())
+        tables = sorted(table for table in self._tables.columns() if only is None or table in only)
         return {table: self._engine.execute(f"SELECT count(*) FROM {self._tables.qualified(table)}")[0][0] for table in tables}  # noqa: S608
 
     def query(self, sql: str, most: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:

@@ -119,6 +119,7 @@ def test_a_load_tells_the_rows_of_each_table(shredded: DagsterShop) -> None:
     assert event is not None and event.asset_materialization is not None
     metadata = event.asset_materialization.metadata
     assert metadata["rows_loaded"].value == 40
+    assert metadata["dagster/row_count"].value == 40
     schema = metadata["dagster/column_schema"]
     assert isinstance(schema, dg.TableSchemaMetadataValue)
     assert {column.name for column in schema.schema.columns} >= {"event_id", "app_id"}

@@ -47,6 +47,7 @@ class DuckDBSettings(EngineSettings):
     """The embedded warehouse: a DuckDB file, which one process at a time has open for writing."""
 
     one_writer: ClassVar[bool] = True
+    counts_at_once: ClassVar[bool] = True
     kind: Literal["duckdb"] = Field("duckdb", description="a DuckDB file")
     path: LocalPath = Field(
         ".manifest_platform/warehouse.duckdb", description="the file, relative to the configuration's; made by the first load"

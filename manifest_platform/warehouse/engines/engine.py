@@ -40,6 +40,8 @@ class EngineSettings(Settings, ABC):
     one_writer: ClassVar[bool] = False
     """Whether only one process at a time may have the warehouse open for writing. Then all who load take turns, and who finds
     it open in another process raises Held."""
+    counts_at_once: ClassVar[bool] = False
+    """Whether `count(*)` of a table takes milliseconds, however many rows it has. Else tables are counted more rarely."""
 
     @property
     @abstractmethod
