@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import orjson
 
-from manifest_platform import storage
+from manifest_platform import outward, storage
 
 BAD_TABLE = "bad"
 LISTING_FILE = "listing.json"
+LONGEST_DESCRIPTION = 300
+"""Characters of a column's description, at most."""
 
 _TYPE = re.compile(r"boolean|integer|bigint|double|timestamp|date|json|string(\([1-9]\d*\))?|decimal\([1-9]\d?,\d\d?\)")
 
@@ -49,7 +51,8 @@ class Table:
     these keys go; `replace`: they are all that the table holds from now on (a snapshot). `key`: the names of the columns that
     identify a row. Of an `append` table, rows that two overlapping directories both have are known by it, without one by all
     columns. `load_time`: whether the load adds to each row when it was loaded, as `load_tstamp`. `family`: the source's own
-    name of what the rows are, where the table's is made of it: rows of two families are never in one table.
+    name of what the rows are, where the table's is made of it: rows of two families are never in one table. `descriptions`:
+    what the source says of columns, by name, as `description` makes it; tables that differ in nothing else are equal.
     """
 
     name: str
@@ -59,6 +62,7 @@ class Table:
     target: str | None = None
     load_time: bool = False
     family: str | None = None
+    descriptions: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Table:
@@ -68,6 +72,15 @@ class Table:
         columns = tuple(Column(**column) for column in data["columns"])
         fields: dict[str, Any] = {**data, "columns": columns, "key": tuple(data["key"])}
         return cls(**fields)
+
+
+def description(text: object) -> str:
+    """What a source says of a column, as one clean line of bounded length; "" for what is no text."""
+    if not isinstance(text, str):
+        return ""
+    # Cut before it is cleaned, too: whoever writes a schema may write megabytes.
+    said = outward.clean(" ".join(text[: 10 * LONGEST_DESCRIPTION].split()))
+    return said if len(said) <= LONGEST_DESCRIPTION else f"{said[: LONGEST_DESCRIPTION - 1].rstrip()}…"
 
 
 def families(tables: Iterable[Table]) -> dict[str, str]:
@@ -124,6 +137,9 @@ class Listing:
     `lines` counts the lines (of CSV: the records) read; `good` and `bad` the events among them, so lines = good + bad.
     `tables` has every table that occurs in `objects`, the `bad` table included, and those whose columns alone are news.
     `types`: what the rows are, bad ones and deletions apart; empty in listings of releases before it.
+
+    In JSON the descriptions of columns stand beside the tables, by table, and only those that there are. Who reads passes over
+    keys that a newer release may write there; keys within a table or a column it refuses, as its rows may hang on them.
     """
 
     item: str
@@ -152,7 +168,11 @@ class Listing:
 
     def write(self, uri: str) -> None:
         """Writes the listing as JSON."""
-        storage.write_bytes(uri, orjson.dumps(dataclasses.asdict(self), option=orjson.OPT_INDENT_2))
+        data = dataclasses.asdict(self)
+        said = {table["name"]: table.pop("descriptions") for table in data["tables"]}
+        if said := {name: descriptions for name, descriptions in said.items() if descriptions}:
+            data["descriptions"] = said
+        storage.write_bytes(uri, orjson.dumps(data, option=orjson.OPT_INDENT_2))
 
     @classmethod
     def read(cls, uri: str) -> Listing:
@@ -162,9 +182,12 @@ class Listing:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Listing:
         """The listing of its JSON form."""
+        known = {one.name for one in dataclasses.fields(cls)}
+        said = data.get("descriptions", {})
+        tables = [{"descriptions": said.get(table["name"], {}), **table} for table in data["tables"]]
         fields: dict[str, Any] = {
-            **data,
-            "tables": tuple(Table.from_dict(table) for table in data["tables"]),
+            **{name: value for name, value in data.items() if name in known},
+            "tables": tuple(map(Table.from_dict, tables)),
             "objects": tuple(ShreddedObject(**found) for found in data["objects"]),
             "retired": tuple(Retired(**found) for found in data.get("retired", ())),
             "types": tuple(ShreddedType(**found) for found in data.get("types", ())),

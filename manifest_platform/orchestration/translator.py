@@ -170,19 +170,28 @@ def _table_metadata(props: DatasetProps) -> dict[str, Any]:
         case Table() as table:
             return table_metadata(props.dataset, table)
         case MergedTable() as table:
+            merge = props.source.settings.merge
+            said = merge.tables[table.key].comments if merge and table.key in merge.tables else {}
             return {
                 "dagster/table_name": f"{table.schema}.{table.name}",
                 "dagster/column_schema": dg.MetadataValue.table_schema(
-                    dg.TableSchema([dg.TableColumn(column.name, column.type) for column in table.columns])
+                    dg.TableSchema(
+                        [dg.TableColumn(column.name, column.type, said.get(column.name)) for column in table.columns]
+                    )
                 ),
             }
     return {}
 
 
 def table_metadata(dataset: str, table: Table) -> dict[str, dg.MetadataValue]:
-    """A table's name in the warehouse and its column schema."""
+    """A table's name in the warehouse, and its column schema with what the source says of columns."""
     columns = [
-        dg.TableColumn(column.name, column.type, constraints=dg.TableColumnConstraints(nullable=column.nullable))
+        dg.TableColumn(
+            column.name,
+            column.type,
+            description=table.descriptions.get(column.name),
+            constraints=dg.TableColumnConstraints(nullable=column.nullable),
+        )
         for column in table.columns
     ]
     return {

@@ -471,7 +471,8 @@ def _merged(left: Table, right: Table) -> Table:
                 "publish the newer schema as a new model"
             )
         columns[column.name] = Column(known.name, type_, known.nullable)
-    return replace(left, columns=tuple(columns.values()), family=left.family or right.family)
+    descriptions = {**left.descriptions, **right.descriptions}
+    return replace(left, columns=tuple(columns.values()), family=left.family or right.family, descriptions=descriptions)
 
 
 def _conclude(directory: Directory, results: list[dict[str, Any]], options: Options) -> Listing | ShredFailure:

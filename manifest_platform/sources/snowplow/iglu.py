@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from manifest_platform.column_types import widened
-from manifest_platform.listing import Column, Table
+from manifest_platform.listing import Column, Table, description
 from manifest_platform.shred.batch import SchemaError
 from manifest_platform.sources.snowplow.registry import Place
 from manifest_platform.sources.snowplow.schema_keys import SchemaKey, snake_case
@@ -49,12 +49,14 @@ class UnknownSchema(LookupError):
 class EntityColumn:
     """A column of an entity and the path of property names that leads to its value.
 
-    `array`: every version says that the value is an array, so nothing else fits.
+    `array`: every version says that the value is an array, so nothing else fits. `description`: what the newest version that
+    says anything says of it.
     """
 
     path: tuple[str, ...]
     column: Column
     array: bool = False
+    description: str = ""
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,8 @@ class Resolver:
         except SchemaError as error:
             return error
         all_columns: tuple[Column, ...] = (*HIERARCHY, *(column.column for column in columns))
-        return EntityTable(Table(name, all_columns, family=key.family), columns)
+        said = {one.column.name: one.description for one in columns if one.description}
+        return EntityTable(Table(name, all_columns, family=key.family, descriptions=said), columns)
 
     def _list(self, key: SchemaKey) -> list[SchemaKey] | SchemaError:
         try:
@@ -200,7 +203,8 @@ def entity_columns(schemas: Sequence[tuple[str, Any]], name: str, most: int = MO
     """
     types: dict[_Path, tuple[str, str]] = {}  # path -> type, version that set it
     inner: dict[_Path, _Path] = {}  # where objects lie, and a column in each
-    arrays: dict[tuple[str, ...], bool] = {}
+    arrays: dict[_Path, bool] = {}
+    said: dict[_Path, str] = {}
     for version, schema in schemas:
         if not isinstance(schema, dict):
             raise SchemaError(f"{name} {version}: the schema is not a JSON object; correct it in the registry")
@@ -211,6 +215,7 @@ def entity_columns(schemas: Sequence[tuple[str, Any]], name: str, most: int = MO
                     f"{name} {version}: has more than {most} columns; split it, or raise shred.registry_limits.columns"
                 )
             arrays[leaf.path] = leaf.array and arrays.get(leaf.path, True)
+            said[leaf.path] = leaf.description or said.get(leaf.path, "")
     taken = {column.name for column in HIERARCHY}
     columns = []
     for path, (type_, _) in types.items():
@@ -218,7 +223,7 @@ def entity_columns(schemas: Sequence[tuple[str, Any]], name: str, most: int = MO
         while column_name in taken:
             column_name += "_"
         taken.add(column_name)
-        columns.append(EntityColumn(path, Column(column_name, type_), arrays[path]))
+        columns.append(EntityColumn(path, Column(column_name, type_), arrays[path], said[path]))
     return tuple(columns)
 
 
@@ -260,6 +265,7 @@ class _Leaf:
     type: str
     required: bool
     array: bool
+    description: str
 
     @property
     def name(self) -> str:
@@ -283,7 +289,8 @@ def _leaves(schema: dict[str, Any], path: _Path = (), required: bool = True) -> 
         if _is_flat_object(value, kinds) or len(name) > _LONGEST:
             yield from _leaves(value, here, needed)
         else:
-            yield _Leaf(here, _type(value, kinds - {"null"}), needed, kinds - {"null"} == {"array"})
+            is_array = kinds - {"null"} == {"array"}
+            yield _Leaf(here, _type(value, kinds - {"null"}), needed, is_array, description(value.get("description")))
 
 
 def _is_flat_object(schema: dict[str, Any], kinds: frozenset[str]) -> bool:

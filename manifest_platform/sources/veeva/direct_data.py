@@ -15,12 +15,12 @@ import io
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Literal
 
 from manifest_platform.column_names import Spellings, matched, spelled
-from manifest_platform.listing import BAD_TABLE, Column, Retired, Table
+from manifest_platform.listing import BAD_TABLE, Column, Retired, Table, description
 from manifest_platform.shred.batch import Unusable
 
 Feed = Literal["incr", "log", "full"]
@@ -87,7 +87,8 @@ class Contents:
 
     `extracts`: those that become tables. `columns`: the type in Vault's words by column, by table, of all that the
     metadata knows. `changed`: the columns that an increment's metadata says anew. `retired`: what it says is gone. `partial`:
-    patterns of the workflows' tables that a snapshot holds only in part.
+    patterns of the workflows' tables that a snapshot holds only in part. `labels`: what Vault's pages call columns, by
+    table and column, where that is another word.
     """
 
     feed: Feed
@@ -97,6 +98,7 @@ class Contents:
     retired: tuple[Retired, ...]
     corrections: Mapping[str, str]
     partial: tuple[str, ...]
+    labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def extract(self, path: str) -> Extract | None:
         """The extract of a file; None for a file that becomes no table."""
@@ -163,10 +165,12 @@ class Contents:
     def _define(self, table: str, names: Collection[str], key: tuple[str, ...]) -> Table:
         known = Spellings(self.columns.get(table, ()))
         columns = tuple(Column(name, self._type(table, name, known)) for name in names)
+        labels = self.labels.get(table, {})
+        said = {name: text for name in names if (text := description(labels.get(known.find(name) or "")))}
         if self.feed == "log":
-            return Table(table, columns, "append", key)
+            return Table(table, columns, "append", key, descriptions=said)
         mode = "merge" if self.feed == "incr" or self._is_partial(table) else "replace"
-        return Table(table, columns, mode, key)
+        return Table(table, columns, mode, key, descriptions=said)
 
     def _is_partial(self, table: str) -> bool:
         """Whether a snapshot holds a table in part; none but workflows'."""
@@ -221,7 +225,7 @@ def read_contents(
     found = read(sorted({metadata, *news.values()}))
     known = dict.fromkeys(name for _, (name,) in _rows(metadata, found[metadata], ("extract",)))
     _check_tables(extracts, known, names)
-    columns = _columns(metadata, found[metadata], names)
+    columns, labels = _columns(metadata, found[metadata], names)
     changed = _news(news[False], found[news[False]], names, typed=True) if False in news else {}
     gone = _news(news[True], found[news[True]], names, typed=False) if True in news else {}
     retired = _retired(columns, changed, gone)
@@ -237,6 +241,7 @@ def read_contents(
         retired,
         {**CORRECTIONS, **corrections},
         partial,
+        labels,
     )
 
 
@@ -371,14 +376,17 @@ def _by_table(extracts: Iterable[str], names: Names) -> defaultdict[str, dict[st
     return found
 
 
-def _columns(path: str, data: bytes, names: Names) -> dict[str, dict[str, str]]:
-    """The type of each column of each table, by a file that has them all."""
+def _columns(path: str, data: bytes, names: Names) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, str]]]:
+    """The type of each column of each table, by a file that has them all; and the labels of those that have one."""
     columns: dict[str, dict[str, str]] = defaultdict(dict)
-    for _, (extract, column, type_) in _rows(path, data, ("extract", "column_name", "type")):
+    labels: dict[str, dict[str, str]] = defaultdict(dict)
+    for _, (extract, column, type_, label) in _rows(path, data, ("extract", "column_name", "type"), ("column_label",)):
         _, table, deletes = names.parse(extract)
         if not deletes:
             columns[table][column] = type_
-    return dict(columns)
+            if label not in ("", column):
+                labels[table][column] = label
+    return dict(columns), dict(labels)
 
 
 def _news(path: str, data: bytes, names: Names, typed: bool) -> dict[str, dict[str, str]]:

@@ -252,6 +252,22 @@ def test_names_of_columns_match_without_case():
     assert contents.retired == (Retired("product__v", "x__c"),)
 
 
+def test_columns_have_the_labels_of_the_metadata_where_these_are_other_words():
+    tree = {
+        "manifest.csv": manifest(UPDATES),
+        "metadata_full.csv": lines(
+            "extract,column_name,column_label,type",
+            "Object.product__v,id,Product ID,String",
+            "Object.product__v,name__v,name__v,String",
+            "Object.product__v,Price__c,,Number",
+        ),
+        PRODUCT: b"",
+    }
+    contents = read_contents("incr", list(tree), lambda paths: {one: tree[one] for one in paths}, {}, ())
+    [extract] = contents.extracts
+    assert contents.table(extract, ["ID", "name__v", "price__c"]).descriptions == {"ID": "Product ID"}
+
+
 @pytest.mark.parametrize("feed", ["incr", "log"])
 def test_a_window_that_tells_changed_columns_alone_is_refused(feed):
     """By those alone, what is a number would be typed as text."""
