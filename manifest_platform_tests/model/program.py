@@ -961,7 +961,7 @@ class Intact:
 class Rewritten(Intact):
     """A landing place where all was rewritten."""
 
-    def reread(self, landed: Landed) -> Landed:
+    def as_it_is(self, manifest: object, landed: Landed) -> Landed:
         """A directory as it lies there."""
         return dataclasses.replace(landed, checksum=rewritten(landed.checksum))
 

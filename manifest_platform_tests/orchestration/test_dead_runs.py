@@ -117,7 +117,7 @@ def test_a_step_that_failed_is_told_by_its_own_words(shredded: DagsterShop) -> N
     assert run
     tell(shredded, run)
     cause = str(observed(shredded, "warehouse", run_name(0))["cause"])
-    assert cause.startswith("its step failed: unavailable: cannot open the DuckDB file")
+    assert cause.startswith("its step failed: nothing was begun; mend the configuration first")
 
 
 def test_a_full_load_that_died_is_told_with_its_snapshot_and_what_to_do(tmp_path: Path, instance: dg.DagsterInstance) -> None:

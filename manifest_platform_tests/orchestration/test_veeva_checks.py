@@ -95,7 +95,7 @@ def _register_behind_the_watermark(dagster: DagsterWard) -> None:
 
 def test_all_pass_on_a_good_state(loaded: DagsterWard) -> None:
     evaluations = loaded.run_checks()
-    assert len(evaluations) == 21
+    assert len(evaluations) == 22
     assert {check for check, one in evaluations.items() if not one.passed} == set()
     assert evaluations["incr/warehouse", "counts_agree"].metadata["windows"].value == 3
     assert evaluations["full/warehouse", "counts_agree"].metadata["windows"].value == 1

@@ -316,7 +316,7 @@ def test_a_key_that_no_file_can_be_called_by_is_reported_and_blocks_nothing_else
     monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     keys = [f"in/{name}/{file}" for name in (RUN, OTHER) for file in ("part-00001", "_SUCCESS")]
-    monkeypatch.setattr(directories, "_s3_client", lambda _: Bucket(*keys, f"in/{RUN}/{path}"))
+    monkeypatch.setattr(directories, "s3_client", lambda _: Bucket(*keys, f"in/{RUN}/{path}"))
     found = list_runs("s3://bucket/in")
     assert names(found) == [OTHER]
     assert [(one.name, f"{RUN}/{path}" in one.reason) for one in found.unreadable] == [(RUN, True)]
@@ -327,7 +327,7 @@ def test_a_key_that_no_file_can_be_called_by_is_reported_and_blocks_nothing_else
 
 def test_an_empty_name_at_the_level_of_runs_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = f"in//{RUN}/part-00000", f"in/../{RUN}/part-00000", f"in/{OTHER}/_SUCCESS"
-    monkeypatch.setattr(directories, "_s3_client", lambda _: Bucket(*keys))
+    monkeypatch.setattr(directories, "s3_client", lambda _: Bucket(*keys))
     found = list_runs("s3://bucket/in")
     assert (names(found), found.unparseable) == ([OTHER], ["..", "/"])
     assert list_names("s3://bucket/in", Layout(parse_run_name), "").unparseable == ["/"]

@@ -154,7 +154,7 @@ def test_commands_name_the_dataset_and_the_configuration_where_they_must(
     shop: Shop, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.add("beta")
-    shop.file.with_name("beta").mkdir()
+    shop.file.with_name("beta").mkdir(exist_ok=True)
     monkeypatch.delenv("MANIFEST_PLATFORM_CONFIG")
     shop.work(LOAD, RUNS[0], failure="no such column")
     terminal.run("next", "--dataset", "acme", "--config", str(shop.file))
