@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -72,42 +73,44 @@ def build_defs(
     config.files.apply()
     wirings, assets = wirings_of(manifest, translator), list(assets)
     every, seconds = list(wirings.values()), config.dagster.sensor_seconds
-    merged = [wiring for wiring in every if wiring.source.settings.merge]
-    drain_jobs = {wiring.dataset: build_drain_jobs(wiring) for wiring in every}
-    merge_jobs = {wiring.dataset: build_merge_job(wiring) for wiring in merged}
-    captured = [build_capture(wiring, plan) for wiring in every if (plan := wiring.source.captures)]
-    housekeeping = build_housekeeping_job(config, wirings, name)
-    if io_manager:
-        io_manager.wirings.update(wirings)
-    own = own_assets(wirings, assets)
-    return dg.Definitions(
-        assets=[
-            *assets,
-            *(asset for wiring in every for asset in build_assets(wiring)),
-            *(asset for wiring in merged for asset in build_merged(wiring)),
-        ],
-        asset_checks=[
-            *(check for wiring in every for check in build_checks(wiring)),
-            *(check for wiring in merged for check in build_merge_checks(wiring)),
-            *build_own_checks(wirings, own),
-        ],
-        jobs=[
-            *(job for jobs in drain_jobs.values() for job in jobs),
-            *merge_jobs.values(),
-            *(capture.job for capture in captured),
-            *(job for wiring in every if wiring.source.snapshots for job in build_full_jobs(wiring)),
-            housekeeping,
-        ],
-        schedules=[
-            *(schedule for capture in captured for schedule in capture.schedules),
-            *build_housekeeping_schedules(config, housekeeping),
-        ],
-        sensors=[
-            *(build_listing_sensor(wiring, drain_jobs[wiring.dataset], seconds, own) for wiring in every),
-            *(build_merge_sensor(wiring, merge_jobs[wiring.dataset], seconds) for wiring in merged),
-            *build_dead_run_sensors(wirings, seconds, name or "manifest"),
-            build_lost_run_sensor(seconds, wirings, name),
-        ],
-        resources={IO_MANAGER: io_manager} if io_manager else {IO_MANAGER: ManifestIOManager(wirings), **_tools(manifest)},
-        executor=executor,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)  # what is beta here was the platform's choice, not its user's
+        merged = [wiring for wiring in every if wiring.source.settings.merge]
+        drain_jobs = {wiring.dataset: build_drain_jobs(wiring) for wiring in every}
+        merge_jobs = {wiring.dataset: build_merge_job(wiring) for wiring in merged}
+        captured = [build_capture(wiring, plan) for wiring in every if (plan := wiring.source.captures)]
+        housekeeping = build_housekeeping_job(config, wirings, name)
+        if io_manager:
+            io_manager.wirings.update(wirings)
+        own = own_assets(wirings, assets)
+        return dg.Definitions(
+            assets=[
+                *assets,
+                *(asset for wiring in every for asset in build_assets(wiring)),
+                *(asset for wiring in merged for asset in build_merged(wiring)),
+            ],
+            asset_checks=[
+                *(check for wiring in every for check in build_checks(wiring)),
+                *(check for wiring in merged for check in build_merge_checks(wiring)),
+                *build_own_checks(wirings, own),
+            ],
+            jobs=[
+                *(job for jobs in drain_jobs.values() for job in jobs),
+                *merge_jobs.values(),
+                *(capture.job for capture in captured),
+                *(job for wiring in every if wiring.source.snapshots for job in build_full_jobs(wiring)),
+                housekeeping,
+            ],
+            schedules=[
+                *(schedule for capture in captured for schedule in capture.schedules),
+                *build_housekeeping_schedules(config, housekeeping),
+            ],
+            sensors=[
+                *(build_listing_sensor(wiring, drain_jobs[wiring.dataset], seconds, own) for wiring in every),
+                *(build_merge_sensor(wiring, merge_jobs[wiring.dataset], seconds) for wiring in merged),
+                *build_dead_run_sensors(wirings, seconds, name or "manifest"),
+                build_lost_run_sensor(seconds, wirings, name),
+            ],
+            resources={IO_MANAGER: io_manager} if io_manager else {IO_MANAGER: ManifestIOManager(wirings), **_tools(manifest)},
+            executor=executor,
+        )
