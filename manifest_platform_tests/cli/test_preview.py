@@ -81,6 +81,14 @@ def test_a_landing_root_is_told_and_nothing_is_written(shop: Path, capsys: pytes
     assert written_below(shop.parent) == before
 
 
+def test_what_lies_before_the_runs_hides_none(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One folder `Run=…` made a landing root one that no source knew: it comes first in the order of names."""
+    for name in ("Run=2026-01-01-02-00-00", "archive"):
+        (shop / name).mkdir()
+    code, document = asked(capsys, shop, "--schemas", SCHEMAS)
+    assert (code, document["source"], document["feeds"][0]["directories"]) == (0, "snowplow_enriched", 6)
+
+
 def test_without_schemas_events_are_shown_and_what_is_missing(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, document = asked(capsys, shop)
     sample = document["sample"]

@@ -26,6 +26,7 @@ from manifest_platform.sources.source import Source
 
 _ABOVE = 5  # folders above a place that may be the landing root: a file lies as deep in a window
 _BELOW = 3  # folders below it, within each other
+_NAMES = 1000  # of a root, in order: what is no directory of the source may come first
 _MOST_FOLDERS = 200  # that are looked into
 _NO_OUTPUT = "/dev/null/preview"  # nothing can be written there
 
@@ -121,7 +122,7 @@ def _roots(place: Place, schemas: Sequence[str], part: str | None = None) -> Ite
         kind: type[Source] = plugins.load(plugins.SOURCES, name)
         for guess in kind.guesses(place, schemas):
             source = _opened(kind, name, place, guess)
-            if any(source.names(feed, "", 1).names for feed in source.feeds):
+            if any(source.names(feed, "", _NAMES).names for feed in source.feeds):
                 yield Root(name, source, guess, part)
 
 
@@ -179,7 +180,7 @@ def directory_of(root: Root, uri: str) -> tuple[str, str] | None:
 
 
 def _first(root: Root, feed: str) -> str:
-    names = root.source.names(feed, "", 1).names
+    names = root.source.names(feed, "", _NAMES).names
     try:
         directory = root.source.read(feed, names[0]) if names else None
     except LandingError:

@@ -18,8 +18,8 @@ HOME = ".manifest_platform"
 """The folder of a project that holds what the platform makes on this machine."""
 
 _NO_MARKER = (
-    "nothing marks a directory as complete here: one that changed of late is loaded by a drain at least five minutes behind the"
-    " first that saw it (landing.settle_seconds)"
+    "nothing marks a directory as complete here, so each is loaded once it has not changed for five minutes"
+    " (landing.settle_seconds); in S3, five minutes from the first look on"
 )
 
 _TOO_COMMON = frozenset(
