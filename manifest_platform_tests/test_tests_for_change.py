@@ -64,6 +64,11 @@ def test_what_lies_nearest_to_the_change_comes_first(script: ModuleType) -> None
     assert script.nearest_first(reversed(tests), None) == tests
 
 
+def test_environments_of_other_versions_come_last(script: ModuleType) -> None:
+    tests = [f"manifest_platform_tests/{name}" for name in ("installed/test_combinations.py", "test_z.py")]
+    assert script.nearest_first(tests, [tests[0]]) == tests[::-1]
+
+
 class Repository:
     """A clone, and the origin that it came from."""
 

