@@ -67,7 +67,7 @@ def test_the_demo_tells_its_story_on_every_store_alike_and_leaves_nothing_after_
         assert f"in {home}/landing/enriched, left alone: {shop.stray(DAY)}: not a run name" in done.stderr
         advice = done.stdout.split("Next, try")[1]
         commands = (
-            ("make demo", "manifest.store:")
+            (" demo ", "manifest.store:")
             if store_made
             else ("make ui", "demo --land", "manifest-platform sql", "manifest-platform status")
         )
