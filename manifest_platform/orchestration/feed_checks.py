@@ -269,7 +269,7 @@ def evaluated_by_a_drain(
 
 
 def rows_held(pipeline: Pipeline, names: Names, loaded: Collection[Loaded], instance: dg.DagsterInstance) -> dict[str, int]:
-    """How many rows the tables hold that loads reached; of none where that cannot be known now, which fails no load.
+    """The row counts of the tables that loads reached; empty where they cannot be counted now, which fails no load.
 
     Where counting takes as long as a table is large, it is left out within ten minutes of the last count, as that check is.
     """

@@ -60,7 +60,7 @@ class DiscoveryReport:
 
     @property
     def sees_anything(self) -> bool:
-        """Whether anything lies in the landing root, be it known or not."""
+        """Whether anything lies in the landing root, registered or not."""
         return any(getattr(self, one.name) for one in fields(self) if one.name != "requests")
 
     @property

@@ -133,12 +133,13 @@ class Template:
         return _TOKEN.sub(lambda token: values[token[0]], self._stem)
 
     def window(self, path: str) -> Window | None:
-        """The window that a file is of, by its path below the root; None where it is of none."""
+        """The window of a file, by its path below the root; None for a path that is in no window."""
         found = self._whole.match(path)
         if found is None or (path[found.end() : found.end() + 1] != "/" if not self.of_files else "/" in path[found.end() :]):
             return None
         try:
-            return Window(datetime(*map(int, found.groups()), tzinfo=UTC), self.unit)  # type: ignore[arg-type]
+            year, month, day, *clock = map(int, found.groups())
+            return Window(datetime(year, month, day, *clock, tzinfo=UTC), self.unit)
         except ValueError:
             return None
 

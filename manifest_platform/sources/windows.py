@@ -47,19 +47,32 @@ class _Reading:
             LandedFile(f"{root_uri}/{storage.quote_path(path) if local else path}", size, fingerprint, written)
             for path, size, fingerprint, written in sorted(self.files)
         )
-        name = self.window.name
-        return LandedDirectory(
-            name=name.name,
-            uri=f"{root_uri}/{name.name}",
-            sort=name.sort,
-            time=name.time,
-            files=files,
-            marker=False,
-            in_progress=False,
-            checksum=checksum_of(root_uri, files),
-            changed=self.changed,
-            links=tuple(sorted(self.links)),
-        )
+        return _directory(self.window, root_uri, files, self.changed, tuple(sorted(self.links)))
+
+
+def _directory(
+    window: Window,
+    root_uri: str,
+    files: tuple[LandedFile, ...],
+    changed: datetime | None,
+    links: tuple[str, ...],
+    after: datetime | None = None,
+) -> LandedDirectory:
+    """A window, or a part of its files, as a directory. Nobody marks it, and nobody is known to be at work in it."""
+    name = window.name
+    return LandedDirectory(
+        name=name.name,
+        uri=f"{root_uri}/{name.name}",
+        sort=name.sort,
+        time=name.time,
+        files=files,
+        marker=False,
+        in_progress=False,
+        checksum=checksum_of(root_uri, files),
+        changed=changed,
+        links=links,
+        after=after,
+    )
 
 
 @dataclass
@@ -271,20 +284,9 @@ class Stretch:
         """That part of a window, under the name of the item."""
         files = tuple(file for file in whole.files if self.has(file.written))
         written = [file.written for file in files if file.written]
-        name = window.name
-        return LandedDirectory(
-            name=name.name,
-            uri=f"{root_uri}/{name.name}",
-            sort=name.sort,
-            time=name.time,
-            files=files,
-            marker=False,
-            in_progress=False,
-            checksum=checksum_of(root_uri, files),
-            changed=whole.changed if whole.changed and len(files) == len(whole.files) else max(written, default=None),
-            links=whole.links,
-            after=self.after,
-        )
+        is_whole = whole.changed and len(files) == len(whole.files)
+        changed = whole.changed if is_whole else max(written, default=None)
+        return _directory(window, root_uri, files, changed, whole.links, self.after)
 
     def has(self, written: datetime | None) -> bool:
         """Whether a file that was written at a moment belongs to it."""

@@ -50,7 +50,7 @@ class Preview:
     """What was seen of a landing root.
 
     `marker`: the file by which directories are complete; None where they settle. `compressions`: of the first files, by name;
-    `text` for none. `advice`: what a person should know or do, a sentence each. `sample`: None where the source shows none.
+    `text` for none. `advice`: sentences on what to know or to do. `sample`: None where the source shows none.
     """
 
     source: str
