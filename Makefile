@@ -48,7 +48,7 @@ test-installed: $(SYNCED) ## Builds the wheel, installs it elsewhere, alone and 
 	$(BIN)/pytest -m installed manifest_platform_tests/installed
 
 screenshots: $(SYNCED) ## Makes the docs' pictures of Dagster's pages anew; needs Chromium
-	MANIFEST_PLATFORM_SCREENSHOTS=docs $(BIN)/pytest -q manifest_platform_tests/orchestration/test_browser.py
+	MANIFEST_PLATFORM_SCREENSHOTS=docs/pictures $(BIN)/pytest -q manifest_platform_tests/orchestration/test_browser.py
 
 check: $(SYNCED) ## Checks format, lint, types, import layers, Dagster definitions and duplicates
 	$(BIN)/ruff format --check .

@@ -11,8 +11,8 @@ import pytest
 
 from manifest_platform_tests.source_names import ROOT, defined
 
-MAP = ROOT / "docs" / "design-map.md"
-SECURITY = ROOT / "docs" / "security.md"
+MAP = ROOT / "docs" / "contributing" / "design-map.md"
+SECURITY = ROOT / "docs" / "reference" / "security.md"
 ENTRY = re.compile(r"`((?:manifest_platform|manifest_platform_tests)/[\w/]+\.py)::([\w.:]+)`")
 LOOKED_FOR = [
     "Late items",

@@ -14,7 +14,7 @@ import pytest
 
 from manifest_platform_tests.source_names import ROOT, defined
 
-PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SETTINGS = [
     *sorted(ROOT.glob("manifest_platform*.yaml")),
     ROOT / "workspace.yaml",

@@ -52,7 +52,7 @@ with dg.DagsterInstance.ephemeral() as instance:
 
 
 def test_the_page_shows_what_the_example_has() -> None:
-    page = (REPOSITORY / "docs" / "downstream.md").read_text()
+    page = (REPOSITORY / "docs" / "how-to" / "downstream.md").read_text()
     blocks = re.findall(r"```\w+\n(.*?)```", page, re.DOTALL)
     example = [(DOWNSTREAM / name).read_text() for name in ("definitions.py", "models/sources.yml")]
     assert [block in text for block, text in zip(blocks, example, strict=True)] == [True, True]

@@ -52,7 +52,7 @@ def test_what_lies_nearest_to_the_change_comes_first(script: ModuleType) -> None
             "test_z.py",
         )
     ]
-    changed = ["docs/merging.md", "manifest_platform/merging/queue.py"]
+    changed = ["docs/how-to/merging.md", "manifest_platform/merging/queue.py"]
     order = script.nearest_first(tests, changed)
     assert [name.rpartition("/")[2] for name in order] == [
         "test_queue.py",

@@ -24,7 +24,7 @@ def test_every_command_has_an_answer():
 
 
 def test_the_page_is_made_of_the_types():
-    assert Path("docs/json.md").read_text() == page(), "manifest-platform schema > docs/json.md"
+    assert Path("docs/reference/json.md").read_text() == page(), "manifest-platform schema > docs/reference/json.md"
 
 
 def test_names_of_types_mean_one_thing_on_the_page():

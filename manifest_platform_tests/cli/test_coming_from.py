@@ -18,7 +18,7 @@ from manifest_platform.fake_vault import FakeVault
 from manifest_platform_tests.pipeline.shop import NAME, REPOSITORY, Shop, run_name
 from manifest_platform_tests.sources.veeva.ward.ward import Ward
 
-PAGE = REPOSITORY / "docs" / "coming-from.md"
+PAGE = REPOSITORY / "docs" / "how-to" / "coming-from.md"
 RUNS = 3
 DAY = "2024-05-14"
 ENDED = {0, 3, 4}

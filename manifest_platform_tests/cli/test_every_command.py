@@ -62,7 +62,7 @@ def test_a_group_takes_the_common_options_too():
 def test_exit_codes_are_the_same_in_the_help_and_the_docs(capsys):
     assert main(["--help"]) == 0
     told = capsys.readouterr().out
-    page = Path("docs/command-line.md").read_text()
+    page = Path("docs/reference/command-line.md").read_text()
     for code in Exit:
         assert f"{code.value}  {code.meaning}" in told
         assert f"| {code.value} | {code.meaning} |" in page

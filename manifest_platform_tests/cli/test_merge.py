@@ -716,7 +716,7 @@ def test_the_range_table_of_the_documentation_is_what_comes_of_such_a_day(bare: 
                     given.make(inventory, one, STRICT, ratio=0.77).commit(inventory)
     code, out, _ = run("show", "ranges", "--table", given.TABLE)
     assert code == 0
-    _, _, documented = (REPOSITORY / "docs" / "merging.md").read_text().partition(f"$ {RANGES_OF_LOG}\n")
+    _, _, documented = (REPOSITORY / "docs" / "how-to" / "merging.md").read_text().partition(f"$ {RANGES_OF_LOG}\n")
     assert documented.partition("```")[0] == out
     _, _, sentinel, *ranges = (line.split() for line in out.splitlines())
     assert sentinel[:3] == ["null", "0", "0"]

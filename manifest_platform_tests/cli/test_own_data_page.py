@@ -1,4 +1,4 @@
-"""docs/own-data.md: its commands are typed here, on runs of the demo's shop; drain and Dagster's, where the wheel is tried."""
+"""Runs the commands of docs/start/own-data.md on the demo's shop; the tests of the wheel run its drain and Dagster's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from manifest_platform.cli import main
 from manifest_platform.demo.events import SCHEMAS, write_run
 from manifest_platform_tests.source_names import ROOT
 
-PAGE = ROOT / "docs" / "own-data.md"
+PAGE = ROOT / "docs" / "start" / "own-data.md"
 ELSEWHERE = ("pip install ", "manifest-platform drain", "dagster dev", "dg check defs", "dg dev")
 """How commands begin that manifest_platform_tests/installed runs."""
 

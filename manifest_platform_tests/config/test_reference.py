@@ -19,8 +19,8 @@ EXAMPLES = ("manifest_platform.yaml", "manifest_platform_veeva.yaml")
 
 
 def test_the_page_in_the_docs_is_made_from_the_models() -> None:
-    page = (REPOSITORY / "docs" / "configuration.md").read_text()
-    assert page == reference(), "run: manifest-platform config reference > docs/configuration.md"
+    page = (REPOSITORY / "docs" / "reference" / "configuration.md").read_text()
+    assert page == reference(), "run: manifest-platform config reference > docs/reference/configuration.md"
 
 
 def test_every_key_has_a_meaning() -> None:

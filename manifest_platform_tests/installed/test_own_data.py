@@ -1,4 +1,4 @@
-"""From the wheel to a green asset, as docs/own-data.md has it typed: in an empty folder, and in a project of Dagster's."""
+"""Follows docs/start/own-data.md from the wheel to a green asset: in an empty folder, and in a Dagster project."""
 
 from __future__ import annotations
 

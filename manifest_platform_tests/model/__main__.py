@@ -23,7 +23,9 @@ def main() -> int:
     parser.add_argument("--configuration", nargs="+", default=names, choices=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--off", nargs="+", default=[], choices=guards, metavar="GUARD", help=", ".join(guards))
     parser.add_argument("--states", type=int, help="look at the nearest so many states of each scope only")
-    parser.add_argument("--write-docs", action="store_true", help="explore everything and write the tables of docs/protocol.md")
+    parser.add_argument(
+        "--write-docs", action="store_true", help="explore everything and write the tables of docs/reference/protocol.md"
+    )
     given = parser.parse_args()
     if given.off:
         return _explore_without(given.configuration, given.off, given.states)

@@ -1,4 +1,4 @@
-"""What must hold in every world: the invariants of the protocol, numbered as in `docs/protocol.md`.
+"""What must hold in every world: the invariants of the protocol, numbered as in `docs/reference/protocol.md`.
 
 Belongs here: a judgement of its own, from the compact records alone. It must not call the product's rules, or a rule that is
 wrong or switched off would judge itself.

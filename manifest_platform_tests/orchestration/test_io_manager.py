@@ -260,7 +260,7 @@ def test_nothing_is_committed_for_a_blocked_item(own: DagsterShop) -> None:
 
 
 def test_the_example_of_the_documentation_works(shredded: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (REPOSITORY / "docs" / "assets.md").read_text().replace("acme", NAME)
+    page = (REPOSITORY / "docs" / "how-to" / "assets.md").read_text().replace("acme", NAME)
     first, second = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     [declared] = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     config = yaml.safe_load(shredded.shop.config_file.read_text())

@@ -1,4 +1,4 @@
-"""A toy engine: SQLite files in a folder, one a schema, as somebody else's package would bring it. See docs/extending.md."""
+"""A toy engine, packaged as another project would bring it. See docs/contributing/extending.md."""
 
 from __future__ import annotations
 

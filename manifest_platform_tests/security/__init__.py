@@ -1,1 +1,1 @@
-"""What docs/security.md promises, each promise with the attack that it stands against."""
+"""What docs/reference/security.md promises, each promise with the attack that it stands against."""

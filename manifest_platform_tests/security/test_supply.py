@@ -210,5 +210,5 @@ def test_no_check_of_a_change_needs_the_advisory_database() -> None:
 
 def test_the_policy_says_how_to_report_and_which_versions_get_fixes() -> None:
     policy = (ROOT / "SECURITY.md").read_text()
-    for heading in ("## How to report a fault", "## Which versions get fixes", "(docs/security.md)"):
+    for heading in ("## How to report a fault", "## Which versions get fixes", "(docs/reference/security.md)"):
         assert heading in policy

@@ -47,7 +47,7 @@ class Payload(TypedDict):
 
 
 class Record(TypedDict):
-    """A record of the manifest, as it is stored; docs/manifest.md says what it means."""
+    """A record of the manifest, as it is stored; docs/reference/manifest.md says what it means."""
 
     item: str
     sequence: int

@@ -148,7 +148,7 @@ class Catalog(ABC):
         in the warehouse, where it is not the catalog's. Raises CatalogRejected for what is refused, and for a catalog that no
         warehouse reads, which is what this method does.
         """
-        raise CatalogRejected("no warehouse reads this kind of catalog: docs/merging.md lists those that are read")
+        raise CatalogRejected("no warehouse reads this kind of catalog: docs/how-to/merging.md lists those that are read")
 
     @abstractmethod
     def entries(self, schema: str, tables: Sequence[CatalogTable]) -> Mapping[CatalogTable, Entry]:

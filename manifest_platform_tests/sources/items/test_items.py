@@ -26,7 +26,7 @@ from manifest_platform.pipeline.program import new
 from manifest_platform_tests.manifest.given import Clock, LossyStore
 from manifest_platform_tests.source_names import ROOT
 
-PAGE = (ROOT / "docs" / "items.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "items.md").read_text()
 CONFIGURATION = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0]
 URL = "https://example.com/report?day=1&full"
 SPAN = "span:2026-01-01T00:00Z/2026-01-02T00:00Z"
@@ -211,7 +211,7 @@ def test_dagster_shows_the_datasets_beside(tmp_path: Path) -> None:
 
 def test_the_example_in_python_does_what_it_says(home: Path) -> None:
     [code] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    exec(compile(code, "docs/items.md", "exec"), {})
+    exec(compile(code, "docs/how-to/items.md", "exec"), {})
     with opened(home) as pipeline:
         items = list(pipeline.manifest.items("items"))
         assert [item.key.sort for item in items] == [f"2026-01-0{day}T00:00:00.000000Z" for day in (1, 2, 3)]
