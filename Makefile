@@ -24,7 +24,7 @@ JARS ?=
 # Tests wait for servers and for killed processes most of their time: five processes keep two cores busy, for some 8 minutes in all.
 WORKERS ?= 5
 
-.PHONY: help demo ui test test-long test-installed screenshots check model soak way-of-an-item bench sbom advisories jars release build-tools clean demo-clean requirements
+.PHONY: help demo ui test test-long test-installed screenshots check model soak way-of-an-item bench sbom advisories jars release build-tools prose clean demo-clean requirements
 
 help: ## Lists these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
@@ -58,6 +58,9 @@ check: $(SYNCED) ## Checks format, lint, types, import layers, Dagster definitio
 	$(BIN)/pylint --disable=all --enable=duplicate-code --min-similarity-lines=8 --ignore-imports=y --ignore-signatures=y \
 		manifest_platform manifest_platform_tests benchmarks/*.py
 	VIRTUAL_ENV="$(CURDIR)/.venv" $(BIN)/dg check defs
+
+prose: $(SYNCED) ## Checks the English of documents, docstrings and comments with Vale (TEXTS=paths for some)
+	@$(BIN)/python scripts/prose.py $(TEXTS)
 
 sbom: $(SYNCED) ## Writes dist/sbom.cdx.json: every package and jar that the platform runs with, with hashes (CycloneDX)
 	@$(BIN)/python scripts/sbom.py
