@@ -110,14 +110,13 @@ def list_windows(
         listed = _list_local(root_uri, template, lowest)
     else:
         listed = _list_s3(root_uri, template, lowest, most)
-    unreadable = {one.name for one in listed.unreadable}  # of these a part alone may have been seen
-    whole = (one for one in listed.windows.values() if one.window.name.name not in unreadable)
-    readings = sorted(whole, key=lambda one: one.window.start)
+    readings = sorted(listed.windows.values(), key=lambda one: one.window.start)
     upto = None
     if most is not None and (listed.truncated or sum(len(one.files) for one in readings) > most):
         readings, upto = _part(readings, most, listed.truncated)
+    unreadable = {one.name for one in listed.unreadable}  # their listing may be incomplete
     return FoundWindows(
-        [one.directory(root_uri) for one in readings],
+        [one.directory(root_uri) for one in readings if one.window.name.name not in unreadable],
         sorted(listed.unparseable),
         tuple(listed.unreadable),
         listed.requests,

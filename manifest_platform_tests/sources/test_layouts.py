@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
+from manifest_platform.sources import directories
 from manifest_platform.sources.layouts import LAYOUTS, Template, Window, parse_window_name, recognize
+from manifest_platform.sources.windows import list_windows
 
 NOON = datetime(2024, 5, 14, 12, tzinfo=UTC)
 HIVE = "year={yyyy}/month={MM}/day={dd}/hour={HH}"
@@ -107,3 +110,23 @@ def test_each_layout_that_is_offered_is_recognized(layout: str) -> None:
 )
 def test_which_layout_files_have(paths: list[str], layout: str | None) -> None:
     assert recognize(paths) == layout
+
+
+def _page(*paths: str, more: bool) -> tuple[dict[str, Any], int]:
+    written = datetime(2024, 5, 15, tzinfo=UTC)
+    contents = [{"Key": f"root/{path}", "Size": 1, "ETag": '"1"', "LastModified": written} for path in paths]
+    answer = {"Contents": contents, "IsTruncated": more, "ResponseMetadata": {}}
+    return answer, 1
+
+
+def test_a_listing_in_parts_continues_behind_a_window_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object named `hour=01/../x` once ended the listing: no later window was found."""
+    pages = [
+        _page("hour=2024-05-14-00/a", "hour=2024-05-14-01/../x", "hour=2024-05-14-01/a", more=True),
+        _page("hour=2024-05-14-01/b", "hour=2024-05-14-02/a", more=False),
+    ]
+    monkeypatch.setattr(directories, "s3_client", lambda root: None)
+    monkeypatch.setattr(directories, "answers", lambda *asked: iter(pages))
+    found = list_windows("s3://bucket/root", Template("hour={yyyy}-{MM}-{dd}-{HH}"), most=1)
+    assert [one.name for one in found.directories] == ["hour=2024-05-14-00"]
+    assert found.upto == "hour=2024-05-14-00/", "the window that goes on behind the page comes with the next part"
