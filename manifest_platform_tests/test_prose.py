@@ -7,6 +7,7 @@ import re
 import yaml
 
 from manifest_platform_tests.source_names import ROOT
+from scripts.prose import messages
 
 
 def ruled_out() -> set[str]:
@@ -30,3 +31,9 @@ def test_every_word_that_the_glossary_rules_out_is_refused() -> None:
 def test_every_refused_word_is_ruled_out_by_the_glossary() -> None:
     words = ruled_out()
     assert [pattern.pattern for pattern in patterns() if not any(pattern.fullmatch(word) for word in words)] == []
+
+
+def test_messages_are_checked_at_their_lines() -> None:
+    source = 'class A:\n    """A docstring of some words."""\n\n\nraise ValueError(f"{1} of these many words is told of")\nx = "too short"\n'
+    assert messages(source).split("\n")[4:6] == [" X of these many words is told of", ""]
+    assert "docstring" not in messages(source)
