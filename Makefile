@@ -11,6 +11,10 @@ BIN := .venv/bin
 UV_SYNC := $(BIN)/uv sync --locked --inexact --extra all --compile-bytecode --no-build-isolation-package manifest-platform
 SYNCED := .venv/.synced
 SYNCED_BENCH := .venv/.synced-bench
+SYNCED_DOCS := .venv/.synced-docs
+# The tools of the site of docs/, and the script that draws its pictures.
+PICTURES := site/node_modules/.package-lock.json
+SPHINX := $(BIN)/python -m sphinx -q -W --keep-going -E -j auto -c site -d dist/docs-doctrees
 
 UI_HOST ?= 127.0.0.1
 UI_PORT ?= 3000
@@ -24,7 +28,7 @@ JARS ?=
 # Tests wait for servers and for killed processes most of their time: five processes keep two cores busy, for some 8 minutes in all.
 WORKERS ?= 5
 
-.PHONY: help demo ui test test-long test-installed screenshots check model soak way-of-an-item bench sbom advisories jars release build-tools prose clean demo-clean requirements
+.PHONY: help demo ui test test-long test-installed screenshots docs docs-links check model soak way-of-an-item bench sbom advisories jars release build-tools prose clean demo-clean requirements
 
 help: ## Lists these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
@@ -49,6 +53,14 @@ test-installed: $(SYNCED) ## Builds the wheel, installs it elsewhere, alone and 
 
 screenshots: $(SYNCED) ## Makes the docs' pictures of Dagster's pages anew; needs Chromium
 	MANIFEST_PLATFORM_SCREENSHOTS=docs/pictures $(BIN)/pytest -q manifest_platform_tests/orchestration/test_browser.py
+
+docs: $(SYNCED_DOCS) $(PICTURES) ## Builds the site of docs/ in dist/docs; fails on a warning or a broken link
+	@rm -rf dist/docs
+	@$(SPHINX) -b html docs dist/docs
+	@echo "$(CURDIR)/dist/docs/index.html"
+
+docs-links: $(SYNCED_DOCS) $(PICTURES) ## Asks for every address of the web in docs/; needs the internet
+	@$(SPHINX) -b linkcheck docs dist/docs-links
 
 check: $(SYNCED) ## Checks format, lint, types, import layers, Dagster definitions and duplicates
 	$(BIN)/ruff format --check .
@@ -94,7 +106,7 @@ demo-clean: $(SYNCED) ## Removes what the demo left
 	@$(BIN)/manifest-platform demo $(if $(PIPELINE),--pipeline $(PIPELINE)) --clean
 
 clean: ## Removes .venv, caches, Dagster's home and what the demo left
-	rm -rf .venv .demo .demo-* .dagster_home .cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse dist
+	rm -rf .venv .demo .demo-* .dagster_home .cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse dist site/node_modules
 	find manifest_platform manifest_platform_tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Says what to install where Python or Java is missing, before anything else happens.
@@ -112,4 +124,12 @@ $(SYNCED): uv.lock pyproject.toml | requirements $(BIN)/uv
 
 $(SYNCED_BENCH): $(SYNCED)
 	$(UV_SYNC) --group bench
+	@touch $@
+
+$(SYNCED_DOCS): $(SYNCED)
+	$(UV_SYNC) --group docs
+	@touch $@
+
+$(PICTURES): site/package-lock.json | $(SYNCED_DOCS)
+	cd site && "$(CURDIR)/$(BIN)/npm" ci --silent
 	@touch $@

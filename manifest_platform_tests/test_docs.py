@@ -120,9 +120,21 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), f"{page.name}: {link}: no such heading in {target.name}"
 
 
-def test_every_page_is_linked_from_the_readme() -> None:
-    linked = set(LINK.findall((ROOT / "README.md").read_text()))
-    assert {str(page.relative_to(ROOT)) for page in PAGES[1:]} <= linked
+def links(page: Path) -> set[Path]:
+    """Returns the files that a page links to."""
+    inside = (link.partition("#")[0] for link in LINK.findall(page.read_text()) if not re.match(r"[a-z]+:", link))
+    return {(page.parent / link).resolve() for link in inside if link}
+
+
+def test_every_page_is_reachable_from_the_front_page() -> None:
+    """The front page of the site is docs/index.md; the README leads there too."""
+    front = ROOT / "docs" / "index.md"
+    found, new = {front}, {front}
+    while new:
+        new = {link for page in new for link in links(page) if link.suffix == ".md"} - found
+        found |= new
+    assert [str(page.relative_to(ROOT)) for page in PAGES if page not in found] == []
+    assert front in links(ROOT / "README.md")
 
 
 def test_every_example_parses_and_imports_what_is_there() -> None:

@@ -30,6 +30,7 @@ PROSE = (
     "manifest_platform_tests",
     "benchmarks",
     "scripts",
+    "site",
     "examples",
 )
 WORDS = 4
