@@ -1,7 +1,7 @@
 """Checks the English of documents, docstrings, comments and messages with Vale: `python scripts/prose.py [PATH…]`.
 
-The rules are in `.vale/Plain`, the words in `docs/glossary.md`. Vale reads Markdown, and docstrings and comments of Python. It does not
-read the messages in Python code, so this script writes them to text files, each at its line, and checks these too.
+The rules are in `.vale/Plain`, the words in `docs/glossary.md`. Vale reads Markdown, and docstrings and comments of Python.
+It does not read the messages in Python code, so this script writes them to text files, each at its line, and checks these too.
 
 Vale is built with Go, once a machine (about a minute, needs a C compiler); the binary is kept in the user's cache directory.
 Exits 1 if a rule is broken, 2 if Vale cannot be built.
