@@ -1,35 +1,35 @@
-"""What can keep small objects from being merged, told apart by what the caller must do next.
+"""The errors of a merge, divided by what the caller must do next.
 
-PermanentMergeError    trying again cannot help: the partition waits for a person
-TransientMergeError    nothing is wrong with the objects, and a later try may succeed
+PermanentMergeError    a retry cannot help: the partition waits for a person
+TransientMergeError    the objects are intact, and a later attempt may succeed
 """
 
 from manifest_platform.faults import Permanent, Transient
 
 
 class MergeError(Exception):
-    """Anything that kept a merged object from being written; what was written of it is named by no row."""
+    """Anything that prevented a merged object from being written. No row names the files that were written so far."""
 
 
 class PermanentMergeError(MergeError, Permanent):
-    """Trying again cannot help."""
+    """An error that every retry meets again."""
 
 
 class MissingInput(PermanentMergeError):
-    """An object that the inventory knows is not there."""
+    """An object in the inventory does not exist in the storage."""
 
 
 class ChangedInput(PermanentMergeError):
-    """An object is not what the inventory says that it is: its size, its rows or its times differ, or it is no Parquet file."""
+    """An object differs from the inventory in size, row count or times, or is not a Parquet file."""
 
 
 class SchemaConflict(PermanentMergeError):
-    """A column has types of which neither holds the other without loss."""
+    """A column has several types, and no type holds the values of all of them without loss."""
 
 
 class WrongResult(PermanentMergeError):
-    """What was to be written differs from what was read: a defect. Nothing of it may be used."""
+    """The rows to write differ from the rows that were read. This is a defect in the code; the output must not be used."""
 
 
 class TransientMergeError(MergeError, Transient):
-    """A storage did not answer or did not let us in, or there was no room; a later try may succeed."""
+    """The storage did not answer or denied access, or the disk was full. A later attempt may succeed."""

@@ -1,7 +1,7 @@
-"""Objects of S3, brought to the local disk by one request each.
+"""Copies objects from S3 to the local disk, with one request for each small object.
 
-Belongs here: the requests, and what their failures mean. Arrow's own client asks for an object's size before it gets it: two
-requests for each of many small objects.
+Belongs here: the requests, and the classification of their errors. Arrow's own client asks for an object's size before it
+reads the object, which doubles the number of requests for small objects.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from botocore.exceptions import BotoCoreError, ClientError
 from urllib3.exceptions import HTTPError
 
 from manifest_platform.merging.errors import ChangedInput, PermanentMergeError, TransientMergeError
-from manifest_platform.merging.inputs import Input, hold_size, missing
+from manifest_platform.merging.inputs import Input, check_size, missing
 
 PIECE = 32 << 20
-"""Bytes that a request asks for at most: an object that is no larger costs one request."""
+"""Largest number of bytes that one request reads. An object up to this size costs one request."""
 
 MOST_BYTES = 256 << 20
 MOST_REQUESTS = 32
-"""What is under way at once, at most."""
+"""Limits of the bytes and of the requests that are in flight together."""
 
 _ATTEMPTS, _TIMEOUT_S = 4, 20
 _TRANSIENT = ("SlowDown", "RequestTimeout", "Throttling", "ThrottlingException", "ExpiredToken", "InvalidToken")
@@ -34,9 +34,10 @@ _DENIED = (401, 403)
 
 
 def fetched(inputs: Sequence[Input], spool: Path) -> list[pa.Buffer]:
-    """Objects' bytes, all in one file of the directory `spool`; many requests at once, bounded by number and bytes.
+    """Copies the objects to one file in the directory `spool` and returns the bytes of each, memory-mapped, in input order.
 
-    Raises MissingInput, ChangedInput, PermanentMergeError and TransientMergeError.
+    Many requests run concurrently, up to MOST_REQUESTS requests and MOST_BYTES bytes.
+    Raises MissingInput, ChangedInput, PermanentMergeError or TransientMergeError.
     """
     starts = [0]
     for found in inputs:
@@ -56,7 +57,7 @@ def fetched(inputs: Sequence[Input], spool: Path) -> list[pa.Buffer]:
 
 
 def _pieces(inputs: Sequence[Input], starts: Sequence[int]) -> Iterator[tuple[Input, int, int, int]]:
-    """What each request is to get: of an input, from where in it, how many bytes, and to where."""
+    """Yields one request each: the input, the offset in it, the number of bytes, and the offset in the target file."""
     for found, start in zip(inputs, starts, strict=False):
         for offset in range(0, found.bytes, PIECE):
             yield found, offset, min(PIECE, found.bytes - offset), start + offset
@@ -72,12 +73,12 @@ def _fetcher(target: int) -> Callable[[Input, int, int, int], None]:
             raise _refused(input_, error) from error
         except (BotoCoreError, HTTPError, OSError) as error:
             raise TransientMergeError(f"{input_.uri} could not be read: {type(error).__name__}: {error}") from error
-        hold_size(input_, whole)
+        check_size(input_, whole)
         try:
             os.pwrite(target, data, to)
         except OSError as error:
             raise TransientMergeError(
-                f"{input_.uri} could not be kept for merging: {error}; make room on the local disk"
+                f"{input_.uri} could not be copied to the local disk: {error}; free some disk space"
             ) from error
 
     return fetch
@@ -89,11 +90,13 @@ def _client() -> Any:
     try:
         return boto3.client("s3", config=config)
     except (BotoCoreError, ValueError) as error:
-        raise TransientMergeError(f"no S3 client: {error}; check the AWS variables of the environment") from error
+        raise TransientMergeError(
+            f"the S3 client could not be created: {error}; check the AWS variables of the environment"
+        ) from error
 
 
 def _got(client: Any, input_: Input, offset: int, size: int) -> tuple[bytes, int]:
-    """A part of an object, and the size of the whole."""
+    """Returns a part of an object and the size of the whole object, both in bytes."""
     bucket, _, key = input_.uri.removeprefix("s3://").partition("/")
     if size == input_.bytes:
         answer = client.get_object(Bucket=bucket, Key=key)
@@ -104,16 +107,16 @@ def _got(client: Any, input_: Input, offset: int, size: int) -> tuple[bytes, int
 
 
 def _refused(input_: Input, error: ClientError) -> Exception:
-    """What an error that S3 answers means."""
+    """The exception for an error response of S3."""
     code = str(error.response.get("Error", {}).get("Code"))
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500)
     if code in ("NoSuchKey", "404"):
         return missing(input_)
     if code == "InvalidRange":
-        return ChangedInput(f"{input_.uri} has less than the {input_.bytes} bytes known of it; bring it back as it was")
-    if status in _DENIED:  # of no object in particular: rights and credentials can come again
+        return ChangedInput(f"{input_.uri} has fewer than the expected {input_.bytes} bytes; restore the original object")
+    if status in _DENIED:  # about access, not about the object: permissions and credentials can be restored
         return TransientMergeError(
-            f"{input_.uri} may not be read: {error}; allow it, or check the AWS variables of the environment"
+            f"{input_.uri} cannot be read: {error}; allow access, or check the AWS variables of the environment"
         )
     if status < 500 and code not in _TRANSIENT:
         return PermanentMergeError(f"{input_.uri} cannot be read: {error}; correct the location")

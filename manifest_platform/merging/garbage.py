@@ -1,14 +1,15 @@
-"""What merging wrote and nothing needs any more: superseded merged objects, what dead attempts left, old versions.
+"""Finds and removes what merging wrote and nothing needs any more: replaced merged objects, files of dead attempts, versions.
 
-Belongs here: finding it and removing it. Never touched are small objects, whatever a committed range or a kept version names,
-what a running job may still commit, whatever is younger than the grace time, and all of a partition that is not switched.
+It never touches small objects, files that a committed range or a kept version names, files that a running job may still
+commit, files younger than the grace time, and any file of a partition that is not switched.
 
-A version is kept as long as it is the newest one, and for the grace time after that: so long a reader may go on with the files
-that it found. Only the tables' own directories `merged` and `live` are listed, and only names that merging gives are judged.
+The newest version is always kept; an older version is kept for the grace time after it was replaced, because readers may
+still read its files. Only the tables' own directories `merged` and `live` are listed, and only files named by merging are
+considered.
 
-The order of looking is what makes this safe beside merges. Files come first, then the jobs that run, then ranges and versions:
-a listed file whose job does not run any more is named by now, or never will be. A rebuild, which is no job, excludes a removal
-by a lease.
+The order of the reads makes this safe beside concurrent merges. Files are listed first, then running jobs, then ranges and
+versions. If the job that wrote a listed file no longer runs, either the file is named by now, or it never will be. A rebuild
+is not a job; a lease prevents it from running beside a removal.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from manifest_platform.merging.stored import StoredFile, delete, stored_files
 
 GRACE = timedelta(days=7)
 UPKEEP, PLACE = Application("upkeep"), "objects"
-"""The lease under which objects are removed, or written by something else than a job."""
+"""The lease for removing objects, and for writing objects outside of a job."""
 LEASE = timedelta(seconds=60)
 
 Dated = TypeVar("Dated", Range, Version)
@@ -44,7 +45,7 @@ _LIVE_MANIFEST = re.compile(r"live/dt=(\d{4}-\d\d-\d\d)/manifest-live-(\d{19})\.
 
 @dataclass(frozen=True)
 class Garbage:
-    """What nothing needs of a table: merged objects, manifest files, versions in the manifest."""
+    """Unneeded merged objects, manifest files, and versions (rows of the manifest) of a table."""
 
     table: str
     location: str
@@ -54,7 +55,7 @@ class Garbage:
 
     @property
     def bytes(self) -> int:
-        """Of the files."""
+        """The total size of the files."""
         return sum(found.bytes for found in (*self.objects, *self.manifests))
 
     def __bool__(self) -> bool:
@@ -63,25 +64,25 @@ class Garbage:
 
 @contextmanager
 def upkeep(inventory: Inventory, duration: timedelta = LEASE) -> Generator[Lease]:
-    """The lease of who removes objects, or writes some that no job stands for. Raises LeaseBusy."""
+    """Holds the lease for removing objects, or for writing objects outside of a job. Raises LeaseBusy."""
     manifest = Manifest(inventory.store, inventory.dataset, {}, inventory.owner, inventory.run_id)
     with manifest.hold(UPKEEP, PLACE, inventory.owner, duration) as lease:
         yield lease
 
 
 def find(inventory: Inventory, output: str, now: datetime, grace: timedelta = GRACE) -> list[Garbage]:
-    """What nothing needs any more, by table; changes nothing. `output`: the URI under which merged objects lie.
+    """Finds the garbage of each table; changes nothing. `output`: the URI of the merged objects.
 
-    A listing of each table, and some queries. Raises TransientMergeError if the storage cannot be listed.
+    Costs a listing of each table and some queries. Raises TransientMergeError if the storage cannot be listed.
     """
     found = (_of_table(inventory, names.table_uri(output, table), table, now - grace) for table in inventory.tables())
     return [garbage for garbage in found if garbage]
 
 
 def remove(inventory: Inventory, output: str, now: datetime, grace: timedelta = GRACE) -> Iterator[Garbage]:
-    """Removes what nothing needs any more, table by table; each is given once it is removed.
+    """Removes the garbage table by table, and yields what was removed from each. It may be repeated after an interruption.
 
-    Ended early, it is repeated. Raises LeaseBusy while another removes or rebuilds, TransientMergeError.
+    Raises LeaseBusy while another process removes objects or rebuilds, and TransientMergeError.
     """
     with upkeep(inventory) as lease:
         for garbage in find(inventory, output, now, grace):
@@ -108,16 +109,16 @@ def _of_table(inventory: Inventory, location: str, table: MergedTable, before: d
 
 
 def unnamed(inventory: Inventory, location: str, table: MergedTable, files: Iterable[StoredFile]) -> list[StoredFile]:
-    """Those of a table's files that no range, no version and no job that runs names, whatever else may need them.
+    """Returns the files of a table that no range, kept version or running job names.
 
-    The files are listed before: what is named by none now was left by what is gone.
+    The files must be listed before this call, so that a file of a concurrent commit is named by now.
     """
     look, _ = _look(inventory, location, table, datetime.min.replace(tzinfo=UTC))
     return [file for file in files if not look.is_named(file)]
 
 
 def _look(inventory: Inventory, location: str, table: MergedTable, before: datetime) -> tuple[_Look, list[Version]]:
-    """What the manifest says of a table's files, and the versions that ended before. First of all, which jobs run."""
+    """Reads the manifest's knowledge about a table's files, running jobs first. Also returns versions replaced in time."""
     running = {job.id for job in inventory.running()}
     partitions = {found.date: found for found in inventory.partitions(table.key)}
     ranges = _by_date(inventory.ranges(table.key))
@@ -135,7 +136,7 @@ def _by_date(found: Iterable[Dated]) -> dict[date, list[Dated]]:
 def _versions(
     partitions: dict[date, Partition], versions: dict[date, list[Version]], before: datetime
 ) -> tuple[list[Version], dict[date, list[Version]]]:
-    """The versions that nobody reads any more, and those that are kept: a version ends when the next one is made."""
+    """Divides versions into those replaced before a time, and those kept. A version is replaced when the next is created."""
     stale: list[Version] = []
     kept: dict[date, list[Version]] = {}
     for day, found in versions.items():
@@ -150,7 +151,7 @@ def _versions(
 
 @dataclass(frozen=True)
 class _Look:
-    """What the manifest says of a table's files."""
+    """The manifest's knowledge about a table's files."""
 
     location: str
     before: datetime
@@ -160,7 +161,7 @@ class _Look:
     versions: dict[date, list[Version]]
 
     def needs_no_part(self, file: StoredFile) -> bool:
-        """Whether it is a merged object that nothing names, nor ever will."""
+        """True if the file is a merged object that nothing names or will ever name."""
         match = _PART.fullmatch(file.name)
         if not match:
             return False
@@ -170,7 +171,7 @@ class _Look:
         return all(one.update_time <= self.before for one in self.ranges.get(day, ()) if one.lower <= lower < one.upper)
 
     def is_named(self, file: StoredFile) -> bool:
-        """Whether a range or a kept version names a file, or a running job may; of a manifest file, what readers see too."""
+        """True if a range or kept version names the file, a running job may name it, or readers see it as a manifest file."""
         if match := _PART.fullmatch(file.name):
             if names.attempt_of(match[2]) in self.running:
                 return True
@@ -178,41 +179,41 @@ class _Look:
             kept = (one.uri for version in self.versions.get(day, ()) for one in version.files)
             uris = {*(one.uri for one in self.ranges.get(day, ())), *kept}
             return _path(f"{self.location}/{file.name}") in map(_path, uris)
-        if found := _told(file):
-            day, told = found
-            return told == self._shown(day) or told in [(one.generation, one.version) for one in self.versions.get(day, ())]
+        if found := _listed(file):
+            day, listed = found
+            return listed == self._shown(day) or listed in [(one.generation, one.version) for one in self.versions.get(day, ())]
         return False
 
     def needs_no_manifest(self, file: StoredFile) -> bool:
-        """Whether it is a manifest file of what readers do not see any more, and did not within the grace time."""
-        found = _told(file)
+        """True if the file is a manifest file that readers have not seen within the grace time."""
+        found = _listed(file)
         if found is None:
             return False
-        day, told = found
+        day, listed = found
         shown = self._shown(day)
         if shown is None:
             return True
-        if told >= shown:  # a publication may be about to name it
+        if listed >= shown:  # a publication may be about to name it
             return False
-        if not told[0]:  # live objects were shown until there was a merged version, long ago
+        if not listed[0]:  # readers saw live objects until the first merged version
             return any(one.created <= self.before for one in self.versions.get(day, ()))
         return not self.is_named(file)
 
     def _shown(self, day: date) -> tuple[int, int] | None:
-        """What readers see of a partition, as `_told` has it; None if it is gone."""
+        """The generation and newest id that readers of a partition see; None if the partition does not exist."""
         partition = self.partitions.get(day)
         if partition is None:
             return None
         return (partition.published if partition.current > LIVE else 0, partition.published_newest)
 
     def _is_settled(self, day: date) -> bool:
-        """Whether readers of a partition get merged objects; one that is gone has left what nobody reads."""
+        """True if readers of a partition get merged objects, or the partition does not exist any more."""
         partition = self.partitions.get(day)
         return partition is None or partition.switched
 
 
-def _told(file: StoredFile) -> tuple[date, tuple[int, int]] | None:
-    """Of which partition a manifest file tells what: the generation, 0 for live objects, and the newest id. None: of none."""
+def _listed(file: StoredFile) -> tuple[date, tuple[int, int]] | None:
+    """The partition, generation (0 for live objects) and newest id of a manifest file; None for another file."""
     if match := _MANIFEST.fullmatch(file.name):
         return date.fromisoformat(match[1]), (int(match[3]), int(match[2]))
     if match := _LIVE_MANIFEST.fullmatch(file.name):
@@ -228,7 +229,7 @@ def _path(uri: str) -> str:
 
 
 def _forget(inventory: Inventory, versions: Sequence[Version]) -> None:
-    """Removes versions from the manifest; they were written once. One that is gone already went with its table."""
+    """Deletes the rows of versions, which were written once. A version that does not exist was removed with its table."""
     for start in range(0, len(versions), MAX_WRITES):
         deletes = [Delete(version_key(one), 1) for one in versions[start : start + MAX_WRITES]]
         try:

@@ -1,6 +1,6 @@
-"""What is known of an object that is merged, and what is raised where it is not as it is known.
+"""An object to be merged as the inventory knows it, and the errors if the stored object differs.
 
-Belongs here: an input before it is read. How its bytes are brought near is in `files`, and for S3 in `fetching`.
+Belongs here: an input before it is read. `files` opens it, and `fetching` copies it from S3.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Input:
-    """An object to be merged, as the inventory knows it. Times are ISO 8601 in UTC; None where it knows none."""
+    """An object to be merged. Times are ISO 8601 in UTC; None if the inventory has none."""
 
     uri: str
     rows: int
@@ -24,21 +24,21 @@ class Input:
     max_time: str | None = None
 
     def times(self) -> tuple[int, int] | None:
-        """The first and the last time in microseconds since 1970."""
+        """The first and the last time in microseconds since 1970; None if the inventory has none."""
         if self.min_time is None or self.max_time is None:
             return None
         return _microseconds(self.min_time), _microseconds(self.max_time)
 
 
-def hold_size(input_: Input, size: int) -> None:
-    """Raises ChangedInput where an input's size is not what is known of it."""
+def check_size(input_: Input, size: int) -> None:
+    """Raises ChangedInput if the size of the stored object differs from the inventory."""
     if size != input_.bytes:
-        raise ChangedInput(f"{input_.uri} has {size} bytes, and {input_.bytes} are known of it; shred its directory again")
+        raise ChangedInput(f"{input_.uri} has {size} bytes instead of the expected {input_.bytes}; shred its directory again")
 
 
 def missing(input_: Input) -> MissingInput:
-    """What to raise where an input is not there."""
-    return MissingInput(f"{input_.uri} is not there; shred its directory again")
+    """The exception for an input that does not exist."""
+    return MissingInput(f"{input_.uri} does not exist; shred its directory again")
 
 
 def _microseconds(time: str) -> int:

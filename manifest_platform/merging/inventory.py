@@ -1,10 +1,11 @@
-"""The inventory of merging: what there is to merge, who merges it, what it was merged to, and what readers are shown of it.
+"""The inventory of merging: objects to merge, jobs, merged ranges, and published versions.
 
-Belongs here: the operations, each a read of what it needs, a pure transition and one transaction. The rules are in
-`transitions`, the rows in `state`.
+Belongs here: the operations. Each reads what it needs, applies a pure transition, and commits one transaction. The rules are
+in `transitions`, the rows in `state`.
 
-Every operation may be called at any time by any number of workers, and again after a crash: it rests on the versions of the
-rows that it read, looks anew when they changed, and finds what it wrote itself when an answer was lost.
+Any number of workers may call every operation at any time, and repeat it after a crash. Each transaction is conditional on the
+versions of the rows that were read; the operation is repeated when they changed, and recognizes its own write if a response
+was lost.
 """
 
 from __future__ import annotations
@@ -96,16 +97,16 @@ FIRST_PAGE = 50
 TRIES = 30
 LONGEST_PAUSE_S = 0.2
 OBJECTS_AT_ONCE = 5_000
-"""Small objects in one transaction, at most: some 2 MB."""
+"""Largest number of small objects in one transaction, about 2 MB."""
 MARK = "write"
-"""What every row has beside its fact: the id of the transaction that wrote it, by which it is recognised."""
+"""A field of every row: the id of the transaction that wrote it, to recognize an own write."""
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Claimed:
-    """A job that is this worker's to do, and its partition as of the claim."""
+    """A job claimed by this worker, and its partition as of the claim."""
 
     job: RunningJob
     partition: Partition
@@ -113,7 +114,7 @@ class Claimed:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Small objects that one commit adds to a partition, as many as go into one transaction."""
+    """Small objects that a commit adds to a partition, up to the limit of a transaction."""
 
     table: str
     date: date
@@ -121,15 +122,15 @@ class _Piece:
 
     @property
     def writes(self) -> int:
-        """How many writes it takes, at most."""
+        """The largest number of writes that registering it needs."""
         return PARTITION_WRITES + 1 + -(-len(self.objects) // BATCH)
 
 
 class Inventory:
-    """The inventory of one dataset over a store. Safe to share between threads.
+    """The inventory of one dataset in a store. It may be shared between threads.
 
-    `owner` names the program in the jobs that it claims, and `run_id` its run, a new one where none is named. A job that died
-    or failed `max_attempts` times is set aside.
+    `owner`: the program's name in the jobs that it claims. `run_id`: its run (by default a new id). `max_attempts`: a job that
+    died or failed this often is set aside.
     """
 
     def __init__(
@@ -145,46 +146,46 @@ class Inventory:
         self.run_id = run_id or str(uuid4())
         self.clock = clock
 
-    # Looking
+    # Queries
 
     def cursor(self) -> int:
-        """The last commit that is registered whole; 0 if none is."""
+        """The last commit that is completely registered; 0 if there is none."""
         row = self.store.get(self.dataset, CURSOR)
         return unmarked(row.data["commit"]) if row else 0
 
     def table(self, key: str) -> MergedTable | None:
-        """A table by what shredding calls it; None for one that is not known, or was dropped."""
+        """A table by its name in shredding; None if it is unknown or dropped."""
         table = self._table(key)
         return None if table is None or table.dropped else table
 
     def tables(self) -> list[MergedTable]:
-        """All tables, disabled ones among them, dropped ones not."""
+        """All tables, including disabled tables, without dropped tables."""
         found = (from_row(MergedTable, row) for row in self._pages(TABLES))
         return [table for table in found if not table.dropped]
 
     def partition(self, table: str, day: date) -> Partition | None:
-        """A table's partition of a date; None as long as it has no object."""
+        """A table's partition of a date; None if it has no object yet."""
         row = self.store.get(self.dataset, partition_key(table, day))
         return from_row(Partition, row) if row else None
 
     def partitions(self, table: str | None = None) -> Iterator[Partition]:
-        """The partitions of a table by date, or of all tables; read page by page."""
+        """The partitions of a table by date, or of all tables; read in pages."""
         for row in self._pages(f"{PARTITIONS}{table}#" if table else PARTITIONS):
             yield from_row(Partition, row)
 
     def open_partitions(self) -> Iterator[Partition]:
-        """The partitions that are not at rest, by table and date: a query, and a read of each."""
+        """The partitions that are not at rest, by table and date. Costs a query, and a read for each partition."""
         for row in self._pages(OPEN):
             found = self.partition(row.data["table"], date.fromisoformat(row.data["date"]))
             if found:
                 yield found
 
     def ranges(self, table: str, day: date | None = None) -> list[Range]:
-        """The merged objects of a partition: its chain, from 0 on. Without a date those of all the table's partitions."""
+        """The merged objects of a partition: its chain from 0. Without a date, those of all partitions of the table."""
         return [from_row(Range, row) for row in self._pages(rows_prefix(RANGES, table, day))]
 
     def chain(self, table: str, day: date) -> tuple[Partition | None, list[Range]]:
-        """A partition and its merged objects, both of one generation."""
+        """A partition and its merged objects, both of the same generation. Raises Refused if they change too often."""
 
         def read() -> tuple[Partition | None, list[Range]]:
             before = self.partition(table, day)
@@ -201,14 +202,14 @@ class Inventory:
         )
 
     def tail(self, partition: Partition) -> Range | None:
-        """The last merged object of a partition's chain; None if it has none."""
+        """The last range of a partition's chain; None if there is none."""
         if partition.tail is None:
             return None
         row = self.store.get(self.dataset, range_key(partition.table, partition.date, partition.tail))
         return from_row(Range, row) if row else None
 
     def small_objects(self, table: str, day: date, after: int = 0, limit: int | None = None) -> list[SmallObject]:
-        """The small objects of a partition with ids above `after`, ascending, at most `limit`; no query for those before."""
+        """The small objects of a partition with ids above `after`, ascending, at most `limit`. Earlier rows are not read."""
         found: list[SmallObject] = []
         for batch in self.batches(table, day, after, limit):
             found += [one for one in batch.objects if one.id > after]
@@ -217,20 +218,20 @@ class Inventory:
         return found
 
     def batches(self, table: str, day: date, after: int = 0, limit: int | None = None) -> Iterator[Batch]:
-        """The batches of a partition that have an object with an id above `after`, in order; read page by page.
+        """The batches of a partition that have an object with an id above `after`, in order; read in pages.
 
-        `limit`: how many objects are wanted, so that no more than these are read, mostly.
+        `limit`: the number of objects needed, to read smaller pages.
         """
         page = PAGE if limit is None else min(limit, FIRST_PAGE)
         for row in self._pages(rows_prefix(SMALL, table, day), small_key(table, day, after) if after else None, page):
             yield from_row(Batch, row)
 
     def settled(self, table: str, day: date) -> list[Settled]:
-        """What is kept of a partition's batches whose rows are gone: all of them came before those that `batches` gives."""
+        """The summaries of a partition's settled batches. All of them are older than the batches that `batches` returns."""
         return [from_row(Settled, row) for row in self._pages(rows_prefix(SETTLED, table, day))]
 
     def due(self, now: datetime) -> Iterator[Due]:
-        """The jobs that may be claimed now, the one that was scheduled earliest first."""
+        """The jobs that may be claimed now, by schedule time."""
         for row in self._pages(DUE, page=FIRST_PAGE):
             found = from_row(Due, row)
             if found.schedule_time > now:
@@ -238,11 +239,11 @@ class Inventory:
             yield found
 
     def running(self) -> list[RunningJob]:
-        """The jobs that are being done, by table and date."""
+        """The jobs in progress, by table and date."""
         return [from_row(RunningJob, row) for row in self._pages(RUNNING)]
 
     def log(self, limit: int) -> list[FinishedJob]:
-        """The jobs that ended last, the latest first."""
+        """The last jobs that ended, the latest first."""
         return [from_row(FinishedJob, row) for row in self.store.query(self.dataset, LOG, limit=limit, reverse=True)]
 
     def lease(self, slot: str) -> LeaseState | None:
@@ -251,11 +252,11 @@ class Inventory:
         return LeaseState.from_dict(row.data, row.version) if row else None
 
     def versions(self, table: str, day: date | None = None) -> list[Version]:
-        """The published versions of a partition, oldest first. Without a date those of all the table's partitions."""
+        """The published versions of a partition, oldest first. Without a date, those of all partitions of the table."""
         return [from_row(Version, row) for row in self._pages(rows_prefix(VERSIONS, table, day))]
 
     def shown_version(self, partition: Partition) -> Version | None:
-        """The merged version that a partition names as what readers see; None if there is none, or not any more."""
+        """The merged version that readers of a partition see; None if there is none, or its row does not exist."""
         if partition.current <= LIVE:
             return None
         named = Version(partition.table, partition.date, partition.published_newest, partition.published, partition.create_time)
@@ -272,9 +273,9 @@ class Inventory:
     # Tables
 
     def sync_table(self, settings: TableSettings) -> MergedTable:
-        """Makes a table's row, or brings it up to what is configured; what was learnt of it stays. Nothing new: no write.
+        """Creates or updates a table's row from its configuration, and keeps what was learned. Without changes, writes nothing.
 
-        A table that was dropped begins anew. Raises InvalidKey and ValueError for settings that no table can have.
+        A dropped table starts again. Raises InvalidKey or ValueError for invalid settings.
         """
         _check(settings)
 
@@ -291,7 +292,7 @@ class Inventory:
         return self._retrying(f"table {settings.name}", sync)
 
     def catalogued(self, table: str, catalog_name: str) -> MergedTable:
-        """Notes under which name the catalog has a table. Raises Refused for a table that is not known."""
+        """Records the table's name in the catalog. Raises Refused if the table is unknown."""
 
         def save() -> MergedTable:
             found = self._require_table(table)
@@ -304,11 +305,11 @@ class Inventory:
         return self._retrying(f"table {table}", save)
 
     def drop(self, table: str) -> None:
-        """Removes every row of a table but the table's own, which says that it was dropped, and the log of its jobs.
+        """Removes all rows of a table except its own row, which marks it as dropped, and the log of its jobs.
 
-        Bounded transactions; ended early, it is repeated. From the first on nothing of the table is registered or published,
-        and once a partition is gone a job of it can no longer commit. Its files are not touched. Raises Refused for a table
-        that is not known.
+        It uses transactions of bounded size and may be repeated after an interruption. After the first transaction nothing of
+        the table is registered or published; when a partition is removed, its jobs can no longer commit. Files are not touched.
+        Raises Refused if the table is unknown.
         """
 
         def mark() -> MergedTable:
@@ -324,9 +325,9 @@ class Inventory:
         self._retrying(f"table {table}", lambda: self._remove_rows(mark()))
 
     def _remove_rows(self, dropped: MergedTable) -> None:
-        """Removes what a dropped table left: partitions first, for nothing else can come to a partition that is gone.
+        """Removes the rows of a dropped table. Partitions go first, so that nothing can be added to them.
 
-        Every transaction rests on the table's being dropped still: one that came to life again loses nothing.
+        Every transaction is conditional on the table still being dropped, so that a recreated table loses nothing.
         """
         check = transitions.check_table(dropped)
         for partition in self.partitions(dropped.key):
@@ -339,30 +340,30 @@ class Inventory:
                 self._forget([*deletes[at : at + MAX_WRITES - 1], check])
 
     def _forget(self, writes: Sequence[Write]) -> None:
-        """Deletes: an answer that is lost is told by their repeat, which finds less to delete."""
+        """Deletes rows. If the response is lost, the caller repeats and finds fewer rows to delete."""
         self.store.transact(self.dataset, writes, str(uuid4()))
 
     def _require_table(self, key: str) -> MergedTable:
         table = self.table(key)
         if table is None:
-            raise Refused(f"dataset {self.dataset} has no table {key!r}: it was dropped, or never synchronised")
+            raise Refused(f"dataset {self.dataset} has no table {key!r}: it was dropped, or never synchronized")
         return table
 
     # Registration
 
     def take_over(self, commit: CommittedObjects) -> CommittedObjects:
-        """What is left to register of an item that was shredded before: its objects take the places of those that it had.
+        """Replaces the objects of an item that was shredded before, and returns the objects that are still to be registered.
 
-        Shredded again, an item has the same rows, in other objects: registered beside the first they would be merged twice.
-        Where they are not the same, the first stay; so do those whose rows are gone, for merged objects hold them. A partition
-        that was set aside as an object was lost is tried again.
+        An item that is shredded again has the same rows in other objects; registering these as well would merge the rows twice.
+        If the row counts differ, the first objects stay. They also stay if their rows were settled, because merged objects
+        contain them. A partition that was set aside is retried, because its missing object now exists again.
         """
         left: dict[PartitionName, tuple[SmallObject, ...]] = {}
         for (table, day), objects in commit.objects.items():
             rows = list(self._pages(rows_prefix(SMALL, table, day)))
             found = ((row, from_row(Batch, row)) for row in rows)
             mine = [(row, batch) for row, batch in found if batch.item == commit.item and batch.commit < commit.number]
-            if not mine:  # looked for in this order: a batch whose row goes meanwhile is settled by then
+            if not mine:  # checked in this order, because a batch may be settled in between
                 digest = digest_of(commit.item)
                 if not any(digest in settled.items for settled in self.settled(table, day)):
                     left[table, day] = objects
@@ -374,24 +375,24 @@ class Inventory:
         return dataclasses.replace(commit, objects=left)
 
     def _swap(self, batches: Sequence[tuple[Row, Batch]], objects: Sequence[SmallObject]) -> None:
-        anew = iter(objects)
+        replacements = iter(objects)
         for row, batch in batches:
-            swapped = tuple(dataclasses.replace(next(anew), id=one.id) for one in batch.objects)
+            swapped = tuple(dataclasses.replace(next(replacements), id=one.id) for one in batch.objects)
             changed = transitions.put_batch(dataclasses.replace(batch, objects=swapped))
             with contextlib.suppress(ConditionFailed):  # another worker has registered the commit
                 self.store.transact(self.dataset, [dataclasses.replace(changed, expected=row.version)], str(uuid4()))
 
     def register(self, commit: CommittedObjects, rules: Rules) -> Registration:
-        """Registers the objects of the next commit: partitions, totals and jobs with them; the cursor last.
+        """Registers the objects of the next commit with their partitions, totals and jobs; the cursor moves last.
 
-        Repeated after a crash, or done by several at once, every object is there once. Raises EarlierCommitMissing for a commit
-        that is not the next one.
+        It is idempotent and may run concurrently: every object is registered once. Raises EarlierCommitMissing if the commit is
+        not the next commit.
         """
         at = self.cursor()
         if commit.number <= at:
             return Registration(commit.number, known=True)
         if commit.number != at + 1:
-            raise EarlierCommitMissing(f"commit {commit.number}: the last that is registered is {at}, register {at + 1} first")
+            raise EarlierCommitMissing(f"commit {commit.number}: the last registered commit is {at}; register {at + 1} first")
         now = self.clock()
         tables = {table: self.table(table) for table in {table for table, _ in commit.objects}}
         merged = {table for table, found in tables.items() if found and found.enabled}
@@ -421,7 +422,7 @@ class Inventory:
         for key, pieces in _by_table(chunk).items():
             table = self.table(key)
             if table is None:
-                continue  # dropped meanwhile
+                continue  # dropped in the meantime
             others.append(self._widened(table, commit))
             for piece in pieces:
                 stored = self.partition(key, piece.date)
@@ -445,14 +446,14 @@ class Inventory:
     # The queue
 
     def claim(self, lease: Lease, now: datetime, limit: int, places: Collection[PartitionName] | None = None) -> list[Claimed]:
-        """Claims due jobs under a worker's lease, the earliest scheduled first, at most `limit`; `places`: only theirs.
+        """Claims at most `limit` due jobs under a worker's lease, by schedule time. `places`: only jobs of these partitions.
 
-        A job goes to one worker, and a partition has one running at most. Raises LeaseLost, and OutcomeUnknown if an answer
-        was lost and the store could not be read then: give the lease back, and the job is found again.
+        A job is claimed by one worker, and a partition has at most one running job. Raises LeaseLost. Raises OutcomeUnknown if
+        a response was lost and the store could not be read afterward: give the lease back, and the job becomes due again.
         """
         if lease.dataset != self.dataset or lease.application != MERGE:
             raise Refused(
-                f"that is a lease of {lease.application.key} of dataset {lease.dataset}: take one of {MERGE.key} here"
+                f"the lease is for {lease.application.key} of dataset {lease.dataset}: acquire a lease for {MERGE.key} here"
             )
         claimed: list[Claimed] = []
         for due in self.due(now):
@@ -479,9 +480,10 @@ class Inventory:
         return Claimed(job, dataclasses.replace(after, version=partition.version + 1))
 
     def requeue(self, now: datetime) -> list[FinishedJob]:
-        """Takes back the jobs whose worker is dead: its lease is another's by now, or has run out. Returns what the log says.
+        """Requeues the jobs whose worker is dead, that is, lost its lease or let it expire. Returns their log entries.
 
-        Each is pending again as of when it was scheduled, or of when the pending one is; or set aside after `max_attempts`.
+        Each job is pending again at its schedule time, or at that of the pending job if that is earlier. It is set aside after
+        `max_attempts`.
         """
         taken: list[FinishedJob] = []
         for job in self.abandoned(now):
@@ -490,7 +492,7 @@ class Inventory:
         return taken
 
     def abandoned(self, now: datetime) -> list[RunningJob]:
-        """The jobs whose worker is dead."""
+        """The running jobs whose worker is dead."""
         running = self.running()
         leases = {slot: self.lease(slot) for slot in {job.slot for job in running}}
         return [job for job in running if _is_dead(job, leases[job.slot], now)]
@@ -511,21 +513,23 @@ class Inventory:
     def commit(
         self, job: RunningJob, merged: Sequence[Range], leftover: Leftover | None = None, *, bytes_in: int
     ) -> FinishedJob:
-        """Ends a job well: its merged objects are in the chain, the version to publish is the last of them; one transaction.
+        """Ends a job successfully in one transaction: adds its merged objects to the chain and sets the version to publish.
 
-        `merged`: ranges that go on from the chain as it was claimed, in order, at most MAX_RANGES; the first may take the
-        place of the chain's last one. When they were made and changed is set here. `bytes_in`: of the small objects in them.
-        `leftover`: more is to be merged. Raises JobLost, ChainChanged and CountsDiffer; nothing is written then.
+        `merged`: 1 to MAX_RANGES ranges, in order, that continue the chain as of the claim; the first may replace the last
+        range of the chain. Their creation and update times are set here. `bytes_in`: bytes of the small objects in them.
+        `leftover`: the schedule if more must be merged. Raises JobLost, ChainChanged or CountsDiffer, and writes nothing then.
         """
         if not 0 < len(merged) <= MAX_RANGES:
-            raise ValueError(f"{name(job)}: a commit has 1 to {MAX_RANGES} ranges, not {len(merged)}: leave the others over")
+            raise ValueError(
+                f"{name(job)}: a commit has 1 to {MAX_RANGES} ranges, not {len(merged)}: leave the others to the next job"
+            )
         now = self.clock()
         bytes_out = sum(one.bytes for one in merged)
         replaced: list[Range] = []
 
-        def go_on(partition: Partition) -> tuple[Partition, list[Write]]:
+        def extend(partition: Partition) -> tuple[Partition, list[Write]]:
             if partition.generation != job.generation:
-                raise ChainChanged(f"{name(job)}: its merged objects were written anew since the job was claimed; plan anew")
+                raise ChainChanged(f"{name(job)}: its merged objects were rewritten after the claim; plan again")
             tail = self.tail(partition) if transitions.extends(partition, merged) else None
             replaced[:] = [tail] if tail else []
             after = transitions.merged(partition, tail, merged, bytes_in)
@@ -542,12 +546,12 @@ class Inventory:
             bytes_in=bytes_in,
             bytes_out=bytes_out,
         )
-        ended = self._end(job, log, go_on)
+        ended = self._end(job, log, extend)
         self._learn(job.table, bytes_in, bytes_out - sum(one.bytes for one in replaced))
         return ended
 
     def finish(self, job: RunningJob, outcome: Outcome = Outcome.NOTHING, leftover: Leftover | None = None) -> FinishedJob:
-        """Ends a job that had nothing to merge; ranges and versions stay as they are. Raises JobLost."""
+        """Ends a job that had nothing to merge. Ranges and versions stay unchanged. Raises JobLost."""
 
         def end(partition: Partition) -> tuple[Partition, list[Write]]:
             after = transitions.pending_by(partition, leftover.schedule_time, leftover.attempts) if leftover else partition
@@ -556,11 +560,11 @@ class Inventory:
         return self._end(job, transitions.finished(job, outcome, self.clock()), end)
 
     def give_back(self, job: RunningJob) -> FinishedJob:
-        """Ends a job that was not tried: it is pending again as it was, and no attempt is counted. Raises JobLost."""
+        """Ends a job without an attempt: it is pending again, and no attempt is counted. Raises JobLost."""
         return self.finish(job, Outcome.GIVEN_BACK, Leftover(job.schedule_time, job.attempts))
 
     def fail(self, job: RunningJob, error: str, permanent: bool) -> FinishedJob:
-        """Ends a job that failed: it is tried again after a pause that grows; set aside if `permanent`, or tried often.
+        """Ends a failed job: it is retried after a growing pause, or set aside if `permanent` or after `max_attempts`.
 
         Raises JobLost.
         """
@@ -574,18 +578,18 @@ class Inventory:
     def _end(
         self, job: RunningJob, log: FinishedJob, change: Callable[[Partition], tuple[Partition, list[Write]]]
     ) -> FinishedJob:
-        """Ends a job as long as it is the worker's. The log's row is never written again: by it an own end is recognised."""
+        """Ends a job if the worker still owns it. Log rows are written once, so that the row identifies an own write."""
         mark = str(uuid4())
 
         def end() -> FinishedJob:
             partition = self.partition(job.table, job.date)
             row = self.store.get(self.dataset, running_key(job.table, job.date, job.id))
             if partition is None or row is None:
-                told = self.store.get(self.dataset, log_key(log))
-                if told and told.data[MARK] == mark:
+                logged = self.store.get(self.dataset, log_key(log))
+                if logged and logged.data[MARK] == mark:
                     return log
                 raise JobLost(
-                    f"{name(job)}: job {job.id} is not {job.owner}'s any more: it was taken back, or the table dropped"
+                    f"{name(job)}: {job.owner} no longer owns job {job.id}: it was requeued, or the table was dropped"
                 )
             after, more = change(partition)
             held = dataclasses.replace(job, version=row.version)
@@ -595,7 +599,7 @@ class Inventory:
         return self._retrying(name(job), end)
 
     def _learn(self, key: str, bytes_in: int, bytes_out: int) -> None:
-        """Notes how a merge changed the size, if nobody else writes the table just now: it is an estimate."""
+        """Updates the table's ratio. It is only an estimate, so a concurrent write of the table wins."""
         table = self.table(key)
         if table is None or bytes_in <= 0 or bytes_out <= 0:
             return
@@ -610,7 +614,7 @@ class Inventory:
     # Operators
 
     def retry(self, table: str, day: date) -> Partition:
-        """Lets a partition that was set aside be merged again, now. Raises Refused for one that is not set aside."""
+        """Makes a set-aside partition due for merging now. Raises Refused if it is not set aside."""
         partition = self._require_partition(table, day)
         if partition.set_aside is None:
             raise Refused(f"{name(partition)} is not set aside: there is nothing to retry")
@@ -618,7 +622,7 @@ class Inventory:
         return self._change(partition, lambda found: transitions.retried(found, now) if found.set_aside else found)
 
     def hasten(self, table: str, day: date, now: datetime) -> Partition:
-        """Makes what is not merged of a partition due now; nothing is written if nothing waits. Raises Refused for none."""
+        """Makes the unmerged objects of a partition due now, if there are any. Raises Refused if there is no such partition."""
 
         def hasten(partition: Partition) -> Partition:
             waits = partition.job or partition.upper < partition.newest
@@ -627,14 +631,13 @@ class Inventory:
         return self._change(self._require_partition(table, day), hasten)
 
     def rebuild(self, partition: Partition, ranges: Sequence[Range], lease: Lease | None = None) -> Partition:
-        """Puts merged objects that were written anew in the place of those with the same bounds; the versions stay.
+        """Replaces merged objects by rewritten objects with the same bounds. Published versions stay unchanged.
 
-        On condition that the partition's merged objects are those that it had when it was read, and that the `lease` is held,
-        if one is given. A job that is running is refused with what it made. Raises ChainChanged, CountsDiffer, LeaseLost, and
-        ValueError for more than MAX_RANGES.
+        It is conditional on the partition's generation as read, and on the `lease` if one is given. A job in progress is
+        refused when it commits. Raises ChainChanged, CountsDiffer or LeaseLost, and ValueError for more than MAX_RANGES ranges.
         """
         if not 0 < len(ranges) <= MAX_RANGES:
-            raise ValueError(f"{name(partition)}: 1 to {MAX_RANGES} ranges are replaced at once, not {len(ranges)}")
+            raise ValueError(f"{name(partition)}: 1 to {MAX_RANGES} ranges can be replaced together, not {len(ranges)}")
         now = self.clock()
 
         def replace() -> Partition:
@@ -643,7 +646,9 @@ class Inventory:
             if all(stored.get(one.lower) and stored[one.lower].uri == one.uri for one in ranges):
                 return found
             if found.generation != partition.generation:
-                raise ChainChanged(f"{name(partition)}: its merged objects changed since they were read; read and rebuild anew")
+                raise ChainChanged(
+                    f"{name(partition)}: its merged objects changed since they were read; read and rebuild again"
+                )
             after = transitions.rebuilt(found, list(stored.values()), ranges)
             puts = [put for one in ranges for put in transitions.put_ranges([one], stored[one.lower], now)]
             check = transitions.check_table(self._require_table(found.table))
@@ -655,23 +660,23 @@ class Inventory:
     # Close, switch, publication
 
     def close(self, partition: Partition, now: datetime, grace: timedelta = timedelta(), hasten: bool = True) -> Partition:
-        """Closes a partition whose day is over in its table's zone, `grace` long: what comes then is delayed. Returns it.
+        """Closes a partition if its day and `grace` are over in its table's zone, and returns it. Later objects are delayed.
 
-        One without an object, or of a disabled table, stays open. `hasten`: what is not merged of it is due now.
+        A partition without an object, or of a disabled table, stays open. `hasten`: True to make unmerged objects due now.
         """
         table = self._require_table(partition.table)
         return self._change(partition, lambda found: transitions.closed(found, table, now, grace, hasten))
 
     def switch(self, partition: Partition) -> Partition:
-        """Has a closed partition served from merged objects, if all that came in time is merged. Returns the partition."""
+        """Switches a closed partition to merged objects if all its live objects are merged, and returns it."""
         return self._change(partition, transitions.switched)
 
     def published(self, partition: Partition, generation: int, newest: int, version: Version | None = None) -> Partition:
-        """Records what readers see of a partition: the generation of its merged objects (0: live ones), the newest object.
+        """Records what readers of a partition see: the generation of merged objects (0 for live objects) and the newest object.
 
-        `version`: what is published of merged objects, with its files; written in the same transaction. On condition that what
-        is recorded is what it was when the partition was read: raises Overtaken, with the partition, if another publisher was
-        at work; so what is recorded only grows. Raises Refused for what is not there to publish.
+        `version`: the published merged version with its files, written in the same transaction. The write is conditional on
+        what was published when the partition was read, so that what readers see never goes back. Raises Overtaken, with the
+        partition, if another publisher recorded something since, and Refused if the version does not exist.
         """
 
         def record(found: Partition) -> Partition:
@@ -683,13 +688,13 @@ class Inventory:
     def _require_partition(self, table: str, day: date) -> Partition:
         found = self.partition(table, day)
         if found is None:
-            raise Refused(f"{table} of {day}: there is no such partition; its table was dropped, or no object has come")
+            raise Refused(f"{table} of {day}: there is no such partition; its table was dropped, or no object has arrived")
         return found
 
     # Writing
 
     def _change(self, partition: Partition, change: Callable[[Partition], Partition], more: Sequence[Write] = ()) -> Partition:
-        """Changes a partition of a table that is not dropped, first as it was given: mostly it still is so."""
+        """Changes a partition, unless its table is dropped. The first try uses the given partition: it is usually current."""
         latest: list[Partition] = [partition]
 
         def attempt() -> Partition:
@@ -704,9 +709,9 @@ class Inventory:
         return self._retrying(name(partition), attempt)
 
     def _transact(self, writes: Sequence[Write], mark: str | None = None, lease: Lease | None = None) -> None:
-        """Transacts writes that begin with a Put, by which they are recognised where the answer was unclear.
+        """Commits writes, of which the first is a Put. If the response is lost, its row shows whether the write succeeded.
 
-        Under a lease, where one is given; then it is the lease's row by which they are recognised.
+        With a lease, the lease's row shows it.
         """
         marked = _marked(writes, mark or str(uuid4()))
         if lease:
@@ -715,11 +720,13 @@ class Inventory:
             transact_once(self.store, self.dataset, marked, MARK)
 
     def _retrying(self, what: str, attempt: Callable[[], Result]) -> Result:
-        """Does it anew while others write the same rows, and after an unclear answer: what it reads then tells."""
+        """Repeats an attempt after concurrent writes and after unclear responses. The next attempt reads the outcome."""
         lost = (ConditionFailed, OutcomeUnknown)
         return optimistically(
             attempt,
-            lambda: Refused(f"{what}: others changed it {TRIES} times meanwhile, or a row beside it is wrong; try again"),
+            lambda: Refused(
+                f"{what}: other processes changed it during {TRIES} attempts, or a related row is inconsistent; try again"
+            ),
             tries=TRIES,
             again_on=lost,
             longest_pause_s=LONGEST_PAUSE_S,
@@ -733,7 +740,7 @@ def _marked(writes: Sequence[Write], mark: str) -> list[Write]:
 
 
 def _is_dead(job: RunningJob, lease: LeaseState | None, now: datetime) -> bool:
-    """Whether the worker of a job has lost its lease: another has it, or its time is over. Only a check of the row is safe."""
+    """True if the worker of a job lost its lease or let it expire. Before writing, the lease's row must be checked as well."""
     return lease is None or lease.token != job.token or now > lease.expires_at
 
 
@@ -745,7 +752,7 @@ def _by_table(chunk: Iterable[_Piece]) -> dict[str, list[_Piece]]:
 
 
 def _chunks(objects: dict[PartitionName, tuple[SmallObject, ...]]) -> list[list[_Piece]]:
-    """The objects in transactions: at least one, each with a partition at most once, and no larger than a store takes."""
+    """Divides the objects into at least one transaction, within the store's limits, each with a partition at most once."""
     chunks: list[list[_Piece]] = [[]]
     for (table, day), found in objects.items():
         for at in range(0, len(found), OBJECTS_AT_ONCE):
@@ -760,11 +767,13 @@ def _chunks(objects: dict[PartitionName, tuple[SmallObject, ...]]) -> list[list[
 
 
 def _check(settings: TableSettings) -> None:
-    """Raises InvalidKey and ValueError for settings that no table can have."""
+    """Raises InvalidKey or ValueError for invalid settings."""
     check_key_text("table", settings.key)
     if settings.interval < 0 or settings.target_bytes <= 0:
         raise ValueError(f"table {settings.name}: interval must be 0 s or more, target_bytes more than 0")
     try:
         ZoneInfo(settings.zone)
     except (ZoneInfoNotFoundError, ValueError) as error:
-        raise ValueError(f"table {settings.name}: {settings.zone!r} is no time zone; give one as Europe/Berlin") from error
+        raise ValueError(
+            f"table {settings.name}: {settings.zone!r} is not a time zone; give an IANA name such as Europe/Berlin"
+        ) from error

@@ -1,10 +1,9 @@
-"""Many Parquet files to one, in the order of time, checked before anybody can use it.
+"""Merges many Parquet files into one, sorted by time, and checks the result before anybody can use it.
 
-Belongs here: the merge of one range from its objects to its object. What is merged with what was planned before; what becomes
-of the result is decided by who asked.
+Belongs here: the merge of one range. `plan` decides what is merged; the caller decides what happens with the result.
 
-The rows are read, ordered and written once. Row groups that are large, in order and apart in time from all others are copied
-byte for byte instead. Memory is bounded by a few row groups, whatever the inputs are.
+Rows are read, sorted and written once. A large row group that is sorted and does not overlap others in time is copied byte
+for byte. Memory is bounded by a few row groups, for inputs of any size.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ from manifest_platform.merging.tally import Tally
 from manifest_platform.merging.time_keys import FIRST, ends, in_order, iso, key_bounds, time_type, to_microseconds
 
 _MIB = 1 << 20
-_UPLOAD = 32 * _MIB  # bytes of a part of an upload
-_SAMPLES = 8  # inputs whose footers are asked how much values repeat
-_TELLING_ROWS = 2_000  # of an input, from which on that says something
-_REPEATED = 0.9  # the size of texts, by what they would be without a dictionary, up to which they repeat much
+_UPLOAD = 32 * _MIB  # bytes of a part of a multipart upload
+_SAMPLES = 8  # number of inputs whose footers are read to learn how often values repeat
+_TELLING_ROWS = 2_000  # smallest number of rows of such an input
+_REPEATED = 0.9  # strings repeat often if their encoded size, divided by the plain size, is at most this
 _UNITS = {"ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 Item = TypeVar("Item")
@@ -55,12 +54,12 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class MergeOptions:
-    """How to merge.
+    """The parameters of a merge.
 
-    `group_bytes`, `group_rows`: how large a row group gets, in Arrow data and in rows. `held_bytes`: how much Arrow data may
-    wait for its order in memory, before it is put on the local disk. `copied_bytes`: row groups that have this size at least,
-    encoded but not compressed, are copied where they can be. `threads`: cores to use. `spool`: a local directory for what
-    does not fit into memory; None: the system's own.
+    `group_bytes`, `group_rows`: the maximum size of a row group, in bytes of Arrow data and in rows. `held_bytes`: bytes of
+    Arrow data that may wait in memory before they are spilled to the local disk. `copied_bytes`: row groups of at least this
+    size (encoded, uncompressed) are copied if possible. `threads`: cores to use. `spool`: a local directory for spilled data;
+    None for the system's temporary directory.
     """
 
     group_bytes: int = 64 * _MIB
@@ -75,8 +74,8 @@ class MergeOptions:
 class MergeTask:
     """The range (lower, upper] of a table's partition: the objects to merge, by id, and the object to write.
 
-    Where a range is extended, its object is the first of the inputs. `time_column`: what rows are ordered by, a timestamp or a
-    date; without one they keep the order of the inputs.
+    If an existing range is extended, its object is the first input. `time_column`: the timestamp or date by which rows are
+    sorted; without a time column, rows keep the order of the inputs.
     """
 
     table: str
@@ -89,7 +88,7 @@ class MergeTask:
 
     @classmethod
     def of(cls, planned: PlannedRange, table: MergedTable, day: date, output: str, attempt: str) -> MergeTask:
-        """What writes a planned range under the location `output`, as this attempt."""
+        """The task that writes a planned range under the location `output`, for this attempt."""
         objects = [*((planned.extends,) if planned.extends else ()), *planned.objects]
         return cls(
             table.name,
@@ -103,7 +102,7 @@ class MergeTask:
 
     @property
     def bytes(self) -> int:
-        """What is read."""
+        """Bytes to read."""
         return sum(found.bytes for found in self.inputs)
 
     def __str__(self) -> str:
@@ -112,10 +111,10 @@ class MergeTask:
 
 @dataclass(frozen=True)
 class Merged:
-    """A range's object as it was written and checked.
+    """A merged object that was written and checked.
 
-    Times are ISO 8601 in UTC, None where no row has one. `copied_rows` are those of row groups that were copied as they were;
-    `spilled_bytes` what had to go through the local disk.
+    Times are ISO 8601 in UTC, None if no row has a time. `copied_rows`: rows of row groups that were copied unchanged.
+    `spilled_bytes`: bytes that were written to the local disk in between.
     """
 
     table: str
@@ -136,7 +135,7 @@ class Merged:
 
 @dataclass(frozen=True)
 class _Unit:
-    """A row group of an input. `least`, `most`: bounds of its keys; `place`: its own among all, in the inputs' order."""
+    """A row group of an input. `least`, `most`: the bounds of its keys. `place`: its index in the order of the inputs."""
 
     place: int
     file: File
@@ -146,19 +145,19 @@ class _Unit:
 
     @property
     def bytes(self) -> int:
-        """Its size, encoded but not compressed."""
+        """The encoded, uncompressed size."""
         return self.file.metadata.row_group(self.group).total_byte_size
 
 
 def merge(task: MergeTask, options: MergeOptions | None = None) -> Merged:
-    """Writes the rows of a range's objects as one Parquet file, in the order of time, and checks it.
+    """Writes the rows of a range's objects to one Parquet file, sorted by time, and checks it.
 
-    Rows of one time keep the order of the inputs; those without a time come last. Columns are those of all inputs, by name:
-    types are widened where nothing is lost, and what a file lacks is null. Before the file is finished its rows, times, nulls
-    and sums are compared with the inputs', and these with what the inventory says of them.
+    Rows with equal times keep the order of the inputs; rows without a time are last. The columns of all inputs are matched by
+    name: types are widened if nothing is lost, and missing columns are null. Before the file is completed, its rows, times,
+    nulls and sums are compared with those of the inputs, and the inputs are compared with the inventory.
 
-    Raises MissingInput, ChangedInput, SchemaConflict, WrongResult and PermanentMergeError, where trying again cannot help, and
-    TransientMergeError. What was written then is removed, or where that fails too named by nobody.
+    Raises MissingInput, ChangedInput, SchemaConflict, WrongResult or PermanentMergeError if a retry cannot help, else
+    TransientMergeError. A partial file is removed; if that fails, too, no row names it.
     """
     options = options or MergeOptions()
     began = time.perf_counter()
@@ -172,7 +171,7 @@ def merge(task: MergeTask, options: MergeOptions | None = None) -> Merged:
 
 
 class _Merge:
-    """One merge: its inputs at hand, their common schema, and the tallies of what was read and what was written."""
+    """A merge in progress: the opened inputs, their common schema, and the tallies of the rows read and written."""
 
     def __init__(self, task: MergeTask, options: MergeOptions, spool: Path, pool: Executor):
         self._task, self._options, self._spool, self._pool = task, options, spool, pool
@@ -187,7 +186,7 @@ class _Merge:
         self._copied = self._spilled = 0
 
     def write(self) -> tuple[int, str]:
-        """Writes the file, and returns its size and SHA-256."""
+        """Writes the file and returns its size in bytes and its SHA-256."""
         steps = _steps(self._units(), self._may_be_copied)
         digest = hashlib.sha256()
         try:
@@ -203,13 +202,13 @@ class _Merge:
                         self._copy(step, assembly)
                     else:
                         self._rewrite(step, assembly)
-                self._hold(assembly.footer)
+                self._check_result(assembly.footer)
                 return assembly.finish(), digest.hexdigest()
         except OSError as error:
             raise TransientMergeError(f"{self._task}: {self._task.output} could not be written: {error}") from error
 
     def merged(self, size: int, sha256: str, seconds: float) -> Merged:
-        """The result in words."""
+        """The result, after `write`."""
         task, written = self._task, self._written
         first, last = (iso(key, self._time) for key in (written.least, written.most))
         return Merged(
@@ -230,7 +229,7 @@ class _Merge:
         )
 
     def _units(self) -> list[_Unit]:
-        """All row groups with rows, by what their first row can be."""
+        """All row groups with rows, sorted by the smallest possible key."""
         units: list[_Unit] = []
         for file in self._files:
             column = self._time_place(file)
@@ -243,7 +242,7 @@ class _Merge:
         return sorted(units, key=lambda unit: (unit.least, unit.place))
 
     def _time_place(self, file: File) -> int | None:
-        """The place of the time column among a file's columns; None where it has none, -1 where its statistics are no keys."""
+        """The index of the time column in a file; None if it has none, -1 if its statistics cannot serve as keys."""
         name = self._task.time_column
         name = matched(file.schema.names, name) if name else None
         if name is None:
@@ -255,9 +254,10 @@ class _Merge:
         return leaf if same and kind == self._time else -1
 
     def _repeated(self) -> tuple[list[str], set[str]]:
-        """Columns of texts that repeat much, and columns whose values do not repeat at all, by the footers of some inputs.
+        """Columns of strings that repeat often, and columns whose values never repeat, by the footers of some inputs.
 
-        The former keep the dictionaries that they have, which spares most of the work on texts; for the latter none is tried.
+        The former stay dictionary-encoded, which saves most of the work on strings; the latter are written without
+        dictionaries.
         """
         large = [file for file in self._files if file.metadata.num_row_groups and file.metadata.num_rows >= _TELLING_ROWS]
         shares: dict[str, list[tuple[float, bool]]] = {}
@@ -273,13 +273,13 @@ class _Merge:
         return few, {name for name, found in shares.items() if min(found)[0] > 1}
 
     def _may_be_copied(self, unit: _Unit) -> bool:
-        """Whether a row group can be taken over as it is: large, of the same form, and in order."""
+        """True if a row group can be copied unchanged: it is large, has the same form, and is sorted."""
         if unit.bytes < self._options.copied_bytes:
             return False
         try:
             footer = self._footer(unit.file)
             footer.extents(unit.group, len(unit.file.data))
-        except NotParquet:  # others could read it, so that its rows can be had; it is only not as simple as it must be
+        except NotParquet:  # its rows can still be read and rewritten
             return False
         if footer.form != self._like.form or footer.nulls(unit.group) is None:
             return False
@@ -314,7 +314,7 @@ class _Merge:
             self._written.add(tally)
 
     def _groups(self, units: Sequence[_Unit]) -> Iterator[Group]:
-        """The rows of units in order, in row groups."""
+        """Yields the rows of the units in order, one row group at a time."""
         options = self._options
         sorter = Sorter(
             Bounds(options.group_bytes, options.group_rows, options.held_bytes),
@@ -329,7 +329,7 @@ class _Merge:
         self._spilled += sorter.spilled
 
     def _piece(self, unit: _Unit) -> tuple[SortedPiece, Tally]:
-        """The rows of a unit in order, and their tally."""
+        """The sorted rows of a unit, and their tally."""
         rows = fitted(self._decoded(unit, encoded=self._few), self._inner)
         keys = self._keys(rows, unit)
         tally = self._tally(rows, keys)
@@ -348,10 +348,10 @@ class _Merge:
             return unit.file.reader(encoded).read_row_group(unit.group, columns=columns, use_threads=False)
         except (pa.ArrowException, OSError) as error:
             uri = unit.file.input.uri
-            raise ChangedInput(f"row group {unit.group} of {uri} cannot be read: {error}; bring it back as it was") from error
+            raise ChangedInput(f"row group {unit.group} of {uri} cannot be read: {error}; restore the original file") from error
 
     def _keys(self, rows: pa.Table, unit: _Unit) -> Array:
-        """What rows of a unit are ordered by: their times, or where there are none the place of the unit."""
+        """The sort keys of rows of a unit: their times, or the place of the unit if there is no time column."""
         if self._time is None:
             return np.full(rows.num_rows, unit.place, np.int64)
         place = rows.schema.get_field_index(str(self._task.time_column))
@@ -360,33 +360,37 @@ class _Merge:
         column = rows.column(place)
         number = pa.int32() if pa.types.is_date32(self._time) else pa.int64()
         keys = column.cast(number).cast(pa.int64()).fill_null(LAST).to_numpy()
-        self._hold_times(keys, unit)
+        self._check_times(keys, unit)
         return keys
 
-    def _hold_times(self, keys: Array, unit: _Unit) -> None:
-        """Raises ChangedInput where the keys are not those that the file's footer, or the inventory, promises."""
+    def _check_times(self, keys: Array, unit: _Unit) -> None:
+        """Raises ChangedInput if keys are outside of the bounds in the file's footer or in the inventory."""
         input_ = unit.file.input
         if len(keys) and not unit.least <= int(keys.min()) <= int(keys.max()) <= unit.most:
-            raise ChangedInput(f"{input_.uri}: row group {unit.group} has other times than its footer says; write it anew")
+            raise ChangedInput(
+                f"{input_.uri}: row group {unit.group} has times outside of the bounds in its footer; write the file again"
+            )
         known = input_.times()
         least, most = ends(keys)
         if known and least <= most:
             first, last = (to_microseconds(key, self._time) for key in (least, most))
             if not known[0] <= first <= last <= known[1]:
                 raise ChangedInput(
-                    f"{input_.uri} has times from {iso(least, self._time)} to {iso(most, self._time)}, and "
-                    f"{input_.min_time} to {input_.max_time} are known of it; bring it back as it was"
+                    f"{input_.uri} has times from {iso(least, self._time)} to {iso(most, self._time)}, outside of the expected "
+                    f"{input_.min_time} to {input_.max_time}; restore the original file"
                 )
 
     def _tally(self, rows: pa.Table, keys: Array) -> Tally:
         return Tally.of(rows, keys if self._time is not None else None)
 
-    def _hold(self, footer: Footer) -> None:
-        """Raises WrongResult where what is to be finished is not what was read."""
+    def _check_result(self, footer: Footer) -> None:
+        """Raises WrongResult if the file to be completed differs from the rows read."""
         read, written = self._read, self._written
         expected = sum(found.rows for found in self._task.inputs)
         if not expected == read.rows == written.rows == footer.rows:
-            raise self._wrong(f"{expected} rows are known, {read.rows} were read, {written.rows} written, {footer.rows} noted")
+            raise self._wrong(
+                f"{expected} rows were expected, {read.rows} read, {written.rows} written, and {footer.rows} are in the footer"
+            )
         if (read.least, read.most) != (written.least, written.most):
             raise self._wrong("the first or the last time differs")
         for place, column in enumerate(self._schema):
@@ -395,7 +399,7 @@ class _Merge:
         if not any(pa.types.is_nested(column.type) for column in self._schema) and self._noted_nulls(footer) != list(
             read.nulls
         ):
-            raise self._wrong("the nulls of a column are not those that its footer notes")
+            raise self._wrong("the null count of a column differs from its footer")
 
     def _noted_nulls(self, footer: Footer) -> list[int] | None:
         noted = [0] * len(self._schema)
@@ -407,16 +411,16 @@ class _Merge:
         return noted
 
     def _wrong(self, what: str) -> WrongResult:
-        return WrongResult(f"{self._task}: {what}; nothing of it is used. Keep the inputs and report it: this is a defect")
+        return WrongResult(f"{self._task}: {what}; the result is not used. This is a defect: keep the inputs and report it")
 
 
 def _steps(units: Sequence[_Unit], may_be_copied: Callable[[_Unit], bool]) -> list[_Unit | list[_Unit]]:
-    """Units in the order in which they are written: one that is copied, or several whose rows are put in order together.
+    """Units in the order of writing: single units that are copied, and lists of units whose rows are sorted together.
 
-    A unit can be copied if all rows of those before it come before its own, and its own before those of all that follow.
+    A unit can be copied if its keys are after those of all units before it, and before those of all units after it.
     """
     steps: list[_Unit | list[_Unit]] = []
-    before = (FIRST, -1)  # the last key so far, and the place of its unit
+    before = (FIRST, -1)  # the largest key so far, and the place of its unit
     for number, unit in enumerate(units):
         after = units[number + 1] if number + 1 < len(units) else None
         apart = before < (unit.least, unit.place) and (after is None or (unit.most, unit.place) < (after.least, after.place))
@@ -431,7 +435,7 @@ def _steps(units: Sequence[_Unit], may_be_copied: Callable[[_Unit], bool]) -> li
 
 
 def _ahead(pool: Executor, work: Callable[[Item], Result], items: Iterable[Item], most: int) -> Iterator[Result]:
-    """The results of work on items, in their order; so many at once, at most."""
+    """Yields the results of `work` in the order of the items, with at most `most` calls in progress."""
     waiting: deque[Future[Result]] = deque()
     for item in items:
         waiting.append(pool.submit(work, item))
@@ -446,7 +450,7 @@ def _with_dictionary(column: pa.Field) -> pa.Field:
 
 
 def _encoded(rows: pa.Table, time_column: str | None, tried: list[str] | None = None) -> pa.Buffer:
-    """Rows as a Parquet file of one row group (zstd). `tried`: columns for which dictionaries are tried; None: all."""
+    """Encodes rows as a Parquet file of one row group (zstd). `tried`: columns to encode with dictionaries; None for all."""
     order = [pq.SortingColumn(rows.schema.get_field_index(time_column))] if time_column else None
     sink = pa.BufferOutputStream()
     dictionaries: Any = True if tried is None else tried
@@ -457,16 +461,16 @@ def _encoded(rows: pa.Table, time_column: str | None, tried: list[str] | None = 
 
 @contextmanager
 def _created(uri: str) -> Generator[Any]:
-    """A new file to write; where that ends by an error, nothing of it is left.
+    """Opens a new file for writing, and removes it after an error.
 
-    Arrow's streams cannot be given up: they are closed in any case, which makes an object of what S3 has got so far.
+    Arrow's streams cannot be aborted: they are always closed, which completes the object in S3 with the bytes written so far.
     """
     stream = _stream(uri)
     try:
         with stream:
             yield stream
     except BaseException:
-        with suppress(Exception):  # what went wrong first is told; nobody names what is left, so that it is garbage
+        with suppress(Exception):  # keeps the first error; a file that remains is garbage because no row names it
             _remove(uri)
         raise
 
@@ -477,7 +481,7 @@ def _remove(uri: str) -> None:
 
 
 def _stream(uri: str) -> Any:
-    """A new file, written from its beginning to its end; in S3 in parts of equal size."""
+    """Opens a new file for sequential writing; in S3 as a multipart upload with parts of equal size."""
     system, path = storage.filesystem(uri)
     if storage.is_local(uri):
         os.makedirs(os.path.dirname(path), exist_ok=True)

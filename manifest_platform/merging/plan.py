@@ -1,11 +1,11 @@
-"""What is to be merged into what: the next ranges of a partition, from what the inventory knows of its objects.
+"""Plans the next ranges of a partition from the sizes of its objects in the inventory.
 
-Belongs here: the profiles and the rules of planning. Pure: nothing is listed, opened or looked up, so a plan costs no request.
+Belongs here: the profiles and the planning rules. Pure: nothing is listed or opened, so a plan costs no request.
 
-Two rules. By the strict one a job fills one range: it takes small objects in the order of their ids as long as they fit
-beside what the last range has, and begins a new one where not even the first fits. By the other one the ranges of a partition
-are cut so that merged objects have about the size that they are to have: while the partition is open only ranges that reach
-it, once it is closed all there is, in ranges of like size, of which the last may be smaller.
+The rule of the profile `strict` fills one range in each job. It takes small objects in the order of their ids while they fit
+beside the content of the last range; it begins a new range if not even the first object fits. The rule of the profile
+`default` aims at merged objects of about the target size. While a partition is open, it writes only ranges that reach the
+target. When the partition is closed, it merges everything, in ranges of similar size; the last range may be smaller.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Profile:
-    """A set of habits of merging.
+    """The parameters of planning, closing and switching.
 
-    `target_bytes`: the size of merged objects, where a table has none of its own. `low`, `high`: shares of it between which
-    an object is well-sized; a last range below `low` is extended. `max_objects`: small objects that a job takes at most.
-    `by_input`: the size that counts is that of the small objects, and the target a limit; else it is the size that is expected
-    of what comes out. `early`: open partitions are merged to the last object. `keeps_schedule`: what a job leaves is due when
-    the job was, not behind those already due. `interval`: seconds from a partition's first unmerged object to its merge.
-    `close_grace`: seconds from a day's end to its close. `two_runs`: a catalog run switches before it closes, so that a
-    partition needs two.
+    `target_bytes`: the default size of merged objects. `low`, `high`: the acceptable size as factors of the target; a last
+    range smaller than `low` is extended. `max_objects`: largest number of small objects in one job. `by_input`: True to limit
+    the bytes read (the sum of the small objects), False to aim at the expected bytes written. `early`: True to merge open
+    partitions completely. `keeps_schedule`: True to schedule the rest of a job at the job's own time, False to schedule it now,
+    behind the jobs that are already due. `interval`: seconds from a partition's first unmerged object to its merge.
+    `close_grace`: seconds from a day's end to its close. `two_runs`: True if a catalog run switches partitions before it closes
+    others, so that a partition needs two runs.
     """
 
     name: str
@@ -74,9 +74,9 @@ PROFILES = {profile.name: profile for profile in (DEFAULT, STRICT)}
 
 @dataclass(frozen=True)
 class PlannedRange:
-    """A range to be written: the small objects, by id, and the range whose object is extended by them, if it is one.
+    """A range to be written: its new small objects by id, and the existing range that they extend, if any.
 
-    `expected_bytes`: of what is written; by the strict rule that of what is read.
+    `expected_bytes`: the expected size of the merged object; under the strict rule, the bytes read.
     """
 
     lower: int
@@ -90,7 +90,7 @@ class PlannedRange:
 class Plan:
     """The next ranges of a partition, in the order of the chain.
 
-    `leftover`: there is more to merge at once, by another job. `reason`: why something stays unmerged, or what is done.
+    `leftover`: True if another job must continue immediately. `reason`: an explanation for people.
     """
 
     ranges: tuple[PlannedRange, ...]
@@ -101,14 +101,13 @@ class Plan:
 def plan(
     partition: Partition, table: MergedTable, tail: Range | None, objects: Sequence[SmallObject], profile: Profile
 ) -> Plan:
-    """Which of a partition's unmerged objects become which ranges, and why the rest waits.
+    """Plans which unmerged objects of a partition become which ranges, and explains why the others wait.
 
-    `tail` is the last range of the partition's chain; `objects` are those behind it, all or the first of them (more than
-    `max_objects` are of no use), by id. The same facts give the same plan. Raises ValueError where the objects are not
-    behind the tail, or not in order.
+    `tail` is the last range of the partition's chain. `objects` are the objects after it by id, all or at least the first
+    `max_objects`. The result is deterministic. Raises ValueError if the objects are not after the tail or not in order.
     """
     upper = tail.upper if tail else 0
-    _hold_order(partition, upper, objects)
+    _check_order(partition, upper, objects)
     taken = objects[: profile.max_objects]
     if not taken:
         return Plan((), False, "no object waits to be merged")
@@ -118,7 +117,7 @@ def plan(
     return _fill_all(_Sizes.of(table, profile), tail, taken, partition.closed or profile.early, more)
 
 
-def _hold_order(partition: Partition, upper: int, objects: Sequence[SmallObject]) -> None:
+def _check_order(partition: Partition, upper: int, objects: Sequence[SmallObject]) -> None:
     last = upper
     for found in objects:
         if found.id <= last:
@@ -128,7 +127,7 @@ def _hold_order(partition: Partition, upper: int, objects: Sequence[SmallObject]
 
 
 def _fill_one(limit: int, tail: Range | None, objects: Sequence[SmallObject], full: bool) -> Plan:
-    """One range: the last one with all that fits beside it, or a new one, which holds one object at least."""
+    """Plans one range: the last range extended by all objects that fit, or a new range of at least one object."""
     extended = tail if tail and tail.bytes + objects[0].bytes <= limit else None
     size = extended.bytes if extended else 0
     count = 0
@@ -144,7 +143,7 @@ def _fill_one(limit: int, tail: Range | None, objects: Sequence[SmallObject], fu
 
 def _filled(count: int, offered: int, limit: int, full: bool) -> str:
     if count < offered:
-        return f"{_objects(count)} fill a range of at most {_size(limit)}; the next job goes on behind them"
+        return f"{_objects(count)} fill a range of at most {_size(limit)}; the next job continues after them"
     if full:
         return f"a job takes {_objects(count)}; the next one looks for more"
     return f"all {_objects(count)} are merged"
@@ -152,7 +151,7 @@ def _filled(count: int, offered: int, limit: int, full: bool) -> str:
 
 @dataclass(frozen=True)
 class _Sizes:
-    """The bytes that merged objects are to have: about, at least and at most; and the ratio of theirs to small objects'."""
+    """Target, minimum and maximum bytes of a merged object, and the expected ratio of its bytes to those of small objects."""
 
     target: int
     low: float
@@ -165,18 +164,18 @@ class _Sizes:
 
 
 def _fill_all(sizes: _Sizes, tail: Range | None, objects: Sequence[SmallObject], whole: bool, more: bool) -> Plan:
-    """Ranges of about the target's size; `whole`: to the last object, if there are no `more` than these."""
+    """Plans ranges of about the target size. `whole`: merge everything, unless there are `more` objects than these."""
     extended = tail if tail and tail.bytes < sizes.low else None
-    first = 1 if extended else 0  # the place of the first small object among what is cut
+    first = 1 if extended else 0  # the index of the first small object in `weights`
     weights = ([extended.bytes] if extended else []) + [round(found.bytes * sizes.ratio) for found in objects]
     cuts = _even_cuts(weights, sizes) if whole and not more else _reaching_cuts(weights, sizes)
-    if more and not cuts:  # all that a job takes is too little: were nothing done, the next one would find the same
+    if more and not cuts:  # too few bytes in a full job: without a range, the next job would find the same objects
         cuts = [len(weights)]
     ranges: list[PlannedRange] = []
     placed = 0
     for start, end in itertools.pairwise([0, *cuts]):
         taken = tuple(objects[placed : end - first])
-        if not taken:  # the tail alone stays as it is
+        if not taken:  # only the tail, which stays unchanged
             continue
         onto = extended if start == 0 else None
         lower = onto.lower if onto else objects[placed - 1].id if placed else tail.upper if tail else 0
@@ -186,7 +185,7 @@ def _fill_all(sizes: _Sizes, tail: Range | None, objects: Sequence[SmallObject],
 
 
 def _reaching_cuts(weights: Sequence[int], sizes: _Sizes) -> list[int]:
-    """The ends of the parts that reach the target; what is left at the end stays uncut."""
+    """Cuts the weights into parts that reach the target, and returns the end of each. The rest stays uncut."""
     cuts: list[int] = []
     start = size = 0
     for index, weight in enumerate(weights):
@@ -201,7 +200,7 @@ def _reaching_cuts(weights: Sequence[int], sizes: _Sizes) -> list[int]:
 
 
 def _even_cuts(weights: Sequence[int], sizes: _Sizes) -> list[int]:
-    """The ends of parts of like size, of all there is."""
+    """Cuts all weights into parts of similar size, and returns the end of each."""
     cuts: list[int] = []
     start, left = 0, sum(weights)
     while start < len(weights):
@@ -216,19 +215,19 @@ def _even_cuts(weights: Sequence[int], sizes: _Sizes) -> list[int]:
 
 
 def _belongs(weight: int, size: int, goal: float, sizes: _Sizes) -> bool:
-    """Whether a part of this size is to take one more object: as long as that brings it nearer to its goal, within bounds."""
+    """True if one more object brings a part nearer to its goal, within the bounds."""
     return size + weight <= sizes.high and (size < sizes.low or size + weight / 2 <= goal)
 
 
 def _why(sizes: _Sizes, merged: int, left: Sequence[SmallObject], more: bool) -> str:
     if more:
-        return f"a job takes {_objects(merged + len(left))}, of which it merges {merged}; the next one goes on behind them"
+        return f"a job takes {_objects(merged + len(left))}, of which it merges {merged}; the next one continues after them"
     if not left:
         return f"all {_objects(merged)} are merged"
     expected = round(sum(found.bytes for found in left) * sizes.ratio)
     return (
-        f"{_objects(len(left))} wait: {_size(expected)} are expected of them, and while the day is open only what reaches "
-        f"{_size(sizes.target)} is merged; the rest follows when it is closed"
+        f"{_objects(len(left))} wait: about {_size(expected)} are expected from them. While the day is open, only ranges of "
+        f"{_size(sizes.target)} are merged; the rest follows after the close"
     )
 
 

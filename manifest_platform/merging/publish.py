@@ -1,15 +1,16 @@
-"""Publishing: closing partitions whose day is over, switching those that are merged, and telling the catalog.
+"""Publication: closes partitions whose day is over, switches merged partitions, and updates the catalog.
 
-Belongs here: the order of these steps, and what happens when one of them fails or another publisher is at work. How each of
-them is done is in `inventory` and in the catalogs.
+Belongs here: the order of these steps, and the reaction to errors and to concurrent publishers. `inventory` and the catalogs
+implement the steps.
 
-A partition's files are listed first, where no reader looks; then its entry is moved to the list in one step; then the manifest
-notes what readers see. Whatever stops a publication between two steps, readers see the old or the new files, and the next one
-goes on: told again, a catalog is told the same.
+A partition's list of files is written first, where no reader sees it. Then the catalog entry moves to the list in one step.
+Then the manifest records what readers see. If a publication stops between two steps, readers see either the old or the new
+files, and the next publication continues: writing the same entry to the catalog again changes nothing.
 
-One publisher works at a time, by a lease. A catalog cannot refuse one who has lost it without knowing, so nothing rests on the
-lease: the manifest notes a publication only if it still says what it said before the catalog was told. If not, another was
-at work, and the catalog is told what the manifest says until nobody interferes.
+A lease limits a dataset to a single publisher at a time. A catalog cannot refuse a publisher that lost its lease unnoticed, so
+correctness does not depend on the lease. The manifest records a publication only if the recorded version has not changed
+since the catalog was updated. Otherwise another publisher interfered, and the catalog is set to the manifest's version until
+both agree.
 """
 
 from __future__ import annotations
@@ -42,18 +43,18 @@ PUBLISH = Application("publish")
 PLACE = "catalog"
 
 _LOOKS = 5
-"""How often a partition that changes meanwhile is looked at again, before it is left to the next publication."""
+"""Number of attempts for a partition that changes concurrently, before the next publication takes over."""
 
 
 @dataclass(frozen=True)
 class PublishSettings:
-    """How is published. `output`: the URI under which merged objects and manifest files lie.
+    """The parameters of a publication. `output`: the URI of merged objects and manifest files.
 
-    `grace`: how long after its day ends a partition is still open. `two_runs`: a partition that is closed is switched by the
-    next publication, not by the same, and its merge is not hastened. `listed`: merged versions are published together with the
-    small objects that came later. `comments`: what people wrote about columns, by table (as shredding calls it) and column.
-    `verify`: compare every entry with what it should be, and not only those that have news. `lease`: how long a publisher that
-    says nothing is thought to be alive, by `clock`, which goes by the wall whatever is published as of when.
+    `grace`: time that a partition stays open after its day ends. `two_runs`: True to switch a closed partition only in the next
+    publication, and not to hasten its merge. `listed`: True to publish merged versions together with small objects that arrived
+    later. `comments`: comments on columns, by table (its name in shredding) and column. `verify`: True to compare all entries
+    with the manifest, and not only those with changes. `lease`: how long a silent publisher is considered alive, measured by
+    `clock` (wall time, independent of the time `now` of the publication).
     """
 
     output: str
@@ -68,7 +69,7 @@ class PublishSettings:
 
 @dataclass(frozen=True, order=True)
 class TablePart:
-    """A partition, or with no date a whole table."""
+    """A partition, or a whole table if there is no date."""
 
     table: str
     day: date | None = None
@@ -79,7 +80,7 @@ class TablePart:
 
 @dataclass(frozen=True)
 class Failed:
-    """What could not be published, and why. `transient`: trying again may help without a person."""
+    """A table or partition that could not be published, and the reason. `transient`: a retry may succeed without a person."""
 
     place: TablePart
     error: str
@@ -88,12 +89,13 @@ class Failed:
 
 @dataclass(frozen=True)
 class PublishReport:
-    """What a publication did.
+    """The result of a publication.
 
-    `entered`: tables whose entry was made or changed. `shown`: partitions whose live objects readers see now. `published`:
-    those of which readers see a merged version now, with its largest id. `waiting`: partitions that are not as the next step
-    needs them, and why. `put_back`: those that another publisher had told otherwise at the same time. `busy`: who else
-    publishes, so that this one told the catalog nothing. Requests are those to the manifest's store and to the catalog.
+    `entered`: tables whose catalog entry was created or changed. `shown`: partitions whose live objects readers see now.
+    `published`: partitions of which readers see a merged version now, with its largest id. `waiting`: partitions that do not
+    meet the conditions of the next step, and why. `put_back`: partitions reset to the manifest's version after a concurrent
+    publication. `busy`: the other publisher that holds the lease, so that the catalog was not updated.
+    Requests are counted for the manifest's store and for the catalog.
     """
 
     closed: tuple[TablePart, ...] = ()
@@ -110,21 +112,21 @@ class PublishReport:
 
     @property
     def succeeded(self) -> bool:
-        """Whether nothing failed; a publication by another publisher is no failure."""
+        """True if nothing failed. A concurrent publication by another publisher is not a failure."""
         return not self.failed
 
 
 def publish(inventory: Inventory, catalog: Catalog, settings: PublishSettings, now: datetime) -> PublishReport:
-    """Closes, switches and publishes all that is due, and says what it did. With no news it writes nothing.
+    """Closes, switches and publishes everything that is due. Writes nothing if there are no changes.
 
-    What fails of one table or partition does not stop the others. Raises StoreError: without the manifest nothing is known.
+    A failure of a table or partition does not stop the others. Raises StoreError if the manifest's store fails.
     """
     return _Publication(inventory, catalog, settings, now).run()
 
 
 @dataclass(frozen=True)
 class _Target:
-    """What readers of a partition are to see: as it was read, with the files, and the version that the manifest keeps."""
+    """The intended state of a partition for readers: the partition as read, its files, and the version row to record."""
 
     partition: Partition
     served: Served
@@ -134,10 +136,10 @@ class _Target:
 
 @dataclass(frozen=True)
 class _Work:
-    """A table of which the catalog is to be told something. `all`: of all its partitions, not only those that are due."""
+    """A table whose catalog entries need an update. `all`: for all partitions, not only those that are due."""
 
     entry: CatalogTable
-    standing: Entry
+    state: Entry
     due: tuple[Partition, ...]
     all: bool
 
@@ -147,7 +149,7 @@ class _Work:
 
 
 class _Publication:
-    """One publication as it goes on, with what it has to report so far."""
+    """A publication in progress, with its results so far."""
 
     def __init__(self, inventory: Inventory, catalog: Catalog, settings: PublishSettings, now: datetime):
         self._inventory, self._catalog, self._settings, self._now = inventory, catalog, settings, now
@@ -162,10 +164,10 @@ class _Publication:
         self._busy: str | None = None
 
     def run(self) -> PublishReport:
-        asked, told = self._inventory.store.requests, self._catalog.requests
+        store_before, catalog_before = self._inventory.store.requests, self._catalog.requests
         tables = {table.key: table for table in self._inventory.tables() if table.enabled and not table.dropped}
         found = [found for found in self._inventory.open_partitions() if found.table in tables]
-        self._tell([self._moved_on(tables[partition.table], partition) for partition in found], tables)
+        self._update([self._advanced(tables[partition.table], partition) for partition in found], tables)
         return PublishReport(
             closed=tuple(self._closed),
             switched=tuple(self._switched),
@@ -176,14 +178,14 @@ class _Publication:
             waiting=tuple(self._waiting),
             failed=tuple(self._failed),
             busy=self._busy,
-            store_requests=self._inventory.store.requests - asked,
-            catalog_requests=self._catalog.requests - told,
+            store_requests=self._inventory.store.requests - store_before,
+            catalog_requests=self._catalog.requests - catalog_before,
         )
 
     # Close and switch
 
-    def _moved_on(self, table: MergedTable, partition: Partition) -> Partition:
-        """The partition after what the day's end and its merges allow; where two runs are asked for, not both at once."""
+    def _advanced(self, table: MergedTable, partition: Partition) -> Partition:
+        """Closes and switches a partition if possible; with `two_runs`, not both in one publication."""
         try:
             if self._settings.two_runs:
                 return self._close(table, self._switch(partition))
@@ -206,7 +208,7 @@ class _Publication:
             return partition
         if partition.upper < partition.last_live:
             left = partition.waiting.objects
-            self._waiting.append((_place(partition), f"closed, and {left} of its objects are not merged yet"))
+            self._waiting.append((_place(partition), f"it is closed, but {left} of its objects are not merged yet"))
             return partition
         after = self._inventory.switch(partition)
         if after.switched:
@@ -214,9 +216,9 @@ class _Publication:
             failpoints.reach("publish.switched")
         return after
 
-    # What there is to tell
+    # Catalog updates
 
-    def _tell(self, partitions: Sequence[Partition], tables: Mapping[str, MergedTable]) -> None:
+    def _update(self, partitions: Sequence[Partition], tables: Mapping[str, MergedTable]) -> None:
         work = self._work(partitions, tables)
         if not work:
             return
@@ -228,10 +230,10 @@ class _Publication:
         except LeaseBusy as busy:
             self._busy = busy.lease.holder
         except LeaseLost as lost:
-            self._failed.append(Failed(TablePart("*"), f"{lost}: another publisher goes on from here", transient=True))
+            self._failed.append(Failed(TablePart("*"), f"{lost}: another publisher continues", transient=True))
 
     def _hold(self) -> Lease:
-        """The one publisher's lease. Raises LeaseBusy while another's is live."""
+        """Takes the publisher's lease. Raises LeaseBusy while another publisher holds it."""
         inventory = self._inventory
         manifest = Manifest(
             inventory.store, inventory.dataset, {}, inventory.owner, inventory.run_id, clock=self._settings.clock
@@ -244,17 +246,17 @@ class _Publication:
             if self._is_due(partition):
                 due.setdefault(partition.table, []).append(partition)
         found = []
-        for entry, standing in self._standings(tables.values()):
+        for entry, state in self._entries(tables.values()):
             table = entry.table
             moved = self._catalog.known_as(entry) not in (None, table.catalog_name)
-            everything = moved or standing == "missing" or self._settings.verify
-            if everything or standing != "current" or table.key in due:
-                found.append(_Work(entry, standing, tuple(due.get(table.key, ())), everything))
-        # A name that a table gives up may be another's now.
+            everything = moved or state == "missing" or self._settings.verify
+            if everything or state != "current" or table.key in due:
+                found.append(_Work(entry, state, tuple(due.get(table.key, ())), everything))
+        # Tables that give up a name go first, because another table may take it.
         return sorted(found, key=lambda work: not self._gives_up_a_name(work))
 
-    def _standings(self, tables: Iterable[MergedTable]) -> Iterator[tuple[CatalogTable, Entry]]:
-        """Each table as readers are to know it, and how its entry stands; those that cannot be asked about have failed."""
+    def _entries(self, tables: Iterable[MergedTable]) -> Iterator[tuple[CatalogTable, Entry]]:
+        """Yields each table for the catalog with the state of its entry. Tables whose state cannot be read are failures."""
         schemas: dict[str, list[CatalogTable]] = {}
         for table in tables:
             try:
@@ -280,16 +282,16 @@ class _Publication:
         return partition.current == NEW or unseen
 
     def _newest_of(self, partition: Partition) -> int:
-        """The largest id in a merged version. What readers have seen once is not taken back."""
+        """The largest id in the next merged version. An object that readers have seen is never removed."""
         newest = partition.newest if self._settings.listed else partition.published_newest
         return max(partition.desired, newest)
 
-    # Telling it
+    # One table
 
     def _table(self, work: _Work, lease: Lease) -> None:
         place = TablePart(work.table.key)
         try:
-            if work.standing != "current":
+            if work.state != "current":
                 self._catalog.put_table(work.entry)
                 self._entered.append(place)
                 failpoints.reach("publish.entered")
@@ -301,35 +303,35 @@ class _Publication:
             self._fail(place, error)
 
     def _partitions(self, work: _Work, lease: Lease) -> None:
-        """Has readers see what is due of a table, and the rest of it where the catalog does not say what it should."""
+        """Publishes the due partitions of a table, and corrects other entries that differ from the manifest."""
         targets = {target.partition.date: target for target in map(self._target, work.due) if target}
-        known = self._catalog.locations(work.entry) if work.all and work.standing != "missing" else {}
-        again = self._unknown(work, known, targets) if work.all else {}
-        told = again | targets
-        new = [day for day, one in told.items() if (day not in known if work.all else one.partition.current == NEW)]
-        for day, one in list(told.items()):
+        known = self._catalog.locations(work.entry) if work.all and work.state != "missing" else {}
+        corrected = self._unpublished(work, known, targets) if work.all else {}
+        updates = corrected | targets
+        new = [day for day, one in updates.items() if (day not in known if work.all else one.partition.current == NEW)]
+        for day, one in list(updates.items()):
             try:
                 self._catalog.write(work.entry, day, one.served, one.files)
             except CatalogError as error:
                 self._fail(TablePart(work.table.key, day), error)
-                del told[day]
-        if not told:
+                del updates[day]
+        if not updates:
             return
         failpoints.reach("publish.written")
         lease.heartbeat()
-        errors = self._catalog.point(work.entry, {day: one.served for day, one in told.items()}, new)
+        errors = self._catalog.point(work.entry, {day: one.served for day, one in updates.items()}, new)
         for day, error in errors.items():
             self._fail(TablePart(work.table.key, day), error)
         failpoints.reach("publish.pointed")
-        told = {day: one for day, one in told.items() if day not in errors}
-        raced = [day for day, one in told.items() if day in targets and not self._record(one)]
-        looked = {day: one.served for day, one in told.items() if day in again}
-        self._put_back(work.entry, {**looked, **dict.fromkeys(raced)})
+        updates = {day: one for day, one in updates.items() if day not in errors}
+        raced = [day for day, one in updates.items() if day in targets and not self._record(one)]
+        checked = {day: one.served for day, one in updates.items() if day in corrected}
+        self._put_back(work.entry, {**checked, **dict.fromkeys(raced)})
 
     def _target(self, partition: Partition) -> _Target | None:
-        """What readers are to see of a partition that is due, as it is now; None if it is not in the state for it.
+        """The intended state of a due partition; None if it is not due any more, or its ranges are incomplete.
 
-        It is looked at again, for another publisher may have been at work before this one had the lease.
+        The partition is read again, because another publisher may have worked on it before this publisher got the lease.
         """
         place, looked = _place(partition), self._inventory.partition(partition.table, partition.date)
         if looked is None or not self._is_due(looked):
@@ -342,7 +344,7 @@ class _Publication:
         if looked is None:
             return None
         if not ranges or ranges[-1].upper != looked.desired:
-            self._waiting.append((place, f"its ranges do not end at {looked.desired}, the version that is due"))
+            self._waiting.append((place, f"its ranges do not end at {looked.desired}, the version to publish"))
             return None
         newest = self._newest_of(looked)
         later = (
@@ -352,8 +354,8 @@ class _Publication:
         version = Version(looked.table, looked.date, newest, looked.generation, self._now, files)
         return _Target(looked, Served(version.generation, version.version), files, version)
 
-    def _unknown(self, work: _Work, known: Mapping[date, str], but: Collection[date]) -> dict[date, _Target]:
-        """The partitions that readers should see already, and that the catalog does not have so."""
+    def _unpublished(self, work: _Work, known: Mapping[date, str], but: Collection[date]) -> dict[date, _Target]:
+        """The published partitions whose catalog entry differs from the manifest or does not exist, except those in `but`."""
         found = {}
         for partition in self._inventory.partitions(work.table.key):
             served = Served.recorded(partition)
@@ -361,16 +363,16 @@ class _Publication:
             if partition.current == NEW or partition.date in but or known.get(partition.date) == right:
                 continue
             if _is_lost(self._inventory, partition):
-                reason = f"the manifest has no row of version {served.newest} any more: rebuild the partition"
+                reason = f"the manifest lacks the row of version {served.newest}: rebuild the partition"
                 self._failed.append(Failed(_place(partition), reason, transient=False))
                 continue
             found[partition.date] = _Target(partition, served, served_files(self._inventory, partition))
         return found
 
     def _record(self, target: _Target) -> bool:
-        """Notes in the manifest what readers see; whether nobody noted anything else since the partition was read.
+        """Records in the manifest what readers see. True if nobody recorded anything else since the partition was read.
 
-        No loop that begins anew: each look goes on from the partition that the last one was overtaken by.
+        The loop starts from the partition that overtook the last attempt, and does not read it again.
         """
         partition, served, place = target.partition, target.served, _place(target.partition)
         for _ in range(_LOOKS):
@@ -393,14 +395,14 @@ class _Publication:
         self._failed.append(Failed(place, f"others published it {_LOOKS} times meanwhile", transient=True))
         return False
 
-    def _put_back(self, entry: CatalogTable, told: Mapping[date, Served | None]) -> None:
-        """Tells the catalog what the manifest says of partitions until that is what it was `told`; None: it is not known.
+    def _put_back(self, entry: CatalogTable, written: Mapping[date, Served | None]) -> None:
+        """Sets the catalog to the manifest's version until it matches what was `written` last; None: it is unknown.
 
-        No loop that begins anew: nothing is written on a condition, and each look compares with what the last one told.
+        The catalog has no conditional writes. Each round compares the manifest with what the last round wrote.
         """
         for _ in range(_LOOKS):
             wrong = {}
-            for day, last in told.items():
+            for day, last in written.items():
                 partition = self._inventory.partition(entry.table.key, day)
                 if partition and partition.current != NEW and Served.recorded(partition) != last:
                     wrong[day] = Served.recorded(partition)
@@ -410,14 +412,14 @@ class _Publication:
             errors = self._catalog.point(entry, wrong, ())
             for day, error in errors.items():
                 self._fail(TablePart(entry.table.key, day), error)
-            told = {day: served for day, served in wrong.items() if day not in errors}
-        self._fail(TablePart(entry.table.key), CatalogUnavailable("another publisher changes its partitions again and again"))
+            written = {day: served for day, served in wrong.items() if day not in errors}
+        self._fail(TablePart(entry.table.key), CatalogUnavailable("another publisher keeps changing its partitions"))
 
     def _gives_up_a_name(self, work: _Work) -> bool:
         return work.table.catalog_name not in (None, self._catalog.known_as(work.entry))
 
     def _rename(self, work: _Work) -> None:
-        """Once all partitions are there under a table's new name, the old one goes, and the new one is noted."""
+        """Removes the table's old name after all partitions exist under the new name, and records the new name."""
         name, old = self._catalog.known_as(work.entry), work.table.catalog_name
         if name is None or name == old:
             return
@@ -426,7 +428,7 @@ class _Publication:
             try:
                 self._catalog.remove_table(old, work.entry.location)
             except CatalogRejected as error:
-                self._fail(TablePart(work.table.key), error)  # told once: a person removes it
+                self._fail(TablePart(work.table.key), error)  # reported once: a person removes it
             failpoints.reach("publish.removed")
         self._inventory.catalogued(work.table.key, name)
 
@@ -437,9 +439,9 @@ class _Publication:
 
 @dataclass(frozen=True)
 class CatalogDifference:
-    """Where a catalog does not say what the manifest says; a table that is not as it should be has no date.
+    """A catalog entry that differs from the manifest. Without a date, it is the entry of a table.
 
-    `lost`: the manifest itself lacks the row of the version that readers are to see, so that a catalog can be told of no files.
+    `lost`: the manifest lacks the row of the version that readers should see, so that its files are unknown.
     """
 
     place: TablePart
@@ -449,32 +451,32 @@ class CatalogDifference:
 
 
 def differences(inventory: Inventory, catalog: Catalog, settings: PublishSettings) -> list[CatalogDifference]:
-    """Where the catalog's entries differ from the manifest; changes nothing. Partitions that are due count as they are.
+    """Finds catalog entries that differ from the manifest; changes nothing. Partitions that are due count as they are.
 
-    A publication with `verify` mends them, but for those that are lost, which are rebuilt. Raises CatalogError.
+    A publication with `verify` repairs them, except lost versions, which must be rebuilt. Raises CatalogError.
     """
     found: list[CatalogDifference] = []
     for table in inventory.tables():
         if table.dropped or not table.enabled:
             continue
         entry = catalog_table(table, settings.output, settings.comments.get(table.key, {}))
-        standing = catalog.entries(table.schema, [entry])[entry]
-        if standing != "current":
-            found.append(CatalogDifference(TablePart(table.key), "current", standing))
+        state = catalog.entries(table.schema, [entry])[entry]
+        if state != "current":
+            found.append(CatalogDifference(TablePart(table.key), "current", state))
         known = dict(catalog.locations(entry))
         for partition in inventory.partitions(table.key):
-            told = known.pop(partition.date, "missing")
+            actual = known.pop(partition.date, "missing")
             expected = (
                 "missing" if partition.current == NEW else catalog.location(entry, partition.date, Served.recorded(partition))
             )
-            if told != expected:
-                found.append(CatalogDifference(_place(partition), expected, told, _is_lost(inventory, partition)))
-        found += [CatalogDifference(TablePart(table.key, day), "missing", told) for day, told in sorted(known.items())]
+            if actual != expected:
+                found.append(CatalogDifference(_place(partition), expected, actual, _is_lost(inventory, partition)))
+        found += [CatalogDifference(TablePart(table.key, day), "missing", actual) for day, actual in sorted(known.items())]
     return found
 
 
 def _is_lost(inventory: Inventory, partition: Partition) -> bool:
-    """Whether readers are to see a merged version of which the manifest has no row."""
+    """True if readers should see a merged version whose row does not exist in the manifest."""
     return partition.current > LIVE and inventory.shown_version(partition) is None
 
 

@@ -1,10 +1,10 @@
-"""Readers of merged tables: which files a partition consists of now, and these as DuckDB views and Spark DataFrames.
+"""Reads merged tables: the current files of a partition, as DuckDB views and as Spark DataFrames.
 
-Belongs here: reading what was published, by the manifest alone; no catalog and no listing of the storage is asked. The files
-of a partition are taken from one state of its row: the live small objects that it counts, or the version that it names. So a
-reader gets the old or the new files of a partition, all of them. Nothing is promised across partitions.
+Belongs here: reading published data by the manifest alone, without a catalog or a listing of the storage. The files of a
+partition come from one state of its row: the live small objects that it counts, or the version that it names. A reader
+therefore gets either all old files or all new files of a partition. Different partitions may differ in age.
 
-Files that a newer version replaced are kept for a while. A view names files: make it anew before they are removed.
+Replaced files are kept for a while. A view names files: create it again before they are removed.
 """
 
 from __future__ import annotations
@@ -35,52 +35,54 @@ if TYPE_CHECKING:
 _FOOTERS_AT_ONCE = 16
 
 _LOOKS = 5
-"""How often a partition that changes while it is read is looked at again."""
+"""Number of attempts to read a partition that changes concurrently."""
 
 _DUCKDB_TYPES = {"json": "VARCHAR"}
 _SPARK_TYPES = {"json": "STRING", "timestamp": "TIMESTAMP_NTZ"}
 
 
 class NotPublished(LookupError):
-    """There is no such table, or readers are shown nothing of the partition yet."""
+    """The table does not exist, or readers do not see the partition yet."""
 
 
 class FilesUnknown(Permanent):
-    """The manifest does not have the files that it says a partition consists of."""
+    """The manifest lacks the list of a partition's files."""
 
 
 class QueryFailed(Exception):
-    """A query of the published partitions is wrong, or cannot read what it asks for."""
+    """A query of the published partitions is invalid, or cannot read its files."""
 
 
 class Reader:
-    """Reads the published partitions of a dataset. `listed`: small objects that came later are read beside a merged version."""
+    """Reads the published partitions of a dataset. `listed`: True to add small objects that arrived after a merged version."""
 
     def __init__(self, inventory: Inventory, listed: bool = False):
         self._inventory, self._listed = inventory, listed
 
     def files(self, table: str, day: date) -> Version:
-        """The files of a partition as of now: of version 0, its live small objects. Raises NotPublished, FilesUnknown."""
+        """The current files of a partition; version 0 is its live small objects. Raises NotPublished or FilesUnknown."""
 
         def look() -> Version:
             partition = self._inventory.partition(table, day)
             if partition is None or partition.current == NEW:
-                raise NotPublished(f"{table} of {day} is not published yet: publish, and see which partitions wait for what")
+                raise NotPublished(
+                    f"{table} of {day} is not published yet: run the publication; its report says which partitions wait and why"
+                )
             found = self._version(partition)
             if found is None:
-                raise Changed(f"files of version {partition.current} are not there")
+                raise Changed(f"files of version {partition.current} do not exist")
             return found
 
         return optimistically(
             look,
             lambda: FilesUnknown(
-                f"{table} of {day}: the manifest lacks files that readers are to see; compare it with a backup"
+                f"{table} of {day}: the manifest lacks the list of files that readers should see; compare it with a backup"
             ),
             tries=_LOOKS,
         )
 
     def versions(self, table: str, dates: Collection[date] | None = None) -> list[Version]:
-        """The files of a table's partitions by date: of all that are published, or of these. Raises NotPublished for a hole."""
+        """The files of a table's published partitions, of all or of `dates`. Raises NotPublished if one of `dates` is not."""
         if dates is not None:
             return [self.files(table, day) for day in sorted(dates)]
         published = (found for found in self._inventory.partitions(table) if found.current != NEW)
@@ -93,11 +95,11 @@ class Reader:
         tables: Collection[str] | None = None,
         through_arrow: bool = False,
     ) -> list[str]:
-        """Makes a view of each table, or of these, over the files of its partitions as of now; returns their names.
+        """Creates a DuckDB view of each table, or of `tables`, over the current files of its partitions; returns their names.
 
-        In the table's own schema, or in `schema`, which is made if need be. The column `dt` says which partition a row is of.
-        A view names its files, so it is to be made anew when others are published; one over S3 lives as long as the connection.
-        With `through_arrow`, one over local files too: DuckDB opens none of them.
+        A view is in the table's own schema, or in `schema`, which is created if it does not exist. The column `dt` is the
+        partition. A view names its files, so it must be created again after a publication. A view over files in S3 exists as
+        long as the connection. With `through_arrow`, so does a view over local files, because DuckDB opens none of them itself.
         """
         made = []
         for table in self._inventory.tables():
@@ -111,10 +113,10 @@ class Reader:
         return made
 
     def query(self, sql: str, most: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """The names of a query's columns, and its rows, the first `most` of them, by a DuckDB that is gone afterwards.
+        """Runs a query in a temporary DuckDB; returns the column names and the rows, at most `most`.
 
-        Each table is a view, as by `views`, and needs no schema before its name. The query reaches nothing but these views
-        (`questions`). Raises QueryFailed, FilesUnknown.
+        Each table is a view, as made by `views`, and needs no schema before its name. The query can access nothing but these
+        views (see `questions`). Raises QueryFailed or FilesUnknown.
         """
         import duckdb
 
@@ -129,9 +131,9 @@ class Reader:
                 raise QueryFailed(str(error)) from error
 
     def read(self, spark: SparkSession, table: str, dates: Collection[date] | None = None) -> DataFrame:
-        """The rows of a table's partitions, all or these, with the table's columns and `dt`. Raises NotPublished.
+        """The rows of a table's partitions, of all or of `dates`, with the table's columns and `dt`. Raises NotPublished.
 
-        A column that a file lacks is null; what it has in a narrower type is widened.
+        A column that a file lacks is null; a narrower type in a file is widened.
         """
         known = self._table(table)
         columns = ", ".join(f"`{column.name}` {_type(column.type, _SPARK_TYPES, 'STRING')}" for column in known.columns)
@@ -143,12 +145,12 @@ class Reader:
     def _table(self, key: str) -> MergedTable:
         table = self._inventory.table(key)
         if table is None:
-            raise NotPublished(f"there is no table {key!r}: name one as shredding does")
-        catalog_table(table, "", {})  # none that has a column of the partitions' name
+            raise NotPublished(f"there is no table {key!r}: use the name that shredding gives it")
+        catalog_table(table, "", {})  # refuses a table with a column `dt`
         return table
 
     def _version(self, partition: Partition) -> Version | None:
-        """The files of a partition as it was read; None if they are gone, for it changed since, or its table was dropped."""
+        """The files of a partition as it was read; None if they are gone because it changed since, or its table was dropped."""
         if partition.current == LIVE:
             files = live_files(self._inventory, partition, partition.newest_live)
             if len(files) != partition.live.objects:
@@ -168,14 +170,14 @@ class Reader:
 
 
 def _sources(connection: duckdb.DuckDBPyConnection, table: MergedTable, version: Version, through_arrow: bool) -> Iterator[str]:
-    """A version's files in DuckDB's words. Those in S3 are read through Arrow: DuckDB's own extension for it is a download."""
+    """Yields a version's files as DuckDB table expressions. Files in S3 use Arrow: DuckDB's S3 extension must be downloaded."""
     uris = [file.uri for file in version.files]
     local = [uri for uri in uris if storage.is_local(uri)]
     remote = [uri for uri in uris if not storage.is_local(uri)]
     if through_arrow:
         remote, local = uris, []
     if local:
-        # Paths have date=… in them, which must not become a column.
+        # Paths contain date=…, which must not become a column.
         files = ", ".join(_literal(_literal_glob(uri)) for uri in local)
         yield f"read_parquet([{files}], union_by_name = true, hive_partitioning = false)"
     if remote:
@@ -186,7 +188,7 @@ def _sources(connection: duckdb.DuckDBPyConnection, table: MergedTable, version:
 
 
 def _datasets(uris: list[str]) -> list[Dataset]:
-    """These files in Arrow's words: those of equal columns together, for Arrow tells names by case, and DuckDB does not."""
+    """Arrow datasets of these files, grouped by equal schemas: Arrow's column names are case-sensitive, DuckDB's are not."""
     from pyarrow.dataset import FileSystemDataset, ParquetFileFormat
 
     kind = ParquetFileFormat()
@@ -206,12 +208,12 @@ def _frame(spark: SparkSession, columns: str, version: Version) -> DataFrame:
 
 
 def _spark_path(uri: str) -> str:
-    """What Spark calls a URI: S3's as it is, for which Spark's settings name the file system; a local one's plain path."""
+    """The URI for Spark: unchanged in S3, where Spark's settings choose the file system; a plain path for a local file."""
     return str(storage.local_path(uri)) if storage.is_local(uri) else uri
 
 
 def _empty(table: MergedTable) -> str:
-    """No rows of a table's columns: what no file has is null, and of the type that it should be."""
+    """A SELECT without rows that defines a table's columns and types, for columns that no file has."""
     catalog_table(table, "", {})
     columns = [f"NULL::{_type(column.type, _DUCKDB_TYPES, 'VARCHAR')} AS {_quoted(column.name)}" for column in table.columns]
     return f"SELECT {', '.join([*columns, f'NULL::DATE AS {DATE_COLUMN}'])} WHERE false"
@@ -230,5 +232,5 @@ def _literal(text: str) -> str:
 
 
 def _literal_glob(uri: str) -> str:
-    """The local path as a glob pattern that matches nothing but itself; DuckDB has no literal paths."""
+    """A glob pattern that matches only the local path; DuckDB has no literal paths."""
     return re.sub(r"[*?[]", r"[\g<0>]", str(storage.local_path(uri)))

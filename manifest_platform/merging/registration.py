@@ -1,6 +1,6 @@
-"""What a completed shred adds to the inventory, how it is taken in, and what became of it.
+"""The registration of a completed shred: its objects, the rules, and the result.
 
-Belongs here: values and rules. `transitions` makes the rows of it, `inventory` writes them.
+Belongs here: values and rules. `transitions` turns them into rows, and `inventory` writes the rows.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from manifest_platform.merging.state import PartitionName, SmallObject
 
 @dataclass(frozen=True)
 class Registration:
-    """What became of a commit: `objects` registered, in how many partitions.
+    """The result of registering a commit: the number of `objects` registered, and of their `partitions`.
 
-    `outside`: objects left for their date is not accepted. `passed_over`: objects of tables that are not merged. `known`: the
-    commit was registered before, so nothing was done.
+    `outside`: objects not registered because of their date. `passed_over`: objects of tables that are not merged. `known`: True
+    if the commit was already registered, so that nothing was done.
     """
 
     commit: int
@@ -34,9 +34,9 @@ class Registration:
 
 @dataclass(frozen=True)
 class CommittedObjects:
-    """What a completed shred adds: its number among the commits, its item, its small objects by (table, date), ids ascending.
+    """The objects of a completed shred: the commit number, the item, and small objects by (table, date) with ascending ids.
 
-    `columns`: those of each table that has objects in it.
+    `columns`: the columns of each table, by table.
     """
 
     number: int
@@ -46,7 +46,7 @@ class CommittedObjects:
 
     @classmethod
     def of(cls, number: int, listing: Listing) -> CommittedObjects:
-        """The commit of a listing: an object's id is the commit's number and its place in the listing."""
+        """The commit of a listing. An object's id consists of the commit number and its place in the listing."""
         objects: dict[PartitionName, list[SmallObject]] = {}
         for ordinal, found in enumerate(listing.objects, start=1):
             id_ = object_id(number, ordinal)
@@ -58,21 +58,21 @@ class CommittedObjects:
 
 @dataclass(frozen=True)
 class DateWindow:
-    """The dates from that of `back` ago to that of `ahead` from now, by UTC."""
+    """The dates from `back` ago to `ahead` from now, in UTC, both included."""
 
     back: timedelta
     ahead: timedelta
 
     def holds(self, day: date, now: datetime) -> bool:
-        """Whether a date lies in it."""
+        """True if the date is in the window at the time `now`."""
         today = now.astimezone(UTC)
         return (today - self.back).date() <= day <= (today + self.ahead).date()
 
 
 def widened_columns(known: Sequence[Column], found: Sequence[Column]) -> tuple[Column, ...]:
-    """Known columns, as wide as those found need them, and what is new behind them.
+    """Widens known columns to hold the found columns, and appends new columns.
 
-    Never refuses: a type that does not fit the other stays, and the merge that meets the column tells of it.
+    It never fails: if types do not fit, the known type remains, and the merge of that column reports the conflict.
     """
     columns = {column.name: column for column in known}
     spellings = Spellings(columns)
@@ -87,10 +87,10 @@ def widened_columns(known: Sequence[Column], found: Sequence[Column]) -> tuple[C
 
 @dataclass(frozen=True)
 class Rules:
-    """How small objects are taken in.
+    """The rules for registering small objects.
 
-    `accepted`: the dates whose objects are registered; others are counted and left. `merged`: the dates for which a merge is
-    scheduled. None: all. `by_volume`: a merge is due at once when it would fill an object.
+    `accepted`: dates whose objects are registered; others are only counted. `merged`: dates for which a merge is scheduled.
+    None means all dates. `by_volume`: True to make a merge due immediately when the waiting objects fill a merged object.
     """
 
     accepted: DateWindow | None = None

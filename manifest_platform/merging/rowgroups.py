@@ -1,7 +1,7 @@
-"""Parquet files put together from row groups of others, byte for byte.
+"""Builds a Parquet file from row groups of other files, byte for byte.
 
-Belongs here: a file's footer (Thrift's compact protocol, of which only what has to move is understood), and one new footer
-for row groups that were copied. Which row groups are worth it, and what their rows mean, does not.
+Belongs here: reading a footer (Thrift's compact protocol, only the fields that must change or be checked), and writing a new
+footer for copied row groups. `kernel` decides which row groups are copied.
 """
 
 from __future__ import annotations
@@ -20,68 +20,68 @@ _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _ST
 _SCHEMA, _ROWS, _GROUPS, _CREATED_BY, _ORDERS, _ENCRYPTION = 2, 3, 4, 6, 7, 8  # of FileMetaData
 _COLUMNS, _GROUP_ROWS, _GROUP_OFFSET, _ORDINAL = 1, 3, 5, 7  # of RowGroup
 _FILE_PATH, _CHUNK_OFFSET, _META, _CRYPTO = 1, 2, 3, 8  # of ColumnChunk
-_INDEXES = (4, 5, 6, 7)  # where its page indexes are
+_INDEXES = (4, 5, 6, 7)  # positions of the page indexes
 _TYPE, _PATH, _VALUES, _ENCODED, _COMPRESSED, _STATISTICS, _SIZES = 1, 3, 5, 6, 7, 12, 16  # of ColumnMetaData
-_OFFSETS = (9, 10, 11)  # where its data, index and dictionary pages begin
-_BLOOM = (14, 15)  # where its bloom filter is
+_OFFSETS = (9, 10, 11)  # positions of the data, index and dictionary pages
+_BLOOM = (14, 15)  # position and length of the bloom filter
 _NULLS = 3  # of Statistics
 _TEXT_BYTES = 1  # of SizeStatistics
 _WIDTHS = {1: 4, 2: 8, 4: 4, 5: 8}  # of a value, by its physical type
-_TEXT = 6  # the physical type of texts
+_TEXT = 6  # the physical type of strings (BYTE_ARRAY)
 _NUM_CHILDREN = 5  # of SchemaElement
 _LAST_ORDINAL = 32_767
 
 Struct = dict[int, tuple[int, Any]]
-"""A Thrift struct: by field number the wire type and the value; a list's value is its elements' wire type and the elements."""
+"""A Thrift struct: wire type and value by field number. The value of a list is (wire type of its elements, elements)."""
 
 
 class NotParquet(ValueError):
-    """Bytes that are no whole Parquet file, or one whose row groups cannot be copied."""
+    """The bytes are not a complete Parquet file, or its row groups cannot be copied."""
 
 
 @dataclass(frozen=True)
 class Footer:
-    """What a Parquet file says of its row groups and columns."""
+    """The footer of a Parquet file: its row groups and columns."""
 
     data: Struct
 
     @property
     def rows(self) -> int:
-        """How many rows the file has."""
+        """Number of rows in the file."""
         return self.data[_ROWS][1]
 
     @property
     def groups(self) -> list[Struct]:
-        """Its row groups, in their order."""
+        """The row groups, in their order."""
         return self.data[_GROUPS][1][1]
 
     @property
     def form(self) -> tuple[Any, ...]:
-        """Equal for two files if one's row groups mean in the other what they mean at home.
+        """A value that is equal for two files if row groups of either file are valid in the other.
 
-        Columns with their types, order and nullability, how their statistics order, and which program wrote them: readers
-        know the mistakes of some by name.
+        It consists of the columns with types, order and nullability, the order of their statistics, and the program that wrote
+        the file: readers have workarounds for the defects of some programs, by name.
         """
         root, *elements = self.data[_SCHEMA][1][1] or [{}]
         program = self.data.get(_CREATED_BY, (_BINARY, b""))[1].partition(b" version")[0]
         return root.get(_NUM_CHILDREN), elements, self.data.get(_ORDERS), program
 
     def extents(self, number: int, size: int) -> list[tuple[int, int]]:
-        """Where the columns of a row group begin, and how many bytes each has; `size` is the file's. Raises NotParquet."""
+        """The start and length in bytes of each column of a row group. `size`: the file's size. Raises NotParquet."""
         extents = []
         for chunk in self.groups[number][_COLUMNS][1][1]:
             meta = chunk[_META][1]
             starts = [meta[field][1] for field in _OFFSETS if field in meta and meta[field][1] > 0]
             start, length = min(starts, default=size), meta[_COMPRESSED][1]
             if not 0 < length <= size - start:
-                raise NotParquet(f"a column is said to have {length} bytes from {start} on, and the file has {size}")
+                raise NotParquet(f"a column has {length} bytes from {start}, but the file has only {size} bytes")
             extents.append((start, length))
         return extents
 
     def shares(self, number: int) -> dict[str, tuple[float, bool]]:
-        """How large columns of a row group are by what they would be as plain values, and whether they are texts.
+        """For each column of a row group: its encoded size divided by its plain size, and whether it holds strings.
 
-        By name; columns are missing of which the footer does not say so, or which have no values.
+        Columns without values, or whose footer lacks the sizes, are omitted.
         """
         found = {}
         for chunk, nulls in zip(self.groups[number][_COLUMNS][1][1], self.nulls(number) or [], strict=False):
@@ -97,7 +97,7 @@ class Footer:
         return found
 
     def nulls(self, number: int) -> list[int] | None:
-        """How many nulls each leaf column of a row group has; None where statistics do not say so."""
+        """The null count of each leaf column of a row group; None if the statistics lack it."""
         counts = []
         for chunk in self.groups[number][_COLUMNS][1][1]:
             statistics = chunk[_META][1].get(_STATISTICS)
@@ -108,27 +108,27 @@ class Footer:
 
 
 def read_footer(file: pa.Buffer) -> Footer:
-    """The footer of a whole Parquet file. Raises NotParquet."""
+    """Parses the footer of a complete Parquet file. Raises NotParquet."""
     size = len(file)
     end = bytes(memoryview(file)[max(0, size - 8) :])
     if size < 12 or bytes(memoryview(file)[:4]) != MAGIC or end[4:] != MAGIC:
-        raise NotParquet("it does not begin and end as Parquet files do, or its footer is encrypted")
+        raise NotParquet("it does not begin and end like a Parquet file, or its footer is encrypted")
     length = struct.unpack("<I", end[:4])[0]
     if length > size - 12:
-        raise NotParquet(f"its footer is said to have {length} bytes, and the file has {size}")
+        raise NotParquet(f"its footer should have {length} bytes, but the file has only {size} bytes")
     try:
         data = _Reader(bytes(memoryview(file)[size - 8 - length : size - 8])).struct()
     except (LookupError, RecursionError) as error:
         raise NotParquet(f"its footer cannot be read ({type(error).__name__}: {error})") from error
-    _hold_shape(data)
+    _check_shape(data)
     return Footer(data)
 
 
 class Assembly:
-    """A Parquet file in the making: row groups of files of one form, in the order in which they are added.
+    """A Parquet file being built from row groups of files of the same form, in the order in which they are added.
 
-    `write` takes the file's bytes as they come. Schema and metadata are those of `like`; page indexes and bloom filters,
-    which lie outside of row groups, are left out.
+    `write` receives the file's bytes in order. Schema and metadata are those of `like`. Page indexes and bloom filters are
+    stored outside of row groups and are omitted.
     """
 
     def __init__(self, write: Callable[[Any], Any], like: Footer):
@@ -140,17 +140,17 @@ class Assembly:
 
     @property
     def footer(self) -> Footer:
-        """The footer as far as it goes."""
+        """The footer for the row groups added so far."""
         rows = sum(group[_GROUP_ROWS][1] for group in self._groups)
         return Footer({**self._like.data, _ROWS: (_I64, rows), _GROUPS: (_LIST, (_STRUCT, self._groups))})
 
     def add(self, file: pa.Buffer, footer: Footer, number: int) -> None:
-        """Copies a row group of a file; one without rows is left out.
+        """Copies a row group of a file, unless it has no rows.
 
-        Raises NotParquet where it has another form, or is not wholly in this file.
+        Raises NotParquet if it has another form, or if its bytes are not all in this file.
         """
         if footer.form != self._form:
-            raise NotParquet("its columns, or the program that wrote it, differ from those of the first")
+            raise NotParquet("its columns, or the program that wrote it, differ from those of the first file")
         group = footer.groups[number]
         if not group[_GROUP_ROWS][1]:
             return
@@ -165,7 +165,7 @@ class Assembly:
         self._groups.append(moved)
 
     def finish(self) -> int:
-        """Writes the footer and returns the size of the file."""
+        """Writes the footer and returns the size of the file in bytes."""
         data = _written(self.footer.data)
         self._put(data + struct.pack("<I", len(data)) + MAGIC)
         return self.position
@@ -185,44 +185,44 @@ class Assembly:
         self.position += len(data)
 
 
-def _hold_shape(data: Struct) -> None:
-    """Raises NotParquet where fields that are looked at later are missing or of another type."""
-    _hold(data, {_SCHEMA: _LIST, _ROWS: _I64, _GROUPS: _LIST}, {_CREATED_BY: _BINARY})
+def _check_shape(data: Struct) -> None:
+    """Raises NotParquet if a field that is used later is missing or has another type."""
+    _check_fields(data, {_SCHEMA: _LIST, _ROWS: _I64, _GROUPS: _LIST}, {_CREATED_BY: _BINARY})
     if _ENCRYPTION in data:
         raise NotParquet("it is encrypted")
     for element in _structs(data[_SCHEMA]):
-        _hold(element, {}, {_NUM_CHILDREN: _I32})
+        _check_fields(element, {}, {_NUM_CHILDREN: _I32})
     for group in _structs(data[_GROUPS]):
-        _hold(group, {_COLUMNS: _LIST, _GROUP_ROWS: _I64}, {})
+        _check_fields(group, {_COLUMNS: _LIST, _GROUP_ROWS: _I64}, {})
         for chunk in _structs(group[_COLUMNS]):
             if _FILE_PATH in chunk or _CRYPTO in chunk:
-                raise NotParquet("a column lies in another file, or is encrypted")
-            _hold(chunk, {_META: _STRUCT}, {})
+                raise NotParquet("a column is stored in another file, or is encrypted")
+            _check_fields(chunk, {_META: _STRUCT}, {})
             meta = chunk[_META][1]
             needed = {_TYPE: _I32, _PATH: _LIST, _VALUES: _I64, _ENCODED: _I64, _COMPRESSED: _I64}
-            _hold(meta, needed, {_STATISTICS: _STRUCT, _SIZES: _STRUCT, **dict.fromkeys(_OFFSETS, _I64)})
+            _check_fields(meta, needed, {_STATISTICS: _STRUCT, _SIZES: _STRUCT, **dict.fromkeys(_OFFSETS, _I64)})
             if meta[_PATH][1][0] != _BINARY:
                 raise NotParquet("a column has no name")
-            _hold(meta.get(_STATISTICS, (_STRUCT, {}))[1], {}, {_NULLS: _I64})
+            _check_fields(meta.get(_STATISTICS, (_STRUCT, {}))[1], {}, {_NULLS: _I64})
 
 
-def _hold(fields: Struct, needed: dict[int, int], possible: dict[int, int]) -> None:
+def _check_fields(fields: Struct, needed: dict[int, int], possible: dict[int, int]) -> None:
     wrong = [number for number, kind in needed.items() if fields.get(number, (0,))[0] != kind]
     wrong += [number for number, kind in possible.items() if fields.get(number, (kind,))[0] != kind]
     if wrong:
-        raise NotParquet(f"field {wrong[0]} of a part of its footer is missing, or is no such thing as it should be")
+        raise NotParquet(f"field {wrong[0]} of a struct in its footer is missing or has the wrong type")
 
 
 def _structs(field: tuple[int, Any]) -> list[Struct]:
     """The elements of a list of structs."""
     element, values = field[1]
     if values and element != _STRUCT:
-        raise NotParquet("a list in its footer has elements of another type than it should")
+        raise NotParquet("a list in its footer has elements of the wrong type")
     return values
 
 
 class _Reader:
-    """A Thrift struct from its compact form. Raises IndexError where the bytes end too early."""
+    """Reads a Thrift struct from its compact form. Raises IndexError if the bytes end too early."""
 
     def __init__(self, data: bytes):
         self.data, self.at = data, 0
@@ -280,7 +280,7 @@ class _Reader:
 
 
 def _written(fields: Struct) -> bytes:
-    """A Thrift struct in its compact form."""
+    """Encodes a Thrift struct in its compact form."""
     return b"".join(_struct_parts(fields))
 
 

@@ -1,6 +1,6 @@
-"""One schema for files of several: columns by name, types widened where nothing is lost.
+"""Unifies the schemas of several files: columns by name, types widened if nothing is lost.
 
-Belongs here: how the Arrow schemas of a range's inputs come together, and how a file's rows come to have the common one.
+Belongs here: the common Arrow schema of a range's inputs, and the conversion of a file's rows to it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from manifest_platform.merging.errors import ChangedInput, SchemaConflict
 
 @dataclass
 class _Known:
-    """A column as far as files were looked at. `file` is the first that has this type; `seen`: how many schemas have it."""
+    """A column found so far. `file`: the first file with this type. `seen`: the number of schemas that have the column."""
 
     type: pa.DataType
     file: str
@@ -26,11 +26,11 @@ class _Known:
 
 
 def unified(table: str, files: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
-    """The schema that holds the rows of all files of a table, given as (URI, schema).
+    """Returns a schema that holds the rows of all files of a table, given as (URI, schema).
 
-    Names match without case. A column is where the first file that has it has it, and may be null where it may in any file, or
-    where any lacks it. Of types that differ it has the narrowest that holds both. Raises SchemaConflict where none does, and
-    ChangedInput for a file that has a column twice.
+    Names are compared without case. A column has the position of its first occurrence. It is nullable if it is nullable in any
+    file or missing in any file. If its types differ, it has the narrowest type that holds all of them.
+    Raises SchemaConflict if no such type exists, and ChangedInput if a file has a column twice.
     """
     different: dict[pa.Schema, str] = {}
     last = None
@@ -42,7 +42,9 @@ def unified(table: str, files: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
     spellings = Spellings()
     for schema, uri in different.items():
         if twice := spelled_twice(schema.names):
-            raise ChangedInput(f"table {table}: {uri} has the columns {', '.join(twice)} twice; write it anew with other names")
+            raise ChangedInput(
+                f"table {table}: {uri} has the columns {', '.join(twice)} twice; write the file again with other names"
+            )
         for field in schema:
             _add(table, known, spellings, field, uri)
     fields = [pa.field(name, found.type, found.nullable or found.seen < len(different)) for name, found in known.items()]
@@ -59,16 +61,16 @@ def _add(table: str, known: dict[str, _Known], spellings: Spellings, field: pa.F
     if wide is None:
         raise SchemaConflict(
             f"table {table}, column {field.name}: it is {have.type} in {have.file} and {field.type} in {uri}, and no type "
-            "holds both without loss; give the column another name where it is made, or convert the files of one kind"
+            "holds both without loss; rename one of the columns at its source, or convert the files of one kind"
         )
     have.file = have.file if wide == have.type else uri
     have.type, have.nullable, have.seen = wide, have.nullable or field.nullable, have.seen + 1
 
 
 def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows with the columns of a schema that was unified from theirs; what they lack is null.
+    """Converts rows to a schema that `unified` made from theirs. A missing column is filled with nulls.
 
-    Where the schema has a dictionary for texts and the rows have not, or the other way round, they get or lose it.
+    String columns are dictionary-encoded or decoded to match the schema.
     """
     if rows.schema.equals(schema):
         return rows.replace_schema_metadata()
@@ -84,7 +86,7 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def dense(rows: pa.Table) -> pa.Table:
-    """The rows with no dictionaries."""
+    """Returns the rows with all dictionary-encoded columns decoded."""
     return fitted(rows, _plain(rows.schema))
 
 
@@ -95,7 +97,7 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
-    """A schema without what only says how values are laid out in memory."""
+    """Removes dictionaries and large or view variants of types, which only describe the layout in memory."""
     return pa.schema([pa.field(field.name, _plain_type(field.type), field.nullable) for field in schema])
 
 

@@ -1,8 +1,8 @@
-"""What readers of a partition get: its live small objects, or a merged version, and the files of either.
+"""The files that readers of a partition get: its live small objects or a merged version.
 
-Belongs here: what the manifest notes of it. How a catalog is told is in `catalogs`, how files are read in `readers`.
+Belongs here: what the manifest records about it. `catalogs` announce it to readers, and `readers` read the files.
 
-Which of the two it is, and which objects belong to it, is said by `Served` alone: to tell a catalog twice tells it the same.
+`Served` alone identifies the set of files, so that announcing the same value to a catalog again has no effect.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, order=True)
 class Served:
-    """What readers of a partition get, older before newer: `generation` 0 is its live small objects up to the id `newest`.
+    """The state of a partition that readers get; older states sort before newer states.
 
-    A higher generation is a merged version whose largest id is `newest`.
+    `generation` 0: the live small objects up to the id `newest`. Above 0: the merged version whose largest id is `newest`.
     """
 
     generation: int
@@ -28,23 +28,23 @@ class Served:
 
     @property
     def live(self) -> bool:
-        """Whether these are small objects that came before the close."""
+        """True if readers get live small objects."""
         return self.generation == 0
 
     @classmethod
     def recorded(cls, partition: Partition) -> Served:
-        """What the manifest says that readers of the partition get now; of a new partition none do."""
+        """The state that the manifest records for a partition. Nobody reads a new partition."""
         return cls(partition.published if partition.current > LIVE else 0, partition.published_newest)
 
 
 def live_files(inventory: Inventory, partition: Partition, newest: int) -> tuple[ServedFile, ...]:
-    """The small objects of a partition up to the id of one that came before the close: what came after it has a larger one."""
+    """The live small objects of a partition up to an id. Delayed objects have larger ids."""
     found = inventory.small_objects(partition.table, partition.date)
     return tuple(ServedFile.of_small(one) for one in found if one.id <= newest)
 
 
 def served_files(inventory: Inventory, partition: Partition) -> tuple[ServedFile, ...]:
-    """The files that readers of a partition see by what the manifest notes; none of a new one."""
+    """The files that readers see according to the manifest; none for a new partition."""
     if partition.current == NEW:
         return ()
     if partition.current == LIVE:

@@ -1,10 +1,10 @@
-"""Settling: rows of small objects that merged objects hold, and of jobs that ended, leave the manifest once they are old.
+"""Settling: deletes old rows of small objects that are in merged objects, and of jobs that ended.
 
-Belongs here: which of them nothing asks for any more, and removing them. A batch is settled when all its objects are merged,
-readers get the merged ones, and it was registered long enough ago. Of settled batches there stays a digest of the directory
-each: an item that is shredded again is known by it, and its rows are not merged twice.
+Belongs here: which rows nothing reads any more, and their deletion. A batch can be settled if all its objects are merged,
+readers get the merged objects, and it was registered long enough ago. A digest of the directory of each batch is kept: it
+identifies an item that is shredded again, so that its rows are not merged twice.
 
-What is lost with the rows: a partition's merged objects can no longer be built anew from its small objects.
+The cost: the merged objects of the partition can no longer be rebuilt from its small objects.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from manifest_platform.merging.state import (
 )
 
 ITEMS = 1_000
-"""Digests in one row, at most: some 20 kB."""
+"""Largest number of digests in one row (about 20 kB)."""
 BATCHES_AT_ONCE = MAX_WRITES - 4
-"""Batches that one transaction settles, at most: what is kept of them, a check of the partition and the lease go with them."""
+"""Largest number of batches that one transaction settles. The summary, the partition check and the lease need the rest."""
 
 
 @dataclass(frozen=True)
 class SettledRows:
-    """Rows that left the manifest, or would: batches of small objects, so many objects in them, and jobs that ended."""
+    """Rows that were deleted, or would be: batches, the small objects in them, and jobs that ended."""
 
     batches: int = 0
     objects: int = 0
@@ -68,10 +68,11 @@ class SettledRows:
 
 
 def settle_rows(inventory: Inventory, before: datetime, dry_run: bool = False) -> SettledRows:
-    """Removes the rows of batches that were registered before a time and are settled, and of jobs that ended before it.
+    """Deletes the rows of settled batches that were registered before a time, and of jobs that ended before it.
 
-    A query for each partition that has rows of batches, at most a hundred writes a transaction. Ended early, it is repeated;
-    where there is nothing, it writes nothing. Raises LeaseBusy while another removes or rebuilds, LeaseLost, StoreError.
+    Costs a query for each partition that has batches; each transaction has at most MAX_WRITES writes. It may be repeated after
+    an interruption, and writes nothing if there is nothing to delete. With `dry_run`, only counts.
+    Raises LeaseBusy while another process removes objects or rebuilds, LeaseLost or StoreError.
     """
     found = SettledRows(jobs=sum(1 for _ in _old_jobs(inventory, before)))
     for table, day in _places(inventory):
@@ -92,36 +93,36 @@ def settle_rows(inventory: Inventory, before: datetime, dry_run: bool = False) -
     return done
 
 
-def held(partition: Partition) -> int:
-    """The id up to which merged objects stand for the small ones: no reader, plan or publication asks for these any more."""
+def settled_upto(partition: Partition) -> int:
+    """The id up to which merged objects replace the small objects: no reader, plan or publication needs those any more."""
     if not partition.switched or partition.current <= LIVE:
         return 0
     return min(partition.upper, partition.desired, partition.current)
 
 
 def _places(inventory: Inventory) -> Iterator[tuple[str, date]]:
-    """The partitions that have rows of batches: one query each."""
+    """Yields the partitions that have batches, with one query each."""
     after = None
     while found := inventory.store.query(inventory.dataset, f"{SMALL}#", after=after, limit=1):
         batch = from_row(Batch, found[0])
         yield batch.table, batch.date
-        after = f"{rows_prefix(SMALL, batch.table, batch.date)}~"  # beyond every id
+        after = f"{rows_prefix(SMALL, batch.table, batch.date)}~"  # sorts after every id
 
 
 def _settled(inventory: Inventory, partition: Partition | None, before: datetime) -> Iterator[tuple[Row, Batch]]:
-    """The batches of a partition that nothing asks for, the oldest first."""
-    upto = held(partition) if partition else 0
+    """Yields the batches of a partition that nothing needs any more, the oldest first."""
+    upto = settled_upto(partition) if partition else 0
     if partition is None or not upto:
         return
     for row in stored_rows(inventory.store, inventory.dataset, rows_prefix(SMALL, partition.table, partition.date), None, 100):
         batch = from_row(Batch, row)
         if batch.objects[-1].id > upto or batch.registered >= before:
-            return  # a later batch is of later objects
+            return  # later batches have later objects
         yield row, batch
 
 
 def _move(inventory: Inventory, table: str, day: date, before: datetime, lease: Lease) -> SettledRows:
-    """Settles some batches of a partition in one transaction; nothing where there are none."""
+    """Settles batches of a partition in one transaction; returns empty counts if there are none."""
 
     def move() -> SettledRows:
         lease.check()
@@ -139,7 +140,9 @@ def _move(inventory: Inventory, table: str, day: date, before: datetime, lease: 
         failpoints.reach("settling.moved")
         return SettledRows(len(found), sum(len(batch.objects) for _, batch in found))
 
-    return optimistically(move, lambda: Refused(f"{table} of {day}: it changed all the time; try again"), longest_pause_s=0.2)
+    return optimistically(
+        move, lambda: Refused(f"{table} of {day}: other processes kept changing it; try again"), longest_pause_s=0.2
+    )
 
 
 def _with(settled: Settled, batches: Sequence[Batch]) -> Settled:
@@ -154,7 +157,7 @@ def _with(settled: Settled, batches: Sequence[Batch]) -> Settled:
 
 
 def _old_jobs(inventory: Inventory, before: datetime) -> Iterator[Row]:
-    """The rows of jobs that ended before a time, the oldest first."""
+    """Yields the rows of jobs that ended before a time, the oldest first."""
     for row in stored_rows(inventory.store, inventory.dataset, LOG, None, 100):
         if from_row(FinishedJob, row).finished >= before:
             return
@@ -162,7 +165,7 @@ def _old_jobs(inventory: Inventory, before: datetime) -> Iterator[Row]:
 
 
 def _forget(inventory: Inventory, rows: Sequence[Row]) -> int:
-    """Deletes rows that were written once; those that another deleted meanwhile are found gone by the next look."""
+    """Deletes job rows in one transaction, returns their number; 0 if another process deleted one: the caller looks again."""
     with suppress(ConditionFailed):
         inventory.store.transact(inventory.dataset, [Delete(row.sort, row.version) for row in rows], str(uuid4()))
         return len(rows)

@@ -1,9 +1,8 @@
-"""Rows of many files in one order, a row group at a time, in bounded memory.
+"""Sorts the rows of many files, one row group at a time, in bounded memory.
 
-Belongs here: the order. Rows are ordered by a key (their time); rows of one key keep the order of the inputs, and in one
-input their own. What comes in is pieces, each in order within itself, with a promise of the smallest key that is still to
-come: all rows below it can go out. Where that is not enough to stay within the bound, sorted runs are put on the local disk
-and merged at the end.
+Rows are sorted by a key (their time). Rows with equal keys keep the order of the inputs, and their order within an input.
+The sorter takes pieces that are sorted themselves, each with a lower bound of all keys still to come; rows below that bound
+are complete and can be written. If too many rows wait, sorted runs are spilled to the local disk and merged at the end.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from manifest_platform.merging.schemas import dense
 Array = np.ndarray[Any, Any]
 
 LAST = int(np.iinfo(np.int64).max)
-"""The key of rows without a time: they come last."""
+"""The key of rows without a time. They are sorted last."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """How large row groups are, in bytes of Arrow data and in rows, and how many bytes may wait for their order."""
+    """Limits: a row group in bytes of Arrow data and in rows, and the bytes that may wait in memory."""
 
     group_bytes: int
     group_rows: int
@@ -35,7 +34,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class SortedPiece:
-    """Rows in the order of their keys. `place` is theirs among all pieces: it decides between equal keys. `bytes`: about."""
+    """Rows sorted by key. `place`: the order among pieces, which decides between equal keys. `bytes`: the approximate size."""
 
     place: int
     rows: pa.Table
@@ -43,11 +42,11 @@ class SortedPiece:
     bytes: int
 
     def first(self, count: int) -> SortedPiece:
-        """The first rows."""
+        """The first `count` rows."""
         return SortedPiece(self.place, self.rows.slice(0, count), self.keys[:count], self._share(count))
 
     def behind(self, count: int) -> SortedPiece:
-        """All rows but the first; where these are few, they no longer keep the others in memory."""
+        """All rows after the first `count`. A small rest is copied, so that it does not keep the others in memory."""
         left = len(self.keys) - count
         rows = self.rows.slice(count)
         if left <= len(self.keys) // 2:
@@ -60,9 +59,9 @@ class SortedPiece:
 
 @dataclass(frozen=True)
 class Group:
-    """The rows of a row group: those of `parts`, one after the other, in `order` (None: as they are). `keys`: in order.
+    """The rows of one row group: the concatenated `parts`, permuted by `order` (None if they are in order already).
 
-    `places`: the piece of each row, in order.
+    `keys`, `places`: the key of each row and the place of its piece, both in the final order.
     """
 
     parts: tuple[pa.Table, ...]
@@ -71,24 +70,24 @@ class Group:
     places: Array
 
     def rows(self) -> pa.Table:
-        """The rows in order. Texts that have dictionaries have one for all."""
+        """The rows in order. Dictionary-encoded columns share one dictionary."""
         together = pa.concat_tables(self.parts).unify_dictionaries()
         return together if self.order is None else together.take(pa.array(self.order))
 
 
 class Sorter:
-    """Takes pieces and gives row groups in order, as soon as nothing can come before them any more."""
+    """Takes sorted pieces and yields row groups in order, as soon as no later piece can contain an earlier row."""
 
     def __init__(self, bounds: Bounds, spool: Path):
         self.spilled = 0
         self._bounds, self._spool = bounds, spool
         self._held: list[SortedPiece] = []
         self._bytes = 0
-        self._look_at = bounds.group_bytes  # bytes held at which it may be worth while to look for what can go out
+        self._look_at = bounds.group_bytes  # the next check for complete rows is at this many bytes
         self._runs: list[_Run] = []
 
     def add(self, piece: SortedPiece, least: int) -> Iterator[Group]:
-        """Takes a piece. `least`: no piece that follows has a smaller key."""
+        """Adds a piece and yields the complete row groups. `least`: the lower bound of the keys of all later pieces."""
         if not len(piece.keys):
             return
         self._held.append(piece)
@@ -102,7 +101,7 @@ class Sorter:
         self._look_at = max(self._bounds.group_bytes, self._bytes + self._bounds.group_bytes // 2)
 
     def finish(self) -> Iterator[Group]:
-        """Gives all that is left."""
+        """Yields the remaining row groups."""
         if self._runs:
             self._spill()
             yield from _merged(self._runs, self._bounds)
@@ -111,7 +110,7 @@ class Sorter:
         self._held, self._bytes = [], 0
 
     def _ready(self, least: int) -> Iterator[Group]:
-        """The rows that are before all that follows, if they are enough for a row group."""
+        """Yields the complete rows, if they are enough for a row group."""
         cuts = [(piece, int(np.searchsorted(piece.keys, least))) for piece in self._held]
         ready = [piece.first(cut) for piece, cut in cuts if cut]
         size = sum(piece.bytes for piece in ready)
@@ -128,7 +127,7 @@ class Sorter:
             yield from _portions(pieces, count)
 
     def _spill(self) -> None:
-        """Puts what is held on the disk, in order."""
+        """Writes the rows in memory to the local disk, in order."""
         if not self._held:
             return
         count = max(1, round(self._bytes / (self._bounds.group_bytes / 16)))
@@ -138,13 +137,13 @@ class Sorter:
 
 
 def _portions(pieces: Sequence[SortedPiece], count: int) -> Iterator[Group]:
-    """All rows of pieces, in order, in so many groups of like size."""
+    """Yields all rows of the pieces, in order, in `count` groups of similar size."""
     pieces = sorted(pieces, key=lambda piece: piece.place)
     keys = np.concatenate([piece.keys for piece in pieces])
     starts = np.cumsum([0, *(len(piece.keys) for piece in pieces)])
     order = None if np.all(keys[1:] >= keys[:-1]) else np.argsort(keys, kind="stable")
     count = min(count, len(keys))
-    taken = np.zeros(len(pieces), np.int64)  # of each piece, the rows that went out: pieces are in order, so its first ones
+    taken = np.zeros(len(pieces), np.int64)  # rows used of each piece, from its start because pieces are sorted
     for number in range(count):
         first, end = len(keys) * number // count, len(keys) * (number + 1) // count
         mine = np.arange(first, end) if order is None else order[first:end]
@@ -158,15 +157,15 @@ def _portions(pieces: Sequence[SortedPiece], count: int) -> Iterator[Group]:
 
 
 class _Run:
-    """Rows in order, on the local disk, with their keys and places; the next of them in memory."""
+    """A sorted run on the local disk with its keys and places. Its next rows are in memory."""
 
     def __init__(self, file: Path, groups: Iterator[Group]):
         writer = None
         for group in groups:
-            rows = dense(group.rows())  # a file of batches cannot have a dictionary for each
+            rows = dense(group.rows())  # an Arrow file cannot have a dictionary for each batch
             rows = rows.append_column("key", pa.array(group.keys)).append_column("place", pa.array(group.places))
             writer = writer or pa.ipc.new_file(str(file), rows.schema)
-            # One batch each: what is read at once later.
+            # One record batch for each group: `_batch` reads one at a time.
             writer.write_table(rows.combine_chunks())
         assert writer is not None
         writer.close()
@@ -176,7 +175,7 @@ class _Run:
         self.rows, self.keys, self.places = self._batch()
 
     def advance(self, count: int) -> pa.Table:
-        """Takes the next rows, as many as are in memory at most."""
+        """Returns the next `count` rows, which must be in memory."""
         taken = self.rows.slice(0, count)
         if count < len(self.keys):
             self.rows, self.keys, self.places = self.rows.slice(count), self.keys[count:], self.places[count:]
@@ -187,7 +186,7 @@ class _Run:
         return taken
 
     def up_to(self, key: int, place: int) -> int:
-        """How many of the rows in memory come before, or are, those of a key in a place."""
+        """The number of rows in memory that sort at or before this key and place."""
         first, end = np.searchsorted(self.keys, key), np.searchsorted(self.keys, key, "right")
         return int(first + np.searchsorted(self.places[first:end], place, "right"))
 
@@ -200,7 +199,7 @@ class _Run:
 
 
 def _merged(runs: Sequence[_Run], bounds: Bounds) -> Iterator[Group]:
-    """The rows of all runs in order."""
+    """Merges all runs, in order."""
     windows: list[Group] = []
     size = rows = 0
     while left := [run for run in runs if len(run.keys)]:
@@ -216,7 +215,7 @@ def _merged(runs: Sequence[_Run], bounds: Bounds) -> Iterator[Group]:
 
 
 def _window(runs: Sequence[_Run]) -> Group:
-    """The rows in memory that nothing outside of it comes before."""
+    """The next rows in memory that no row outside of it can precede."""
     key, place = min((int(run.keys[-1]), int(run.places[-1])) for run in runs)
     counts = [run.up_to(key, place) for run in runs]
     keys = np.concatenate([run.keys[:count] for run, count in zip(runs, counts, strict=True)])
@@ -227,7 +226,7 @@ def _window(runs: Sequence[_Run]) -> Group:
 
 
 def _together(windows: Sequence[Group]) -> Group:
-    """Groups that follow each other, as one."""
+    """Joins consecutive groups."""
     orders, offset = [], 0
     for window in windows:
         orders.append((np.arange(len(window.keys)) if window.order is None else window.order) + offset)

@@ -1,7 +1,7 @@
 """The Spark job that merges many ranges of many tables.
 
-Spark only distributes: each task runs the kernel for one range and returns what it wrote. Nothing is shuffled, and a range
-that fails leaves the others alone.
+Spark only distributes the work: each task runs the kernel for one range and returns the result. Nothing is shuffled, and
+a failed range does not affect the others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MergeFailure:
-    """Why a range could not be merged. `permanent`: trying again cannot help. What was written of it is named by nobody."""
+    """A range that could not be merged. `permanent`: a retry cannot help. No row names the files that it wrote."""
 
     table: str
     date: date
@@ -41,10 +41,10 @@ class MergeFailure:
 def merge_all(
     spark: SparkSession, tasks: Sequence[MergeTask], options: MergeOptions | None = None
 ) -> list[Merged | MergeFailure]:
-    """Merges ranges in one Spark job, the largest first; the results come in the order of the tasks.
+    """Merges ranges in one Spark job, the largest first, and returns the results in the order of the tasks.
 
-    A range that fails is a MergeFailure, never an exception; where the job itself fails, all are. A range's object lies beside
-    the directory that its task names, in one of its own for each time that Spark runs the task: `Merged.uri` says where.
+    A failed range is returned as MergeFailure, never raised. If the job itself fails, all its ranges are failures. Each try of
+    a Spark task writes to its own directory beside the one in the MergeTask; `Merged.uri` names the result.
     """
     try:
         return _run(spark, tasks, options) if tasks else []
@@ -64,7 +64,7 @@ def _run(spark: SparkSession, tasks: Sequence[MergeTask], options: MergeOptions 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
 
-        storage.withhold(withheld)  # a worker on another machine has an umask of its own
+        storage.withhold(withheld)  # a worker on another machine may have another umask
         for ids in batches:
             for place in ids.column(0).to_pylist():
                 result = orjson.dumps(_merge_task(queue[place], options)).decode()
@@ -82,12 +82,12 @@ def _run(spark: SparkSession, tasks: Sequence[MergeTask], options: MergeOptions 
 
 
 def ordered(tasks: Sequence[MergeTask]) -> list[int]:
-    """The places of tasks, the largest first: Spark begins them so, and one that began last would be waited for alone."""
+    """Indexes of the tasks, the largest first. A large task that starts last would run alone at the end."""
     return sorted(range(len(tasks)), key=lambda number: -tasks[number].bytes)
 
 
 def _merge_task(task: MergeTask, options: MergeOptions | None) -> dict[str, Any]:
-    """What the kernel gives for a range, or why it failed, as plain data. Each call writes an object of its own."""
+    """Runs the kernel for a range and returns its result or error as JSON-compatible data. Each call writes a new object."""
     from manifest_platform.merging.kernel import merge
 
     task = replace(task, output=names.try_uri(task.output))
@@ -97,7 +97,7 @@ def _merge_task(task: MergeTask, options: MergeOptions | None) -> dict[str, Any]
         return {"permanent": not isinstance(error, Transient), "message": f"{type(error).__name__}: {error}"}
     except (OSError, MemoryError) as error:  # pyarrow's ArrowMemoryError is a MemoryError
         return {"permanent": False, "message": f"{type(error).__name__} while merging {task}: {error}"}
-    except Exception as error:  # a defect must not take the other ranges of the job with it
+    except Exception as error:  # a defect must not fail the other ranges of the job
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"(at {last.name}, line {last.lineno} of {last.filename})"
         return {"permanent": True, "message": f"{type(error).__name__} while merging {task}: {error} {where}"}

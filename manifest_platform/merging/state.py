@@ -1,26 +1,26 @@
-"""What is known of merging: tables, partitions, small objects, ranges, jobs; and how each is kept as a row.
+"""The facts that merging stores (tables, partitions, small objects, ranges, jobs, versions), and their rows.
 
-Belongs here: the facts and their rows. Pure. How one fact becomes another is in `transitions`, what the rows are written by in
-`inventory`.
+Belongs here: data classes and their stored form, without I/O. `transitions` changes the facts; `inventory` reads and writes
+the rows.
 
 Rows (the store's partition is the dataset; no other part of the manifest has keys that begin with `M`):
 
-    MCURSOR                                    the last commit that is registered whole
-    MTABLE#<table>                             a MergedTable; it outlives its being dropped, so that its version never repeats
+    MCURSOR                                    the last commit that is completely registered
+    MTABLE#<table>                             a MergedTable; it remains after a drop, so that its version never repeats
     MPART#<table>#<date>                       a Partition, with its pending job
     MSMALL#<table>#<date>#<last id>            a Batch of small objects
-    MSETTLED#<table>#<date>#<number>           Settled: of batches whose rows are gone
+    MSETTLED#<table>#<date>#<number>           a Settled: summary of batches whose rows were deleted
     MRANGE#<table>#<date>#<lower>              a Range
-    MRUN#<table>#<date>#<job id>               a RunningJob; ids are used once, so a fence that names one holds for good
-    MDUE#<schedule>#<table>#<date>#<job id>    there while a partition's pending job may be claimed, once it is time
-    MOPEN#<table>#<date>                       there while a partition is not at rest
+    MRUN#<table>#<date>#<job id>               a RunningJob; ids are used once, so a fence that names one remains valid forever
+    MDUE#<schedule>#<table>#<date>#<job id>    exists while a partition's pending job may be claimed when its time comes
+    MOPEN#<table>#<date>                       exists while a partition is not at rest
     MLOG#<finished>#<job id>                   a FinishedJob
     MVERSION#<table>#<date>#<version>#<generation>  a Version
 
-Words. A small object is a file that shredding wrote, known by an id; ids are given in the order of the commits. A partition is
-a table on a date. A range `(lower, upper]` is one merged object: it holds the rows of all small objects of its partition with
-lower < id <= upper; the ranges of a partition form one chain from 0. A partition is closed once its day is over: what comes
-later is delayed. It is switched once all that came before is merged: from then on it is served from merged objects.
+A small object is a file that shredding wrote; its id follows the order of the commits. A partition is a table on a date.
+A range `(lower, upper]` is one merged object: it holds the rows of all small objects of its partition with
+lower < id <= upper. The ranges of a partition form one chain from 0. A partition is closed when its day is over; objects that
+arrive later are delayed. It is switched when all earlier objects are merged; from then on, readers get merged objects.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ from manifest_platform.manifest.records import format_time
 from manifest_platform.manifest.store import Row
 
 NEW, LIVE = -1, 0
-"""The versions of a partition that no reader knows yet, and of one that is served from its live small objects."""
+"""Values of `Partition.current`: NEW while no reader sees the partition, LIVE while readers see its live small objects."""
 
 FIRST_RATIO = 0.77
-"""Bytes out by bytes in of a merge, as long as a table has none of its own to learn from."""
+"""Bytes written divided by bytes read of a merge, assumed until a table's first merge."""
 
 BATCH = 500
-"""Small objects in one row, at most."""
+"""Largest number of small objects in one row."""
 
 
 PartitionName = tuple[str, date]
-"""What a partition is known by: its table, by the name that shredding gives it, and its date."""
+"""A partition's table, by the name that shredding gives it, and its date."""
 
 
 @dataclass(frozen=True)
 class TableSettings:
-    """What is configured of a table. Names are logical; the physical ones, where set, are those that its files lie under.
+    """The configuration of a merged table. `name` and `schema` are logical; files are stored under the physical names if set.
 
-    A table that is renamed keeps its old name as the physical one, and with it its rows: see `key`.
+    A renamed table keeps its old name as its physical name, and therefore its rows: see `key`.
 
     `interval`: seconds from a partition's first unmerged object to its merge. `target_bytes`: the size of a merged object.
-    `zone`: the IANA time zone in which a partition's day ends. `time_column`: the column that rows are sorted by; None where a
-    table has none. A table that is not `enabled` takes no new objects and is not closed.
+    `zone`: the IANA time zone in which a partition's day ends. `time_column`: the column that rows are sorted by; None if the
+    table has no such column. A table that is not `enabled` takes no new objects, and its partitions are not closed.
     """
 
     name: str
@@ -77,16 +77,16 @@ class TableSettings:
 
     @property
     def key(self) -> str:
-        """What shredding calls it, and its rows are kept by: it does not change with the logical name."""
+        """The table's name in shredding and in row keys. It does not change with the logical name."""
         return self.physical_name or self.name
 
 
 @dataclass(frozen=True, kw_only=True)
 class MergedTable(TableSettings):
-    """A table that is merged: what is configured of it, and what was learnt since.
+    """A table that is merged: its configuration and what was learned about it.
 
-    `columns`: those of all its small objects, by name. `ratio`: bytes out by bytes in, as its merges were so far.
-    `catalog_name`: the name under which the catalog has it, None before. `dropped`: nothing of it is left but this.
+    `columns`: the columns of all its small objects, by name. `ratio`: bytes written divided by bytes read, averaged over its
+    merges. `catalog_name`: its name in the catalog; None before the first publication. `dropped`: only this row remains.
     """
 
     create_time: datetime
@@ -99,7 +99,7 @@ class MergedTable(TableSettings):
 
 @dataclass(frozen=True)
 class SmallObject:
-    """A file that shredding wrote for a partition; times are its rows' event times (ISO 8601, UTC), where it has any."""
+    """A file that shredding wrote for a partition. Times are the event times of its rows (ISO 8601, UTC), if it has any."""
 
     id: int
     uri: str
@@ -112,7 +112,7 @@ class SmallObject:
 
 @dataclass(frozen=True)
 class Batch:
-    """The small objects that one commit added to a partition, or 500 of them: a row. `item` is the directory's URI."""
+    """A row of up to 500 small objects that a commit added to a partition. `item` is the directory's URI."""
 
     table: str
     date: date
@@ -125,9 +125,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class Settled:
-    """What is kept of batches that merged objects hold and whose own rows are gone: a row for 1,000 of them, numbered from 1.
+    """A summary of batches that were merged and whose rows were deleted. One row holds up to 1,000 items, numbered from 1.
 
-    `last`: the largest of their ids. `objects`, `rows`: how many they were. `items`: digests of the directories' URIs.
+    `last`: the largest id. `objects`, `rows`: their numbers. `items`: digests of the directories' URIs.
     """
 
     table: str
@@ -142,7 +142,7 @@ class Settled:
 
 @dataclass(frozen=True)
 class Totals:
-    """How much there is of a kind of object in a partition."""
+    """Number, rows and bytes of a kind of object in a partition."""
 
     objects: int = 0
     rows: int = 0
@@ -150,7 +150,7 @@ class Totals:
 
     @classmethod
     def of(cls, objects: Sequence[SmallObject]) -> Totals:
-        """How much these are."""
+        """The totals of these small objects."""
         return cls(len(objects), sum(one.rows for one in objects), sum(one.bytes for one in objects))
 
     def __add__(self, other: Totals) -> Totals:
@@ -162,7 +162,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class PendingJob:
-    """A partition's merge that is to be done, not before `schedule_time`. `attempts`: how many died or failed before."""
+    """A merge that a partition waits for, not before `schedule_time`. `attempts`: the attempts that died or failed before."""
 
     id: str
     schedule_time: datetime
@@ -171,7 +171,7 @@ class PendingJob:
 
 @dataclass(frozen=True)
 class Due:
-    """A partition's pending job, as it is found in its turn."""
+    """An index row: a partition's pending job, sorted by its schedule time."""
 
     schedule_time: datetime
     table: str
@@ -181,7 +181,7 @@ class Due:
 
 @dataclass(frozen=True)
 class SetAside:
-    """Why a partition is merged no more until somebody says so."""
+    """The reason why a partition is not merged until a person retries it."""
 
     error: str
     attempts: int
@@ -190,16 +190,15 @@ class SetAside:
 
 @dataclass(frozen=True)
 class Partition:
-    """A table on a date.
+    """A table on a date. An id here is the id of a small object.
 
     `current`: the version that readers see: NEW, LIVE, or the largest id in it. `desired`: the largest merged id. `last_live`:
-    the last id that came before the close; None while open. `upper`, `tail`: upper and lower bound of the chain's last range.
-    `newest`, `newest_live`: the largest id registered, of any and of live objects. `live`, `delayed`: all small objects that
-    were ever registered; `merged`: the merged objects, with the rows and bytes that they have; `covered`: the small objects
-    that these hold; `written`: the bytes that its merges wrote so far. `generation` grows with every change of the merged
-    objects; `published` is the generation that readers see, and `published_newest` the last small object that they see beside
-    it. `job`: the pending one; `running`: the id of the one that is being done. While `set_aside`, the pending job waits for a
-    person.
+    the last id registered before the close; None while the partition is open. `upper`, `tail`: upper and lower bound of the
+    chain's last range. `newest`, `newest_live`: the largest registered id of all and of live objects. `live`, `delayed`: totals
+    of all small objects ever registered. `merged`: totals of the merged objects. `covered`: totals of the small objects in
+    them. `written`: bytes that all merges wrote. `generation` grows with every change of the merged objects. `published` is the
+    generation that readers see, and `published_newest` the last small object that they see beside it. `job`: the pending job.
+    `running`: the id of the job in progress. While `set_aside`, the pending job waits for a person.
     """
 
     table: str
@@ -228,7 +227,7 @@ class Partition:
 
     @property
     def closed(self) -> bool:
-        """Whether its day is over, so that what comes now is delayed."""
+        """True if the partition's day is over, so that new objects are delayed."""
         return self.last_live is not None
 
     @property
@@ -238,18 +237,18 @@ class Partition:
 
     @property
     def amplification(self) -> float | None:
-        """How often each byte of the merged objects was written; None before the first merge."""
+        """The average number of times that each byte of the merged objects was written; None before the first merge."""
         return self.written / self.merged.bytes if self.merged.bytes else None
 
     @property
     def at_rest(self) -> bool:
-        """Whether there is nothing to do until another object comes."""
+        """True if there is nothing to do until another object arrives."""
         shown = self.switched and self.published == self.generation and self.current == self.desired
         return shown and self.upper == self.newest and self.job is None and self.running is None
 
     @property
     def due(self) -> Due | None:
-        """The pending job, if it may be done once it is time: no other is running, and it is not set aside."""
+        """The pending job, unless another job of the partition runs or the partition is set aside."""
         if self.job is None or self.running or self.set_aside:
             return None
         return Due(self.job.schedule_time, self.table, self.date, self.job.id)
@@ -257,7 +256,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Range:
-    """One merged object: the rows of the small objects with lower < id <= upper. `objects`: how many these are."""
+    """A merged object: the rows of the small objects with lower < id <= upper. `objects`: their number."""
 
     table: str
     date: date
@@ -277,10 +276,10 @@ class Range:
 
 @dataclass(frozen=True)
 class RunningJob:
-    """A partition's merge that a worker does: who (`owner`), under which lease (`slot`, `token`), since when.
+    """A merge of a partition in progress. `owner`: the program; `slot`, `token`: its lease.
 
-    `generation`: the partition's when the job was claimed; what is planned for it holds as long as that stands. `run_id`: of
-    whoever does it; None in what releases before wrote.
+    `generation`: the partition's generation at the claim; a plan is valid while it does not change. `run_id`: the run of the
+    program; None in rows of older releases.
     """
 
     table: str
@@ -298,7 +297,7 @@ class RunningJob:
 
 
 class Outcome(StrEnum):
-    """How a job ended: merged; with nothing to merge; given back untried; failed; or its worker died."""
+    """The end of a job: merged; nothing to merge; given back without an attempt; failed; its worker died."""
 
     MERGED = "merged"
     NOTHING = "nothing"
@@ -308,16 +307,16 @@ class Outcome(StrEnum):
 
     @property
     def is_failure(self) -> bool:
-        """Whether the job was tried and nothing came of it, so that an attempt is counted."""
+        """True if the attempt was made without success, so that it is counted."""
         return self in (Outcome.FAILED, Outcome.DIED)
 
 
 @dataclass(frozen=True)
 class FinishedJob:
-    """What became of a job; kept.
+    """The log entry of a job that ended.
 
-    `bytes_in`: of the small objects that it merged; `rows`, `bytes_out`: of the merged objects that it wrote. `run_id`: of
-    the run that did it; None in what releases before wrote.
+    `bytes_in`: bytes of the small objects that it merged. `rows`, `bytes_out`: rows and bytes of the merged objects that it
+    wrote. `run_id`: the run of the program; None in rows of older releases.
     """
 
     id: str
@@ -339,7 +338,7 @@ class FinishedJob:
 
 @dataclass(frozen=True)
 class ServedFile:
-    """A file of a published version; `lower` is None for a small object, whose id `upper` is."""
+    """A file of a published version. For a small object, `lower` is None and `upper` is its id."""
 
     uri: str
     rows: int
@@ -349,18 +348,18 @@ class ServedFile:
 
     @classmethod
     def of_small(cls, one: SmallObject) -> ServedFile:
-        """A small object as readers get it."""
+        """The served file of a small object."""
         return cls(one.uri, one.rows, one.bytes, None, one.id)
 
     @classmethod
     def of_range(cls, one: Range) -> ServedFile:
-        """A merged object as readers get it."""
+        """The served file of a merged object."""
         return cls(one.uri, one.rows, one.bytes, one.lower, one.upper)
 
 
 @dataclass(frozen=True)
 class Version:
-    """The files that readers of a partition get."""
+    """The files of a partition that readers see. `version`: 0 for live small objects, else the largest merged id."""
 
     table: str
     date: date
@@ -371,7 +370,7 @@ class Version:
 
 
 def digest_of(item: str) -> str:
-    """A directory's URI in short: 16 hexadecimal digits, by which it is found among those that are settled."""
+    """A 16-digit hexadecimal digest of a directory's URI, to find it among settled items."""
     return hashlib.sha256(item.encode()).hexdigest()[:16]
 
 
@@ -379,7 +378,7 @@ Fact = TypeVar("Fact", MergedTable, Partition, Range, Due, RunningJob, FinishedJ
 
 
 def to_data(fact: Any) -> dict[str, Any]:
-    """The stored form of a fact: plain JSON values, without the version of its row."""
+    """The stored form of a fact: plain JSON values, without the row's version."""
     data = _codec(type(fact)).dump_python(fact, mode="json")
     if type(fact) in _VERSIONED:
         del data["version"]
@@ -387,7 +386,7 @@ def to_data(fact: Any) -> dict[str, Any]:
 
 
 def from_row(kind: type[Fact], row: Row) -> Fact:
-    """The fact of a row that holds `to_data`'s form."""
+    """Parses the fact that `to_data` stored in a row."""
     data = {**row.data, "version": row.version} if kind in _VERSIONED else row.data
     return _codec(kind).validate_python(data)
 
@@ -419,22 +418,22 @@ def partition_key(table: str, day: date) -> str:
 
 
 def rows_prefix(kind: str, table: str, day: date | None = None) -> str:
-    """What the sort keys of a partition's rows of a kind start with, SMALL, SETTLED, RANGES or VERSIONS; or a whole table's."""
+    """Prefix of the sort keys of a kind (SMALL, SETTLED, RANGES or VERSIONS), for a partition or a whole table."""
     return f"{kind}#{table}#" if day is None else f"{kind}#{table}#{day}#"
 
 
 def small_key(table: str, day: date, last: int) -> str:
-    """Sort key of the batch whose last id this is: so what lies beyond an id is one query."""
+    """Sort key of a batch by its last id: a single query finds all objects after an id."""
     return f"{rows_prefix(SMALL, table, day)}{last:0{DIGITS}d}"
 
 
 def settled_key(settled: Settled) -> str:
-    """Sort key of what is kept of batches whose rows are gone."""
+    """Sort key of a summary of settled batches."""
     return f"{rows_prefix(SETTLED, settled.table, settled.date)}{settled.number:06d}"
 
 
 def range_key(table: str, day: date, lower: int) -> str:
-    """Sort key of the range from a lower bound on."""
+    """Sort key of a range by its lower bound."""
     return f"{rows_prefix(RANGES, table, day)}{lower:0{DIGITS}d}"
 
 
@@ -444,17 +443,17 @@ def running_key(table: str, day: date, job: str) -> str:
 
 
 def due_key(due: Due) -> str:
-    """Sort key of the row by which a pending job is found in its turn."""
+    """Sort key of the index row of a pending job. Rows sort by schedule time."""
     return f"{DUE}{format_time(due.schedule_time)}#{due.table}#{due.date}#{due.id}"
 
 
 def open_key(partition: Partition) -> str:
-    """Sort key of the row by which a partition that is not at rest is found."""
+    """Sort key of the index row of a partition that is not at rest."""
     return f"{OPEN}{partition.table}#{partition.date}"
 
 
 def log_key(job: FinishedJob) -> str:
-    """Sort key of a finished job, by the time of its end."""
+    """Sort key of a job's log entry. Rows sort by the time of its end."""
     return f"{LOG}{format_time(job.finished)}#{job.id}"
 
 

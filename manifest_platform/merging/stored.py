@@ -1,6 +1,6 @@
-"""The files under a location: listed and removed, locally and in S3.
+"""Lists and deletes the files under a location, locally and in S3.
 
-Belongs here: what needs no more than the storage. Which files may go is judged in `garbage`.
+Belongs here: operations that need only the storage. `garbage` decides which files may be deleted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DELETES_AT_ONCE = 1_000  # S3's limit
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file under a table's location: its name from there on, its size, when it was written."""
+    """A file under a location: its name relative to the location, its size, and its modification time."""
 
     name: str
     bytes: int
@@ -27,7 +27,7 @@ class StoredFile:
 
 
 def stored_files(location: str, folder: str = "") -> Iterator[StoredFile]:
-    """The files under a location, or a folder of it; none where it does not exist. Raises TransientMergeError."""
+    """Yields the files under a location or one of its folders; nothing if it does not exist. Raises TransientMergeError."""
     from pyarrow.fs import FileSelector, FileType
 
     system, path = storage.filesystem(location)
@@ -41,9 +41,9 @@ def stored_files(location: str, folder: str = "") -> Iterator[StoredFile]:
 
 
 def delete(location: str, names_: Sequence[str]) -> None:
-    """Removes files of a location by name; those that are gone are no error. Raises TransientMergeError.
+    """Deletes files of a location by name. A file that does not exist is not an error. Raises TransientMergeError.
 
-    Of directories nothing is left: neither empty local ones, nor objects in S3 that stand for some.
+    Local directories that become empty are removed. In S3, no marker objects for directories are left or created.
     """
     if storage.is_local(location):
         _delete_local(storage.local_path(location), names_)
@@ -59,12 +59,12 @@ def _delete_local(root: Path, names_: Sequence[str]) -> None:
         raise TransientMergeError(f"{error.filename} cannot be removed: {error}") from error
     folders = {parent for name in names_ for parent in (root / name).parents if parent.is_relative_to(root)}
     for folder in sorted(folders, reverse=True):
-        with suppress(OSError):  # it holds what is needed
+        with suppress(OSError):  # the directory is not empty
             folder.rmdir()
 
 
 def _delete_in_s3(location: str, names_: Sequence[str]) -> None:
-    """By batches: Arrow would ask once for each object, and write one for each directory that is empty then."""
+    """Deletes in batches. Arrow sends a request for each object and writes a marker object for each directory left empty."""
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 

@@ -1,6 +1,6 @@
-"""What no order of rows changes, counted of what is read and of what is written, to compare the two.
+"""Checksums that do not depend on the order of rows, to compare the rows written with the rows read.
 
-Belongs here: counting. What follows from a difference is decided in `kernel`.
+Belongs here: counting. `kernel` decides what follows from a difference.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import pyarrow.compute
 from manifest_platform.merging.sorting import LAST, Array
 from manifest_platform.merging.time_keys import FIRST, ends
 
-pc: Any = pyarrow.compute  # its functions come into being at run time, unknown to type checkers
+pc: Any = pyarrow.compute  # its functions are created at run time, so type checkers do not know them
 
-_WRAP = 1 << 64  # sums are compared in 64 bits
+_WRAP = 1 << 64  # sums are compared modulo 2**64
 _INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
 @dataclass
 class Tally:
-    """What no order changes: how many rows; of each column the nulls and a sum; the first and the last key of any."""
+    """Row count, null count and sum of each column, and the smallest and largest key: equal for the same rows in any order."""
 
     nulls: Array
     sums: Array
@@ -33,19 +33,19 @@ class Tally:
 
     @classmethod
     def none(cls, columns: int) -> Tally:
-        """Of no rows."""
+        """The tally of no rows."""
         return cls(np.zeros(columns, np.int64), np.zeros(columns, np.uint64))
 
     @classmethod
     def of(cls, rows: pa.Table, keys: Array | None) -> Tally:
-        """Of rows with these keys; None: they have no times."""
+        """The tally of these rows and their keys; `keys` is None if the rows have no times."""
         nulls = np.array([column.null_count for column in rows.columns], np.int64)
         sums = np.array([column_sum(column) for column in rows.columns], np.uint64)
         least, most = (LAST, FIRST) if keys is None else ends(keys)
         return cls(nulls, sums, rows.num_rows, least, most)
 
     def add(self, other: Tally) -> None:
-        """Adds what was counted of other rows."""
+        """Adds the tally of other rows."""
         self.rows += other.rows
         self.nulls = self.nulls + other.nulls
         self.sums = self.sums + other.sums
@@ -53,7 +53,7 @@ class Tally:
 
 
 def column_sum(column: pa.ChunkedArray) -> int:
-    """A number that depends on a column's values, and not on their order: a sum, of texts that of their lengths."""
+    """The sum of a column's values modulo 2**64. For strings, the sum of their lengths; 0 for a type without a sum."""
     if column.null_count == len(column):
         return 0
     kind = column.type
@@ -67,7 +67,7 @@ def column_sum(column: pa.ChunkedArray) -> int:
     elif pa.types.is_decimal(kind):
         return sum(_decimal_sum(chunk) for chunk in column.chunks) % _WRAP
     elif pa.types.is_primitive(kind) and kind.bit_width in (8, 16, 32, 64):
-        # The bits as an integer: sums of these do not depend on the order, those of floating-point numbers do.
+        # Sums of the bits as integers do not depend on the order; sums of floating-point numbers do.
         parts = [pc.sum(chunk.view(_INTEGERS[kind.bit_width])).as_py() for chunk in column.chunks]
         return sum(part for part in parts if part is not None) % _WRAP
     else:
@@ -76,7 +76,7 @@ def column_sum(column: pa.ChunkedArray) -> int:
 
 
 def _decimal_sum(values: pa.Array) -> int:
-    """The sum of decimals without their point, by the low 64 bits of each: exact in 64 bits, whatever their width."""
+    """The sum of the unscaled decimals, using the low 64 bits of each: exact modulo 2**64 for every width."""
     given = values.drop_null()
     if not len(given):
         return 0

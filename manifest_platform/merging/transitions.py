@@ -1,10 +1,10 @@
-"""Every change of merging's rows as a pure function: state in, writes out.
+"""Every change of merging's rows as a pure function from state to writes.
 
-Belongs here: which writes an operation consists of, and on which conditions they rest. No store is called and no clock read.
-`inventory` reads what these functions need, and transacts what they return.
+Belongs here: the writes of each operation and their conditions. Nothing here calls a store or reads a clock: `inventory` reads
+what these functions need and commits what they return.
 
-A change of a partition is the partition as it is to be; `writes` makes of it the rows' writes, with the index rows that follow
-from it. So an index row cannot differ from its partition.
+A transition returns the changed partition. `writes` compares it with the partition before, and returns the writes of its row
+and of the index rows derived from it, so that an index row always matches its partition.
 """
 
 from __future__ import annotations
@@ -56,50 +56,50 @@ MERGE = Application("merge")
 """The application whose lease a merge worker holds."""
 
 PARTITION_WRITES = 4
-"""The writes that a change of a partition makes, at most: its row, and three of index rows."""
+"""Largest number of writes for a change of a partition: its row and three index rows."""
 
 MAX_RANGES = MAX_WRITES - PARTITION_WRITES - 3
-"""Ranges that one commit adds, at most; a job that has more to do leaves them over."""
+"""Largest number of ranges that one commit adds. A job leaves further ranges to the next job."""
 
 FIRST_PAUSE = timedelta(minutes=1)
-"""How long a merge that failed for the time being waits for its next attempt; twice as long after each further one."""
+"""Pause after the first transient failure of a merge. It doubles with each further failure."""
 
 NEWEST_WEIGHT = 0.2
-"""The weight of the newest merge in a table's learnt ratio."""
+"""The weight of the newest merge in a table's learned ratio."""
 
 
 class JobLost(Refused):
-    """The job is no longer this worker's: taken back as dead, ended, or dropped with its table. Stop, and claim another."""
+    """The worker no longer owns the job: it was requeued, ended, or its table was dropped. Stop, and claim another job."""
 
 
 class ChainChanged(Refused, Transient):
-    """The plan does not continue the chain as it is now: end the job as failed, and it is planned anew."""
+    """The plan does not continue the current chain. End the job as failed; it is then planned again."""
 
 
 class CountsDiffer(Refused, Permanent):
-    """Merged objects do not hold what the small objects hold that they stand for: a person must look at it."""
+    """Merged objects do not contain the rows of the small objects that they replace. A person must investigate."""
 
 
 class EarlierCommitMissing(Refused, Transient):
-    """A commit before this one is not registered yet: register in order."""
+    """An earlier commit is not registered yet. Register commits in order."""
 
 
 class Overtaken(Refused, Transient):
-    """Another publication of the partition, `partition`, was recorded meanwhile: show readers the newer one."""
+    """Another publisher published the partition in the meantime. `partition` is the newer state to show to readers."""
 
     def __init__(self, partition: Partition):
         self.partition = partition
         super().__init__(
-            f"{name(partition)} was published by another meanwhile, as version {partition.current}, generation"
-            f" {partition.published}: point the catalog at that one"
+            f"{name(partition)} was published by another process in the meantime, as version {partition.current}, generation"
+            f" {partition.published}: point the catalog at that version"
         )
 
 
 @dataclass(frozen=True)
 class Leftover:
-    """That a job leaves objects over, and when they are due: now, to be fair to what is due already, or when it itself was.
+    """The schedule of the rest that a job leaves: now (behind jobs that are already due), or the job's own time.
 
-    `attempts`: those that died or failed before, where the job is given back untried.
+    `attempts`: the earlier failed attempts, if the job is given back without an attempt.
     """
 
     schedule_time: datetime
@@ -107,7 +107,7 @@ class Leftover:
 
 
 def name(of: Partition | RunningJob | Range) -> str:
-    """What a message calls a partition."""
+    """The name of a partition in messages."""
     return f"{of.table} of {of.date}"
 
 
@@ -115,7 +115,7 @@ def name(of: Partition | RunningJob | Range) -> str:
 
 
 def indexed(partition: Partition | None) -> dict[str, dict[str, Any]]:
-    """The index rows that a partition has, by sort key: by them due jobs and partitions with work are found."""
+    """The index rows of a partition, by sort key. They make due jobs and partitions with work findable."""
     if partition is None:
         return {}
     rows: dict[str, dict[str, Any]] = {}
@@ -127,7 +127,7 @@ def indexed(partition: Partition | None) -> dict[str, dict[str, Any]]:
 
 
 def writes(before: Partition | None, after: Partition | None) -> list[Write]:
-    """The writes of a partition over the version that was read, its index rows among them; after None it is gone."""
+    """The conditional writes that change a partition and its index rows. If `after` is None, they delete it."""
     some = before or after
     if some is None:
         return []
@@ -144,7 +144,7 @@ def writes(before: Partition | None, after: Partition | None) -> list[Write]:
 
 
 def synced(table: MergedTable | None, settings: TableSettings, now: datetime) -> MergedTable:
-    """A table as it is configured, with what is known of it."""
+    """Applies the configuration to a table, and keeps what was learned about it."""
     configured = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
     if table is None or table.dropped:
         return MergedTable(**configured, create_time=now, version=table.version if table else ABSENT)
@@ -152,12 +152,12 @@ def synced(table: MergedTable | None, settings: TableSettings, now: datetime) ->
 
 
 def put_table(table: MergedTable) -> Put:
-    """The write of a table over the version that was read."""
+    """The write of a table, on condition of the version that was read."""
     return Put(table_key(table.key), to_data(table), table.version, lasting=True)
 
 
 def learnt(table: MergedTable, bytes_in: int, bytes_out: int) -> MergedTable:
-    """A table that has seen one more merge."""
+    """Updates a table's ratio with one more merge."""
     ratio = table.ratio + NEWEST_WEIGHT * (bytes_out / bytes_in - table.ratio)
     return dataclasses.replace(table, ratio=round(ratio, 4))
 
@@ -168,7 +168,7 @@ def learnt(table: MergedTable, bytes_in: int, bytes_out: int) -> MergedTable:
 def register(
     before: Partition, table: MergedTable, commit: CommittedObjects, objects: Sequence[SmallObject], rules: Rules, now: datetime
 ) -> tuple[Partition, list[Batch]]:
-    """A partition with objects of a commit that it does not have yet: delayed if it is closed, else live."""
+    """Adds new objects of a commit to a partition: as delayed objects if it is closed, else as live objects."""
     added = Totals.of(objects)
     newest = objects[-1].id
     if before.closed:
@@ -184,25 +184,25 @@ def register(
 
 
 def put_batch(batch: Batch) -> Put:
-    """The write of a batch, once."""
+    """The write of a new batch."""
     return Put(small_key(batch.table, batch.date, batch.objects[-1].id), to_data(batch), ABSENT)
 
 
 def _scheduled(partition: Partition, table: MergedTable, rules: Rules, now: datetime) -> PendingJob | None:
-    """The pending job of a partition that got objects: they ride along with one that there is."""
+    """The pending job after objects were added: a new job, or the existing job, due earlier if the objects fill a range."""
     job = partition.job
     if rules.merged and not rules.merged.holds(partition.date, now):
         return job
     fills = rules.by_volume and partition.waiting.bytes * table.ratio >= table.target_bytes
     if job is None:
         return PendingJob(str(uuid4()), now if fills else now + timedelta(seconds=table.interval))
-    if fills and not job.attempts:  # what failed before keeps its pause
+    if fills and not job.attempts:  # a job that failed keeps its pause
         return dataclasses.replace(job, schedule_time=min(job.schedule_time, now))
     return job
 
 
 def put_cursor(commit: int, version: int) -> Put:
-    """The write that says that a commit is registered whole."""
+    """The write that marks a commit as completely registered."""
     return Put(CURSOR, {"commit": marked(commit)}, version, lasting=True)
 
 
@@ -212,7 +212,7 @@ def put_cursor(commit: int, version: int) -> Put:
 def claimed(
     partition: Partition, owner: str, run_id: str, slot: str, token: int, now: datetime
 ) -> tuple[RunningJob, Partition]:
-    """The pending job as it is being done, and its partition then."""
+    """Turns the pending job of a partition into a running job; returns the job and the changed partition."""
     job = partition.job
     if job is None or partition.due is None:
         raise Refused(f"{name(partition)} has no job that may be claimed")
@@ -234,28 +234,28 @@ def claimed(
 
 
 def put_running(job: RunningJob) -> Put:
-    """The write of a job that begins."""
+    """The write of a new running job."""
     return Put(running_key(job.table, job.date, job.id), to_data(job), ABSENT)
 
 
 def ended(job: RunningJob, log: FinishedJob, before: Partition, after: Partition) -> list[Write]:
-    """The end of a job: it is running no more, and the log says what became of it. The log's row is new, and the first."""
+    """The writes at the end of a job. The first write is the new log row."""
     running = running_key(job.table, job.date, job.id)
     after = dataclasses.replace(after, running=None)
     return [Put(log_key(log), to_data(log), ABSENT), Delete(running, job.version), *writes(before, after)]
 
 
-def finished(job: RunningJob, outcome: Outcome, now: datetime, **told: Any) -> FinishedJob:
-    """What the log says of a job."""
+def finished(job: RunningJob, outcome: Outcome, now: datetime, **details: Any) -> FinishedJob:
+    """The log entry of a job."""
     return FinishedJob(
         *(job.id, job.table, job.date, job.schedule_time, job.started, now, job.owner, job.attempts, outcome),
         run_id=job.run_id,
-        **told,
+        **details,
     )
 
 
 def pending_by(partition: Partition, schedule_time: datetime, attempts: int = 0) -> Partition:
-    """A partition whose pending job is due then, or earlier if it was; a new one if it has none."""
+    """Sets a partition's pending job to this time, or keeps it if it is earlier; creates the job if there is none."""
     job = partition.job
     if job is None:
         job = PendingJob(str(uuid4()), schedule_time, attempts)
@@ -265,14 +265,14 @@ def pending_by(partition: Partition, schedule_time: datetime, attempts: int = 0)
 
 
 def died(partition: Partition, job: RunningJob, error: str, max_attempts: int, now: datetime) -> Partition:
-    """A partition whose job's worker is dead: the job is to be done when it was, or set aside."""
+    """The partition after a worker died: its job is due at the original time, or set aside after `max_attempts`."""
     attempts = job.attempts + 1
     again = pending_by(partition, job.schedule_time, attempts)
     return _set_aside(again, error, attempts, now) if attempts >= max_attempts else again
 
 
 def failed(partition: Partition, job: RunningJob, error: str, permanent: bool, max_attempts: int, now: datetime) -> Partition:
-    """A partition whose job failed: to be tried again after a pause, or set aside."""
+    """The partition after a job failed: to be retried after a pause, or set aside."""
     attempts = job.attempts + 1
     later = now + FIRST_PAUSE * 2 ** min(job.attempts, 10)
     pending = PendingJob(partition.job.id if partition.job else str(uuid4()), later, attempts)
@@ -285,7 +285,7 @@ def _set_aside(partition: Partition, error: str, attempts: int, now: datetime) -
 
 
 def retried(partition: Partition, now: datetime) -> Partition:
-    """A partition that is merged again after it was set aside."""
+    """The partition after a retry of a set-aside merge: due now, with no attempts."""
     job = PendingJob(partition.job.id if partition.job else str(uuid4()), now)
     return dataclasses.replace(partition, set_aside=None, job=job)
 
@@ -294,14 +294,14 @@ def retried(partition: Partition, now: datetime) -> Partition:
 
 
 def extends(partition: Partition, merged: Sequence[Range]) -> bool:
-    """Whether the first of the ranges takes the place of the chain's last one."""
+    """True if the first range replaces the last range of the chain."""
     return bool(merged) and merged[0].lower == partition.tail
 
 
 def merged(partition: Partition, tail: Range | None, ranges: Sequence[Range], bytes_in: int) -> Partition:
-    """A partition whose chain goes on with these ranges; `tail` is the chain's last one, if the first takes its place.
+    """The partition with these ranges added to its chain. `tail`: the last range, if the first new range replaces it.
 
-    Raises ChainChanged and CountsDiffer.
+    Raises ChainChanged or CountsDiffer.
     """
     _require_chain(partition, ranges)
     small = Totals(sum(one.objects for one in ranges), sum(one.rows for one in ranges), bytes_in)
@@ -329,8 +329,8 @@ def _require_chain(partition: Partition, ranges: Sequence[Range]) -> None:
         continues = one.lower == upper or (at == 0 and one.lower == partition.tail)
         if not continues or not upper < one.upper <= partition.newest:
             raise ChainChanged(
-                f"{name(partition)}: ({one.lower}, {one.upper}] does not go on from ({partition.tail}, {partition.upper}] to at"
-                f" most {partition.newest}: it was planned for another state; plan anew"
+                f"{name(partition)}: ({one.lower}, {one.upper}] does not continue ({partition.tail}, {partition.upper}], or"
+                f" exceeds {partition.newest}: it was planned for another state; plan again"
             )
         upper = one.upper
 
@@ -346,7 +346,7 @@ def _require_counts(partition: Partition) -> None:
 
 
 def put_ranges(ranges: Sequence[Range], tail: Range | None, now: datetime) -> Iterator[Put]:
-    """The writes of new ranges; one that takes the tail's place keeps the time of its creation."""
+    """The writes of new ranges. A range that replaces the tail keeps its creation time."""
     for one in ranges:
         old = tail if tail and tail.lower == one.lower else None
         stored = dataclasses.replace(one, create_time=old.create_time if old else now, update_time=now)
@@ -354,7 +354,7 @@ def put_ranges(ranges: Sequence[Range], tail: Range | None, now: datetime) -> It
 
 
 def rebuilt(partition: Partition, old: Sequence[Range], new: Sequence[Range]) -> Partition:
-    """A partition of which merged objects were written anew: the same bounds and rows. Raises ChainChanged, CountsDiffer."""
+    """The partition after merged objects were rewritten with the same bounds and rows. Raises ChainChanged or CountsDiffer."""
     by_bounds = {(one.lower, one.upper): one for one in old}
     for one in new:
         known = by_bounds.get((one.lower, one.upper))
@@ -363,7 +363,7 @@ def rebuilt(partition: Partition, old: Sequence[Range], new: Sequence[Range]) ->
         if (known.objects, known.rows) != (one.objects, one.rows):
             raise CountsDiffer(
                 f"{name(partition)}: ({one.lower}, {one.upper}] has {known.objects} objects, {known.rows} rows, and would have"
-                f" {one.objects} and {one.rows}: compare it with its small objects"
+                f" {one.objects} and {one.rows}: compare the range with its small objects"
             )
     growth = sum(one.bytes - by_bounds[one.lower, one.upper].bytes for one in new)
     return dataclasses.replace(
@@ -378,13 +378,13 @@ def rebuilt(partition: Partition, old: Sequence[Range], new: Sequence[Range]) ->
 
 
 def is_over(day: date, zone: str, grace: timedelta, now: datetime) -> bool:
-    """Whether a date has ended in a time zone, and the grace after it too."""
+    """True if a date, including the grace time after it, is over in a time zone."""
     end = over_at(day, zone, grace)
     return end is not None and now >= end
 
 
 def over_at(day: date, zone: str, grace: timedelta) -> datetime | None:
-    """When a date has ended in a time zone, and the grace after it too; None where the calendar ends before that."""
+    """The time when a date and the grace time after it end in a time zone; None if that is beyond the calendar."""
     try:
         return datetime.combine(day + timedelta(days=1), time(), ZoneInfo(zone)).astimezone(UTC) + grace
     except OverflowError:  # people write 9999-12-31 for never
@@ -392,9 +392,9 @@ def over_at(day: date, zone: str, grace: timedelta) -> datetime | None:
 
 
 def closed(partition: Partition, table: MergedTable, now: datetime, grace: timedelta, hasten: bool) -> Partition:
-    """A partition whose day is over, with the last object that came in time; as it is, if it is not over or has no object.
+    """Closes a partition if its day is over; returns it unchanged if the day is not over or the partition has no object.
 
-    `hasten`: what is not merged of it is due now.
+    `hasten`: True to make its unmerged objects due now.
     """
     may_close = table.enabled and partition.newest_live and not partition.closed
     if not may_close or not is_over(partition.date, table.zone, grace, now):
@@ -404,16 +404,16 @@ def closed(partition: Partition, table: MergedTable, now: datetime, grace: timed
 
 
 def switched(partition: Partition) -> Partition:
-    """A partition that is served from merged objects from now on, if it is closed and all that came in time is merged."""
+    """Switches a partition to merged objects if it is closed and all its live objects are merged."""
     if partition.last_live is None or partition.upper < partition.last_live:
         return partition
     return dataclasses.replace(partition, switched=True)
 
 
 def published(found: Partition, read: Partition, generation: int, newest: int, version: Version | None) -> Partition:
-    """A partition that readers see so; `read` is what it was when that was made out.
+    """The partition after a publication. `read` is the partition as it was read before the publication.
 
-    Raises Overtaken if something else is recorded by now, Refused for what is not there.
+    Raises Overtaken if another publication was recorded since, and Refused if the version does not exist or is older.
     """
     if _seen(found) != _seen(read):
         raise Overtaken(found)
@@ -423,8 +423,8 @@ def published(found: Partition, read: Partition, generation: int, newest: int, v
     back = any(new < old for new, old in zip((current, generation, newest), _seen(found), strict=True))
     if not there or current > found.desired or back:
         raise Refused(
-            f"{name(found)}: version {current}, generation {generation}, newest {newest} is not there to publish, or is behind"
-            f" what is published: {_seen(found)}"
+            f"{name(found)}: version {current}, generation {generation}, newest {newest} does not exist, or is older than"
+            f" the published version: {_seen(found)}"
         )
     return dataclasses.replace(found, current=current, published=generation, published_newest=newest)
 
@@ -434,10 +434,10 @@ def _seen(partition: Partition) -> tuple[int, int, int]:
 
 
 def put_version(version: Version) -> Put:
-    """The write of a published version, once."""
+    """The write of a new published version."""
     return Put(version_key(version), to_data(version), ABSENT)
 
 
 def check_table(table: MergedTable) -> Check:
-    """Holds while a table is what was read: nobody dropped or configured it since."""
+    """A condition that the table was not dropped or configured since it was read."""
     return Check(table_key(table.key), table.version)

@@ -1,7 +1,7 @@
-"""The inventory as tables for people who know Prism's metadata: the same columns, where the inventory has them.
+"""The inventory as tables in the layout of Prism's metadata, for people who know it.
 
-Belongs here: rows for showing, each a dict by column name. Nothing decides by them. An id that is a number there and none here
-is a text that stays: a table's name, `table/date` for a partition, `table/date/upper` for a range, a job's own id.
+Belongs here: rows for display, each a dict by column name. No decision depends on them. Prism's numeric ids are replaced by
+stable texts: a table's name, `table/date` for a partition, `table/date/upper` for a range, and a job's own id.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from manifest_platform.merging.state import Partition, Range, RunningJob
 
 
 def prism_tables(inventory: Inventory) -> Iterator[dict[str, Any]]:
-    """The tables. `create_time` is that of the first synchronisation, `merge_interval` is in seconds."""
+    """The tables. `create_time` is the time of the first synchronization; `merge_interval` is in seconds."""
     for table in inventory.tables():
         yield {
             "prism_table_id": table.key,
@@ -30,7 +30,7 @@ def prism_tables(inventory: Inventory) -> Iterator[dict[str, Any]]:
 
 
 def prism_small_objects(inventory: Inventory, table: str, day: date) -> Iterator[dict[str, Any]]:
-    """The small objects of a partition. The staging object is the item; `upload_start_time` is that of the registration."""
+    """The small objects of a partition. The staging object is the item; `upload_start_time` is the time of registration."""
     for batch in inventory.batches(table, day):
         for small in batch.objects:
             yield {
@@ -44,7 +44,7 @@ def prism_small_objects(inventory: Inventory, table: str, day: date) -> Iterator
 
 
 def prism_partitions(inventory: Inventory, table: str | None = None) -> Iterator[dict[str, Any]]:
-    """The partitions. `ongoing_manifest_version` is of no use there and not kept here: always -1."""
+    """The partitions. `ongoing_manifest_version` is unused in Prism and not stored here: always -1."""
     for partition in inventory.partitions(table):
         yield {
             "prism_partition_id": _partition_id(partition.table, partition.date),
@@ -59,10 +59,10 @@ def prism_partitions(inventory: Inventory, table: str | None = None) -> Iterator
 
 
 def prism_merge_jobs(inventory: Inventory, lease: timedelta) -> Iterator[dict[str, Any]]:
-    """The pending jobs, whose `ongoing_mark` is 0, then the running ones, where it is the job's id.
+    """The pending jobs, with `ongoing_mark` 0, then the running jobs, with the job's id as `ongoing_mark`.
 
-    `lease`: how long a worker's lease lasts without a heartbeat, so that the last heartbeat was so long before its end. None
-    for a worker whose lease has gone to another.
+    `lease`: the duration of a worker's lease, to compute the last heartbeat from the end of the lease. The heartbeat is None if
+    the worker lost its lease.
     """
     for partition in inventory.open_partitions():
         if partition.job:
@@ -78,7 +78,7 @@ def prism_merge_jobs(inventory: Inventory, lease: timedelta) -> Iterator[dict[st
 
 
 def prism_merge_ranges(inventory: Inventory, table: str, day: date) -> Iterator[dict[str, Any]]:
-    """The ranges of a partition; if it has any, the sentinel (null, 0] before them, which is not stored here."""
+    """The ranges of a partition, preceded by Prism's sentinel range (null, 0] if there are any."""
     ranges = inventory.ranges(table, day)
     if ranges:
         first = ranges[0]

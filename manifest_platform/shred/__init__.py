@@ -1,7 +1,12 @@
-"""What all sources share of shredding: from a landed directory to typed Parquet and a listing of it.
+"""The part of shredding that all sources share: from a landed directory to typed Parquet files and their listing.
 
-batch        a batch of directories in one Spark job: what each task reads and writes, and the listing or the failure of each
+batch        many directories in one Spark job, and the listing or the failure of each
 lines        which task reads which lines of which file
-rows         rows of text as Arrow tables, and the table of what could not be shredded
-csv_kernel   bytes of CSV to tables, without Spark
+compression  the compression of a file of lines, and its text
+rows         casts of text columns to Arrow, and the table of bad rows
+csv_kernel   CSV bytes to typed tables, without Spark
+limits       the limits of a directory
+sample       a sample of the result without Spark or output
+
+Not here: the formats and schemas of a source (`sources`), and which items are shredded when (`pipeline`).
 """

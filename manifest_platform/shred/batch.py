@@ -1,7 +1,7 @@
-"""What every shredder shares: a batch of directories in one Spark job, and the listing or the failure of each.
+"""Shreds a batch of directories in one Spark job, and returns a listing or a failure for each.
 
-Spark only distributes: each task reads its own part of a directory, writes its own Parquet files and returns what it wrote.
-A directory that fails leaves the others alone. What the bytes mean is the shredders' own.
+Spark only distributes the work: each task reads its part of a directory, writes its own Parquet files, and returns what it
+wrote. A directory that fails does not affect the others. The source's shredder knows what the bytes mean.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHUNK = 4 << 20
-"""How many bytes of a file are shredded at a time."""
+"""Number of bytes of a file that are shredded at a time."""
 
-_WRITERS = 8  # files of one task that are written at the same time: in an object store each costs round trips
+_WRITERS = 8  # concurrent writes of one task, because each write to an object store takes round trips
 
 Part = TypeVar("Part")
 
 
 class Unusable(ValueError, Permanent):
-    """What a directory holds cannot be shredded. The message says what, where and what to do.
+    """The content of a directory cannot be shredded. The message says what is wrong, where, and what to do.
 
-    `remedy`: what helps besides; unless told otherwise, to accept the directory once it was landed anew. None: to resolve it.
+    `remedy`: the action that helps; by default, to land the directory again and accept it. None: only `resolve` helps.
     """
 
     def __init__(self, message: str, remedy: Remedy | None = LAND_ANEW) -> None:
@@ -49,25 +49,26 @@ class Unusable(ValueError, Permanent):
 
 
 class SchemaError(ValueError):
-    """A schema that cannot be made a table; permanent: only another schema can mend it."""
+    """A schema cannot become a table. Permanent: only another schema helps."""
 
 
 class FileChanged(Unusable):
-    """A file has another size than its directory was registered with: landed files do not change."""
+    """A file has another size than its directory was registered with. Landed files must not change."""
 
 
 class Unreachable(RuntimeError, Transient):
-    """What shredding needs from elsewhere cannot be had now. The message says what."""
+    """Shredding needs something that cannot be reached now. The message says what."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to cut the work, and how many bad lines a directory may have.
+    """The division of the work, and the bad lines that a directory may have.
 
-    A directory fails when none of its lines is good; and when the bad ones are more than the share `max_bad_share` of its
-    lines, and more than `max_bad_count` or than half of them. So a few bad lines in a small directory pass, and so does a
-    small share of a large one, but never a directory that is mostly bad. `split_size` is the bytes of a task, `limits` what no
-    directory may exceed.
+    A directory fails if none of its lines is good. It also fails if the bad lines are more than the share `max_bad_share` of
+    its lines and, in addition, more than `max_bad_count` or more than half of them. So a few bad lines in a small directory
+    pass, and a small share of a large directory passes. A directory of mostly bad lines never passes.
+
+    `split_size`: the bytes of a task. `limits`: the limits of a directory.
     """
 
     split_size: int = 32 << 20
@@ -76,13 +77,13 @@ class Options:
     limits: InputLimits = field(default_factory=InputLimits)
 
     def allows(self, bad: int, lines: int) -> bool:
-        """Whether a directory of so many lines may have so many bad ones."""
+        """True if a directory with `lines` lines may have `bad` bad lines."""
         if not bad:
             return True
         return bad < lines and (bad <= self.max_bad_share * lines or bad <= min(self.max_bad_count, lines / 2))
 
     def most_bad(self, good: int) -> int | None:
-        """With more bad lines than these a directory fails that has so many good ones at most; None: no number is too many."""
+        """The largest number of bad lines for a directory of at most `good` good lines; None if there is no limit."""
         if self.max_bad_share >= 1:
             return None
         return max(math.ceil(good * self.max_bad_share / (1 - self.max_bad_share)), min(self.max_bad_count, good))
@@ -90,9 +91,9 @@ class Options:
 
 @dataclass(frozen=True)
 class Directory:
-    """A directory to shred: its URI, its files as (URI, size in bytes), and where this attempt may write.
+    """A directory to shred: its URI, its files as (URI, size in bytes), and the output of this attempt.
 
-    `root`: the URI of the landing root, below which no symbolic link is followed; without it, none is that a file itself is.
+    `root`: the URI of the landing root; no symbolic link below it is followed. Without a root, no file may be a link itself.
     """
 
     item: str
@@ -103,11 +104,11 @@ class Directory:
 
 
 class Cause(StrEnum):
-    """What kept a directory from being shredded, and so what becomes of its item.
+    """The cause of a failed shred, which decides what happens to the item.
 
-    ITEM: what it holds; it waits for a person. DIED: the Spark job died with it, and Spark itself works, so one of the job's
-    directories is to blame. LOST: Spark was lost with the job, by whatever. OUTAGE: something else cannot be reached now.
-    CONFIGURATION: something else refuses access, until a person mends it. The last three are no item's fault.
+    ITEM: its content; it waits for a person. DIED: the Spark job died although Spark works, so that a directory of the job is
+    to blame. LOST: Spark was lost together with the job. OUTAGE: another system cannot be reached now. CONFIGURATION: another
+    system refuses access until a person fixes it. LOST, OUTAGE and CONFIGURATION are not charged to an item.
     """
 
     ITEM = "item"
@@ -119,10 +120,10 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class ShredFailure:
-    """Why a directory could not be shredded. `error`: what kept it from being shredded, where that was no task's.
+    """The reason why a directory could not be shredded. `error`: the exception, if it was not raised in a task.
 
-    `helps`: what a person can do; None: to resolve it. Where there were too many bad lines, the message has an example and the
-    Parquet file of all their reasons. What the attempt wrote stays under its prefix, unreferenced.
+    `helps`: the action for a person; None: to resolve the item. For too many bad lines, the message has an example and the
+    URI of the Parquet file with all reasons. The files of the attempt stay under its prefix; no record names them.
     """
 
     item: str
@@ -134,12 +135,12 @@ class ShredFailure:
 
     @classmethod
     def of(cls, directory: Directory, error: Exception) -> ShredFailure:
-        """Why a directory could not be shredded that an error kept from it."""
+        """The failure of a directory because of an error."""
         return cls(directory.item, directory.attempt, str(error), cause_of(error), error)
 
 
 def cause_of(error: Exception) -> Cause:
-    """Whose fault an error is, by its type."""
+    """The cause of an error, by its type."""
     if isinstance(error, Transient):
         return Cause.OUTAGE
     if isinstance(error, Misconfigured):
@@ -151,9 +152,9 @@ def cause_of(error: Exception) -> Cause:
 
 @dataclass(frozen=True)
 class Task(Generic[Part]):
-    """A part of a directory, which one Spark task shreds.
+    """A part of a directory, shredded by one Spark task.
 
-    `directory` is the directory's place in the batch, `number` the task's within the directory; `files`: the URIs of what it
+    `directory`: the directory's index in the batch. `number`: the task's number within the directory. `files`: the URIs that it
     reads, for messages.
     """
 
@@ -165,16 +166,16 @@ class Task(Generic[Part]):
 
     @property
     def some_files(self) -> str:
-        """Its files in words: the first three, and how many there are besides."""
+        """The task's files for messages: the first three and the number of the others."""
         files = sorted(set(self.files))
         return ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
 
 
 @dataclass
 class Written:
-    """What tasks wrote and counted; of one task, or of all of a directory. `stopped`: whether a task ended before its input.
+    """Results of one task, or of all tasks of a directory. `stopped`: True if a task ended before the end of its input.
 
-    `types`: rows by table and, within it, by type.
+    `types`: number of rows by table and, within a table, by type.
     """
 
     lines: int = 0
@@ -184,15 +185,15 @@ class Written:
     objects: list[ShreddedObject] = field(default_factory=list)
     retired: list[Retired] = field(default_factory=list)
     types: dict[str, dict[str, int]] = field(default_factory=dict)
-    example: str = ""  # the first bad line and its first reason
+    example: str = ""  # the first bad line with its first reason
     stopped: bool = False
 
     def define(self, table: Table) -> None:
-        """Adds a table. Raises SchemaError where it cannot be one with what is known of it."""
+        """Adds a table, or widens its columns. Raises SchemaError if it conflicts with the known definition."""
         self.tables[table.name] = _merged(self.tables.get(table.name, table), table)
 
     def count(self, table: str, types: Mapping[str, int]) -> None:
-        """Counts rows of a table by their types."""
+        """Adds numbers of rows of a table by type."""
         counted = self.types.setdefault(table, {})
         for type_, rows in types.items():
             counted[type_] = counted.get(type_, 0) + rows
@@ -200,7 +201,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Dated:
-    """Rows of one date, with the first and the last time among them (ISO 8601, UTC), where they have times."""
+    """Rows of one date, with the first and the last time in them (ISO 8601, UTC) if they have times."""
 
     date: str
     rows: pa.Table
@@ -209,14 +210,14 @@ class Dated:
 
 
 _ARROW = 4
-"""How many times the bytes of input that are held their rows may take in memory."""
+"""Largest ratio of the memory for waiting rows to the bytes of input that may wait."""
 
 
 class Writer:
-    """Writes what a task shreds: rows are held until they are many, then they become a file a table and date.
+    """Writes the rows of a task. Rows wait in memory until they are many; then each table and date becomes a file.
 
-    `dated` puts a table's rows under dates. The same rows in the same chunks give the same files. Adding and closing raise
-    LimitExceeded where the task alone has more dates, files or bad rows than its directory may have.
+    `dated` divides a table's rows by date. The same rows in the same chunks give the same files. `add` and `close` raise
+    LimitExceeded if the task alone has more dates, files or bad rows than a directory may have.
     """
 
     def __init__(
@@ -227,7 +228,7 @@ class Writer:
         limits: InputLimits | None = None,
         most_bad: int | None = None,
     ):
-        """`most`: how many bytes of input are held. `most_bad`: with more bad rows than these the directory is sure to fail."""
+        """`most`: bytes of input that may wait in memory. `most_bad`: the directory certainly fails with more bad rows."""
         self.written = Written()
         self._task = task
         self._most = most
@@ -240,13 +241,13 @@ class Writer:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether the directory is sure to fail, whatever else it holds: there is nothing to do but close."""
+        """True if the directory will certainly fail. The task should then stop reading and close."""
         return self._most_bad is not None and self.written.bad > self._most_bad
 
     def add(self, table: Table, rows: pa.Table | None = None, types: Mapping[str, int] | None = None) -> None:
-        """Adds a table, with rows or as columns alone, which make no file.
+        """Adds a table, with rows or only with its columns. A table without rows makes no file.
 
-        `types`: how many of the rows are of which type; left out, all are of the table's family, or of the table.
+        `types`: numbers of rows by type; by default, all rows are of the table's family, or else of the table's own name.
         """
         self.written.define(table)
         if rows is not None and rows.num_rows and table.name != BAD_TABLE and table.mode != "delete":
@@ -256,7 +257,7 @@ class Writer:
             self._arrow += rows.nbytes
 
     def chunk_done(self, size: int, good: int, bad_table: Table, bad: pa.Table) -> None:
-        """Counts a chunk of so many bytes, adds its bad rows, and writes what is held where that is much."""
+        """Counts a chunk of `size` bytes, adds its bad rows, and writes waiting rows to files if they are many."""
         from manifest_platform.shred.rows import example
 
         self.written.lines += good + bad.num_rows
@@ -273,7 +274,7 @@ class Writer:
             raise _too_many_kept(self._task.some_files, self.written, self._limits)
 
     def close(self) -> Written:
-        """Writes what is still held; all that was written."""
+        """Writes the waiting rows, and returns all results."""
         self._flush()
         self.written.stopped = self.is_hopeless
         return self.written
@@ -293,7 +294,7 @@ class Writer:
         self._flushes, self._bytes, self._arrow = self._flushes + 1, 0, 0
 
     def _parts(self) -> Iterator[tuple[str, Dated]]:
-        """What is held, by table and date. Raises LimitExceeded before there are too many."""
+        """The waiting rows by table and date. Raises LimitExceeded before there are too many dates or files."""
         import pyarrow as pa
 
         files = len(self.written.objects)
@@ -308,7 +309,7 @@ class Writer:
 
 
 def _too_spread(where: str, dates: Collection[str], files: int, limits: InputLimits) -> LimitExceeded | None:
-    """The error of rows of too many dates, or that would make too many files."""
+    """The error for rows of too many dates or for too many files; None within the limits."""
     if len(dates) > limits.dates:
         met = f"has events of more than {limits.dates:,} dates, from {min(dates)} to {max(dates)}"
         return LimitExceeded("dates", where, met, f"{limits.dates:,} a directory")
@@ -319,19 +320,19 @@ def _too_spread(where: str, dates: Collection[str], files: int, limits: InputLim
 
 
 def _too_many_kept(where: str, written: Written, limits: InputLimits) -> LimitExceeded:
-    """The error of more bad rows than are kept."""
+    """The error for more bad rows than are kept."""
     met = f"has more than {limits.bad_rows:,} bad rows among its first {written.lines:,}, for example {written.example}"
     return LimitExceeded("bad_rows", where, f"{met}; those are in {_bad_files(written)}", f"{limits.bad_rows:,} a directory")
 
 
 def _bad_files(written: Written) -> str:
-    """Where the bad rows are, in words."""
+    """The URIs of the files of bad rows, for messages."""
     found = [one.uri for one in written.objects if one.table == BAD_TABLE]
     return found[0] + (f" and {len(found) - 1} more" if len(found) > 1 else "")
 
 
 def _write(uri: str, table: pa.Table) -> tuple[int, str]:
-    """Writes a table as one Parquet file (zstd); an existing file is replaced. Returns its size in bytes and its checksum."""
+    """Writes a table as a Parquet file (zstd), replacing an existing file. Returns its size in bytes and its checksum."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -347,7 +348,7 @@ def _write(uri: str, table: pa.Table) -> tuple[int, str]:
 
 
 def open_landed(uri: str, size: int, root: str = "") -> BinaryIO:
-    """Opens a file of a directory for reading. Raises FileChanged where it has another size, NotFollowed, OSError."""
+    """Opens a file of a directory for reading. Raises FileChanged if its size differs, NotFollowed or OSError."""
     file = landed_files.open_file(uri, root)
     found = file.seek(0, os.SEEK_END)
     if found == size:
@@ -367,11 +368,11 @@ def shred_batch(
     work: Callable[[Task[Part]], Written],
     options: Options,
 ) -> list[Listing | ShredFailure]:
-    """Does the tasks of all directories in one Spark job; the results come in the order of the directories.
+    """Runs the tasks of all directories in one Spark job, and returns the results in the order of the directories.
 
-    `work` runs in Spark's workers, so it must be picklable. What it raises fails the task's directory, for a Cause by its type.
-    Each listing is written as `output/listing.json`, after the job. Without tasks there is no job. A job that dies (a worker
-    that crashed takes it along) fails all directories: whether by one of them, a job of nothing tells, which then works.
+    `work` runs in Spark's workers, so it must be picklable. An exception in `work` fails the task's directory, with a Cause by
+    its type. Each listing is written to `output/listing.json` after the job. Without tasks, no job runs. If the job dies, for
+    example with a crashed worker, all directories fail. An empty job then shows whether Spark works (DIED) or not (LOST).
     """
     try:
         results = _run(spark, tasks, work)
@@ -385,10 +386,10 @@ def shred_batch(
 
 
 def _works(spark: SparkSession, work: Callable[[Task[Part]], Written]) -> bool:
-    """Whether Spark does a job of nothing, for which its workers load all that `work` needs."""
+    """True if Spark runs an empty job whose workers load everything that `work` needs."""
 
     def nothing(_task: Task) -> Written:
-        needed = (work,)  # what is named here is unpickled with this
+        needed = (work,)  # a reference, so that `work` is unpickled, too
         return Written(lines=len(needed) - 1)
 
     try:
@@ -399,14 +400,14 @@ def _works(spark: SparkSession, work: Callable[[Task[Part]], Written]) -> bool:
 
 
 def works(spark: SparkSession) -> bool:
-    """Whether Spark does a job of nothing."""
+    """True if Spark runs an empty job."""
     return _works(spark, lambda _task: Written())
 
 
 def _run(
     spark: SparkSession, tasks: Sequence[Task[Part]], work: Callable[[Task[Part]], Written]
 ) -> dict[int, list[dict[str, Any]]]:
-    """The results of all tasks by directory, in one Spark job; none without tasks."""
+    """The results of all tasks by directory, from one Spark job; empty without tasks."""
     results: dict[int, list[dict[str, Any]]] = defaultdict(list)
     if not tasks:
         return results
@@ -416,7 +417,7 @@ def _run(
     def distributed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
 
-        storage.withhold(withheld)  # a worker on another machine has an umask of its own
+        storage.withhold(withheld)  # a worker on another machine may have another umask
         for ids in batches:
             for number in ids.column(0).to_pylist():
                 result = orjson.dumps(_result(tasks[number], work))
@@ -431,7 +432,7 @@ def _run(
 
 
 def _result(task: Task[Part], work: Callable[[Task[Part]], Written]) -> dict[str, Any]:
-    """What a task wrote, or why it failed, as plain data."""
+    """Runs a task and returns its result or its failure as JSON-compatible data."""
     try:
         return {"written": asdict(work(task))}
     except (Transient, Permanent) as error:
@@ -439,7 +440,7 @@ def _result(task: Task[Part], work: Callable[[Task[Part]], Written]) -> dict[str
         return _failed(str(error), cause_of(error), remedy.action if remedy else None)
     except OSError as error:
         return _failed(_where(task, error), cause_of(error))
-    except Exception as error:  # a defect must not take the other directories of the batch with it
+    except Exception as error:  # a defect must not fail the other directories of the batch
         last = traceback.extract_tb(error.__traceback__)[-1]
         return _failed(f"{_where(task, error)} (at {last.name}, line {last.lineno} of {last.filename})", Cause.ITEM)
 
@@ -453,7 +454,7 @@ def _where(task: Task, error: Exception) -> str:
 
 
 def _merged(left: Table, right: Table) -> Table:
-    """One definition of two of the same table, which differ where a schema was published meanwhile."""
+    """Merges two definitions of a table. They differ if a schema was published in the meantime."""
     if left == right:
         return left
     if left.family and right.family and left.family != right.family:
@@ -536,12 +537,12 @@ def _sum(results: list[dict[str, Any]]) -> Written:
 
 def _too_many_bad(directory: Directory, total: Written, options: Options) -> ShredFailure:
     of = f"the first {total.lines}" if total.stopped else str(total.lines)
-    stopped = " The rest was not read: no number of good lines in it could be enough." if total.stopped else ""
+    stopped = " The rest was not read, because even good lines could not make up for them." if total.stopped else ""
     return ShredFailure(
         directory.item,
         directory.attempt,
         f"{total.bad} of {of} lines of {directory.item} are bad ({total.bad / total.lines:.1%}); allowed are"
         f" {options.max_bad_share:.1%}, or {options.max_bad_count} lines if at least as many are good; for example"
-        f" {total.example}. All reasons are in {_bad_files(total)}.{stopped} Land the directory anew where it is at fault;"
-        " else mend the schemas, or raise the threshold, and resolve it",
+        f" {total.example}. All reasons are in {_bad_files(total)}.{stopped} If the directory is at fault, land it again;"
+        " otherwise correct the schemas or raise the threshold, and resolve the item",
     )

@@ -1,7 +1,7 @@
-"""What a file of lines is, by its first bytes: text, or text that is compressed; and the text of either.
+"""Detects the compression of a file of lines by its first bytes, and reads its text.
 
-Belongs here: which compressions are known, which of them are read, and how. A name says nothing: writers name gzip without
-`.gz`, and what is no text was once read as one bad line, and its item loaded.
+Belongs here: which compressions are known, which of them are supported, and how they are read. File names are not trusted:
+writers omit `.gz`, and a binary file was once read as a single bad line, so that its item was loaded.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 HEAD = 64
-"""How many of a file's first bytes tell what it is."""
+"""Number of bytes at a file's start that determine its format."""
 
 COMPRESSED_NAMES = (".gz", ".gzip", ".bz2", ".zst", ".zstd")
-"""How names of compressed files mostly end. Only a hint to what need not be planned in parts."""
+"""Usual endings of the names of compressed files. They are only a hint for planning."""
 
 _READ = {
     "gzip": re.compile(rb"\x1f\x8b\x08"),
@@ -35,14 +35,14 @@ _REFUSED = {
     "LZO": re.compile(rb"\x89LZO\x00"),
     "xz": re.compile(rb"\xfd7zXZ\x00"),
     "zip": re.compile(rb"PK\x03\x04"),
-    # What Hadoop's writers call .deflate.
+    # Hadoop writers name it .deflate.
     "zlib": re.compile(rb"\x78(\x01|\x9c|\xda(?![\x80-\xbf]))"),
     "Avro": re.compile(rb"Obj\x01"),
 }
 
 
 class Unreadable(ValueError, Permanent):
-    """A file is neither text nor compressed in a way that is read, or its compressed data is damaged."""
+    """A file is neither text nor in a supported compression, or its compressed data is damaged."""
 
     remedy = LAND_ANEW
 
@@ -50,52 +50,52 @@ class Unreadable(ValueError, Permanent):
 def compression_of(head: bytes, uri: str) -> str | None:
     """The compression of a file by its first `HEAD` bytes: gzip, bz2 or zstd; None for text.
 
-    Raises Unreadable for what is known to be something else. `uri` is for the message.
+    Raises Unreadable for a known format that is not supported. `uri` is for the message.
     """
     for name, magic in _READ.items():
         if magic.match(head):
             return name
     found = next((name for name, magic in _REFUSED.items() if magic.match(head)), None)
     if found is None and _is_hadoops_snappy(head):
-        found = "snappy, in Hadoop's blocks"
+        found = "snappy in Hadoop's block format"
     if found:
         raise Unreadable(
-            f"{uri} is {found} by its first bytes, which is not read; allowed are lines of text, plain or compressed by gzip,"
-            " bzip2 or zstd: land the directory anew in one of them, or skip it"
+            f"{uri} is {found} according to its first bytes, which is not supported; allowed are lines of text, plain or"
+            " compressed with gzip, bzip2 or zstd: land the directory again in one of these formats, or skip it"
         )
     return None
 
 
 def _is_hadoops_snappy(head: bytes) -> bool:
-    """Whether a block's two lengths fit the length that its first snappy chunk says: Hadoop's blocks have no magic number."""
+    """True if a block's two lengths match the length in its first snappy chunk. Hadoop's blocks have no magic number."""
     block, chunk = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big")
     plain = shift = 0
     for byte in head[8:13]:
         plain |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
-            return 0 < plain <= block and 0 < chunk <= 32 + plain + plain // 6  # what snappy makes of random bytes, at most
+            return 0 < plain <= block and 0 < chunk <= 32 + plain + plain // 6  # snappy's largest output for random bytes
     return False
 
 
 class Replayed(io.RawIOBase):
-    """A file whose first bytes were read already, from its beginning.
+    """A file read from its beginning, although its first bytes were already read.
 
-    `taken`: how many bytes were given; `failure`: what reading raised.
+    `taken`: number of bytes returned. `failure`: the exception raised by the last read.
     """
 
     def __init__(self, head: bytes, rest: BinaryIO | pa.NativeFile, block: int):
-        """`block`: the least that is read at a time, however little is asked for: in an object store each read is a request."""
+        """`block`: smallest number of bytes for a read of the file, because each read of an object store is a request."""
         self._held, self._rest, self._block = memoryview(head), rest, block
         self.failure: OSError | None = None
         self.taken = 0
 
     def readable(self) -> bool:
-        """That it can be read."""
+        """Always True."""
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Up to so many bytes; none at the end. Raises OSError."""
+        """Returns up to `size` bytes; empty at the end. Raises OSError."""
         if not self._held:
             try:
                 self._held = memoryview(self._rest.read(max(size, self._block)))
@@ -109,13 +109,13 @@ class Replayed(io.RawIOBase):
 
 
 class Decompressed(io.RawIOBase):
-    """The text of compressed bytes, all members or frames of it.
+    """The text of compressed bytes, including all members or frames.
 
-    Reading raises Unreadable where they are damaged, LimitExceeded where they become too much, OSError.
+    Reading raises Unreadable if they are damaged, LimitExceeded if the text is too large, and OSError.
     """
 
     def __init__(self, compressed: Replayed, compression: str, uri: str, inflation: float = InputLimits.inflation):
-        """`inflation`: how many times as large the text may be."""
+        """`inflation`: largest allowed ratio of text to compressed bytes."""
         import pyarrow
 
         self._compressed, self._compression, self._uri = compressed, compression, uri
@@ -123,19 +123,19 @@ class Decompressed(io.RawIOBase):
         self._stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(compressed, mode="r"), compression)
 
     def readable(self) -> bool:
-        """That it can be read."""
+        """Always True."""
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Up to so many bytes of text; none at the end."""
+        """Returns up to `size` bytes of text; empty at the end."""
         try:
             text = self._stream.read(size if size >= 0 else None)
         except OSError as error:
             if self._compressed.failure:
                 raise self._compressed.failure from error
             raise Unreadable(
-                f"{self._uri} is {self._compression} by its first bytes, and damaged: {error};"
-                " land the directory anew, or skip it"
+                f"{self._uri} is {self._compression} according to its first bytes, but damaged: {error};"
+                " land the directory again, or skip it"
             ) from error
         self._given += len(text)
         if self._given > UNMEASURED and self._given > self._inflation * self._compressed.taken:

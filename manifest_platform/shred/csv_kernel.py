@@ -1,8 +1,8 @@
-"""The kernel of shredding CSV: a stream of bytes to typed tables, chunk by chunk. Knows neither Spark nor storage.
+"""Shreds CSV: a stream of bytes to typed tables, chunk by chunk. It depends neither on Spark nor on storage.
 
 CSV is that of RFC 4180 in UTF-8, with or without a byte order mark: newlines, commas and doubled quotes within quotes. An empty
-field is null, quoted or not. Arrow's parser cuts the fields and gives bytes, so that no value is guessed at; whole columns are
-cast then, and only a column with a misfit is searched for it. Empty lines are no records.
+field is null, quoted or not. Arrow's parser splits fields into bytes without guessing types. Then whole columns are cast, and
+only a column with an invalid value is searched for it. Empty lines are not records.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ from manifest_platform.shred.rows import (
     refuse_unless,
 )
 
-pc: Any = pyarrow.compute  # its functions come into being at run time, unknown to type checkers
+pc: Any = pyarrow.compute  # its functions are created at run time, so type checkers do not know them
 
 _HEADER_LINES = 1
 _LONGEST_HEADER = 1 << 20
-_VALUES_AT_ONCE = 1 << 19  # what is wrong with a value takes far more memory than a short value
+_VALUES_AT_ONCE = 1 << 19  # the reasons for a bad value take far more memory than a short value
 _BOM = b"\xef\xbb\xbf"
 
 
 class Stream(Protocol):
-    """Bytes that are read once, to their end."""
+    """A stream of bytes that is read once."""
 
     def read(self, size: int, /) -> bytes:
-        """At most so many of the next bytes; none at the end."""
+        """Returns up to `size` bytes; empty at the end."""
         ...
 
 
 @dataclass(frozen=True)
 class Typed:
-    """A chunk of a file: its good rows with their types, and its bad ones; `bytes` of them, about."""
+    """A chunk of a file: its good rows with types, its bad rows, and its approximate size in bytes."""
 
     rows: pa.Table
     bad: pa.Table
@@ -67,35 +67,35 @@ class Typed:
 
 
 class CsvFile:
-    """A CSV file that is read once: first its header, then its rows. `name` is the file's in messages and in bad rows."""
+    """A CSV file that is read once: first its header, then its rows. `name`: the file's name in messages and bad rows."""
 
     def __init__(self, stream: Stream, name: str, chunk: int = CHUNK):
-        """`chunk`: how many bytes are parsed at a time; no record may be longer. Raises Unusable for a header that is none."""
+        """`chunk`: bytes parsed at a time, and the longest record. Raises Unusable if the header is invalid."""
         self.name = name
         self._stream = stream
         self._chunk = chunk
         self.header, self._head = self._read_header()
 
     def rows(self, columns: Sequence[Column], key: Sequence[str], most_bad: int | None = None) -> Iterator[Typed]:
-        """The rows, typed as columns say; a column that the header lacks is null.
+        """Yields the rows, typed by `columns`. A column that the header lacks is null.
 
-        `most_bad`: after more records than these whose fields are too few or too many, the rest is not read.
-        A row is bad where its fields are not as many as the header's, a value is not of its type, not UTF-8 or has NUL in
-        it, or a column of the key is empty. Its line is the number of its record in the file, the header being 1. Raises
-        Unusable for a file that ends within quotes, one that cannot be cut into records, and one whose header fits none.
+        `most_bad`: stop after more than this number of records with a wrong number of fields. A row is bad if it has more or
+        fewer fields than the header, if a value does not fit its type, is not UTF-8 or contains NUL, or if a key column is
+        empty. The line of a bad row is the number of its record in the file; the header is record 1. Raises Unusable if the
+        file ends within quotes, cannot be split into records, or the header fits none of the rows.
         """
         if not self.header:
             return
         source = _Source(self._head, self._stream, len(self.header))
         miscounted = _Miscounted(most_bad)
         at_once = max(1, min(LINES_AT_ONCE, _VALUES_AT_ONCE // len(self.header)))
-        none = arrow_schema(columns).empty_table()
-        done = 0  # rows with the right number of fields
+        no_rows = arrow_schema(columns).empty_table()
+        done = 0  # rows so far with the right number of fields
         for whole in self._batches(source, miscounted):
             for start in range(0, whole.num_rows, at_once):
                 batch = whole.slice(start, at_once)
                 while len(bad := miscounted.take(done + batch.num_rows)) == LINES_AT_ONCE:
-                    yield Typed(none, bad_table(self.name, bad), 0)
+                    yield Typed(no_rows, bad_table(self.name, bad), 0)
                 arrays, reasons = self._cast(batch, columns, key, source.has_nul)
                 bad += [BadRow(miscounted.line(done + place), why, _raw(batch, place)) for place, why in reasons.items()]
                 rows = pa.Table.from_arrays(arrays, schema=arrow_schema(columns))
@@ -111,10 +111,10 @@ class CsvFile:
                     f"the header of {self.name} fits none of its rows: {rest[0].reasons[0]['message']};"
                     " ask for the window again"
                 )
-            yield Typed(none, bad_table(self.name, rest), 0)
+            yield Typed(no_rows, bad_table(self.name, rest), 0)
 
     def _read_header(self) -> tuple[tuple[str, ...], bytes]:
-        """The names of the columns, and what was read of the rows behind them; no names where the file has no byte."""
+        """Reads the column names and the bytes read after them. Without a byte in the file, there are no names."""
         head = b""
         while (end := _end_of_record(head)) is None and (block := self._stream.read(self._chunk)):
             head += block
@@ -134,7 +134,7 @@ class CsvFile:
         return tuple(names), head[end:]
 
     def _batches(self, source: _Source, miscounted: _Miscounted) -> Iterator[pa.RecordBatch]:
-        """The rows with the right number of fields as bytes, null where empty."""
+        """Yields the rows with the right number of fields as binary columns, null if empty."""
         names = list(self.header)
         reader: Iterable[pa.RecordBatch] = ()
         try:
@@ -159,12 +159,12 @@ class CsvFile:
             if miscounted.is_too_many:
                 return
             raise Unusable(
-                f"{self.name} cannot be cut into records: {error}; a record is at most {self._chunk:,} bytes long"
-                " (shred.limits.line_kib), and quotes are closed; ask for the window again"
+                f"{self.name} cannot be split into records: {error}; a record has at most {self._chunk:,} bytes"
+                " (shred.limits.line_kib), and quotes must be closed; ask for the window again"
             ) from error
         finally:
-            source.end()  # Arrow reads ahead, in a thread that would wait for more when the process ends
-            with contextlib.suppress(Exception):  # what is wrong was raised where it was met
+            source.end()  # Arrow reads ahead in a thread, which would otherwise wait for data when the process ends
+            with contextlib.suppress(Exception):  # errors were already raised above
                 deque(reader, 0)
         if held is None or any(column[-1].as_py() != _END for column in held.columns):
             raise Unusable(f"{self.name} ends within quotes: it was cut off; ask for the window again")
@@ -173,7 +173,7 @@ class CsvFile:
     def _cast(
         self, batch: pa.RecordBatch, columns: Sequence[Column], key: Sequence[str], has_nul: bool
     ) -> tuple[list[pa.Array], dict[int, list[Reason]]]:
-        """The typed columns, null where a value does not fit, and why by row."""
+        """Returns the typed columns, with null for invalid values, and the reasons by row."""
         arrays, reasons = [], dict[int, list[Reason]]()
         places = {name: place for place, name in enumerate(self.header)}
         for column in columns:
@@ -197,7 +197,7 @@ class CsvFile:
                         "type": "field",
                         "field": column.name,
                         "value": "",
-                        "message": "must not be empty: it is of the key",
+                        "message": "must not be empty: it is part of the key",
                     }
                     add_reason(reasons.setdefault(place, []), reason)
             arrays.append(typed)
@@ -205,14 +205,14 @@ class CsvFile:
 
 
 _END = b"\0"
-"""The value of all fields of a record that is put behind the file's last: where it does not come out, quotes were left open."""
+"""The value of all fields of a sentinel record after the last record. If it is not parsed, a quote was left open."""
 
 
 class _Source(io.RawIOBase):
-    """What follows the header, then a record of a known content, in blocks that Arrow's parser takes as they are.
+    """The bytes after the header and then a sentinel record, in blocks for Arrow's parser.
 
-    Blocks are as large as asked for, for the parser refuses a record that spans a whole one. None ends between the two
-    characters of a line's end: the parser would drop the second, within quotes too.
+    A block has the requested size, because the parser refuses a record longer than a block. No block ends between CR and LF:
+    the parser would drop the LF, even within quotes.
     """
 
     def __init__(self, head: bytes, stream: Stream, width: int):
@@ -222,11 +222,11 @@ class _Source(io.RawIOBase):
         self._end = b"\n" + b",".join([_END] * width) + b"\n"
 
     def readable(self) -> bool:
-        """Yes."""
+        """Always True."""
         return True
 
     def read(self, size: int = -1, /) -> bytes:
-        """The next block, a byte less than asked for at the least; none at the end."""
+        """Returns the next block, at most one byte shorter than requested; empty at the end."""
         blocks, missing = [self._held], size - len(self._held)
         while missing > 0 and (block := self._next(missing)):
             blocks.append(block)
@@ -237,7 +237,7 @@ class _Source(io.RawIOBase):
         return block
 
     def end(self) -> None:
-        """Has nothing more to read."""
+        """Ends the stream: nothing more can be read."""
         self._held, self._stream, self._end = b"", io.BytesIO(), b""
 
     def _next(self, size: int) -> bytes:
@@ -249,14 +249,14 @@ class _Source(io.RawIOBase):
 
 
 class _Miscounted:
-    """The records with too few or too many fields, which Arrow's parser hands over and leaves out.
+    """Records with too few or too many fields, which Arrow's parser reports and skips.
 
-    The parser may be ahead of the rows that it gives, so each is known by how many rows are before it. A block may hold
-    millions of them: until they are taken they are numbers and texts alone.
+    The parser may be ahead of the rows that it returns, so each record is located by the number of rows before it. A block may
+    contain millions of such records: until `take`, only numbers and texts are stored.
     """
 
     def __init__(self, most: int | None) -> None:
-        """`most`: after more than these no more are taken, and the parser ends with an error."""
+        """`most`: after more than this number of records, the parser stops with an error."""
         self._most = most
         self._before = array("q")
         self._waiting: deque[tuple[int, int, int, str]] = deque()
@@ -271,7 +271,7 @@ class _Miscounted:
         return self._most is not None and len(self._before) > self._most
 
     def take(self, rows: int | None) -> list[BadRow]:
-        """Those before the last of so many rows that were not taken yet, LINES_AT_ONCE at most; None: of all."""
+        """Returns records before row number `rows` that were not taken yet, at most LINES_AT_ONCE; None for the whole file."""
         taken = len(self._before) - len(self._waiting)
         upto = len(self._before) if rows is None else bisect_left(self._before, rows)
         return [self._bad_row(*self._waiting.popleft()) for _ in range(min(upto - taken, LINES_AT_ONCE))]
@@ -283,12 +283,12 @@ class _Miscounted:
         return BadRow(number + _HEADER_LINES, reasons, text.replace("\0", "\ufffd"))
 
     def line(self, row: int) -> int:
-        """The number of the record in the file of a row, which counts from 0."""
+        """The record number in the file of a row (counted from 0)."""
         return row + 1 + bisect_right(self._before, row) + _HEADER_LINES
 
 
 def _end_of_record(data: bytes) -> int | None:
-    """Where the first record ends, its newline included; None where its end is not there."""
+    """The offset after the first record and its newline; None if the record is not complete."""
     quotes = end = 0
     while (newline := data.find(b"\n", end)) >= 0:
         quotes += data.count(b'"', end, newline)
@@ -299,7 +299,7 @@ def _end_of_record(data: bytes) -> int | None:
 
 
 def _raw(batch: pa.RecordBatch, place: int) -> str:
-    """A record as text, with quotes where they are needed."""
+    """Formats a record as CSV, with quotes if needed."""
     out = io.StringIO(newline="")
     csv.writer(out, lineterminator="").writerow(_readable(column[place].as_py() or b"") for column in batch.columns)
     return out.getvalue()
@@ -335,7 +335,7 @@ def _number(type_: pa.Decimal128Type) -> Callable[[pa.Array], pa.Array]:
     def cast(values: pa.Array) -> pa.Array:
         has_exponent = pc.any(pc.match_substring(values, "e", ignore_case=True)).as_py()
         if has_exponent or (pc.max(pc.binary_length(values)).as_py() or 0) > most_digits:
-            # Arrow's cast overflows in silence: 11E30, and 11 with 28 zeros.
+            # Arrow's cast overflows silently, for example for 11E30 and for 11 with 28 zeros.
             return pa.array([_exactly(value, type_) for value in values.to_pylist()], type_)
         return values.cast(type_)
 
@@ -343,7 +343,7 @@ def _number(type_: pa.Decimal128Type) -> Callable[[pa.Array], pa.Array]:
 
 
 def _exactly(text: str | None, type_: pa.Decimal128Type) -> Decimal | None:
-    """The number that a text with an exponent means. Raises pa.ArrowInvalid where the type cannot hold it."""
+    """Parses a number with an exponent. Raises pa.ArrowInvalid if the type cannot hold it exactly."""
     if text is None:
         return None
     with localcontext(prec=type_.precision + len(text)):
@@ -370,7 +370,7 @@ _CASTS = {"boolean": _boolean, "decimal": _number, "date": _date, "timestamp": _
 _NO_TEXT = "is not UTF-8, or contains NUL, which warehouses cannot store in text"
 _MESSAGES = {
     "boolean": "is neither true nor false",
-    "decimal": "is no number that {} holds exactly",
-    "date": "is no date yyyy-MM-dd of the years 1 to 9999",
-    "timestamp": "is no time yyyy-MM-ddTHH:mm:ss.SSSZ of the years 1 to 9999",
+    "decimal": "is not a number that {} can hold exactly",
+    "date": "is not a date yyyy-MM-dd of the years 1 to 9999",
+    "timestamp": "is not a time yyyy-MM-ddTHH:mm:ss.SSSZ of the years 1 to 9999",
 }

@@ -1,6 +1,6 @@
-"""How much a landed directory may make shredding take, and the error of one that wants more.
+"""Limits of what shredding may spend on a landed directory, and the error when a directory exceeds one.
 
-Belongs here: what bounds memory, disk and time whatever lands. How many bad rows a sound directory may have is `Options`'.
+Belongs here: bounds of memory, disk and time for any input. How many bad rows are acceptable is in `batch.Options`.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from manifest_platform.faults import Permanent
 from manifest_platform.remedies import LAND_ANEW
 
 UNMEASURED = 64 << 20
-"""How many bytes of text a compressed file may become whatever its ratio: one event over and over is no attack."""
+"""Bytes of text up to which the inflation of a compressed file is not checked, because repeated events compress well."""
 
 KEPT_OF_LINE = 64 << 10
-"""How many bytes are kept of a line that is too long."""
+"""Number of bytes kept of a line that is too long."""
 
 LINES_AT_ONCE = 8192
-"""How many lines are shredded at a time: what is wrong with a line takes far more memory than a short line."""
+"""Number of lines shredded at a time. The reasons for a bad line take far more memory than a short line."""
 
 REASONS_OF_LINE = 20
-"""How many reasons of a bad line are noted; then it is not looked at any further."""
+"""Largest number of reasons recorded for a bad line. The rest of the line is not checked."""
 
 
 @dataclass(frozen=True)
 class InputLimits:
-    """How much a directory may hold and become, as the keys of these names below `shred.limits` have it.
+    """The limits of a directory, as configured under `shred.limits`.
 
-    `line` and `inflation` are of a file: the bytes of its longest line or record, and how many times as large its text may be
-    as its compressed bytes. The others are of the whole directory.
+    `line` and `inflation` apply to a file: the bytes of its longest line or record, and the ratio of its text to its compressed
+    bytes. The other limits apply to the whole directory.
     """
 
     line: int = 4 << 20
@@ -39,13 +39,13 @@ class InputLimits:
 
 
 class LimitExceeded(ValueError, Permanent):
-    """A directory holds or becomes more than a limit allows. The message names the limit, what was met, where, what to do."""
+    """A directory exceeds a limit. The message names the limit, the value found, the place, and what to do."""
 
     remedy = LAND_ANEW
 
     def __init__(self, key: str, where: str, met: str, allowed: str) -> None:
-        """`key`: the limit's, below `shred.limits`. `met` begins with a verb."""
+        """`key`: the limit's key under `shred.limits`. `met`: what was found, beginning with a verb."""
         super().__init__(
-            f"{where} {met}; shred.limits.{key} allows {allowed}. Land the directory anew where it is at fault; else raise"
+            f"{where} {met}; shred.limits.{key} allows {allowed}. If the directory is at fault, land it again; otherwise raise"
             " the limit, and resolve the item"
         )

@@ -1,6 +1,6 @@
-"""A directory's files of lines: which task reads which part of which file, and the lines of a part, some MiB at a time.
+"""Divides a directory's files of lines into tasks, and reads the lines of each part in chunks of some MiB.
 
-A plain file is cut into ranges, and a line belongs to the range in which it starts; a compressed one is read whole.
+A plain file is cut into byte ranges; a line belongs to the range in which it starts. A compressed file is read as a whole.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _LIMITS = InputLimits()
 
 @dataclass(frozen=True)
 class Piece:
-    """The lines of a file that start in the bytes from `start` to before `end`; `size` is that of the whole file.
+    """The lines of a file that start at a byte from `start` up to, but not including, `end`. `size`: the size of the file.
 
-    `root`: the landing root, as a Directory has it.
+    `root`: the landing root, as in Directory.
     """
 
     uri: str
@@ -34,10 +34,10 @@ class Piece:
 
 
 def plan(files: Sequence[tuple[str, int]], split_size: int, root: str = "") -> list[tuple[Piece, ...]]:
-    """The pieces of each task, from (URI, size in bytes): large files cut, small ones together, up to `split_size` bytes.
+    """The pieces of each task, from (URI, size in bytes): large files are cut, small files combined, up to `split_size` bytes.
 
-    The plan depends on its arguments alone: nothing is read for it. A name that tells of compression spares its file the
-    cuts; where the name does not tell, the first piece turns out to be all, and the others nothing. Empty files have no piece.
+    The plan depends only on the arguments; no file is read. A file whose name indicates compression is not cut. If another file
+    turns out to be compressed, its first piece contains all lines and its other pieces none. Empty files have no piece.
     """
     tasks: list[tuple[Piece, ...]] = []
     group: list[Piece] = []
@@ -56,18 +56,18 @@ def plan(files: Sequence[tuple[str, int]], split_size: int, root: str = "") -> l
 
 @dataclass(frozen=True)
 class TooLong:
-    """A line that is longer than is read: its first bytes, and how many it has without its end."""
+    """A line that exceeds the limit: its first bytes, and its length without the newline."""
 
     head: bytes
     bytes: int
 
 
 def chunks(piece: Piece, chunk: int = CHUNK, limits: InputLimits = _LIMITS) -> Iterator[tuple[int, bytes | TooLong]]:
-    """The lines of a piece, about `chunk` bytes at a time, each with its offset in the (decompressed) file.
+    """Yields the lines of a piece in chunks of about `chunk` bytes, each with its offset in the (decompressed) file.
 
-    Every chunk is of whole lines, LINES_AT_ONCE at most; the last line of a file may lack its newline. A line that is too
-    long comes alone. Of a compressed file, by its first bytes, the piece that begins it has all lines. Raises FileChanged,
-    NotFollowed, Unreadable, LimitExceeded, OSError.
+    Each chunk has whole lines, at most LINES_AT_ONCE; the last line of a file may lack its newline. A line that is too long is
+    yielded alone. If the file is compressed (by its first bytes), its first piece has all lines. Raises FileChanged,
+    NotFollowed, Unreadable, LimitExceeded or OSError.
     """
     with open_landed(piece.uri, piece.size, piece.root) as file:
         if piece.start == 0:
@@ -92,7 +92,7 @@ def chunks(piece: Piece, chunk: int = CHUNK, limits: InputLimits = _LIMITS) -> I
 
 
 def newlines_before(piece: Piece, offset: int) -> int:
-    """How many lines of the piece's plain file end before an offset; reads the file up to there."""
+    """Number of newlines in a plain file before an offset. Reads the file up to there."""
     count = 0
     with landed_files.open_file(piece.uri, piece.root) as stream:
         while offset > 0 and (block := stream.read(min(CHUNK, offset))):
@@ -102,7 +102,7 @@ def newlines_before(piece: Piece, offset: int) -> int:
 
 
 def _after_newline(file: BinaryIO, offset: int, end: int) -> int:
-    """The offset after the first newline at or after an offset, which the file stands at; `end` where there is none before."""
+    """The offset after the first newline from the file's position `offset` on; `end` if there is none before `end`."""
     while block := file.read(min(_TAIL, end - offset)):
         found = block.find(b"\n")
         if found >= 0:
@@ -112,7 +112,7 @@ def _after_newline(file: BinaryIO, offset: int, end: int) -> int:
 
 
 class _Begun:
-    """A line whose end is not read yet; of one that is too long, its first bytes."""
+    """An incomplete line; only its first bytes if it is too long."""
 
     def __init__(self, offset: int, longest: int):
         self.offset, self.size = offset, 0
@@ -136,17 +136,17 @@ class _Begun:
 def _whole_lines(
     file: BinaryIO | io.RawIOBase, start: int, end: int | None, chunk: int, longest: int
 ) -> Iterator[tuple[int, bytes | TooLong]]:
-    """Chunks of whole lines from `start`, where the file stands, to the end of the line that holds byte `end` - 1.
+    """Yields chunks of whole lines from the file's position `start` to the end of the line with byte `end` - 1.
 
-    Of a line that turns out to be too long, no more is held than KEPT_OF_LINE.
+    At most KEPT_OF_LINE bytes of a line that is too long are kept in memory.
     """
-    whole, at = b"", start  # lines that are whole, and where they begin
-    begun = _Begun(start, longest)  # the line behind them
+    whole, at = b"", start  # whole lines, and their offset
+    begun = _Begun(start, longest)  # the incomplete line after them
     read_to = start
     while True:
         inside = chunk if end is None else min(chunk, end - read_to)
         block = file.read(inside if inside > 0 else chunk if begun.is_too_long else _TAIL)
-        first = block.find(b"\n") + 1  # the end of the line that was begun
+        first = block.find(b"\n") + 1  # the end of the incomplete line
         if block and not first:
             begun.add(block)
             read_to += len(block)
@@ -172,8 +172,8 @@ def _whole_lines(
 
 
 def _portions(offset: int, data: bytes, longest: int) -> Iterator[tuple[int, bytes | TooLong]]:
-    """Whole lines, LINES_AT_ONCE at a time, and those alone that are too long."""
-    half = longest // 2 + 1  # a line that is too long covers a whole stretch of these
+    """Yields whole lines, LINES_AT_ONCE at a time, and lines that are too long alone."""
+    half = longest // 2 + 1  # a line that is too long contains a whole stretch of this length
     no_stretch = all(data.find(b"\n", at, at + half) >= 0 for at in range(0, len(data) - half + 1, half))
     if no_stretch and data.count(b"\n") <= LINES_AT_ONCE:
         yield offset, data

@@ -1,7 +1,6 @@
-"""Rows as Arrow tables: the types of their columns, casts that say which values do not fit, and the `bad` table.
+"""Converts rows of text to Arrow tables: column types, casts that report invalid values, and the table `bad`.
 
-Belongs here: what every shredder needs to make rows of text. Which text is a value of which type, and which rows are bad, is
-the shredders' own.
+Belongs here: what every shredder needs. Each shredder decides which text is a valid value and which rows are bad.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from manifest_platform.column_types import arrow_type
 from manifest_platform.listing import BAD_TABLE, Column, Table
 from manifest_platform.shred.limits import REASONS_OF_LINE
 
-pc: Any = pyarrow.compute  # its functions come into being at run time, unknown to type checkers
+pc: Any = pyarrow.compute  # its functions are created at run time, so type checkers do not know them
 
-_YEARS = {  # the first instant of year 1, the last of year 9999: what every warehouse holds
+_YEARS = {  # from the start of year 1 to the end of year 9999, which every warehouse supports
     "us": (-62135596800000000, 253402300799999999),
     "day": (-719162, 2932896),
 }
 
 
 def max_length(type_: str) -> int | None:
-    """The n of `string(n)`; None for every other type."""
+    """The n of `string(n)`; None for any other type."""
     return int(type_[7:-1]) if type_.startswith("string(") else None
 
 
@@ -37,9 +36,9 @@ def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
 
 
 def cast_each(values: pa.Array, cast: Callable[[pa.Array], pa.Array], type_: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """The cast values, null where the cast refuses, and the places of the refused ones.
+    """Casts values, and returns them with null for invalid values, and the indexes of the invalid values.
 
-    The whole is cast in one go; only where that is refused it is halved until the misfits are found.
+    All values are cast together; if that fails, halves are tried until the invalid values are found.
     """
     try:
         return cast(values), []
@@ -53,13 +52,13 @@ def cast_each(values: pa.Array, cast: Callable[[pa.Array], pa.Array], type_: pa.
 
 
 def refuse_unless(condition: pa.BooleanScalar) -> None:
-    """Raises pa.ArrowInvalid for a false condition."""
-    if condition.as_py() is False:  # None: there is no value at all
+    """Raises pa.ArrowInvalid if the condition is false."""
+    if condition.as_py() is False:  # None if there is no value
         raise pa.ArrowInvalid("misfit")
 
 
 def check_years(times: pa.Array) -> pa.Array:
-    """The timestamps (microseconds) or dates. Raises pa.ArrowInvalid where one is not of the years 1 to 9999."""
+    """Returns the timestamps (microseconds) or dates. Raises pa.ArrowInvalid if one is outside of the years 1 to 9999."""
     is_date = pa.types.is_date32(times.type)
     first, last = _YEARS["day" if is_date else "us"]
     found = pc.min_max(times.cast(pa.int32() if is_date else pa.int64())).as_py()
@@ -68,10 +67,10 @@ def check_years(times: pa.Array) -> pa.Array:
     return times
 
 
-# Bad rows: what could not be shredded, where it stood, and why
+# Bad rows
 
 Reason = dict[str, Any]
-"""Why a row is bad: its `type`, a `message`, and what the type needs, such as `field`."""
+"""The reason why a row is bad: its `type`, a `message`, and fields of the type, such as `field`."""
 
 BAD = Table(
     BAD_TABLE,
@@ -83,13 +82,13 @@ BAD = Table(
     ),
 )
 
-LONGEST_QUOTE = 1000  # characters of a value quoted in a reason; the raw line has it whole
+LONGEST_QUOTE = 1000  # characters of a value quoted in a reason; the raw line has the whole value
 _LONGEST_REASON = 300  # characters of an example's reason in a message
 
 
 @dataclass(frozen=True)
 class BadRow:
-    """A bad row: the number of its line in its file, the reasons, and its text."""
+    """A bad row: the number of its line in the file, the reasons, and its text."""
 
     line: int
     reasons: list[Reason]
@@ -97,21 +96,21 @@ class BadRow:
 
 
 def add_reason(reasons: list[Reason], reason: Reason) -> None:
-    """Adds a reason to those of a row, of which no more than REASONS_OF_LINE are noted; one more says that they are not all."""
+    """Adds a reason to a row's reasons. After REASONS_OF_LINE reasons, a last reason says that there may be more."""
     if is_full(reasons):
         return
     reasons.append(reason)
     if len(reasons) == REASONS_OF_LINE:
-        reasons.append({"type": "more", "message": "the row was not looked at any further"})
+        reasons.append({"type": "more", "message": "the rest of the row was not checked"})
 
 
 def is_full(reasons: list[Reason]) -> bool:
-    """Whether no more reasons are noted."""
+    """True if no more reasons are recorded for the row."""
     return len(reasons) > REASONS_OF_LINE
 
 
 def bad_table(file: str, rows: Iterable[BadRow]) -> pa.Table:
-    """The rows of the `bad` table for bad rows of one file."""
+    """Rows of the table `bad` for bad rows of one file."""
     rows, schema = list(rows), arrow_schema(BAD.columns)
     columns = [
         [file] * len(rows),
@@ -124,14 +123,14 @@ def bad_table(file: str, rows: Iterable[BadRow]) -> pa.Table:
 
 
 def example(bad: pa.Table) -> str:
-    """The first bad line in words, without values of the event, which messages are not to spread."""
+    """The first bad line for messages, without values of the event, which may be confidential."""
     [row] = bad.slice(0, 1).to_pylist()
     text = in_words(orjson.loads(row["reasons"])[0])
     return f"line {row['line']} of {row['file'].rpartition('/')[2]}: {text[:_LONGEST_REASON]}"
 
 
 def in_words(reason: Reason) -> str:
-    """A reason as a line of text, without the value that it is about."""
+    """A reason as a line of text, without the value."""
     subject = reason.get("schema") or reason.get("field") or ""
     text = f"{reason['type']} {subject}".strip() + f": {reason['message'].removeprefix(f'{subject} ')}"
     return " ".join(text.split())

@@ -1,7 +1,7 @@
-"""A sample of what shredding makes of files: in memory, of so many bytes, within so much time. Nothing is written.
+"""Samples the result of shredding files, in memory, up to a number of bytes and a time limit. Nothing is written.
 
-Belongs here: what all sources' samples share. It stands where a shredder's `Writer` stands, so that a sample is what shredding
-would make.
+Belongs here: the part that all sources share. It replaces a shredder's `Writer`, so that a sample equals what shredding
+would produce.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KEPT = 200
-"""How many bad rows of a sample are kept."""
+"""Number of bad rows of a sample that are kept."""
 REASON = 300
-"""How many characters of a reason are kept."""
-_EXPLAINED = 5_000  # bad rows of a chunk whose reasons are looked at
-_OTHERS = "not looked at any further"
+"""Number of characters of a reason that are kept."""
+_EXPLAINED = 5_000  # bad rows of a chunk whose reasons are counted
+_OTHERS = "not counted by reason"
 
 
 class Sampler(Writer):
-    """Counts what a task's rows would become, and keeps the first bad ones.
+    """Counts the rows that a task would write, and keeps the first bad rows.
 
-    `rows`: by table. `reasons`: bad rows by the first reason of each. `bad_rows`: of the first KEPT of them, the URI of the
-    file, the number of the line, the first reason. `read`: bytes of input, decompressed; `was_cut`: whether it ended before its
-    input, or may have.
+    `rows`: number of rows by table. `reasons`: number of bad rows by their first reason. `bad_rows`: the first KEPT bad rows as
+    (URI of the file, line, first reason). `read`: bytes of input, decompressed. `was_cut`: True if the sample ended, or may
+    have ended, before the end of its input.
     """
 
     def __init__(self, until: float):
-        """`until`: when it ends at the latest, by `time.monotonic`."""
+        """`until`: the time limit, as a value of `time.monotonic`."""
         super().__init__(Task(0, 0, "", (), None), sys.maxsize, lambda _name, _rows: (), InputLimits(bad_rows=sys.maxsize))
         self.rows: Counter[str] = Counter()
         self.reasons: Counter[str] = Counter()
@@ -50,30 +50,30 @@ class Sampler(Writer):
 
     @property
     def left(self) -> int:
-        """How many bytes more it may read."""
+        """Number of bytes that may still be read."""
         return max(0, self._enough - self.read)
 
     def take(self, size: int) -> None:
-        """Lets it read so many bytes more, beginning now."""
+        """Allows `size` more bytes from now on."""
         self._enough = self.read + size
 
     @property
     def is_late(self) -> bool:
-        """Whether its time is over."""
+        """True after the time limit."""
         return time.monotonic() >= self._until
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether it has read what it may."""
+        """True if the allowed bytes were read or the time is over."""
         return self.read >= self._enough or self.is_late
 
     def add(self, table: Table, rows: pa.Table | None = None, types: Mapping[str, int] | None = None) -> None:
-        """Counts rows of a table; none is held."""
+        """Counts rows of a table without keeping them."""
         self.written.define(table)
         self.rows[table.name] += rows.num_rows if rows is not None else 0
 
     def chunk_done(self, size: int, good: int, bad_table: Table, bad: pa.Table) -> None:
-        """Counts a chunk of so many bytes, and its bad rows."""
+        """Counts a chunk of `size` bytes and its bad rows."""
         super().chunk_done(size, good, bad_table, bad)
         self.read += size
         self.was_cut = self.was_cut or self.is_hopeless
@@ -87,6 +87,6 @@ class Sampler(Writer):
                 self.bad_rows.append((row["file"], row["line"], reason))
 
     def tables(self) -> list[tuple[Table, int]]:
-        """The tables and their rows, but for the bad rows."""
+        """The tables with their numbers of rows, except the table of bad rows."""
         found = self.written.tables
         return [(found[name], self.rows[name]) for name in sorted(found) if name != BAD_TABLE]

@@ -1,4 +1,7 @@
-"""Spark sessions: how one is opened, for each place to run. What Spark is used for does not belong here."""
+"""Spark sessions: opening a session for each place to run, its jars, its progress and its cancellation.
+
+Not here: the Spark jobs (`shred`, `merging`).
+"""
 
 from manifest_platform.spark.sessions import SparkUnavailable, cancellable, properties, s3_endpoint, session
 from manifest_platform.spark.watching import watched

@@ -1,4 +1,4 @@
-"""Starts Spark's Java with what it says of itself on stderr, but for notes that mean nothing to who reads them."""
+"""Starts Spark's Java process, and passes its stderr on without notes that mean nothing to a user."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import threading
 from collections.abc import Mapping
 
 _NOTE = re.compile(rb"WARNING: Using incubator modules: ")
-"""Java says so of each program that asks for its vector instructions, as Spark does."""
+"""Java prints this note for each program that uses its vector instructions, as Spark does."""
 
 
 def launch(settings: Mapping[str, object]) -> None:
-    """Starts Java for a classic session with these settings, where none runs in this process; a session made next finds it.
+    """Starts Java for a classic session with these settings, unless it already runs in this process. The next session uses it.
 
-    Raises what a session's own start of Java does.
+    Raises the errors that a session raises when it starts Java.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -31,14 +31,14 @@ def launch(settings: Mapping[str, object]) -> None:
         gateway = launch_gateway(conf, {"stderr": writing})
     except BaseException:
         os.close(writing)
-        passing.join(2)  # what it said stands above the error
+        passing.join(2)  # its output appears before the error
         raise
     os.close(writing)
     SparkContext._ensure_initialized(gateway=gateway)
 
 
 def pass_on(reading: int, writing: int) -> None:
-    """Copies lines from one file descriptor to another until there are no more, without those notes."""
+    """Copies lines from one file descriptor to another until the end, without these notes."""
     with open(reading, "rb") as lines:
         for line in lines:
             if not _NOTE.match(line):
@@ -46,7 +46,7 @@ def pass_on(reading: int, writing: int) -> None:
 
 
 def _leave_out_interrupts() -> None:
-    """Keeps py4j from telling of an interrupt with a traceback, on Python's root logger."""
+    """Suppresses py4j's traceback of an interrupt, which it logs to Python's root logger."""
     root = logging.getLogger()
     if _is_no_interrupt not in root.filters:
         root.addFilter(_is_no_interrupt)

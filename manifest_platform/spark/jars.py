@@ -1,8 +1,8 @@
-"""Jars that are fetched when they are needed, by lists of their files with SHA-256, and taken only as the list has them.
+"""Fetches jars when they are needed, and verifies them against lists of files with their SHA-256.
 
-The Ivy that pyspark ships fetches them from Maven Central, once a user. A file that differs, is missing, or is not in the list
-ends with JarsRefused, and nothing of the set is used. As a program (`make jars`), it fetches what Spark needs for `s3a://` and
-prints the line for its properties file.
+Ivy, which pyspark ships, fetches them from Maven Central once for each user. If a file differs, is missing, or is not in the
+list, JarsRefused is raised and none of the set is used. As a program (`make jars`), it fetches the jars that Spark needs for
+`s3a://` and prints the line for Spark's properties file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _AWS_VERSION = "2.35.4"
 
 @dataclass(frozen=True)
 class Wanted:
-    """A set of jars: what is asked for by name, as (group, artifact, version), and what is left out."""
+    """The direct dependencies of a set of jars, as (group, artifact, version), and the excluded (group, artifact)."""
 
     direct: Sequence[tuple[str, str, str]]
     without: Sequence[tuple[str, str]] = ()
@@ -44,7 +44,7 @@ LISTS = {
     ),
     DYNAMODB_LOCAL: Wanted([("software.amazon.dynamodb", "DynamoDBLocal", "3.1.0")]),
 }
-"""What each list of `jar_lists` is of. Spark's properties files name the same."""
+"""The dependencies of each list in `jar_lists`. Spark's properties files name the same versions."""
 
 _SETTINGS = """\
 <ivysettings>
@@ -56,12 +56,12 @@ _SETTINGS = """\
 
 
 class JarsRefused(RuntimeError):
-    """Jars could not be fetched, or are not those of the list; the message names what differs."""
+    """Jars could not be fetched, or differ from the list. The message names the differences."""
 
 
 @dataclass(frozen=True)
 class Jar:
-    """A file of a list."""
+    """A file in a list."""
 
     sha256: str
     group: str
@@ -71,37 +71,37 @@ class Jar:
 
 
 def listed(name: str) -> Iterator[Jar]:
-    """The files of a list."""
+    """Yields the files of a list."""
     for line in (Path(__file__).parent / "jar_lists" / f"{name}.txt").read_text().splitlines():
         if line and not line.startswith("#"):
             yield Jar(*line.split())
 
 
 def shipped(name: str) -> Path:
-    """A jar that pyspark ships, as Ivy. Raises JarsRefused."""
+    """Finds a jar that pyspark ships, such as Ivy. Raises JarsRefused."""
     spark = find_spec("pyspark")
     found = next(Path(spark.origin).parent.glob(f"jars/{name}-[0-9]*.jar"), None) if spark and spark.origin else None
     if found is None:
-        raise JarsRefused(f"the jar of {name} that pyspark ships is needed, and there is none: install pyspark 4")
+        raise JarsRefused(f"the jar of {name}, which pyspark ships, does not exist: install pyspark 4")
     return found
 
 
 def verify(name: str, folder: Path) -> None:
-    """Raises JarsRefused unless the folder has exactly the files of the list, as they were when the list was made."""
+    """Raises JarsRefused unless the folder contains exactly the files of the list with the listed content."""
     known = {jar.file: jar.sha256 for jar in listed(name)}
-    there = {path.name: path for path in folder.iterdir()}
-    missing, others = sorted(known.keys() - there.keys()), sorted(there.keys() - known.keys())
-    wrong = [file for file in sorted(known.keys() & there.keys()) if _digest(there[file]) != known[file]]
-    problems = [f"{what}: {', '.join(files)}" for what, files in _told(missing, others, wrong) if files]
+    found = {path.name: path for path in folder.iterdir()}
+    missing, others = sorted(known.keys() - found.keys()), sorted(found.keys() - known.keys())
+    wrong = [file for file in sorted(known.keys() & found.keys()) if _digest(found[file]) != known[file]]
+    problems = [f"{what}: {', '.join(files)}" for what, files in _problems(missing, others, wrong) if files]
     if problems:
         raise JarsRefused(
-            f"{folder} does not hold what {name} is ({'; '.join(problems)}): nothing of it is used. Remove it, to have it"
-            " fetched anew; if that gives the same, somebody has changed what is published"
+            f"{folder} differs from the list {name} ({'; '.join(problems)}), so it is not used. Remove the folder and fetch"
+            " it again; if the result is the same, somebody has changed the published files"
         )
 
 
 def fetch(name: str, folder: Path, java: str) -> None:
-    """Fetches a list's files and puts them into a new folder once they are verified. Raises JarsRefused."""
+    """Fetches and verifies a list's files, and moves them to a new folder. Raises JarsRefused."""
     ivy = shipped("ivy")
     work = folder.with_name(f"{folder.name}-{uuid.uuid4().hex[:8]}")
     work.mkdir(parents=True)
@@ -121,20 +121,20 @@ def fetch(name: str, folder: Path, java: str) -> None:
 
 
 def _fit(name: str) -> None:
-    """Raises JarsRefused unless the Hadoop that pyspark brings is the list's: Spark does not start with two."""
+    """Raises JarsRefused unless pyspark brings the list's version of Hadoop. Spark does not start with two versions."""
     [wanted] = [version for group, _, version in LISTS[name].direct if group == "org.apache.hadoop"]
     own = shipped("hadoop-client-api").stem.removeprefix("hadoop-client-api-")
     if own != wanted:
         raise JarsRefused(
-            f"the list {name} is for the Hadoop {wanted} of pyspark 4.3, and the installed pyspark brings {own}: install"
-            f" pyspark 4.3, or name jars of your own for hadoop-aws {own} in spark.jars"
+            f"the list {name} is for Hadoop {wanted} of pyspark 4.3, but the installed pyspark brings Hadoop {own}: install"
+            f" pyspark 4.3, or set spark.jars to your own jars for hadoop-aws {own}"
         )
 
 
-def _told(missing: list[str], others: list[str], wrong: list[str]) -> Iterator[tuple[str, list[str]]]:
+def _problems(missing: list[str], others: list[str], wrong: list[str]) -> Iterator[tuple[str, list[str]]]:
     yield "missing", missing
     yield "not in the list", others
-    yield "other content than in the list", wrong
+    yield "different content", wrong
 
 
 def _digest(path: Path) -> str:
@@ -143,7 +143,7 @@ def _digest(path: Path) -> str:
 
 
 def _module(name: str, wanted: Wanted) -> str:
-    """What Ivy is asked for."""
+    """The Ivy module file with the dependencies."""
     direct = "".join(
         f'<dependency org="{group}" name="{artifact}" rev="{version}" conf="*->default"/>'
         for group, artifact, version in wanted.direct
@@ -154,7 +154,7 @@ def _module(name: str, wanted: Wanted) -> str:
 
 
 def main() -> int:
-    """Fetches the jars of `s3a://` into a folder (the user's cache, if none is named), and prints the line for Spark."""
+    """Fetches the jars of `s3a://` into a folder (by default in the user's cache), and prints the line for Spark."""
     parser = argparse.ArgumentParser(prog="make jars", description=main.__doc__)
     parser.add_argument("folder", type=Path, nargs="?", help="a new folder, or one that has them already")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "manifest-platform" / S3A
@@ -162,7 +162,7 @@ def main() -> int:
     java = shutil.which("java", path=str(Path(os.environ["JAVA_HOME"]) / "bin") if os.environ.get("JAVA_HOME") else None)
     try:
         if java is None:
-            raise JarsRefused("jars are fetched by Java 17 or newer, and there is no java; install a JDK or JRE")
+            raise JarsRefused("fetching jars needs Java 17 or newer, but java was not found; install a JDK or JRE")
         _fit(S3A)
         if folder.exists():
             verify(S3A, folder)

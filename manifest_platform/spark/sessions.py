@@ -1,7 +1,7 @@
-"""The Spark session, as a properties file describes it: the same for the command line, Dagster and assets of a user's own.
+"""The Spark session described by a properties file: the same for the command line, Dagster and a user's own assets.
 
-Belongs here: reading such a file (`spark_conf/` has one for each place to run), what a Spark takes from its environment, and
-what is said where it does not start. What Spark is used for does not.
+Belongs here: reading the properties file (`spark_conf/` has one for each place to run), settings from the environment, and
+messages when Spark does not start.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CONNECT_S = 30
-"""How long a Spark Connect server may take until it answers. Spark's own client would try for ten minutes."""
+"""Seconds until a Spark Connect server must answer. Spark's own client would try for ten minutes."""
 
 _PROPERTY = re.compile(r"([^\s=:]+)\s*[\s=:]\s*(.*)")
 _TOKEN = re.compile(r"[;/]token\s*=", re.IGNORECASE)
 
 
 class SparkUnavailable(RuntimeError):
-    """Spark cannot be started; the message says what is missing and what to do."""
+    """Spark cannot be started. The message says what is missing and what to do."""
 
 
 def properties(conf_file: str | Path) -> dict[str, str]:
-    """The properties of a file in the format of `spark-defaults.conf`: a name, blanks or `=`, a value; `#` for comments.
+    """Reads a file in the format of `spark-defaults.conf`: a name, blanks or `=`, a value; `#` for comments.
 
-    Raises SparkUnavailable for a file that is not there, and for a line that is no property.
+    Raises SparkUnavailable if the file does not exist or a line is not a property.
     """
     found: dict[str, str] = {}
     try:
@@ -54,18 +54,18 @@ def properties(conf_file: str | Path) -> dict[str, str]:
             continue
         match = _PROPERTY.fullmatch(text)
         if match is None:
-            raise SparkUnavailable(f"{conf_file}, line {number}: {text!r} is no property; write `name value`")
+            raise SparkUnavailable(f"{conf_file}, line {number}: {text!r} is not a property; write `name value`")
         found[match[1]] = match[2]
     return found
 
 
 def session(conf_file: str | Path, more: Mapping[str, object] | None = None) -> SparkSession:
-    """The process's Spark session, with the properties of a file and `more`; made at the first call, some five seconds.
+    """Returns the process's Spark session, with the properties of a file and `more`. The first call takes about five seconds.
 
-    Workers get this interpreter, unless the environment or the file names one for those of a cluster. A local master also gets
-    the loopback address, and the logging set-up that lies beside the file (`log4j2.properties`). Without `spark.master` in the
-    file, Spark takes what it was submitted with; with `spark.remote`, the session is one of a Spark Connect server. An S3
-    server that the environment names is this Spark's too. Raises SparkUnavailable, MissingExtra.
+    Workers use this Python interpreter, unless the environment or the file names another for a cluster. A local master also
+    gets the loopback address and the logging configuration beside the file (`log4j2.properties`). Without `spark.master` in the
+    file, Spark uses the settings of spark-submit. With `spark.remote`, the session belongs to a Spark Connect server. An S3
+    endpoint in the environment applies to Spark as well. Raises SparkUnavailable or MissingExtra.
     """
     settings = {**properties(conf_file), **(more or {})}
     if remote := str(settings.get("spark.remote", "")):
@@ -79,7 +79,7 @@ def session(conf_file: str | Path, more: Mapping[str, object] | None = None) -> 
         os.environ["PYSPARK_PYTHON"] = python
     if _is_local(settings):
         if not shutil.which("java") and not os.environ.get("JAVA_HOME"):
-            raise SparkUnavailable("Spark needs Java 17 or newer, and there is no java on the PATH; install a JDK or JRE")
+            raise SparkUnavailable("Spark needs Java 17 or newer, but there is no java on the PATH; install a JDK or JRE")
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("SPARK_CONF_DIR", str(Path(conf_file).absolute().parent))
@@ -95,7 +95,7 @@ def session(conf_file: str | Path, more: Mapping[str, object] | None = None) -> 
             if _is_local(settings):
                 launch({"spark.app.name": "manifest_platform", **settings})
             return builder.getOrCreate()
-    except (PySparkException, Py4JError, OSError) as error:  # of the last, that the JVM is gone
+    except (PySparkException, Py4JError, OSError) as error:  # OSError if the JVM is gone
         reason = str(error).partition("\n\tat ")[0]  # the Java stack trace is in the error's cause
         raise SparkUnavailable(f"Spark with {conf_file} does not start: {reason}; see the lines above") from error
 
@@ -105,11 +105,11 @@ def _is_local(settings: Mapping[str, object]) -> bool:
 
 
 def workers_python(settings: Mapping[str, object], environment: Mapping[str, str]) -> str | None:
-    """The interpreter of the workers; None where this process does not decide it: a Connect server does, or who submitted it.
+    """The Python interpreter of the workers; None if a Connect server or spark-submit decides it.
 
-    Without one, Spark takes the `python3` that a worker finds, which has another version or none of our packages. A cluster's
-    workers have this interpreter at its path here, as in one image for all; elsewhere, PYSPARK_PYTHON or `spark.pyspark.python`
-    of the file names theirs.
+    Without this setting, Spark uses the `python3` of each worker, which may have another version or lack our packages. Workers
+    of a cluster use this interpreter's path, as in a common container image. For another path, set PYSPARK_PYTHON or
+    `spark.pyspark.python` in the file.
     """
     if "spark.remote" in settings or "spark.master" not in settings:
         return None
@@ -120,7 +120,7 @@ def workers_python(settings: Mapping[str, object], environment: Mapping[str, str
 
 @contextmanager
 def _own_interrupts() -> Generator[None]:
-    """Leaves Ctrl-C to whom it belongs: Spark puts a handler of its own in the place of the process's."""
+    """Restores the process's handler for Ctrl-C, which Spark replaces by its own."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -130,10 +130,10 @@ def _own_interrupts() -> Generator[None]:
 
 
 def s3_endpoint() -> dict[str, str]:
-    """The Spark settings for the S3 server that the environment names as AWS tools read it; none where it names none.
+    """Spark settings for the S3 endpoint in the environment variables of AWS tools; empty if there is none.
 
-    Its region goes with it, us-east-1 where the environment has none, as for Arrow: s3a signs for another one where it is not
-    told, and the server answers Bad Request.
+    They include the region, by default us-east-1, as for Arrow. Without it, s3a signs for another region, and the server
+    answers Bad Request.
     """
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     if not endpoint:
@@ -147,12 +147,12 @@ def s3_endpoint() -> dict[str, str]:
 
 
 def _reach(remote: str, conf_file: str | Path) -> None:
-    """Raises SparkUnavailable unless a Spark Connect server answers, or the client of one is missing."""
+    """Raises SparkUnavailable if no Spark Connect server answers, or its client is not installed."""
     if not remote.startswith("sc://"):
         raise SparkUnavailable(f"{conf_file}: spark.remote must be sc://HOST:PORT; without a server, set spark.master instead")
     if _TOKEN.search(remote):
         raise SparkUnavailable(
-            f"{conf_file}: spark.remote holds a token, which is a secret: set it as SPARK_CONNECT_AUTHENTICATE_TOKEN instead"
+            f"{conf_file}: spark.remote contains a token, which is a secret: set SPARK_CONNECT_AUTHENTICATE_TOKEN instead"
         )
     from pyspark.errors import PySparkException
 
@@ -177,19 +177,19 @@ def _reach(remote: str, conf_file: str | Path) -> None:
             ) from error
 
 
-def _jars(told: str, conf_file: str | Path) -> str:
-    """The files of `spark.jars`, a pattern of local ones resolved: Spark resolves it for the driver, and not for the workers.
+def _jars(value: str, conf_file: str | Path) -> str:
+    """The files of `spark.jars`. Local patterns are resolved, because Spark resolves them for the driver but not for workers.
 
-    Raises SparkUnavailable where there is no such file: Spark would go on without it.
+    Raises SparkUnavailable if a file does not exist; Spark would continue without it.
     """
     found = []
-    for place in filter(None, (one.strip() for one in told.split(","))):
+    for place in filter(None, (one.strip() for one in value.split(","))):
         path = place.removeprefix("file://").removeprefix("file:")
         files = sorted(glob.glob(path)) if path.startswith("/") else [place]
         if not files:
             raise SparkUnavailable(
-                f"{conf_file}: spark.jars: there is no {path}; `make jars JARS=FOLDER` fetches what s3a:// needs into a new"
-                " folder, or remove the line where no asset reads S3 as a DataFrame"
+                f"{conf_file}: spark.jars: {path} does not exist; `make jars JARS=FOLDER` fetches the jars for s3a:// into a"
+                " new folder. If no asset reads S3 as a DataFrame, remove the line instead"
             )
         found += files
     return ",".join(found)
@@ -197,27 +197,27 @@ def _jars(told: str, conf_file: str | Path) -> str:
 
 @contextmanager
 def cancellable(session: SparkSession) -> Generator[Callable[[], object]]:
-    """Gives what cancels, from any thread, the jobs that this thread starts within the block; so does an interrupt."""
+    """Yields a function that cancels, from any thread, the jobs that this thread starts in the block. So does an interrupt."""
     from pyspark.sql.utils import is_remote
 
     tag = f"manifest-platform-{uuid4()}"
 
-    def tell(remote: str, classic: str) -> object:
-        """Of a classic session the context is told: the session's own tags are known to one thread only."""
+    def call(remote: str, classic: str) -> object:
+        """Calls a method of the session, or of a classic session's context: session tags would be local to one thread."""
         return getattr(session, remote)(tag) if is_remote() else getattr(session.sparkContext, classic)(tag)
 
-    # A session that cannot be tagged runs no job either, and the job says why.
+    # A session that cannot be tagged cannot run a job either, and the job reports the reason.
     with contextlib.suppress(Exception):
-        tell("addTag", "addJobTag")
-    cancel = partial(tell, "interruptTag", "cancelJobsWithTag")
+        call("addTag", "addJobTag")
+    cancel = partial(call, "interruptTag", "cancelJobsWithTag")
     try:
         yield cancel
     except Exception:
         raise
-    except BaseException:  # whoever waited for the job is told to end
+    except BaseException:  # the waiting thread was interrupted
         with contextlib.suppress(Exception):
             cancel()
         raise
     finally:
         with contextlib.suppress(Exception):
-            tell("removeTag", "removeJobTag")
+            call("removeTag", "removeJobTag")

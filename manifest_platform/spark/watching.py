@@ -1,4 +1,4 @@
-"""How far a Spark job is: its finished tasks, whether the session is classic or one of a Spark Connect server."""
+"""Measures the progress of a Spark job by its finished tasks, in classic and in Spark Connect sessions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def watched(session: SparkSession, work: progress.Work) -> Generator[None]:
-    """Measures work by the tasks of the jobs that run within the block: of so many as are finished, that share of it is done.
+    """Measures work by the tasks of the jobs that run in the block: the share of finished tasks is the share of work done.
 
-    Where nobody listens, nothing is asked.
+    If nobody listens to progress, Spark is not asked.
     """
     if not progress.listened():
         yield
@@ -29,7 +29,7 @@ def watched(session: SparkSession, work: progress.Work) -> Generator[None]:
 
 @contextmanager
 def _of_context(session: SparkSession, work: progress.Work) -> Generator[None]:
-    """Asks the driver's tracker of stages, each time that it is measured."""
+    """Asks the driver's status tracker for its stages at each measurement."""
 
     def measure() -> float:
         tracker = session.sparkContext.statusTracker()
@@ -45,21 +45,21 @@ def _of_context(session: SparkSession, work: progress.Work) -> Generator[None]:
 
 @contextmanager
 def _of_server(session: Any, work: progress.Work) -> Generator[None]:
-    """Is told by the server, a second or so after what it tells of."""
+    """Registers for progress messages of the Connect server, which arrive with a delay of about a second."""
 
-    def told(stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+    def on_progress(stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
         found = list(stages or ())
         work.done = _done(work, sum(one.num_tasks for one in found), sum(one.num_completed_tasks for one in found))
 
     with suppress(Exception):
-        session.registerProgressHandler(told)
+        session.registerProgressHandler(on_progress)
     try:
         yield
     finally:
         with suppress(Exception):
-            session.removeProgressHandler(told)
+            session.removeProgressHandler(on_progress)
 
 
 def _done(work: progress.Work, tasks: int, finished: int) -> float:
-    """How much that is; what was done before, where no stage is under way: one has just ended, or none has begun."""
+    """The amount of work done. Between stages, the last amount is returned."""
     return work.done if not tasks else (work.total or tasks) * finished / tasks

@@ -539,7 +539,7 @@ def test_a_spark_that_does_not_start_fails_no_item(shop, run, ask, tmp_path):
     run("discover")
     code, out, _ = run("drain")
     assert code == 1
-    assert "broken.conf, line 1: 'spark.master' is no property" in " ".join(out.split())
+    assert "broken.conf, line 1: 'spark.master' is not a property" in " ".join(out.split())
     assert [record["state"] for record in ask("history", RUNS[0])[1]["records"]] == ["New"]
 
 

@@ -357,8 +357,8 @@ def test_E13_the_older_one_first_is_told_to_the_newer_one(store: Store) -> None:
 
 
 WRONG: dict[str, Callable[[Inventory], object]] = {
-    "a generation that is not there": lambda of: of.published(partition(of), 9, 100, replace(version(of), generation=9)),
-    "an object that is not there": lambda of: of.published(partition(of), 1, 999, version(of)),
+    "a generation that does not exist": lambda of: of.published(partition(of), 9, 100, replace(version(of), generation=9)),
+    "an object that does not exist": lambda of: of.published(partition(of), 1, 999, version(of)),
     "live objects of a switched partition": lambda of: of.published(partition(of), 0, 100),
     "merged objects without their files": lambda of: of.published(partition(of), 1, 100),
     "less than is seen": lambda of: of.published(partition(of), 1, 99, version(of)),
@@ -369,7 +369,7 @@ WRONG: dict[str, Callable[[Inventory], object]] = {
 def test_what_is_not_there_is_not_published(store: Store, what: str) -> None:
     of = published(store)
     before = dump(of)
-    with pytest.raises(Refused, match="is not there to publish"):
+    with pytest.raises(Refused, match="does not exist, or is older than the published version"):
         WRONG[what](of)
     assert dump(of) == before
 
@@ -377,7 +377,7 @@ def test_what_is_not_there_is_not_published(store: Store, what: str) -> None:
 def test_merged_objects_of_an_unswitched_partition_are_not_published(store: Store) -> None:
     of = inventory(store)
     merged(of, 100)
-    with pytest.raises(Refused, match="is not there to publish"):
+    with pytest.raises(Refused, match="does not exist, or is older than the published version"):
         show(of)
 
 

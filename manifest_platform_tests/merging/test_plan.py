@@ -107,8 +107,8 @@ class TestDefault:
         planned = plan(OPEN, TABLE, None, objects(40, 40, 40, 40, 40), DEFAULT)
         assert (bounds(planned), planned.leftover) == ([(0, 3)], False)
         assert planned.reason == (
-            "2 objects wait: 80 bytes are expected of them, and while the day is open only what reaches 100 bytes is merged; "
-            "the rest follows when it is closed"
+            "2 objects wait: about 80 bytes are expected from them. While the day is open, only ranges of 100 bytes are "
+            "merged; the rest follows after the close"
         )
 
     def test_an_open_partition_below_the_target_is_not_touched(self) -> None:
@@ -149,7 +149,7 @@ class TestDefault:
         few = replace(DEFAULT, max_objects=5)
         planned = plan(CLOSED, TABLE, None, objects(*[40] * 6), few)
         assert (bounds(planned), planned.leftover) == ([(0, 3)], True)
-        assert planned.reason == "a job takes 5 objects, of which it merges 3; the next one goes on behind them"
+        assert planned.reason == "a job takes 5 objects, of which it merges 3; the next one continues after them"
 
     def test_what_the_partition_has_beyond_what_was_read_is_left_too(self) -> None:
         few = replace(DEFAULT, max_objects=5)

@@ -330,7 +330,7 @@ def test_a_publisher_that_lost_its_lease_tells_the_catalog_nothing_more(
     report = publish(inventory, catalog, settings(clock=inventory.clock), inventory.clock())
     [failed] = report.failed
     assert failed.transient
-    assert "another publisher goes on" in failed.error
+    assert "another publisher continues" in failed.error
     assert catalog.partitions == {f"app.{TABLE}": {}}
     assert version_of(inventory)[0] == -1
 
@@ -387,7 +387,7 @@ def test_a_table_with_a_column_of_the_partitions_name_is_refused(inventory: Inve
     report = publish(inventory, catalog, settings(clock=inventory.clock), inventory.clock())
     [failed] = report.failed
     assert not failed.transient
-    assert "'dt'" in failed.error and "rename it" in failed.error
+    assert "'dt'" in failed.error and "rename the column" in failed.error
 
 
 def test_E05_a_version_lists_its_ranges_in_order_with_their_sizes(inventory: Inventory, catalog: MemoryCatalog) -> None:

@@ -15,7 +15,7 @@ from manifest_platform.merging.garbage import upkeep
 from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.readers import Reader
 from manifest_platform.merging.registration import CommittedObjects
-from manifest_platform.merging.settling import SettledRows, held, settle_rows
+from manifest_platform.merging.settling import SettledRows, settle_rows, settled_upto
 from manifest_platform.merging.state import LOG
 from manifest_platform_tests.merging import given
 from manifest_platform_tests.merging.catalogs.given import merge, pass_the_day, published_day, run, turn
@@ -73,7 +73,7 @@ def test_what_anybody_may_ask_for_stays(inventory: Inventory) -> None:
     assert not settle(inventory, timedelta(0)).batches, "merged, and still read as it is"
     pass_the_day(inventory)
     run(inventory, EmbeddedCatalog(inventory))
-    assert held(given.partition(inventory)) == 100
+    assert settled_upto(given.partition(inventory)) == 100
     assert not settle(inventory).batches, "not old enough"
     arrive(inventory, 200)
     turn(inventory, OLD + timedelta(days=1))

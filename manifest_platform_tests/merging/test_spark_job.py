@@ -91,7 +91,7 @@ def test_a_range_that_fails_leaves_the_others_alone(spark: SparkSession, tmp_pat
     assert isinstance(missing, MergeFailure)
     assert isinstance(failed, MergeFailure)
     assert (missing.table, missing.date, missing.lower, missing.upper, missing.permanent) == ("log", DAY, 2, 3, True)
-    assert missing.message.startswith(f"MissingInput: {bad.inputs[0].uri} is not there")
+    assert missing.message.startswith(f"MissingInput: {bad.inputs[0].uri} does not exist")
     assert not failed.permanent
     assert failed.message.startswith("TransientMergeError: log of 2024-05-01, range (3, 4]: ")
 

@@ -131,7 +131,7 @@ class TestBadRows:
         ended = in_confinement(directory, registry, options, memory=400 * MIB)
 
         assert "of the first 24576 lines" in failure(ended)
-        assert "The rest was not read: no number of good lines in it could be enough" in failure(ended)
+        assert "The rest was not read, because even good lines could not make up for them" in failure(ended)
         assert ended.bytes < 150 * MIB
 
     def test_more_than_are_kept_fail_whatever_share_is_allowed(self, tmp_path: Path, registry: str):
@@ -164,7 +164,7 @@ class TestBadRows:
         assert isinstance(ended.value, Listing), ended.value
         reasons = [orjson.loads(row["reasons"]) for row in bad_rows(ended.value)]
         assert {len(found) for found in reasons} == {REASONS_OF_LINE + 1}
-        assert reasons[0][-1] == {"type": "more", "message": "the row was not looked at any further"}
+        assert reasons[0][-1] == {"type": "more", "message": "the rest of the row was not checked"}
         assert ended.bytes < 100 * MIB
 
     def test_what_is_never_too_many_does_not_stop_a_sound_directory(self):
@@ -277,13 +277,13 @@ class TestWindows:
     def test_a_record_that_is_too_long_names_the_limit(self):
         text = b"c\n" + b"x" * 200_000 + b"\n" + b"y\n" * 200_000
 
-        with pytest.raises(Unusable, match=r"a record is at most 65,536 bytes long \(shred.limits.line_kib\)"):
+        with pytest.raises(Unusable, match=r"a record has at most 65,536 bytes \(shred.limits.line_kib\)"):
             list(CsvFile(io.BytesIO(text), "f", 64 << 10).rows([Column("c", "string")], ()))
 
 
 def test_an_error_names_limit_figure_place_and_what_to_do():
     text = str(LimitExceeded("dates", "s3://b/run", "has events of more than 4 dates", "4 a directory"))
     assert text == (
-        "s3://b/run has events of more than 4 dates; shred.limits.dates allows 4 a directory. Land the directory anew where"
-        " it is at fault; else raise the limit, and resolve the item"
+        "s3://b/run has events of more than 4 dates; shred.limits.dates allows 4 a directory. If the directory is at fault,"
+        " land it again; otherwise raise the limit, and resolve the item"
     )

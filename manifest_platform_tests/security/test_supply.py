@@ -113,7 +113,7 @@ def test_jars_of_another_hadoop_than_sparks_are_refused(
     monkeypatch.setattr(jars, "shipped", lambda name: Path(f"{name}-3.3.4.jar"))
     monkeypatch.setattr("sys.argv", ["jars", str(tmp_path)])
     assert jars.main() == 1
-    assert "is for the Hadoop 3.5.0 of pyspark 4.3, and the installed pyspark brings 3.3.4" in capsys.readouterr().err
+    assert "is for Hadoop 3.5.0 of pyspark 4.3, but the installed pyspark brings Hadoop 3.3.4" in capsys.readouterr().err
 
 
 def test_the_lists_have_what_spark_needs() -> None:

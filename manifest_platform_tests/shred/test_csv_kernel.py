@@ -119,17 +119,17 @@ FORMS = [
     (NUMBER, " 1", "is no number"), (NUMBER, "1_0", "is no number"),
     (NUMBER, " 1e2", "is no number"), (NUMBER, "1_0e2", "is no number"), (NUMBER, "\u0661e2", "is no number"),
     (DAY, "2024-02-29", date(2024, 2, 29)), (DAY, "0001-01-01", date(1, 1, 1)), (DAY, "9999-12-31", date(9999, 12, 31)),
-    (DAY, "2023-02-29", "is no date"), (DAY, "2024-1-5", "is no date"), (DAY, "20240105", "is no date"),
-    (DAY, "2024-01-05T00:00:00Z", "is no date"), (DAY, "0000-01-01", "is no date"),
+    (DAY, "2023-02-29", "is not a date"), (DAY, "2024-1-5", "is not a date"), (DAY, "20240105", "is not a date"),
+    (DAY, "2024-01-05T00:00:00Z", "is not a date"), (DAY, "0000-01-01", "is not a date"),
     (TIME, "2024-01-05T06:07:08.123Z", datetime(2024, 1, 5, 6, 7, 8, 123000)),
     (TIME, "2024-01-05T06:07:08.123456Z", datetime(2024, 1, 5, 6, 7, 8, 123456)),
     (TIME, "2024-01-05T06:07Z", datetime(2024, 1, 5, 6, 7)),
     (TIME, "2024-01-05T01:00:00+02:00", datetime(2024, 1, 4, 23)), (TIME, "2024-01-05T23:30:00-0730", datetime(2024, 1, 6, 7)),
     (TIME, "9999-12-31T23:59:59.999999Z", datetime(9999, 12, 31, 23, 59, 59, 999999)),
-    (TIME, "2024-01-05T06:07:08", "is no time"), (TIME, "2024-01-05", "is no time"),
-    (TIME, "2024-13-05T06:07:08Z", "is no time"),
-    (TIME, "0001-01-01T00:00:00+01:00", "is no time"), (TIME, "9999-12-31T23:59:59-01:00", "is no time"),
-    (TIME, "1704434828", "is no time"), (TIME, "2024-01-05T06:07:08.1234567Z", "is no time"),
+    (TIME, "2024-01-05T06:07:08", "is not a time"), (TIME, "2024-01-05", "is not a time"),
+    (TIME, "2024-13-05T06:07:08Z", "is not a time"),
+    (TIME, "0001-01-01T00:00:00+01:00", "is not a time"), (TIME, "9999-12-31T23:59:59-01:00", "is not a time"),
+    (TIME, "1704434828", "is not a time"), (TIME, "2024-01-05T06:07:08.1234567Z", "is not a time"),
 ]  # fmt: skip
 
 
@@ -195,9 +195,9 @@ def test_what_is_bad_says_why(chunk: int):
     _, bad = shredded(b"id,text,number\n,\xff\xfe,x\n1\n2,a\0b,1\n", ID, TEXT, NUMBER, key=("id",), chunk=chunk)
     assert [(row["line"], [(each.get("field"), each["message"]) for each in row["reasons"]]) for row in bad] == [
         (2, [
-            ("id", "must not be empty: it is of the key"),
+            ("id", "must not be empty: it is part of the key"),
             ("text", "is not UTF-8, or contains NUL, which warehouses cannot store in text"),
-            ("number", "is no number that decimal(38,10) holds exactly"),
+            ("number", "is not a number that decimal(38,10) can hold exactly"),
         ]),
         (3, [(None, "the record has 1 fields; the header has 3")]),
         (4, [("text", "is not UTF-8, or contains NUL, which warehouses cannot store in text")]),
@@ -248,7 +248,7 @@ def test_a_header_that_is_none_is_refused(data: bytes, message: str):
 @pytest.mark.parametrize("end", [b'1,"cut of', b'1,"cut off\n', b'1,"a\n2,b\n', b'"', b'1,x\n2,"'])
 @pytest.mark.parametrize("chunk", [16, CHUNK])
 def test_a_file_that_ends_within_quotes_is_refused(end: bytes, chunk: int):
-    with pytest.raises(Unusable, match=r"f.csv (ends within quotes|cannot be cut into records)"):
+    with pytest.raises(Unusable, match=r"f.csv (ends within quotes|cannot be split into records)"):
         shredded(b"id,text\n0,whole\n" + end, ID, TEXT, chunk=chunk)
 
 
@@ -264,7 +264,7 @@ def test_a_record_that_is_too_long_is_refused():
 
 @pytest.mark.filterwarnings("ignore:Exception ignored")  # what Arrow says of the text that it cannot hand over
 def test_a_record_that_is_bad_in_two_ways_at_once_is_refused():
-    with pytest.raises(Unusable, match="cannot be cut into records"):
+    with pytest.raises(Unusable, match="cannot be split into records"):
         shredded(b"id,text\n1,x\n\xff\n", ID, TEXT)
 
 

@@ -104,7 +104,9 @@ def test_damaged_compressed_data_is_no_outage(tmp_path: Path, compression: str, 
     path.write_bytes(
         {"cut": whole[:-6], "overwritten": whole[:at] + b"\xff" * 30 + whole[at + 30 :], "followed": whole + b"garbage"}[damage]
     )
-    with pytest.raises(Unreadable, match=rf"f is {compression} by its first bytes, and damaged: .*land the directory anew"):
+    with pytest.raises(
+        Unreadable, match=rf"f is {compression} according to its first bytes, but damaged: .*land the directory again"
+    ):
         list(chunks(piece(path)))
 
 
@@ -124,8 +126,8 @@ def test_storage_that_fails_within_compressed_data_is_an_outage():
     [
         ("Parquet", lambda: _parquet()),
         ("snappy", lambda: b"\xff\x06\x00\x00sNaPpY\x01\x00\x00\x00"),
-        ("snappy, in Hadoop's blocks", lambda: _hadoops_snappy(b"one\ttwo\n" * 50)),
-        ("snappy, in Hadoop's blocks", lambda: _hadoops_snappy(bytes(range(256)) * 1000)),
+        ("snappy in Hadoop's block format", lambda: _hadoops_snappy(b"one\ttwo\n" * 50)),
+        ("snappy in Hadoop's block format", lambda: _hadoops_snappy(bytes(range(256)) * 1000)),
         ("LZ4", lambda: pa.compress(b"one\n" * 10, codec="lz4", asbytes=True)),
         ("zip", lambda: b"PK\x03\x04rest"),
         ("zlib", lambda: zlib.compress(b"one\ttwo\n" * 50)),
@@ -138,7 +140,9 @@ def test_what_is_no_text_and_not_read_says_what_it_is(tmp_path: Path, what: str,
     """Snappy and Parquet were read as one bad line each, and the item loaded."""
     path = tmp_path / "part-0"
     path.write_bytes(content())
-    with pytest.raises(Unreadable, match=rf"part-0 is {what} by its first bytes, which is not read; allowed are .* zstd"):
+    with pytest.raises(
+        Unreadable, match=rf"part-0 is {what} according to its first bytes, which is not supported; allowed are .* zstd"
+    ):
         list(chunks(piece(path)))
 
 

@@ -30,7 +30,7 @@ def test_properties_are_names_and_values(tmp_path):
 def test_a_line_without_a_value_is_named(tmp_path):
     file = tmp_path / "some.conf"
     file.write_text("spark.a b\nspark.master\n")
-    with pytest.raises(SparkUnavailable, match=r"some\.conf, line 2: 'spark\.master' is no property"):
+    with pytest.raises(SparkUnavailable, match=r"some\.conf, line 2: 'spark\.master' is not a property"):
         properties(file)
 
 
@@ -191,7 +191,9 @@ def test_the_jars_of_a_folder_are_named_one_by_one(made, tmp_path):
 
 
 def test_a_folder_without_jars_says_how_to_fetch_them(tmp_path):
-    with pytest.raises(SparkUnavailable, match=r"spark\.jars: there is no .*/nowhere/\*\.jar; `make jars JARS=FOLDER` fetches"):
+    with pytest.raises(
+        SparkUnavailable, match=r"spark\.jars: .*/nowhere/\*\.jar does not exist; `make jars JARS=FOLDER` fetches"
+    ):
         session(_conf(tmp_path, f"spark.jars {tmp_path}/nowhere/*.jar"))
 
 

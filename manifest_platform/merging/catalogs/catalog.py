@@ -1,9 +1,9 @@
-"""The contract of a catalog: where readers find out which tables there are, and which files a partition of them consists of.
+"""The contract of a catalog, through which readers find tables and the files of their partitions.
 
-Belongs here: what every kind of catalog provides, what it is told, and how it fails. What is to be told is in `publish`.
+Belongs here: the interface, the values that it takes, and its errors. `publish` decides what a catalog shows.
 
-A plug-in of the group `manifest_platform.catalogs` is a subclass of CatalogSettings, which opens a subclass of Catalog. An
-entry point names it; `merge.catalog.kind` of the configuration is the entry point's name.
+A plug-in of the entry-point group `manifest_platform.catalogs` is a subclass of CatalogSettings that opens a subclass of
+Catalog. `merge.catalog.kind` in the configuration is the name of the entry point.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
     from manifest_platform.merging.state import MergedTable, ServedFile
 
 DATE_COLUMN = "dt"
-"""The column of a published table that says which partition a row is of."""
+"""The column of a published table that names a row's partition."""
 
 
 class CatalogError(Exception):
-    """The catalog did not do what was asked; what else was asked of it may have been done."""
+    """The catalog did not perform a request. Other requests of the same call may have been performed."""
 
 
 class CatalogUnavailable(CatalogError, Transient):
-    """The catalog could not be reached, or is too busy. Passing: the next publication tries again."""
+    """The catalog could not be reached, or throttles requests. The next publication retries."""
 
 
 class CatalogRejected(CatalogError, Permanent):
-    """The catalog will not do it as things stand. Permanent: the message says what a person has to mend."""
+    """The catalog refuses the request until a person acts. The message says what to do."""
 
 
 class NotOurs(CatalogRejected):
-    """An entry of the name is there, and lies elsewhere: it is another's, and left alone."""
+    """An entry with this name exists at another location. It belongs to somebody else and is not changed."""
 
 
 @dataclass(frozen=True)
 class CatalogColumn:
-    """A column as readers know it: name, logical type (see `listing.Column`), and what a person wrote about it."""
+    """A column of a published table: name, logical type (see `listing.Column`), and a comment by a person."""
 
     name: str
     type: str
@@ -54,7 +54,7 @@ class CatalogColumn:
 
 @dataclass(frozen=True)
 class CatalogTable:
-    """A table as readers know it: by its logical names. Its files lie under `output`, by its physical names."""
+    """A table for the catalog, by its logical names. Its files are stored under `output`, by its physical names."""
 
     table: MergedTable
     output: str
@@ -72,18 +72,18 @@ class CatalogTable:
 
     @property
     def location(self) -> str:
-        """The URI under which all that was written of the table lies."""
-        from manifest_platform.merging import names  # every configuration imports this module, and most need no more of merging
+        """The URI of all files of the table."""
+        from manifest_platform.merging import names  # a late import, because every configuration imports this module
 
         return names.table_uri(self.output, self.table)
 
 
 def catalog_table(table: MergedTable, output: str, comments: Mapping[str, str]) -> CatalogTable:
-    """A table as readers are to know it; `comments` by column. Raises CatalogRejected if a column has the partitions' name."""
+    """Describes a table for the catalog; `comments` by column. Raises CatalogRejected if a column is called `dt`."""
     if any(column.name.lower() == DATE_COLUMN for column in table.columns):
         raise CatalogRejected(
-            f"table {table.schema}.{table.name} has a column {DATE_COLUMN!r}, which is what its partitions are told apart by: "
-            "rename it in the schema"
+            f"table {table.schema}.{table.name} has a column {DATE_COLUMN!r}, which is the name of the partition column: "
+            "rename the column in the schema"
         )
     columns = (CatalogColumn(column.name, column.type, comments.get(column.name, "")) for column in table.columns)
     return CatalogTable(table, output, tuple(columns))
@@ -91,45 +91,45 @@ def catalog_table(table: MergedTable, output: str, comments: Mapping[str, str]) 
 
 @dataclass(frozen=True)
 class ExternalSchemas:
-    """The SQL by which a warehouse reads the tables through the catalog, a statement each; and what permissions it needs."""
+    """SQL statements that let a warehouse read the tables through the catalog, and the permissions that this needs."""
 
     statements: tuple[str, ...]
     needed: tuple[str, ...]
 
 
 Entry = Literal["missing", "outdated", "current"]
-"""How a table's entry in a catalog stands to what it should be."""
+"""The state of a table's entry in a catalog compared with the manifest."""
 
 
 class CatalogSettings(Settings, ABC):
     """The settings of a catalog, the part `merge.catalog` of the configuration.
 
-    A subclass sets `kind: Literal["its name"]` and has fields of its own. `read_by`: the system that people read its tables
-    with, by which Dagster marks them.
+    A subclass sets `kind: Literal["its name"]` and adds its own fields. `read_by`: the system with which people read the
+    tables, as Dagster marks them.
     """
 
     kind: str
     read_by: ClassVar[str]
 
     def database(self, schema: str) -> str | None:
-        """Where the catalog has a schema's tables, if all datasets share it: equal for two that readers find in one place."""
+        """The place of a schema's tables if datasets share the catalog, else None. Equal places hold the same tables."""
         del schema
         return None
 
     def of_deployment(self, deployment: str) -> CatalogSettings:
-        """The catalog as another deployment uses it. Raises ValueError where it knows no place of its own for that."""
-        raise ValueError(f"catalog {self.kind} has no place of its own for deployment {deployment!r}; allowed: {PRODUCTION}")
+        """The settings for another deployment. Raises ValueError if the catalog has no separate place for a deployment."""
+        raise ValueError(f"catalog {self.kind} has no separate place for deployment {deployment!r}; allowed: {PRODUCTION}")
 
     @abstractmethod
     def open(self, inventory: Inventory) -> Catalog:
-        """The catalog that shows what an inventory's partitions consist of. What is heavy is imported here at the earliest."""
+        """Opens the catalog for the partitions of an inventory. Heavy imports belong in this method."""
 
 
 class Catalog(ABC):
-    """What a kind of catalog provides. Every method may raise CatalogUnavailable and CatalogRejected.
+    """The operations of a catalog. Every method may raise CatalogUnavailable and CatalogRejected.
 
-    `shows_live`: readers see a live object as soon as it is registered; else they see it once its partition is published
-    again. `requests` counts the calls made.
+    `shows_live`: True if readers see a live object when it is registered, False if they see it after the next publication.
+    `requests` counts the calls made.
     """
 
     shows_live: ClassVar[bool] = False
@@ -137,57 +137,57 @@ class Catalog(ABC):
 
     @abstractmethod
     def known_as(self, table: CatalogTable) -> str | None:
-        """The name under which the catalog enters a table; None for a catalog that keeps no entries of its own."""
+        """The table's name in the catalog; None for a catalog without entries of its own."""
 
     def external_schemas(
         self, schemas: Sequence[str], role: str | None, grantees: Sequence[str], name: str | None
     ) -> ExternalSchemas:
-        """The SQL by which a warehouse reads the tables of these schemas through the catalog; changes nothing.
+        """Returns SQL that lets a warehouse read the tables of these schemas through the catalog; changes nothing.
 
-        `role`: what the warehouse takes on to read, None for its default. `grantees`: who may read. `name`: the schema's name
-        in the warehouse, where it is not the catalog's. Raises CatalogRejected for what is refused, and for a catalog that no
-        warehouse reads, which is what this method does.
+        `role`: the role that the warehouse assumes for reading, None for its default. `grantees`: who may read. `name`: the
+        schema's name in the warehouse, if it differs from the catalog's. Raises CatalogRejected if an argument is refused; this
+        default implementation always does.
         """
-        raise CatalogRejected("no warehouse reads this kind of catalog: docs/how-to/merging.md lists those that are read")
+        raise CatalogRejected("no warehouse reads this kind of catalog; docs/how-to/merging.md lists those that are read")
 
     @abstractmethod
     def entries(self, schema: str, tables: Sequence[CatalogTable]) -> Mapping[CatalogTable, Entry]:
-        """How the entries of a schema's tables stand to what they should be; changes nothing."""
+        """The state of each entry of a schema's tables; changes nothing."""
 
     @abstractmethod
     def put_table(self, table: CatalogTable) -> None:
-        """Makes a table's entry, and its schema's where that is missing, or brings it up to date. May be repeated.
+        """Creates or updates a table's entry, and its schema's entry if it does not exist. Idempotent.
 
-        An entry of the name that is not this table's is refused.
+        Refuses an entry of this name that does not belong to the table.
         """
 
     @abstractmethod
     def remove_table(self, known_as: str, location: str) -> None:
-        """Removes the entry of a table that was renamed or dropped, not its files. May be repeated.
+        """Removes the entry of a table that was renamed or dropped, without its files. Idempotent.
 
-        Raises NotOurs if the entry does not lie at the location.
+        Raises NotOurs if the entry has another location.
         """
 
     @abstractmethod
     def write(self, table: CatalogTable, day: date, served: Served, files: Sequence[ServedFile]) -> None:
-        """Writes what `point` is to point at. No reader sees it yet, and what is there is never changed. May be repeated."""
+        """Writes the list of files for `point`. No reader sees it yet, and an existing list is never changed. Idempotent."""
 
     @abstractmethod
     def point(self, table: CatalogTable, served: Mapping[date, Served], new: Collection[date]) -> Mapping[date, CatalogError]:
-        """Has readers see what was written for these partitions, each at once; `new` are those thought to have no entry.
+        """Shows to readers what was written for these partitions, each atomically. `new`: partitions expected to have no entry.
 
-        Returns the errors of those that could not be changed.
+        Returns the errors of the partitions that could not be changed.
         """
 
     @abstractmethod
     def location(self, table: CatalogTable, day: date, served: Served) -> str:
-        """What the catalog says of a partition that is served so."""
+        """The location that the catalog has for a partition in this state."""
 
     @abstractmethod
     def locations(self, table: CatalogTable) -> Mapping[date, str]:
-        """What the catalog says of each partition of a table that it has; of none where it lacks the table."""
+        """The location of each partition of a table in the catalog; empty if the table does not exist there."""
 
 
 def open_catalog(settings: CatalogSettings, inventory: Inventory) -> Catalog:
-    """The catalog of settings, which shows what an inventory's partitions consist of. Raises CatalogError."""
+    """Opens the catalog of the settings for the partitions of an inventory. Raises CatalogError."""
     return settings.open(inventory)

@@ -1,8 +1,7 @@
-"""The embedded catalog: what readers see is what the manifest says.
+"""The embedded catalog: readers see what the manifest records.
 
-Belongs here: the catalog that needs no other system. How the files of a partition are read is in `readers`. The row of a
-published version and the partition's own, which names it, are written in one transaction, so there is no moment at which one
-is without the other.
+Belongs here: the catalog that needs no other system. `readers` read the files of a partition. The row of a published version
+and the partition that names it are written in one transaction, so that readers never see one without the other.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ if TYPE_CHECKING:
 
 
 class EmbeddedSettings(CatalogSettings):
-    """The catalog within the manifest: readers are DuckDB views, Spark, and the IO manager."""
+    """The catalog within the manifest, for DuckDB views, Spark, and the IO manager."""
 
     kind: Literal["embedded"] = Field("embedded", description="in the manifest, for DuckDB and Spark")
     read_by = "duckdb"
 
     def of_deployment(self, deployment: str) -> EmbeddedSettings:
-        """The same: it is in the deployment's own manifest."""
+        """The same settings: the catalog is in the deployment's own manifest."""
         del deployment
         return self
 
     def open(self, inventory: Inventory) -> EmbeddedCatalog:
-        """The catalog that an inventory is."""
+        """Opens the catalog of an inventory."""
         return EmbeddedCatalog(inventory)
 
 
 class EmbeddedCatalog(Catalog):
-    """A catalog without entries of its own: a publication is whole once the manifest notes it."""
+    """A catalog without entries of its own. A publication is complete when the manifest records it."""
 
     shows_live = True
 
@@ -46,34 +45,34 @@ class EmbeddedCatalog(Catalog):
         self._inventory = inventory
 
     def known_as(self, table: CatalogTable) -> None:
-        """No name: tables are known as the manifest knows them."""
+        """Always None: the catalog has no names of its own."""
         return
 
     def entries(self, schema: str, tables: Sequence[CatalogTable]) -> Mapping[CatalogTable, Entry]:
-        """All are as they should be."""
+        """All entries are current."""
         return dict.fromkeys(tables, "current")
 
     def put_table(self, table: CatalogTable) -> None:
-        """Nothing: the manifest has the table."""
+        """Does nothing: the manifest has the table."""
 
     def remove_table(self, known_as: str, location: str) -> None:
-        """Nothing: there is no entry."""
+        """Does nothing: there is no entry."""
 
     def write(self, table: CatalogTable, day: date, served: Served, files: Sequence[ServedFile]) -> None:
-        """Nothing: the list of files is written together with what names it."""
+        """Does nothing: the list of files is written together with the partition's row."""
 
     def point(self, table: CatalogTable, served: Mapping[date, Served], new: Collection[date]) -> Mapping[date, CatalogError]:
-        """Nothing: readers see a version once the manifest notes it."""
+        """Does nothing: readers see a version when the manifest records it."""
         return {}
 
     def location(self, table: CatalogTable, day: date, served: Served) -> str:
-        """What readers look up: the key of the version's row, or the live objects."""
+        """The key of the version's row, or "live objects"."""
         if served.live:
             return "live objects"
         return version_key(Version(table.table.key, day, served.newest, served.generation, table.table.create_time))
 
     def locations(self, table: CatalogTable) -> Mapping[date, str]:
-        """What readers find of each partition that is not new; a version that is named but not there is missing."""
+        """The location of each partition that is not new, except those whose version row does not exist."""
         found = {}
         for partition in self._inventory.partitions(table.table.key):
             if partition.current == NEW:

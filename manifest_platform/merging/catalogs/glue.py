@@ -1,11 +1,11 @@
 """AWS Glue as a catalog: tables and partitions that Redshift Spectrum reads through manifest files.
 
-Belongs here: what Glue is asked, in how many requests, and what its answers mean. A partition's location is the URI of a JSON
-file that lists its objects with their sizes, as Redshift Spectrum understands it: the objects of a partition share no prefix,
-and only a list says which of those under one are its. Such a file is never changed; another version gets another file, and
-the partition's location moves from one to the other in one step.
+Belongs here: the requests to Glue and the meaning of its responses. A partition's location is the URI of a JSON file that
+lists its objects with their sizes, in the format of Redshift Spectrum. The list is needed because the objects of a partition
+have no common prefix of their own. A manifest file never changes: another version gets another file, and the
+partition's location moves to it in one step.
 
-Credentials, region and an endpoint override are found as every AWS tool finds them.
+Credentials, region and an endpoint override are found in the way of all AWS tools.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from manifest_platform.merging.inventory import Inventory
 
 BATCH = 100
-"""Partitions in one request, at most: Glue's limit."""
+"""Largest number of partitions in one request (Glue's limit)."""
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S, ATTEMPTS = 5, 30, 5
 
 _FORMATS = {
@@ -55,11 +55,11 @@ _FORMATS = {
 }
 _PARTITION_KEYS = [{"Name": DATE_COLUMN, "Type": "date"}]
 _KEPT = ("Description", "Owner", "Retention")
-"""What of a table's entry other people may have set; an update would else empty it."""
+"""Fields of a table's entry that other people may set. They are copied, because an update would otherwise clear them."""
 
 _HIVE_TYPES = {"integer": "int", "json": "string"}
-_TOLD_APART = ("string(", "json")
-"""Logical types that Hive has no word for: where nobody wrote a comment, it says them."""
+_COMMENTED = ("string(", "json")
+"""Logical types without a Hive type of their own: a column without a comment gets the type as its comment."""
 _LONGEST_COMMENT = 255
 
 _TRANSIENT = (
@@ -76,37 +76,37 @@ _MISSING, _EXISTS = "EntityNotFoundException", "AlreadyExistsException"
 
 
 class _NotFound(CatalogRejected):
-    """What was asked about is not there."""
+    """The requested entry does not exist."""
 
 
 class _Exists(CatalogRejected):
-    """What was to be made is there."""
+    """The entry to create exists already."""
 
 
 class GlueSettings(CatalogSettings):
-    """AWS Glue's Data Catalog. Credentials, and another endpoint, come from the environment alone."""
+    """AWS Glue's Data Catalog. Credentials and an endpoint override come only from the environment."""
 
     kind: Literal["glue"] = Field(description="AWS Glue's Data Catalog")
     prefix: str = Field("", pattern=r"^[a-z0-9_]*$", description="text before the dataset's name in the database's name")
-    suffix: str = Field("", pattern=r"^[a-z0-9_]*$", description="text behind the dataset's name in the database's name")
-    region: str | None = Field(None, description="the AWS region, where the environment does not say it")
+    suffix: str = Field("", pattern=r"^[a-z0-9_]*$", description="text after the dataset's name in the database's name")
+    region: str | None = Field(None, description="the AWS region, if not set by the environment")
     read_by = "glue"
 
     def of_deployment(self, deployment: str) -> GlueSettings:
-        """The same data catalog; databases have the deployment behind their names."""
+        """The same data catalog, with the deployment appended to the names of databases."""
         return self.model_copy(update={"suffix": f"{self.suffix}_{identifier(deployment)}"})
 
     def open(self, inventory: Inventory) -> GlueCatalog:
-        """Glue, of whatever inventory."""
+        """Opens Glue; the inventory is not used."""
         return GlueCatalog(self.prefix, self.suffix, self.region)
 
     def database(self, schema: str) -> str:
-        """The database in Glue, and the region where it is not that of the environment."""
+        """The database in Glue, preceded by the region if it is configured."""
         return f"{self.region + ' ' if self.region else ''}{self.prefix}{schema}{self.suffix}"
 
 
 class GlueCatalog(Catalog):
-    """Tables in AWS Glue, in databases called `prefix`, the schema, `suffix`. Databases are made, and never deleted."""
+    """Tables in AWS Glue, in databases named `prefix` + schema + `suffix`. Databases are created, but never deleted."""
 
     def __init__(self, prefix: str = "", suffix: str = "", region: str | None = None):
         self.requests = 0
@@ -114,24 +114,24 @@ class GlueCatalog(Catalog):
         self._client = _open_client(region)
 
     def known_as(self, table: CatalogTable) -> str:
-        """Database and table; Glue knows lower case only."""
+        """Database and table in lower case, the only case that Glue has."""
         return f"{self._database(table.schema)}.{table.name.lower()}"
 
     def external_schemas(
         self, schemas: Sequence[str], role: str | None, grantees: Sequence[str], name: str | None
     ) -> ExternalSchemas:
-        """The SQL by which Redshift Spectrum reads the tables."""
+        """The SQL that lets Redshift Spectrum read the tables."""
         databases = sorted({self._database(schema) for schema in schemas})
         return spectrum.external_schemas(databases, self._client.meta.region_name, role, grantees, name)
 
     def entries(self, schema: str, tables: Sequence[CatalogTable]) -> Mapping[CatalogTable, Entry]:
-        """How the entries stand: one request for each hundred tables of the database."""
+        """The state of the entries, with one request for each hundred tables of the database."""
         listed = self._paged("get_tables", "TableList", DatabaseName=self._database(schema))
         found = {entry["Name"]: entry for entry in listed}
-        return {table: _standing(found.get(table.name.lower()), table) for table in tables}
+        return {table: _entry_state(found.get(table.name.lower()), table) for table in tables}
 
     def put_table(self, table: CatalogTable) -> None:
-        """Makes the table, and its database where that is missing, or updates it. One that is not ours is left alone."""
+        """Creates or updates the table, and its database if it does not exist. Refuses a table that is not ours."""
         database = self._database(table.schema)
         name = table.name.lower()
         wanted = _table_input(table)
@@ -142,33 +142,33 @@ class GlueCatalog(Catalog):
             return
         if _keys(found) != _PARTITION_KEYS:
             raise CatalogRejected(
-                f"Glue table {database}.{name} is partitioned by {_keys(found)}, and should be by {DATE_COLUMN}: remove it or"
-                " give ours another name; the next publication makes it anew with all its partitions"
+                f"Glue table {database}.{name} is partitioned by {_keys(found)} instead of {DATE_COLUMN}: remove it or"
+                " rename our table; the next publication creates it again with all its partitions"
             )
         if _location(found) != table.location and table.table.catalog_name != self.known_as(table):
             raise CatalogRejected(
-                f"Glue table {database}.{name} is not ours, for it lies at {_location(found)} and not at {table.location}:"
-                " remove it or give ours another name; with its partitions, readers would see rows of another table"
+                f"Glue table {database}.{name} is not ours: its location is {_location(found)} and not {table.location};"
+                " remove it or rename our table, because otherwise readers would see rows of another table"
             )
         kept = {key: found[key] for key in _KEPT if key in found}
         parameters = {**found.get("Parameters", {}), **wanted["Parameters"]}
         self._call("update_table", DatabaseName=database, TableInput={**kept, **wanted, "Parameters": parameters})
 
     def remove_table(self, known_as: str, location: str) -> None:
-        """Removes a table, if it lies where ours does; Glue removes its partitions with it. Raises NotOurs if not."""
+        """Removes a table and its partitions. Raises NotOurs if its location is not ours."""
         database, _, name = known_as.partition(".")
         try:
             found = self._call("get_table", DatabaseName=database, Name=name)["Table"]
             if _location(found) != location:
                 raise NotOurs(
-                    f"Glue table {known_as} was renamed, but its old name now stands for {_location(found)}: it is left alone"
+                    f"Glue table {known_as} was renamed, but its old name now belongs to {_location(found)}: it is not removed"
                 )
             self._call("delete_table", DatabaseName=database, Name=name)
         except _NotFound:
             return
 
     def write(self, table: CatalogTable, day: date, served: Served, files: Sequence[ServedFile]) -> None:
-        """Writes the manifest file; a file that is missing when it is read fails the query, rather than its rows being lost."""
+        """Writes the manifest file. Its files are mandatory: a query fails on a missing file instead of omitting its rows."""
         entries = [{"url": file.uri, "mandatory": True, "meta": {"content_length": file.bytes}} for file in files]
         try:
             storage.write_bytes(
@@ -178,14 +178,14 @@ class GlueCatalog(Catalog):
             raise CatalogUnavailable(f"{self.location(table, day, served)} cannot be written: {error}") from error
 
     def point(self, table: CatalogTable, served: Mapping[date, Served], new: Collection[date]) -> Mapping[date, CatalogError]:
-        """Creates or moves the partitions, a hundred a request. What is there already is moved, what is not is created."""
+        """Creates or updates the partitions, a hundred in a request. Existing ones are updated, missing ones are created."""
         inputs = {day: self._partition_input(table, day, one) for day, one in sorted(served.items())}
         failed = self._create(table, {day: one for day, one in inputs.items() if day in new})
         failed |= self._update(table, {day: one for day, one in inputs.items() if day not in new})
-        there = {day: inputs[day] for day, error in failed.items() if isinstance(error, _Exists)}
+        existing = {day: inputs[day] for day, error in failed.items() if isinstance(error, _Exists)}
         gone = {day: inputs[day] for day, error in failed.items() if isinstance(error, _NotFound)}
-        again = self._update(table, there) | self._create(table, gone)
-        return {day: error for day, error in failed.items() if day not in there and day not in gone} | again
+        again = self._update(table, existing) | self._create(table, gone)
+        return {day: error for day, error in failed.items() if day not in existing and day not in gone} | again
 
     def location(self, table: CatalogTable, day: date, served: Served) -> str:
         """The URI of the manifest file."""
@@ -194,7 +194,7 @@ class GlueCatalog(Catalog):
         return names.manifest_uri(table.output, table.table, day, served.newest, served.generation)
 
     def locations(self, table: CatalogTable) -> Mapping[date, str]:
-        """The location of each partition that Glue has."""
+        """The location of each partition in Glue."""
         found = self._paged("get_partitions", "Partitions", **self._at(table), ExcludeColumnSchema=True)
         return {date.fromisoformat(one["Values"][0]): _location(one) for one in found}
 
@@ -222,7 +222,7 @@ class GlueCatalog(Catalog):
         return self._in_batches(table, list(inputs), update)
 
     def _in_batches(self, table: CatalogTable, days: Sequence[date], change: _Change) -> dict[date, CatalogError]:
-        """The errors of each partition: a request may fail for some of its partitions, or for all of them."""
+        """Returns the error of each failed partition. A request may fail for some or for all of its partitions."""
         failed: dict[date, CatalogError] = {}
         for start in range(0, len(days), BATCH):
             batch = days[start : start + BATCH]
@@ -238,7 +238,7 @@ class GlueCatalog(Catalog):
         return {"DatabaseName": self._database(table.schema), "TableName": table.name.lower()}
 
     def _paged(self, operation: str, listed: str, **parameters: Any) -> list[dict[str, Any]]:
-        """All pages of a listing; nothing of a database or table that is not there."""
+        """Reads all pages of a listing; empty if the database or table does not exist."""
         found: list[dict[str, Any]] = []
         token: dict[str, str] = {}
         while True:
@@ -255,7 +255,7 @@ class GlueCatalog(Catalog):
         try:
             self._call("create_table", DatabaseName=database, TableInput=wanted)
         except _NotFound:
-            with contextlib.suppress(_Exists):  # somebody else made it just now
+            with contextlib.suppress(_Exists):  # created concurrently
                 self._call("create_database", DatabaseInput={"Name": database})
             self._call("create_table", DatabaseName=database, TableInput=wanted)
 
@@ -269,16 +269,16 @@ class GlueCatalog(Catalog):
         try:
             return getattr(self._client, operation)(**parameters)
         except ClientError as error:
-            told, status = error.response["Error"], error.response["ResponseMetadata"]["HTTPStatusCode"]
-            raise _error(name, told["Code"], told["Message"], status >= 500) from error
+            details, status = error.response["Error"], error.response["ResponseMetadata"]["HTTPStatusCode"]
+            raise _error(name, details["Code"], details["Message"], status >= 500) from error
         except (HTTPClientError, NoConnection, ResponseParserError) as error:
             raise CatalogUnavailable(f"{name}: {error}") from error
         except BotoCoreError as error:
-            raise CatalogRejected(f"{name}: {error}; credentials and region are given as to every AWS tool") from error
+            raise CatalogRejected(f"{name}: {error}; set credentials and region in the way of all AWS tools") from error
 
 
 def hive_type(logical: str) -> str:
-    """The Hive type of a logical type. Hive's strings have no length that readers would rely on."""
+    """The Hive type of a logical type. Hive's strings have no length limit that readers rely on."""
     return _HIVE_TYPES.get(logical) or ("string" if logical.startswith("string") else logical)
 
 
@@ -299,7 +299,7 @@ def _open_client(region: str | None) -> Any:
     try:
         return boto3.Session().client("glue", region_name=region, config=config)
     except BotoCoreError as error:
-        raise CatalogRejected(f"Glue: {error}; credentials and region are given as to every AWS tool") from error
+        raise CatalogRejected(f"Glue: {error}; set credentials and region in the way of all AWS tools") from error
 
 
 def _error(name: str, code: str, message: str, transient: bool = False) -> CatalogError:
@@ -309,7 +309,7 @@ def _error(name: str, code: str, message: str, transient: bool = False) -> Catal
     return {_MISSING: _NotFound, _EXISTS: _Exists}.get(code, CatalogRejected)(text)
 
 
-def _standing(entry: Mapping[str, Any] | None, table: CatalogTable) -> Entry:
+def _entry_state(entry: Mapping[str, Any] | None, table: CatalogTable) -> Entry:
     if entry is None:
         return "missing"
     wanted = _table_input(table)
@@ -318,7 +318,7 @@ def _standing(entry: Mapping[str, Any] | None, table: CatalogTable) -> Entry:
 
 
 def _descriptor(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What of an entry decides whether it is up to date; the rest may be other people's."""
+    """The parts of an entry that decide whether it is current. Other people may change the rest."""
     descriptor = entry.get("StorageDescriptor", {})
     columns = [(one["Name"], one.get("Type"), one.get("Comment", "")) for one in descriptor.get("Columns", [])]
     serde = descriptor.get("SerdeInfo", {})
@@ -350,6 +350,6 @@ def _table_input(table: CatalogTable) -> dict[str, Any]:
 
 
 def _column(column: CatalogColumn) -> dict[str, str]:
-    told = column.comment or (column.type if column.type.startswith(_TOLD_APART) else "")
-    comment = " ".join(told.split())[:_LONGEST_COMMENT]  # Glue takes one line
+    text = column.comment or (column.type if column.type.startswith(_COMMENTED) else "")
+    comment = " ".join(text.split())[:_LONGEST_COMMENT]  # Glue allows a single line
     return {"Name": column.name, "Type": hive_type(column.type)} | ({"Comment": comment} if comment else {})

@@ -1,7 +1,7 @@
-"""The SQL by which Redshift Spectrum reads databases of AWS Glue: an external schema for each, and who may use it.
+"""The SQL that lets Redshift Spectrum read databases of AWS Glue: an external schema for each database, and grants.
 
-Source of the syntax: Amazon Redshift's pages on CREATE EXTERNAL SCHEMA and GRANT. Redshift grants nothing on an external table;
-who may use the schema may read all its tables.
+Source of the syntax: Amazon Redshift's pages on CREATE EXTERNAL SCHEMA and GRANT. Redshift has no grants on external tables:
+whoever may use the schema may read all its tables.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ _NEEDED = ("glue:GetDatabase", "glue:GetTable", "glue:GetTables", "glue:GetParti
 def external_schemas(
     databases: Sequence[str], region: str, role: str | None, grantees: Sequence[str], name: str | None
 ) -> ExternalSchemas:
-    """An external schema for each database. `role`: ARNs, joined by commas for a chain; None for the cluster's default role.
+    """Returns an external schema for each database. `role`: ARNs, joined by commas for a chain; None for the cluster's default.
 
-    `grantees`: users, `role:NAME`, `group:NAME`, or `public`. `name`: the schema's, where it is not the database's. Raises
-    CatalogRejected for a role or grantee that is none, and for one name for several databases.
+    `grantees`: users, `role:NAME`, `group:NAME`, or `public`. `name`: the schema's name, if it differs from the database's.
+    Raises CatalogRejected for an invalid role or grantee, and for a single name with several databases.
     """
     if role and role != DEFAULT_ROLE and not _ROLE.fullmatch(role):
-        raise CatalogRejected(f"role {role!r} is none: give its ARN, as arn:aws:iam::123456789012:role/spectrum, or `default`")
+        raise CatalogRejected(
+            f"role {role!r} is not valid: give its ARN, for example arn:aws:iam::123456789012:role/spectrum, or `default`"
+        )
     if name and len(databases) > 1:
-        raise CatalogRejected(f"the tables lie in {len(databases)} databases, {', '.join(databases)}: leave the name out")
+        raise CatalogRejected(f"the tables are in {len(databases)} databases, {', '.join(databases)}: omit the name")
     taken = f"'{role}'" if role and role != DEFAULT_ROLE else DEFAULT_ROLE
     whom = [_grantee(one) for one in grantees]
     return ExternalSchemas(
@@ -47,7 +49,7 @@ def _statements(database: str, name: str, region: str, role: str, whom: Sequence
 
 
 def _grantee(text: str) -> str:
-    """Who is granted, as SQL. A user may be called `IAM:name`, as Redshift calls those that come by IAM."""
+    """The grantee as SQL. A user may be called `IAM:name`, which is Redshift's name for users that log in by IAM."""
     if text.lower() == "public":
         return "PUBLIC"
     kind = next((kind for kind in _KINDS if text.startswith(kind)), "user:")
@@ -55,12 +57,12 @@ def _grantee(text: str) -> str:
         return f"{_KINDS[kind]}{_quoted(text.removeprefix(kind))}"
     except CatalogRejected as refused:
         raise CatalogRejected(
-            f"{text!r} is no grantee: name a user, or write role:NAME, group:NAME or public ({refused})"
+            f"{text!r} is not a valid grantee: give a user, or write role:NAME, group:NAME or public ({refused})"
         ) from refused
 
 
 def _quoted(identifier: str) -> str:
     """A delimited identifier: 127 bytes, any characters but double quotes and control characters."""
     if not identifier or len(identifier.encode()) > 127 or re.search(r'["\x00-\x1f]', identifier):
-        raise CatalogRejected(f"{identifier!r} cannot name anything in Redshift: up to 127 bytes without double quotes")
+        raise CatalogRejected(f"{identifier!r} is not a valid name in Redshift: use 1 to 127 bytes without double quotes")
     return f'"{identifier}"'

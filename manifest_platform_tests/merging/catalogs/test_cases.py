@@ -100,7 +100,7 @@ def test_D06_what_is_not_merged_whole_is_not_switched(inventory: Inventory, cata
     pass_the_day(inventory)
     report = run(inventory, catalog)
     assert (report.switched, report.published) == ((), ())
-    assert report.waiting == ((HERE, "closed, and 1 of its objects are not merged yet"),)
+    assert report.waiting == ((HERE, "it is closed, but 1 of its objects are not merged yet"),)
     assert version_of(inventory) == (0, 99, 100, False)
     assert seen(inventory, catalog) == [99, 100]
 
@@ -188,7 +188,7 @@ def test_D11_an_object_that_lands_at_the_close_is_there_once(inventory: Inventor
 
 def test_E01_a_new_partition_is_shown_live(inventory: Inventory, catalog: Any) -> None:
     arrive(inventory, 11)
-    with pytest.raises(NotPublished, match="publish, and see"):
+    with pytest.raises(NotPublished, match="run the publication; its report says"):
         Reader(inventory).files(TABLE, DAY)
     assert run(inventory, catalog).shown == (HERE,)
     assert version_of(inventory) == (0, 0, None, False)
@@ -240,7 +240,7 @@ def test_E06_a_version_that_its_ranges_do_not_end_at_waits(inventory: Inventory,
     set_desired(inventory, 200)
     report = run(inventory, catalog)
     assert report.published == ()
-    assert report.waiting == ((HERE, "its ranges do not end at 200, the version that is due"),)
+    assert report.waiting == ((HERE, "its ranges do not end at 200, the version to publish"),)
     set_desired(inventory, 220)
     assert run(inventory, catalog).published == ((HERE, 220),)
 

@@ -174,7 +174,7 @@ def test_a_lost_row_is_never_an_empty_partition(shop: Shop) -> None:
     shop.land(12, [{"id": 2}])
     shop.publish()
     store.transact(given.DATASET, [Delete(small_key(TABLE, DAY, 11), 1)], "gone")
-    with pytest.raises(FilesUnknown, match="lacks files that readers are to see") as lost:
+    with pytest.raises(FilesUnknown, match="lacks the list of files that readers should see") as lost:
         reader.files(TABLE, DAY)
     assert str(lost.value.__cause__) == "files of version 0 are not there"
 
@@ -185,7 +185,7 @@ def test_a_lost_version_is_never_an_empty_partition(shop: Shop) -> None:
     shop.publish_merged()
     [row] = store.query(given.DATASET, "MVERSION#")
     store.transact(given.DATASET, [Delete(row.sort, row.version)], "gone")
-    with pytest.raises(FilesUnknown, match="lacks files that readers are to see") as lost:
+    with pytest.raises(FilesUnknown, match="lacks the list of files that readers should see") as lost:
         reader.versions(TABLE)
     assert str(lost.value.__cause__) == "files of version 11 are not there"
 

@@ -259,7 +259,7 @@ def test_a_table_that_is_partitioned_otherwise_is_left_alone(catalog: GlueCatalo
     keys = [{"Name": "region", "Type": "string"}]
     glue.create_table(DatabaseName="test_schema", TableInput={**theirs, "PartitionKeys": keys})
     assert catalog.entries("test_schema", [table]) == {table: "outdated"}
-    with pytest.raises(CatalogRejected, match=r"is partitioned by .*region.* should be by dt: remove it"):
+    with pytest.raises(CatalogRejected, match=r"is partitioned by .*region.* instead of dt: remove it"):
         catalog.put_table(table)
     assert entry(glue, NAME, "test_schema")["PartitionKeys"] == keys
 
@@ -310,7 +310,7 @@ def test_E11_an_old_name_that_stands_for_something_else_is_left_alone(
     inventory.sync_table(given.settings("visits", physical_name=TABLE))
     report = publish(inventory, catalog, PublishSettings(output), inventory.clock())
     [failed] = report.failed
-    assert "stands for s3://theirs/log: it is left alone" in failed.error
+    assert "belongs to s3://theirs/log: it is not removed" in failed.error
     assert entry(glue)["StorageDescriptor"]["Location"] == "s3://theirs/log"
     assert len(locations(glue, "visits")) == 1
 
@@ -340,7 +340,7 @@ def test_a_table_that_is_not_ours_is_left_alone(inventory: Inventory, catalog: G
     report = publish(inventory, catalog, PublishSettings(output), inventory.clock())
     [failed] = report.failed
     assert (failed.place, failed.transient) == (TablePart(TABLE), False)
-    assert "is not ours, for it lies at s3://theirs/log" in failed.error
+    assert "is not ours: its location is s3://theirs/log" in failed.error
     assert locations(glue) == {}
     assert version_of(inventory)[0] == -1
 
