@@ -1,4 +1,4 @@
-"""`python -m manifest_platform`: the command line without the console script."""
+"""Runs the command line without the console script: `python -m manifest_platform`."""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""Files that lie at the top of the repository, and within the package in a wheel.
+"""Files at the top of the repository that a wheel carries inside the package.
 
-Belongs here: where such a file is. Which ones there are is said by `pyproject.toml`, under `force-include`.
+Belongs here: finding such a file. `pyproject.toml` lists the files under `force-include`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,6 @@ _PACKAGE = Path(__file__).parent
 
 
 def carried(name: str) -> Path:
-    """The path of such a file or folder, as `spark_conf/local.conf`; it need not be there."""
+    """The path of such a file or folder, for example `spark_conf/local.conf`. It may not exist."""
     inside = _PACKAGE / name
     return inside if inside.exists() else _PACKAGE.parent / name

@@ -1,9 +1,9 @@
-"""The names of columns: those that differ by case alone are one, spelled as it came first.
+"""Rules for column names: names that differ only in case are the same name, spelled as it was first found.
 
-Most warehouses and catalogs match names without case. A vault that spells a column anew, `Name__c` as `name__c`, has not made
-another column.
+Most warehouses and catalogs compare names without case. A vault that changes the spelling of `Name__c` to `name__c` has not
+added a column.
 
-Belongs here: the rule, which shredding, merging and loading share.
+Belongs here: the rule that shredding, merging and loading share.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 LONGEST = 255
-"""How many characters the name of a column may have: no warehouse takes longer ones."""
+"""Largest number of characters in a column name. No warehouse accepts longer names."""
 MOST = 4096
-"""How many columns a file may have: no warehouse has wider tables."""
+"""Largest number of columns in a file. No warehouse accepts wider tables."""
 
 
 class Spellings:
-    """Names among which many are looked for, each in no time: `matched` looks at all of them."""
+    """A set of names for many fast lookups without case; `matched` searches linearly."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._exact: set[str] = set()
@@ -27,17 +27,17 @@ class Spellings:
             self.add(name)
 
     def add(self, name: str) -> None:
-        """Adds a name behind the others."""
+        """Adds a name. The first spelling wins."""
         self._exact.add(name)
         self._lower.setdefault(name.lower(), name)
 
     def find(self, name: str) -> str | None:
-        """As `matched`."""
+        """The spelling of a name in the set; None if it is not in the set."""
         return name if name in self._exact else self._lower.get(name.lower())
 
 
 def matched(have: Collection[str], name: str) -> str | None:
-    """The name as it is spelled among others; one that differs by case alone is it. None where there is none."""
+    """The spelling of a name among others, compared without case; None if it is not among them."""
     if name in have:
         return name
     lower = name.lower()
@@ -45,19 +45,19 @@ def matched(have: Collection[str], name: str) -> str | None:
 
 
 def spelled(have: Collection[str], names: Collection[str]) -> dict[str, str]:
-    """Names as they are spelled among others, by the names; one that is not among them stays as it is."""
+    """Maps each name to its spelling among others, or to itself if it is not among them."""
     known = Spellings(have)
     return {name: known.find(name) or name for name in names}
 
 
 def spelled_twice(names: Collection[str]) -> list[str]:
-    """The names that stand there twice, those that differ from another one by case alone among them."""
+    """The names that occur more than once, compared without case; sorted."""
     times = Counter(name.lower() for name in names)
     return sorted({name for name in names if times[name.lower()] > 1})
 
 
 def problem(names: Collection[str]) -> str | None:
-    """Why no table can have these columns; None where it can."""
+    """The reason why no table can have these columns; None if a table can."""
     if len(names) > MOST:
         return f"has {len(names):,} columns, and the most are {MOST:,}"
     if long := next((name for name in names if len(name) > LONGEST), None):

@@ -1,6 +1,6 @@
-"""The types of columns: which holds what another holds, and what each is in Arrow (and so in Parquet).
+"""Column types: which type can hold the values of another, and the Arrow (Parquet) type of each.
 
-Belongs here: the rules on types that writing, merging and loading share. What the columns mean does not.
+Belongs here: the rules on types that shredding, merging and loading share.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _MAX_DECIMAL_DIGITS = 38
-_DOUBLE_HOLDS = frozenset({"integer"})  # a double has 53 bits: every int32 fits, not every int64, no decimal
+_DOUBLE_HOLDS = frozenset({"integer"})  # a double has 53 bits: it holds every int32, but not every int64 and no decimal
 _DIGITS = {"integer": 10, "bigint": 19}
 
 
 def widened(have: str, want: str) -> str | None:
-    """The narrowest logical type that holds every value of both types unchanged; None where there is none.
+    """The narrowest logical type that holds every value of both types unchanged; None if there is none.
 
-    Lossless widenings are integer to bigint, integers to a decimal with room for them, integer to double, decimal to a
-    larger decimal, `string(n)` to a longer or unlimited string. Whatever else differs changes what a value means.
+    Lossless changes are: integer to bigint, integer or bigint to a decimal with enough digits, integer to double, decimal to a
+    larger decimal, and `string(n)` to a longer or unlimited string. Any other change alters the meaning of a value.
     """
     if have == want:
         return have
@@ -65,7 +65,7 @@ def widened_arrow(have: pa.DataType, want: pa.DataType) -> pa.DataType | None:
 
 
 def _column_type(type_: pa.DataType) -> str | None:
-    """The narrowest column type that holds all values of an Arrow type; None where there is none."""
+    """The narrowest column type that holds all values of an Arrow type; None if there is none."""
     import pyarrow as pa
 
     if pa.types.is_decimal128(type_):

@@ -1,7 +1,6 @@
-"""Deployments: production, and others beside it that read what lands there and write nowhere else than to places of their own.
+"""Names of places in other deployments, which read the same landing as production and write only to places of their own.
 
-Belongs here: what the places of another deployment are called. Each is the sibling of production's, never inside of it: who
-cleans up production looks at all that lies there.
+Each place is a sibling of production's place and never inside of it, because cleanup in production considers all files there.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 PRODUCTION = "prod"
-"""The deployment whose places are called as the configuration calls them; Dagster+ calls a first deployment so."""
+"""The deployment that uses the places exactly as configured. It is the name of the first deployment in Dagster+."""
 PATTERN = r"^([a-z0-9]-?){0,39}[a-z0-9]$"
 
 
@@ -28,10 +27,10 @@ def folder_beside(location: str, deployment: str) -> str:
     scheme, separator, rest = whole.rpartition("://")
     path = rest if scheme in ("", "file") else rest.partition("/")[2]
     if not path.strip("/"):
-        raise ValueError(f"{location!r} is a whole bucket or disk; allowed beside deployment {PRODUCTION}: a folder or prefix")
+        raise ValueError(f"{location!r} is a whole bucket or disk; allowed beside {PRODUCTION}: a folder or prefix")
     return f"{scheme}{separator}{rest}-{deployment}"
 
 
 def identifier(deployment: str) -> str:
-    """The deployment in a name of letters, digits and underscores: no two deployments have the same."""
+    """The deployment as part of a name of letters, digits and underscores; unique for each deployment."""
     return deployment.replace("-", "_")

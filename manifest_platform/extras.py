@@ -1,7 +1,7 @@
-"""The extras of this package: what each brings, and what is said where one is missing.
+"""The extras of this package: their packages, and the message when a package is missing.
 
-Belongs here: which package comes with which extra, as `pyproject.toml` has it. Who imports one of them does so where it is
-needed, in a function, and catches nothing: the command line turns the error into one sentence, by `missing`.
+Belongs here: which package belongs to which extra, as in `pyproject.toml`. Code imports such a package inside of the function
+that needs it and catches nothing; the command line turns the ImportError into a message with `missing`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BROUGHT = {
     "duckdb": ("duckdb",),
     "postgresql": ("psycopg",),
 }
-"""The packages of each extra. What two extras bring is told by the first."""
+"""The packages of each extra. A package of two extras is listed for the first."""
 
 _IMPORTED = {
     "boto3": ("boto3", "aws"),
@@ -36,15 +36,15 @@ _IMPORTED = {
     "pyarrow": ("pyarrow", "spark"),
     "pyspark": ("pyspark", "spark"),
 }
-"""By the first name of a module: the package that has it, and the extra that brings that."""
+"""For the top-level name of a module: its package and the extra that contains it."""
 
 
 class MissingExtra(ImportError):
-    """What was asked for needs packages that are not installed; the message names the extras that bring them."""
+    """A feature needs packages that are not installed. The message names the extras that contain them."""
 
 
 def missing(error: ImportError) -> MissingExtra | None:
-    """What is to be said of a module that could not be imported; None where no extra brings it, or where it is there."""
+    """The error for a module that is not installed; None if no extra contains it, or the import failed for another reason."""
     if isinstance(error, MissingExtra):
         return error
     module = (error.name or "").partition(".")[0]
@@ -52,7 +52,7 @@ def missing(error: ImportError) -> MissingExtra | None:
 
 
 def need(*modules: str) -> None:
-    """Raises MissingExtra unless all of these modules are installed, for who would otherwise notice half-way."""
+    """Raises MissingExtra unless all modules are installed. For code that would otherwise fail halfway."""
     if error := _missing(modules):
         raise error
 
@@ -71,7 +71,7 @@ def _missing(modules: tuple[str, ...] | list[str]) -> MissingExtra | None:
 
 
 def installed() -> dict[str, dict[str, str]]:
-    """The packages of each extra that are there, with their versions."""
+    """The installed packages of each extra, with their versions."""
     found: dict[str, dict[str, str]] = {}
     for extra, packages in BROUGHT.items():
         found[extra] = {}

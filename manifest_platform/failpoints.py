@@ -15,7 +15,7 @@ class FailpointReached(RuntimeError):
 
 
 def reach(point: str) -> None:
-    """Does what the environment asks for at this point; normally nothing."""
+    """Performs the action that the environment sets for this point; normally nothing."""
     wanted = os.environ.get(VARIABLE)
     if wanted is None:
         return
@@ -24,5 +24,5 @@ def reach(point: str) -> None:
         return
     if action == "raise":
         raise FailpointReached(point)
-    del os.environ[VARIABLE]  # a resumed process goes on
+    del os.environ[VARIABLE]  # a resumed process continues
     os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[action])

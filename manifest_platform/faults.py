@@ -1,18 +1,17 @@
-"""The two kinds of fault: permanent, which a person has to mend, and transient, which may pass with nothing changed.
+"""The two kinds of fault: permanent (a person must act) and transient (a later attempt may succeed without any change).
 
-Every error that the platform raises about something outside itself is of one of them, so that who catches it need not know
-which part it came from. A transient fault is an outage: it is charged to no item. Neither is a permanent one of the
-configuration.
+Every error about something outside of the platform is of one of these kinds, so that a caller need not know which package
+raised it. A transient fault is an outage, which is charged to no item. Neither is a permanent fault of the configuration.
 """
 
 
 class Permanent(Exception):
-    """Trying again changes nothing: the message says what has to be mended."""
+    """A retry changes nothing. The message says what a person must do."""
 
 
 class Misconfigured(Permanent):
-    """No item can be worked on before a person mends the configuration, or a right: charged to no item, as an outage is not."""
+    """The configuration or a permission is wrong, which affects all items: it is charged to no item, like an outage."""
 
 
 class Transient(Exception):
-    """It may work later with nothing changed: a timeout, throttling, a server that is down."""
+    """A later attempt may succeed without any change: a timeout, throttling, a server that is down."""

@@ -1,8 +1,8 @@
-"""Files and folders below a landing root: whoever lands them may be a stranger, so no symbolic link of theirs is followed.
+"""Opens and walks files and folders below a landing root without following symbolic links.
 
-Belongs here: opening and walking them. A link is refused in every part of a path below the root, at the moment of opening, so
-that a file that becomes a link after it was listed gives nothing away. So are pipes, devices and sockets: opening a pipe waits
-for ever. The root itself may be a link, which is its owner's matter. S3 has none of these.
+A stranger may land files, so a link is refused in every part of a path below the root. The check happens at the moment of
+opening, so that a file replaced by a link after its listing reveals nothing. Pipes, devices and sockets are refused, too:
+opening a pipe could wait forever. The root itself may be a link, because its owner controls it. S3 has none of these.
 """
 
 from __future__ import annotations
@@ -19,38 +19,39 @@ from manifest_platform.faults import Permanent
 from manifest_platform.remedies import LAND_ANEW
 
 DEEPEST = 32
-"""How many folders a landed directory may have within each other."""
+"""Largest depth of folders in a landed directory."""
 
 _LISTED = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_PASSED = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW  # where a folder is only on the way
+_PASSED = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW  # for folders that are only passed through
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class NotFollowed(ValueError, Permanent):
-    """What lies at a path below a landing root is neither a file nor a folder: a symbolic link mostly."""
+    """A path below a landing root is neither a file nor a folder, but usually a symbolic link."""
 
     remedy = LAND_ANEW
 
     def __init__(self, path: str, mode: int) -> None:
-        super().__init__(f"{path} is {kind(mode)}. Land the file or folder itself in its place")
+        super().__init__(f"{path} is {kind(mode)}. Land the file or folder itself instead")
 
 
 def is_plain(status: os.stat_result) -> bool:
-    """Whether it is a file or a folder, and no link."""
+    """True for a regular file or a folder."""
     return stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
 
 
 def kind(mode: int) -> str:
-    """In words, what something is that is neither a file nor a folder."""
+    """Describes a file type that is neither a file nor a folder, for messages."""
     if stat.S_ISLNK(mode):
         return "a symbolic link, which is never followed"
     return "a pipe, a device or the like, which is never read"
 
 
 def open_file(uri: str, root: str = "") -> BinaryIO:
-    """Opens a file for reading, `uri` and `root` being canonical URIs. Without a root, its own folder is taken for that.
+    """Opens a file for reading. `uri` and `root` are canonical URIs; without a root, the file's folder is the root.
 
-    Raises NotFollowed where it, or a folder between it and the root, is a link or the like; FileNotFoundError, OSError.
+    Raises NotFollowed if the file or a folder between it and the root is a link or a special file; FileNotFoundError or
+    OSError.
     """
     if not storage.is_local(uri):
         system, path = storage.filesystem(uri)
@@ -69,32 +70,32 @@ def open_file(uri: str, root: str = "") -> BinaryIO:
 
 
 def read_bytes(uri: str, root: str = "") -> bytes:
-    """The whole content of a file. Raises as `open_file`."""
+    """Reads a whole file. Raises the errors of `open_file`."""
     with open_file(uri, root) as file:
         return file.read()
 
 
 def check_way(folder: str, root: str) -> None:
-    """Raises NotFollowed where a part of a local folder's path below the root is a link, before anything is written there.
+    """Checks the path of a local folder before writing there. Raises NotFollowed if a part below the root is a link.
 
-    A part that is not there yet is no link. OSError.
+    Parts that do not exist yet are accepted. Raises OSError.
     """
     with suppress(FileNotFoundError), _opened(folder, root, _PASSED):
         pass
 
 
 def walk(folder: str, root: str, enter: Callable[[str], bool] = lambda _name: True) -> Iterator[tuple[str, os.stat_result]]:
-    """All that lies below a local folder, by its path relative to that, with its status; a link's is its own.
+    """Yields everything below a local folder as (relative path, status). A link has its own status and is not followed.
 
-    A folder comes before what is in it; what is in it comes only where its name may be entered. Raises NotFollowed where the
-    folder is a link, or lies below one; OSError, also for folders that are nested deeper than `DEEPEST`.
+    A folder comes before its content; its content is skipped if `enter` returns False for the folder's name. Raises NotFollowed
+    if the folder is a link or below a link, and OSError, also if folders are nested deeper than `DEEPEST`.
     """
     with _opened(folder, root, _LISTED) as opened:
         yield from _walk(opened, folder, "", enter, DEEPEST)
 
 
 def entries(folder: str, root: str) -> list[tuple[str, os.stat_result]]:
-    """What lies in a local folder, by name, with its status; a link's is its own. Raises as `walk`."""
+    """Lists a local folder as (name, status). A link has its own status. Raises the errors of `walk`."""
     with _opened(folder, root, _LISTED) as opened:
         return list(_entries(opened, folder))
 
@@ -127,10 +128,10 @@ def _entries(opened: int, folder: str) -> Iterator[tuple[str, os.stat_result]]:
 
 @contextmanager
 def _opened(folder: str, root: str, how: int) -> Generator[int]:
-    """A folder, opened part by part from the root on, in either of two ways: to be listed, or to be passed."""
+    """Opens a folder part by part, starting at the root. `how`: the flags for the last part, for listing or passing through."""
     path = root.rstrip("/")
     if folder.rstrip("/") != path and not folder.startswith(f"{path}/"):
-        raise ValueError(f"{folder} does not lie below {root}")
+        raise ValueError(f"{folder} is not below {root}")
     parts = [part for part in folder[len(path) :].split("/") if part not in ("", ".")]
     if ".." in parts:
         raise ValueError(f"{folder} leads out of {root}")
@@ -160,5 +161,5 @@ def _open(name: str, flags: int, parent: int, path: str) -> int:
 
 
 def _at(error: OSError, path: str) -> OSError:
-    """The same error, with the whole path: a name alone was what was opened."""
+    """The same error with the whole path instead of the opened name."""
     return OSError(error.errno, error.strerror, path)

@@ -1,8 +1,8 @@
-"""What a shredded directory consists of: tables, their columns, the objects written, the counts.
+"""The listing of a shredded directory: its tables, their columns, the objects written, and counts.
 
-The listing is the contract between those who write typed Parquet (shred) and those who read it (warehouse, merge, IO
-manager). It is written as `listing.json` beside the objects of one attempt; the manifest's completion record names it,
-and what no completed record names does not exist for readers.
+The listing is the contract between the writer of typed Parquet (shred) and its readers (warehouse, merging, IO manager). It is
+written as `listing.json` beside the objects of an attempt and named by the manifest's completion record. Objects that no
+completion record names do not exist for readers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from manifest_platform import outward, storage
 BAD_TABLE = "bad"
 LISTING_FILE = "listing.json"
 LONGEST_DESCRIPTION = 300
-"""Characters of a column's description, at most."""
+"""Largest number of characters in the description of a column."""
 
 _TYPE = re.compile(r"boolean|integer|bigint|double|timestamp|date|json|string(\([1-9]\d*\))?|decimal\([1-9]\d?,\d\d?\)")
 
@@ -45,14 +45,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of shredded data, and what loading does with its rows.
+    """A table of shredded data, and how its rows are loaded.
 
-    Mode: `append` (events, logs); `merge`: rows replace those with their key; `delete`: of the table `target`, the rows with
-    these keys go; `replace`: they are all that the table holds from now on (a snapshot). `key`: the names of the columns that
-    identify a row. Of an `append` table, rows that two overlapping directories both have are known by it, without one by all
-    columns. `load_time`: whether the load adds to each row when it was loaded, as `load_tstamp`. `family`: the source's own
-    name of what the rows are, where the table's is made of it: rows of two families are never in one table. `descriptions`:
-    what the source says of columns, by name, as `description` makes it; tables that differ in nothing else are equal.
+    `mode`: `append` (events, logs) adds rows; `merge` replaces rows with the same key; `delete` deletes the rows with these
+    keys from the table `target`; `replace` replaces all rows of the table (a snapshot). `key`: names of the columns that
+    identify a row. In an `append` table, the key (or all columns, without a key) identifies rows that two overlapping
+    directories both contain. `load_time`: True to add the time of the load to each row, as `load_tstamp`. `family`: the
+    source's own name for the rows, if the table name is derived from it; a table never holds rows of two families.
+    `descriptions`: the source's texts about columns, by name, as made by `description`; they are ignored by equality.
     """
 
     name: str
@@ -66,8 +66,8 @@ class Table:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Table:
-        """The table of its JSON form."""
-        # Listings of release 0.1.0 and before do not say it: there, it was so for Snowplow's events, which are appended.
+        """Parses the table's JSON form."""
+        # Listings of release 0.1.0 and before lack this key. There it was true for Snowplow's events, which are appended.
         data = {"load_time": (data["name"], data["mode"]) == ("events", "append"), **data}
         columns = tuple(Column(**column) for column in data["columns"])
         fields: dict[str, Any] = {**data, "columns": columns, "key": tuple(data["key"])}
@@ -75,21 +75,21 @@ class Table:
 
 
 def description(text: object) -> str:
-    """What a source says of a column, as one clean line of bounded length; "" for what is no text."""
+    """Cleans a source's text about a column: one line of bounded length, "" if it is not a text."""
     if not isinstance(text, str):
         return ""
-    # Cut before it is cleaned, too: whoever writes a schema may write megabytes.
+    # Cut before cleaning, too, because the text of a schema may have megabytes.
     said = outward.clean(" ".join(text[: 10 * LONGEST_DESCRIPTION].split()))
     return said if len(said) <= LONGEST_DESCRIPTION else f"{said[: LONGEST_DESCRIPTION - 1].rstrip()}…"
 
 
 def families(tables: Iterable[Table]) -> dict[str, str]:
-    """The families of tables that have one, by the tables' names in lower case, as warehouses match them."""
+    """The family of each table that has one, by the table's name in lower case."""
     return {table.name.lower(): table.family for table in tables if table.family}
 
 
 def other_family(item: str, table: str, family: str, other: str) -> str:
-    """What to say where a table has the rows of another family than those that an item brings."""
+    """The message for a table whose rows belong to another family than the rows of an item."""
     return (
         f"{item}: table {table} has the rows of {other}, and would get those of {family}: nobody could tell them apart. Give "
         f"these a table of their own in the dataset's configuration, as shred.tables: {{{family}: {table}_2}}"
@@ -98,7 +98,7 @@ def other_family(item: str, table: str, family: str, other: str) -> str:
 
 @dataclass(frozen=True)
 class Retired:
-    """A table, or a column of one, that the source has dropped. The warehouse keeps it, and says so."""
+    """A table or a column that the source has dropped. The warehouse keeps it and reports it."""
 
     table: str
     column: str | None = None
@@ -106,9 +106,9 @@ class Retired:
 
 @dataclass(frozen=True)
 class ShreddedObject:
-    """One Parquet file of one (table, date). Times are those of the rows' collector or modification time (ISO 8601, UTC).
+    """A Parquet file of one table and date. Times are the collector or modification times of its rows (ISO 8601, UTC).
 
-    `checksum`: BLAKE2b of the file's bytes, 16 bytes as hex; None in listings of releases before it.
+    `checksum`: the file's BLAKE2b digest of 16 bytes, in hex; None in listings of older releases.
     """
 
     table: str
@@ -123,7 +123,7 @@ class ShreddedObject:
 
 @dataclass(frozen=True)
 class ShreddedType:
-    """Rows of a type in a table. `type`: a schema with its version, `iglu:com.acme/context/jsonschema/1-0-0`, or an object."""
+    """Number of rows of a type in a table. `type`: a schema with its version (`iglu:…`), or a vault's object."""
 
     type: str
     table: str
@@ -132,14 +132,14 @@ class ShreddedType:
 
 @dataclass(frozen=True)
 class Listing:
-    """All that one attempt at shredding one directory wrote.
+    """Everything that an attempt to shred a directory wrote.
 
-    `lines` counts the lines (of CSV: the records) read; `good` and `bad` the events among them, so lines = good + bad.
-    `tables` has every table that occurs in `objects`, the `bad` table included, and those whose columns alone are news.
-    `types`: what the rows are, bad ones and deletions apart; empty in listings of releases before it.
+    `lines`: the lines read (for CSV, the records). `good`, `bad`: the events in them, so that lines = good + bad. `tables`: all
+    tables in `objects`, including `bad`, and tables of which only the columns are known. `types`: types of the rows without bad
+    rows and deletions; empty in listings of older releases.
 
-    In JSON the descriptions of columns stand beside the tables, by table, and only those that there are. Who reads passes over
-    keys that a newer release may write there; keys within a table or a column it refuses, as its rows may hang on them.
+    In JSON, column descriptions are stored beside the tables, and only those that exist. A reader ignores unknown keys of the
+    listing, which a newer release may write. It refuses unknown keys of a table or column, because they may affect the rows.
     """
 
     item: str
@@ -153,17 +153,17 @@ class Listing:
     types: tuple[ShreddedType, ...] = ()
 
     def rows(self, table: str) -> int:
-        """How many rows the objects of a table hold."""
+        """Number of rows in the objects of a table."""
         return sum(found.rows for found in self.objects if found.table == table)
 
     def uris(self, table: str) -> list[str]:
-        """The objects of a table, oldest date first."""
+        """The URIs of a table's objects, sorted by date."""
         mine = [found for found in self.objects if found.table == table]
         return [found.uri for found in sorted(mine, key=lambda found: (found.date, found.uri))]
 
     @property
     def bytes(self) -> int:
-        """The size of all objects, in bytes."""
+        """The size of all objects in bytes."""
         return sum(found.bytes for found in self.objects)
 
     def write(self, uri: str) -> None:
@@ -176,12 +176,12 @@ class Listing:
 
     @classmethod
     def read(cls, uri: str) -> Listing:
-        """Reads a listing that `write` wrote. Raises FileNotFoundError where there is none."""
+        """Reads a listing that `write` wrote. Raises FileNotFoundError if it does not exist."""
         return cls.from_dict(orjson.loads(storage.read_bytes(uri)))
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Listing:
-        """The listing of its JSON form."""
+        """Parses the listing's JSON form."""
         known = {one.name for one in dataclasses.fields(cls)}
         said = data.get("descriptions", {})
         tables = [{"descriptions": said.get(table["name"], {}), **table} for table in data["tables"]]

@@ -1,13 +1,13 @@
-"""Secrets: read in one place, and masked in everything that is said.
+"""Secrets: reads them in one place, and masks them in all texts that leave the process.
 
-Belongs here: which secrets the process knows, and how a text is freed of them. A secret that is read through `secret`, or that
-is told to `keep`, becomes `***` in every text that passes `masked`. The borders where text goes out call it: the command line,
-Dagster's events, records of the manifest and log lines. A secret is in an environment variable, or under such a name in a
-store of secrets that `provide` tells of; then it never enters the environment, which every program that is started would get.
+A secret that is read with `secret`, or registered with `keep`, becomes `***` in every text that passes `masked`. The places
+where text leaves the process call it: the command line, Dagster's events, records of the manifest, and log lines. A secret
+is in an environment variable, or in a secret store registered with `provide`. In the latter case it never enters the
+environment, which every child process inherits.
 
-A secret is found however it was written: as it is, percent-encoded, escaped as in JSON, in a Python literal or in HTML, in two
-of these ways one upon the other, and in base64, within `user:password` as well. A secret of fewer than `LONG` characters may
-also be a part of words: it is masked only where it stands alone as a value, in quotes or behind `=` or `:`.
+A secret is found in each of its forms: plain, percent-encoded, escaped as in JSON, in a Python literal or in HTML, with two
+of these encodings combined, and in base64, also within `user:password`. A secret of fewer than `LONG` characters could be part
+of a word: it is masked only as a complete value, in quotes or after `=` or `:`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from manifest_platform.faults import Misconfigured, Transient
 
 MASK = "***"
 LONG = 8
-"""Characters from which a secret is masked wherever it stands."""
+"""Number of characters from which a secret is masked everywhere, not only as a complete value."""
 MOST = 500
-"""How many secrets are kept: a process that lives for months gets a session after the other, and the oldest are void."""
+"""Largest number of secrets kept. A process that runs for months gets many session tokens; the oldest are no longer valid."""
 
 WORDS = frozenset({"message", "reason", "error", "traceback"})
-"""Names under which rows of the store hold what errors and people said."""
+"""Names of the fields of stored rows that contain texts of errors and people."""
 READ_BY_LIBRARIES = (
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
@@ -41,20 +41,20 @@ READ_BY_LIBRARIES = (
     "PGPASSWORD",
     "SPARK_CONNECT_AUTHENTICATE_TOKEN",
 )
-"""Environment variables with secrets that libraries read by themselves."""
+"""Environment variables with secrets that libraries read themselves."""
 
 PROXIES = tuple(name for kind in ("HTTP", "HTTPS", "ALL") for name in (f"{kind}_PROXY", f"{kind.lower()}_proxy"))
-"""Those with URLs that libraries read by themselves, and whose passwords their errors quote."""
+"""Environment variables with URLs that libraries read themselves. Their errors quote the passwords in these URLs."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NOT_IN_HEADER = re.compile(r"[^\x21-\x7e]")
-_PASSWORD_IN_URL = re.compile(r"://[^/@:\s]*:(.*)@", re.DOTALL)  # greedy: a password may hold any character
+_PASSWORD_IN_URL = re.compile(r"://[^/@:\s]*:(.*)@", re.DOTALL)  # greedy: a password may contain any character
 _PASSWORD_OPTION = re.compile(
     r"(?:^|[\s?&;])[\w.-]*(?:password|secret|token|apikey)\s*=\s*('[^']*'|[^\s&;'\"]+)", re.IGNORECASE
 )
 
 FETCHED_S = 300
-"""Seconds that a secret out of a store of secrets is used before it is fetched anew: it may have been changed."""
+"""Seconds until a secret from a secret store is fetched again, because it may have changed."""
 
 _kept: dict[str, None] = {}
 _lock = Lock()
@@ -63,32 +63,32 @@ _fetched: dict[str, tuple[float, str]] = {}
 
 
 class UnusableSecret(Misconfigured):
-    """A secret that cannot be one; the message names the variable that holds it, and never what it holds."""
+    """A secret is invalid. The message names its variable, never its value."""
 
 
 class SecretOutOfReach(RuntimeError, Transient):
-    """The store of secrets does not answer now; the message names the variable and the store."""
+    """The secret store does not answer now. The message names the variable and the store."""
 
 
 def provide(variable: str, fetch: Callable[[], str]) -> None:
-    """Has a variable that the environment lacks taken from a store of secrets: `fetch` gives it when it is needed.
+    """Registers a secret store for a variable that the environment may lack. `fetch` is called when the secret is needed.
 
-    `fetch` raises UnusableSecret where there is none to be had, and SecretOutOfReach where there may be one later.
+    `fetch` raises UnusableSecret if there is no such secret, and SecretOutOfReach if a later attempt may succeed.
     """
     with _lock:
         _provided[variable] = fetch
         _fetched.pop(variable, None)
 
 
-def is_told(variable: str) -> bool:
-    """Whether the environment holds a variable, or a store of secrets is to have it. Nothing is fetched."""
+def is_set(variable: str) -> bool:
+    """True if the environment has the variable, or a secret store is registered for it. Nothing is fetched."""
     return bool(os.environ.get(variable)) or variable in _provided
 
 
 def value_of(variable: str) -> str | None:
-    """What the environment holds, else what a store of secrets does, which is masked from now on; None where neither has it.
+    """The value of a variable in the environment, or from its secret store (masked from now on); None if neither has it.
 
-    Raises UnusableSecret and SecretOutOfReach.
+    Raises UnusableSecret or SecretOutOfReach.
     """
     if (value := os.environ.get(variable)) or not (fetch := _provided.get(variable)):
         return value
@@ -100,29 +100,29 @@ def value_of(variable: str) -> str | None:
 
 
 def secret(variable: str, in_header: bool = False) -> str | None:
-    """The secret that a variable holds, without the space around it; None where it is not set, or empty.
+    """The secret in a variable, without surrounding space; None if the variable is not set or empty.
 
-    It is masked from now on. Raises UnusableSecret for one with a line end or another control character in it, and where it
-    goes out as a header (`in_header`) for one with a space or a letter that is not ASCII, which no header can have; it raises
-    SecretOutOfReach where its store does not answer.
+    It is masked from now on. Raises UnusableSecret if it contains a line end or another control character. With `in_header`, it
+    must also be a valid HTTP header: without spaces and non-ASCII characters. Raises SecretOutOfReach if its secret store does
+    not answer.
     """
     value = (value_of(variable) or "").strip()
     keep(value)
     if found := _CONTROL.search(value):
         raise UnusableSecret(
             f"{variable}: holds the control character {ascii(found[0])[1:-1]} at place {found.start() + 1:,} of {len(value):,};"
-            " a secret is one line of text. Set it anew, without line ends within"
+            " a secret is one line of text. Set it again without line ends in it"
         )
     if in_header and (found := _NOT_IN_HEADER.search(value)):
         raise UnusableSecret(
             f"{variable}: holds a character at place {found.start() + 1:,} of {len(value):,} that cannot be sent: a space, or"
-            " a letter that is not ASCII. Set it anew, as it was given out"
+            " a character that is not ASCII. Set it again, exactly as it was issued"
         )
     return value or None
 
 
 def keep(*values: str | None) -> None:
-    """Masks these values from now on: a secret that did not come from `secret`, as the session that a login opened."""
+    """Masks these values from now on, for secrets that were not read with `secret`, such as a session token."""
     with _lock:
         for value in filter(None, (each and each.strip() for each in values)):
             _kept.pop(value, None)
@@ -132,12 +132,12 @@ def keep(*values: str | None) -> None:
 
 
 def keep_passwords_of(text: str) -> None:
-    """Masks from now on what a URL or a connection string holds: `user:password@`, and options called password or token."""
+    """Masks from now on the passwords in a URL or connection string: `user:password@`, and options named password or token."""
     keep(*_passwords_of(text))
 
 
 def forget() -> None:
-    """Forgets every secret, and where secrets are, for tests."""
+    """Forgets all secrets and secret stores, for tests."""
     with _lock:
         _kept.clear()
         _provided.clear()
@@ -145,7 +145,7 @@ def forget() -> None:
 
 
 def masked(text: str) -> str:
-    """The text with `***` for every secret that the process knows, however it is written."""
+    """The text with `***` for every known secret, in any of its forms."""
     known = _known()
     if not known or not text:
         return text
@@ -161,7 +161,7 @@ def masked(text: str) -> str:
 
 
 def masked_within(value: Any) -> Any:
-    """A JSON document with every text in it masked, names of keys included; numbers and what is no JSON stay."""
+    """A JSON document with all texts masked, including the names of keys. Other values are unchanged."""
     if isinstance(value, str):
         return masked(value)
     if isinstance(value, dict):
@@ -172,9 +172,9 @@ def masked_within(value: Any) -> Any:
 
 
 def masked_words(row: Any) -> Any:
-    """The data of a row with what is for people in it masked, which stands under the names of `WORDS`; all else stays.
+    """The data of a row with the texts for people masked (the fields named in `WORDS`). All other fields are unchanged.
 
-    Names, places and checksums are what the platform goes by: a secret that looks like a part of one changes none.
+    The platform depends on names, locations and checksums: a secret that looks like a part of them must not change them.
     """
     if isinstance(row, dict):
         return {key: masked_within(each) if key in WORDS else masked_words(each) for key, each in row.items()}
@@ -184,12 +184,12 @@ def masked_words(row: Any) -> Any:
 
 
 def knows_any() -> bool:
-    """Whether the process knows a secret."""
+    """True if the process knows a secret."""
     return bool(_known())
 
 
 def _known() -> list[str]:
-    """All secrets of the process. What libraries read is looked at anew: it needs no one that reads it here."""
+    """All secrets of the process. Variables that libraries read are looked up each time."""
     by_libraries = [os.environ.get(variable, "").strip() for variable in READ_BY_LIBRARIES]
     by_libraries += [password for variable in PROXIES for password in _passwords_of(os.environ.get(variable, ""))]
     with _lock:
@@ -197,17 +197,17 @@ def _known() -> list[str]:
 
 
 def _passwords_of(text: str) -> list[str]:
-    """What a URL or a connection string holds, as it stands there and decoded."""
+    """The passwords in a URL or a connection string, as written and decoded."""
     told = [found[1] for found in _PASSWORD_IN_URL.finditer(text)]
     told += [found[1].strip("'") for found in _PASSWORD_OPTION.finditer(text)]
     return [*told, *map(unquote, told)]
 
 
-# Where secrets stand in a text: looked for in each of its readings, and told by the places of the text itself
+# Search: each decoded reading of a text is searched, and findings are mapped back to positions in the text
 
 
 class _Reading:
-    """A text, or what it says once it is decoded: bytes, and for each the place in the text where it began."""
+    """A text or one of its decoded forms: the bytes, and for each byte the position in the text where it came from."""
 
     def __init__(self, said: bytes, place: Callable[[int], int]) -> None:
         self.said, self.place = said, place
@@ -238,7 +238,7 @@ def _all(said: bytes, needle: bytes) -> Iterator[int]:
 
 @lru_cache(MOST)
 def _plain(value: str) -> tuple[bytes, ...]:
-    """How a secret stands in a text that is decoded: a form's `+` for a space stays, and an old server writes Latin-1."""
+    """The forms of a secret in a decoded text: `+` for a space may remain from a form, and old servers write Latin-1."""
     forms = {value.encode(errors="surrogatepass"), value.replace(" ", "+").encode(errors="surrogatepass")}
     if value.isascii():
         return tuple(forms)
@@ -247,7 +247,7 @@ def _plain(value: str) -> tuple[bytes, ...]:
 
 @lru_cache(MOST)
 def _alone(value: str) -> re.Pattern[bytes]:
-    """A short secret where it is a whole value."""
+    """A pattern that matches a short secret only as a complete value."""
     word = re.escape(value.encode(errors="surrogatepass"))
     end = rb"(?=[&;,@)}\]\"'\r\n]|\Z)"
     return re.compile(
@@ -261,7 +261,7 @@ _BASE64_BEHIND = re.compile(rb"[A-Za-z0-9+/_-]*={0,2}")
 
 @lru_cache(MOST)
 def _in_base64(value: str) -> tuple[bytes, ...]:
-    """What is seen of a secret in base64, whatever stands before and behind it: three ways, by its place among three bytes."""
+    """The parts of a secret's base64 that do not depend on the bytes around it: three forms, by its offset modulo 3."""
     found = set()
     for form in {value, quote(value, safe="", errors="surrogatepass")}:
         told = form.encode(errors="surrogatepass")
@@ -273,17 +273,17 @@ def _in_base64(value: str) -> tuple[bytes, ...]:
 
 
 def _runs(said: bytes, needle: bytes) -> Iterator[tuple[int, int]]:
-    """The whole runs of base64 that a part of one is in."""
+    """Yields the complete runs of base64 that contain the part `needle`."""
     end = 0
     while (start := said.find(needle, end)) >= 0:
-        before = _BASE64_BEFORE.match(said[end:start][::-1])  # backward, no farther than the run before
+        before = _BASE64_BEFORE.match(said[end:start][::-1])  # backward, not into the previous run
         behind = _BASE64_BEHIND.match(said, start)
         end = behind.end() if behind else start + len(needle)
         yield start - (before.end() if before else 0), end
 
 
 def _readings(text: str) -> Iterator[_Reading]:
-    """A text as it stands, and decoded in each way that changes it, twice at most."""
+    """Yields a text and each distinct decoded form of it, with at most two encodings combined."""
     said = text.encode(errors="surrogatepass")
     first = _Reading(said, (lambda place: place) if text.isascii() else _characters(said))
     yield first
@@ -300,7 +300,7 @@ def _readings(text: str) -> Iterator[_Reading]:
 
 
 def _characters(said: bytes) -> Callable[[int], int]:
-    """For a byte of a text, its character's number."""
+    """Returns a function that maps a byte's position to its character's position."""
 
     @cache
     def starts() -> list[int]:
@@ -310,10 +310,10 @@ def _characters(said: bytes) -> Callable[[int], int]:
 
 
 def _decoded(reading: _Reading, pattern: re.Pattern[bytes], decode: Callable[[re.Match[bytes]], bytes]) -> _Reading:
-    """What a reading says once its escapes are decoded."""
+    """Decodes the escapes of a reading."""
     parts: list[bytes] = []
-    here: list[int] = []  # where a part begins in what is decoded
-    there: list[tuple[int, bool]] = []  # where it began, and whether it was an escape
+    here: list[int] = []  # the start of each part in the decoded bytes
+    there: list[tuple[int, bool]] = []  # the start of each part in the original bytes, and whether it was an escape
     length = end = 0
 
     def take(part: bytes, start: int, escaped: bool) -> None:
@@ -362,7 +362,7 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
 
 
 def _unescaped_characters(found: re.Match[bytes]) -> bytes:
-    """The same where `\\xe9` is a character, as `ascii` writes it, and not a byte."""
+    """Like `_unescaped`, but `\\xe9` is a character, as `ascii` writes it, and not a byte."""
     return chr(int(found[5], 16)).encode() if found[5] else _unescaped(found)
 
 

@@ -1,10 +1,9 @@
-"""What goes out: text for terminals, logs and Dagster, free of secrets and of characters that a terminal obeys.
+"""Makes texts fit for terminals, logs and Dagster: without secrets and without characters that control a terminal.
 
-Belongs here: how a text is made fit to be read by people, and the nets below the borders: Python's logging, and errors that
-nothing catches. Names of directories, the words of servers, stderr of programs and records of the store come from others. Each
-may hold an escape sequence that clears a line, a carriage return that overwrites it, or a mark that turns the reading
-direction. Such a character is shown as Python escapes it, `\\x1b`. `clean` leaves line ends and tabs, which layouts need;
-`line` escapes them too.
+Belongs here: cleaning texts, and catching texts that nobody cleaned: Python's logging, and uncaught errors. Names of
+directories, responses of servers, stderr of programs and stored records come from others. Each may contain an escape sequence
+that clears a line, a carriage return that overwrites it, or a mark that changes the reading direction. Such a character is
+shown as Python escapes it: `\\x1b`. `clean` keeps line ends and tabs, which layouts need; `line` escapes them, too.
 """
 
 from __future__ import annotations
@@ -20,32 +19,32 @@ from typing import Any
 from manifest_platform.masking import masked
 
 _OBEYED = (
-    r"\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, of which escape sequences and carriage returns are made; not \t and \n
-    r"\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"  # line separators, and what turns the reading direction
-    r"\ufff9-\ufffb\U000e0000-\U000e007f"  # annotations and tags, which are not seen
-    r"\ud800-\udfff"  # bytes of a name that are no text: nothing can print them
+    r"\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, including escape and carriage return, without \t and \n
+    r"\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"  # line separators, and marks that change the reading direction
+    r"\ufff9-\ufffb\U000e0000-\U000e007f"  # invisible annotations and tags
+    r"\ud800-\udfff"  # surrogates for undecodable bytes of a name, which cannot be printed
 )
 _CONTROLS = re.compile(f"[{_OBEYED}]")
 _CONTROLS_AND_LINES = re.compile(f"[{_OBEYED}\t\n]")
 
 
 def clean(text: str) -> str:
-    """The text without secrets, and with escapes for what a terminal would obey; line ends and tabs stay."""
+    """The text without secrets, with control characters escaped; line ends and tabs stay."""
     return printable(masked(text))
 
 
 def line(text: str) -> str:
-    """The text as a part of one line: without secrets, and with escapes for line ends and tabs too."""
+    """The text as a part of one line: without secrets, with control characters, line ends and tabs escaped."""
     return _CONTROLS_AND_LINES.sub(_escaped, masked(text))
 
 
 def printable(text: str) -> str:
-    """The text with escapes for what a terminal would obey; line ends and tabs stay."""
+    """The text with control characters escaped; line ends and tabs stay. Secrets are not masked."""
     return _CONTROLS.sub(_escaped, text)
 
 
 def in_json(text: str) -> str:
-    """A JSON text with JSON's escapes for what a terminal would obey, which stands within strings alone; it means the same."""
+    """A JSON text with control characters escaped in JSON's way. They occur only within strings, so its meaning is the same."""
     return _CONTROLS.sub(_escaped_in_json, text)
 
 
@@ -58,13 +57,13 @@ def _escaped_in_json(found: re.Match[str]) -> str:
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
-# Nets below the borders: what nobody wrote down as text of ours
+# Texts that did not pass `clean`: log records and uncaught errors
 
 
 def guard() -> None:
-    """Makes clean what Python itself says of this process: log lines, and errors that nothing catches. May be called again."""
-    sys.excepthook = _say_uncaught
-    threading.excepthook = lambda told: _say_uncaught(told.exc_type, told.exc_value, told.exc_traceback)
+    """Installs hooks that clean log lines and uncaught errors of this process. Idempotent."""
+    sys.excepthook = _print_uncaught
+    threading.excepthook = lambda hook: _print_uncaught(hook.exc_type, hook.exc_value, hook.exc_traceback)
     before = logging.getLogRecordFactory()
     if getattr(before, "is_clean", False):
         return
@@ -77,30 +76,30 @@ def guard() -> None:
 
 
 def _clean_record(record: logging.LogRecord) -> logging.LogRecord:
-    """A log record whose message is clean; where it tells of an error, that is kept as clean text."""
+    """Cleans the message of a log record, and replaces its exception by clean text."""
     try:
         record.msg, record.args = clean(record.getMessage()), ()
-    except (TypeError, ValueError, KeyError):  # logging tells of arguments that do not fit by itself
+    except (TypeError, ValueError, KeyError):  # logging reports arguments that do not match the message
         return record
     if record.exc_info and record.exc_info[1]:
         record.exc_text, record.exc_info = clean("".join(traceback.format_exception(record.exc_info[1])).rstrip()), None
     return record
 
 
-def _say_uncaught(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+def _print_uncaught(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
     if issubclass(kind, SystemExit):
         return
     sys.stderr.write(clean("".join(traceback.format_exception(kind, error, trace))))
 
 
-class Unsaid(Exception):
-    """Stands for an error whose own text cannot be freed of secrets; says the same with them masked."""
+class MaskedError(Exception):
+    """Replaces an error whose own text would contain secrets; its text is the same with secrets masked."""
 
 
 def freed(error: BaseException) -> BaseException:
-    """The error, for whoever writes down its text and all that led to it: without the secrets that libraries put there.
+    """Returns the error without secrets in its text and in the errors that caused it.
 
-    The arguments of each error of the chain are masked. One that tells secrets all the same is replaced by an Unsaid.
+    The arguments of each error in the chain are masked. An error whose text still contains a secret is replaced by MaskedError.
     """
     if not _tells_secrets(error):
         return error
@@ -117,7 +116,7 @@ def _tells_secrets(error: BaseException) -> bool:
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """An error and all that led to it, also within groups."""
+    """An error and all its causes and contexts, also within exception groups."""
     found: dict[int, BaseException] = {}
     waiting = [error]
     while waiting:
@@ -130,10 +129,10 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 
 def _stand_in(error: BaseException, seen: set[int]) -> BaseException:
-    """The error, or what stands for it, with such causes alone."""
+    """The error or its replacement, with its causes and contexts replaced likewise."""
     seen.add(id(error))
     said = "".join(traceback.format_exception_only(error))
-    fit = error if masked(said) == said else Unsaid(masked(said.strip())).with_traceback(error.__traceback__)
+    fit = error if masked(said) == said else MaskedError(masked(said.strip())).with_traceback(error.__traceback__)
     cause, context = error.__cause__, error.__context__
     suppressed = error.__suppress_context__
     fit.__cause__ = _stand_in(cause, seen) if cause and id(cause) not in seen else None

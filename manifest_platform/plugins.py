@@ -1,8 +1,8 @@
-"""Plug-ins: the implementations of a contract, found by name through Python entry points.
+"""Finds plug-ins: implementations of a contract, by name, through Python entry points.
 
-Belongs here: finding them. Each contract (source, manifest store, warehouse engine, merge catalog, command) lies with the
-package that uses it. A package brings an implementation by an entry point in the contract's group, as
-`manifest_platform.engines`; the platform's own are declared the same way, in `pyproject.toml`.
+Each contract (source, manifest store, warehouse engine, merge catalog, command) is in the package that uses it. A package
+provides an implementation by an entry point in the contract's group, such as `manifest_platform.engines`. The platform's own
+plug-ins are declared the same way, in `pyproject.toml`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ COMMANDS = "manifest_platform.commands"
 
 
 class UnknownPlugin(ValueError):
-    """No installed package brings a plug-in of that name; the message names those that there are."""
+    """No installed package has a plug-in of this name. The message lists the existing names."""
 
 
 @cache
 def load(group: str, name: str) -> Any:
-    """Loads the plug-in of a name. Raises UnknownPlugin; whatever importing it raises goes through."""
+    """Loads the plug-in with this name. Raises UnknownPlugin, and any error of importing it."""
     found = _own(group).get(name) or _installed(group).get(name)
     if found is None:
         raise UnknownPlugin(f"allowed: {', '.join(names(group))}")
@@ -38,7 +38,7 @@ def names(group: str) -> list[str]:
 
 @cache
 def _own(group: str) -> dict[str, EntryPoint]:
-    """The platform's own plug-ins. They are looked up first: to read every installed package's metadata costs 30 ms."""
+    """The platform's own plug-ins. They are searched first, because reading the metadata of all packages costs 30 ms."""
     try:
         found = distribution("manifest-platform").entry_points
     except PackageNotFoundError as error:

@@ -1,7 +1,7 @@
-"""Progress of long work: said by what does it, shown by whoever listens.
+"""Progress of long work, from the code that does the work to listeners that show it.
 
-Belongs here: the vocabulary, and the thread that looks. What does the work says how much of it there is and counts what is
-done, or gives what measures it; without a listener that costs nothing. The terminal and Dagster listen, each in its own way.
+Belongs here: the interface, and the thread that reports. Work states its total and counts what is done, or provides a function
+that measures it. Without a listener, this costs nothing. The terminal and Dagster listen, each in its own way.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from manifest_platform.quantities import duration, size_of
 BYTES = "bytes"
 _T = TypeVar("_T")
 _SOUND_SHARE, _SOUND_SECONDS = 0.05, 3.0
-"""From when on what is left can be told from what is done."""
+"""The share and the seconds of work from which the remaining time can be estimated."""
 
 
 @dataclass(eq=False)
 class Work:
-    """A piece of work: what it is, in words, and how much of it is done, of how much where that is known.
+    """A piece of work in progress: its description, the amount done, and the total if it is known.
 
-    `measure`: what says how much is done, where nobody counts; it is called from another thread.
+    `measure`: returns the amount done, if nobody counts. It is called from another thread.
     """
 
     what: str
@@ -37,19 +37,19 @@ class Work:
     begun: float = field(default_factory=time.monotonic)
 
     def advance(self, by: float = 1) -> None:
-        """Counts what was done."""
+        """Adds to the amount done."""
         self.done += by
 
     def over(self, things: Iterable[_T]) -> Iterator[_T]:
-        """The things, each counted once the next one is asked for."""
+        """Yields the things, and counts each when the next is requested."""
         for thing in things:
             yield thing
             self.done += 1
 
-    def told(self, now: float | None = None) -> str:
-        """What is done, in words: the share and amount, the time it took, the rate, and what is left where that can be told."""
+    def described(self, now: float | None = None) -> str:
+        """A line for people: share and amount done, duration, rate, and the estimated remaining time."""
         if self.measure:
-            with suppress(Exception):  # whom it asks may be gone by now
+            with suppress(Exception):  # its source may be closed by now
                 self.done = self.measure()
         seconds = (time.monotonic() if now is None else now) - self.begun
         parts = [*self._amounts(), duration(seconds)]
@@ -76,7 +76,7 @@ _listener: ContextVar[Reporter | None] = ContextVar("listener", default=None)
 
 @contextmanager
 def work(what: str, total: float | None = None, unit: str = "items") -> Generator[Work]:
-    """Says that a piece of work begins, and at the end of the block that it is over."""
+    """Reports a piece of work to the listener during the block."""
     made, listener = Work(what, total, unit), _listener.get()
     if listener is None:
         yield made
@@ -89,15 +89,15 @@ def work(what: str, total: float | None = None, unit: str = "items") -> Generato
 
 
 def each(things: Iterable[_T], what: str, unit: str = "items") -> Iterator[_T]:
-    """The things, whose walk is a piece of work: nobody knows before how many they are."""
+    """Yields the things as a piece of work of unknown total."""
     with work(what, unit=unit) as walk:
         yield from walk.over(things)
 
 
 class Reporter:
-    """Tells how far the innermost work is, every so many seconds, from a thread of its own that runs only while there is work.
+    """Reports the innermost work at an interval, from a thread that runs only while there is work.
 
-    `tell`: gets what to say; `over`: is called when no work is left. Neither may take long.
+    `tell` is called with the text; `over` is called when no work is left. Both must return quickly.
     """
 
     def __init__(self, tell: Callable[[str], None], every: float, over: Callable[[], None] = lambda: None) -> None:
@@ -108,7 +108,7 @@ class Reporter:
         self._closed = False
 
     def began(self, begun: Work) -> None:
-        """There is work more."""
+        """Adds a piece of work."""
         with self._change:
             self._works.append(begun)
             if self._thread is None:
@@ -117,27 +117,27 @@ class Reporter:
             self._change.notify()
 
     def ended(self, ended: Work) -> None:
-        """There is work less."""
+        """Removes a piece of work."""
         with self._change:
             self._works.remove(ended)
             if not self._works:
                 self._over()
 
     def close(self) -> None:
-        """Tells nothing more."""
+        """Stops reporting."""
         with self._change:
             self._closed = True
             self._change.notify()
 
     def _look(self) -> None:
         while (watched := self._longest()) is not None:
-            self._tell(watched.told())  # without the lock: what it asks may hang, and the work goes on
+            self._tell(watched.described())  # without the lock, because measuring may hang
             with self._change:
                 if not self._works:
                     self._over()
 
     def _longest(self) -> Work | None:
-        """The work that is still the innermost one after a while; None once nothing more is to be told."""
+        """Waits until a piece of work stays innermost for the interval, and returns it; None after `close`."""
         with self._change:
             while not self._closed:
                 watched = self._works[-1] if self._works else None
@@ -148,17 +148,17 @@ class Reporter:
 
 
 @contextmanager
-def told_by(reporter: Reporter) -> Generator[None]:
-    """Has a reporter tell of all work within the block."""
+def reported_by(reporter: Reporter) -> Generator[None]:
+    """Lets a reporter report all work in the block."""
     token = _listener.set(reporter)
     try:
         yield
     finally:
-        with suppress(ValueError):  # a generator may go on in another context than it began in
+        with suppress(ValueError):  # a generator may continue in another context
             _listener.reset(token)
         reporter.close()
 
 
 def listened() -> bool:
-    """Whether anybody listens: for what costs more than counting."""
+    """True if a listener exists. For measurements that are expensive."""
     return _listener.get() is not None

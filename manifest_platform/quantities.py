@@ -1,4 +1,4 @@
-"""Times, durations, sizes and counts as people read them."""
+"""Formats times, durations, sizes and counts for people."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 
 def moment(time: datetime) -> str:
-    """A time, to the second, in UTC."""
+    """Formats a time in UTC, to the second."""
     return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def duration(seconds: float) -> str:
-    """A duration in its largest sensible unit: 12 s, 3 min, 5 h, 9 days."""
+    """Formats a duration in its largest sensible unit: 12 s, 3 min, 5 h, 9 days."""
     for unit, length in (("days", 172_800), ("h", 7_200), ("min", 120)):
         if seconds >= length:
             return f"{seconds / {'days': 86_400, 'h': 3_600, 'min': 60}[unit]:.0f} {unit}"
@@ -19,7 +19,7 @@ def duration(seconds: float) -> str:
 
 
 def size_of(bytes_: float) -> str:
-    """A size in decimal units."""
+    """Formats a size in decimal units."""
     for unit in ("B", "kB", "MB", "GB"):
         if bytes_ < 1000:
             return f"{bytes_:.0f} {unit}" if unit == "B" else f"{bytes_:.1f} {unit}"
@@ -28,5 +28,5 @@ def size_of(bytes_: float) -> str:
 
 
 def count_of(number: int, what: str, many: str = "") -> str:
-    """A number and what it counts: 1 range, 2 ranges. `many`: where it is no `s` that makes several of one."""
+    """Formats a number with its noun: 1 range, 2 ranges. `many`: the plural, if it is not formed with `s`."""
     return f"{number:,} {what if number == 1 else many or f'{what}s'}"

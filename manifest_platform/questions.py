@@ -1,8 +1,8 @@
-"""A person's question to a DuckDB: one query, which reads what the connection was given, and reaches nothing else.
+"""Runs a person's query in a DuckDB that can access only the data registered with its connection.
 
-The type of a statement does not tell what it does: a SELECT may hold a COPY in its WITH, or run a statement that it makes of
-a text, and DuckDB lets it write to any file that it may read, the database that is open for reading included. So nothing is
-allowed file by file: DuckDB loses its file system once the database is open. Objects reach it through Arrow.
+The type of a statement does not show what it does: a SELECT may contain a COPY in its WITH clause, or run a statement built
+from a text. DuckDB lets it write to any file that it may read, including a database opened for reading. Therefore no single
+files are allowed: DuckDB loses its file system when the database is open. Other objects are read through Arrow.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _CONFINEMENT = (
     "SET disabled_filesystems = 'LocalFileSystem'",
     "SET lock_configuration = true",
 )
-"""Each takes something away for as long as the database is open; the last one, that anything is given back."""
+"""Settings that remove access while the database is open. The last setting prevents changing them back."""
 
 _EXPLAIN = re.compile(r"\s*EXPLAIN(?:\s+ANALYZE)?\s+(?P<explained>.*)", re.IGNORECASE | re.DOTALL)
 
 
 def connect(path: Path | None = None) -> duckdb.DuckDBPyConnection:
-    """A DuckDB file that is open for reading, or an empty DuckDB in memory, to which nothing outside of it exists.
+    """Opens a DuckDB file for reading, or an empty DuckDB in memory, without access to anything outside of it.
 
-    No files, hosts, extensions or variables of Python; what is registered with the connection is there. What needs more memory
-    than DuckDB may have fails, as there is no file to spill to. Raises duckdb.Error.
+    It has no files, hosts, extensions or Python variables, only what is registered with the connection. A query that needs more
+    memory than DuckDB's limit fails, because it cannot spill to a file. Raises duckdb.Error.
     """
     import duckdb
 
@@ -41,14 +41,14 @@ def connect(path: Path | None = None) -> duckdb.DuckDBPyConnection:
         except duckdb.InvalidInputException as error:
             if "has been locked" not in str(error):
                 raise
-            break  # by another connection of this process to the same file, which has done all this
+            break  # another connection of this process to the same file has applied all settings
     return connection
 
 
 def ask(connection: duckdb.DuckDBPyConnection, sql: str, most: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """The names of a query's columns, and its rows, the first `most` of them.
+    """Runs a query and returns its column names and its rows, at most `most`.
 
-    Raises duckdb.Error, also for what is not a single query.
+    Raises duckdb.Error, also if the text is not a single query.
     """
     found = connection.execute(_query(connection, sql))
     columns = [column[0] for column in found.description or ()]
@@ -56,7 +56,7 @@ def ask(connection: duckdb.DuckDBPyConnection, sql: str, most: int | None = None
 
 
 def _query(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
-    """The only statement of a text, which must be a query, or the explanation of one."""
+    """The single statement of a text, which must be a query or an EXPLAIN of a query."""
     import duckdb
 
     statements = connection.extract_statements(sql)
@@ -68,5 +68,5 @@ def _query(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
             return statements[0]
     kinds = ", ".join(statement.type.name for statement in statements) or "none"
     raise duckdb.InvalidInputException(
-        f"not one query ({kinds}): ask by a single SELECT, FROM, SHOW, DESCRIBE, SUMMARIZE or EXPLAIN; nothing is changed here"
+        f"not one query ({kinds}): use a single SELECT, FROM, SHOW, DESCRIBE, SUMMARIZE or EXPLAIN; it cannot change anything"
     )

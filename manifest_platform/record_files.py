@@ -1,7 +1,7 @@
-"""Files of records: the Parquet form of archived records, written and read back.
+"""Parquet files of archived records: writing them and reading them back.
 
-Belongs here: what such a file holds and how it is checked. Which items may go, and what stays of each in the store, is
-`manifest.archive`'s; a run that moves them is `operations.archive`'s.
+Belongs here: the content of such a file and its check. `manifest.archive` decides which items may be archived and what remains
+in the store; `operations.archive` moves them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FILES_KEPT = 2
-"""Files of which the records stay in memory, for who reads item after item."""
+"""Number of files whose records stay in memory, for callers that read one item after another."""
 
 
 @dataclass(frozen=True)
 class RecordFile:
-    """A file of records: where it is, the SHA-256 of its bytes, and how many they are."""
+    """A file of records: its URI, the SHA-256 of its bytes, and its size in bytes."""
 
     uri: str
     checksum: str
@@ -40,7 +40,7 @@ class RecordFile:
 
 
 def write_records(location: str, dataset: str, feed: str, items: Sequence[Item]) -> RecordFile:
-    """Writes the records of a feed's items to a file below a location, named by its content. Raises OSError."""
+    """Writes the records of a feed's items to a file below a location, named after its content. Raises OSError."""
     content = _to_parquet(feed, items)
     checksum = hashlib.sha256(content).hexdigest()
     uri = storage.ObjectFolder(location).put(f"{dataset}/{quote(feed, safe='')}/{checksum}.parquet", content)
@@ -48,33 +48,31 @@ def write_records(location: str, dataset: str, feed: str, items: Sequence[Item])
 
 
 def read_archived(key: ItemKey, place: ArchivedRecords) -> tuple[Record, ...]:
-    """The archived records of an item, oldest first. Raises RowDamaged where the file is gone or is not what was written."""
+    """The archived records of an item, oldest first. Raises RowDamaged if the file does not exist or was changed."""
     found = read_records(place.uri, place.checksum).get(key.position, ())
     if len(found) != place.upto:
-        raise RowDamaged(f"{place.uri} has {len(found)} of the {place.upto} records of {key.id}: put it back from a backup")
+        raise RowDamaged(f"{place.uri} has {len(found)} of the {place.upto} records of {key.id}: restore it from a backup")
     return found
 
 
 @lru_cache(FILES_KEPT)
 def read_records(uri: str, checksum: str) -> dict[str, tuple[Record, ...]]:
-    """All records of a file, by their item's position. Raises RowDamaged, StoreUnavailable."""
+    """All records of a file, by their item's position. Raises RowDamaged or StoreUnavailable."""
     try:
         content = storage.read_bytes(uri)
     except FileNotFoundError as error:
-        raise RowDamaged(f"{uri} is gone, though archived records are in it: put it back from a backup") from error
+        raise RowDamaged(f"{uri} is gone, but it contains archived records: restore it from a backup") from error
     except OSError as error:
-        raise StoreUnavailable(f"{uri}, with archived records, cannot be read now: {error}") from error
+        raise StoreUnavailable(f"{uri} with archived records cannot be read now: {error}") from error
     if hashlib.sha256(content).hexdigest() != checksum:
-        raise RowDamaged(
-            f"{uri}, with archived records, is not what was written (SHA-256 {checksum}): put it back from a backup"
-        )
+        raise RowDamaged(f"{uri} with archived records is not what was written (SHA-256 {checksum}): restore it from a backup")
     found: dict[str, list[Record]] = {}
     for row in _from_parquet(content):
         found.setdefault(row["position"], []).append(_record(row))
     return {position: tuple(records) for position, records in found.items()}
 
 
-# The Parquet form: a row a record, in plain columns, for people to query
+# The Parquet form: a row for each record, in plain columns that people can query
 
 
 def _columns() -> dict[str, tuple[pa.DataType, Callable[[Item, Record], Any]]]:
@@ -127,7 +125,7 @@ _OWN = ("item", "sequence", "record_id", "previous", "state", "author", "run_id"
 def _record(row: dict[str, Any]) -> Record:
     application = {name: row[f"application_{name}"] for name in ("version", "instance")}
     payload = {"schema": row["payload_schema"], "data": json.loads(row["payload"])} if row["payload_schema"] else None
-    others = json.loads(row.get("unknown") or "{}")  # what a newer release wrote; files of release 0.1.0 have no such column
+    others = json.loads(row.get("unknown") or "{}")  # fields of a newer release; files of release 0.1.0 lack this column
     parts = {"application": {"name": row["application"], **application}, "payload": payload}
     own = {name: row[name] for name in _OWN} | {"version": row.get("version") or FIRST_FORM}
     record = Record.from_dict({**own, **parts, "timestamp": format_time(row["timestamp"])})

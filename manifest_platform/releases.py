@@ -1,10 +1,10 @@
-"""Two releases on one store: which release may write what another has written.
+"""Compatibility of releases on one store: which release may write rows that another release has written.
 
-Rows that outlive a release carry the version of their form. A release reads rows of an older form and takes a store over,
-once; it keeps what a newer release added, and writes nothing where one has begun.
+Rows that outlive a release carry the version of their form. A release reads rows of an older form and upgrades a store once.
+It keeps fields that a newer release added, and writes nothing to a store that a newer release has upgraded.
 
-Belongs here: the version that this release writes, what a stored row says of it, and what a release is told that may not write.
-The manifest has it in its rows, the warehouse in its control tables. How a store is taken over is said in `manifest.takeover`.
+Belongs here: the version that this release writes, its form in a stored row, and the error of a release that may not write.
+The manifest uses it in its rows, the warehouse in its control tables. `manifest.takeover` upgrades a store.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Any
 from manifest_platform.faults import Permanent
 
 FORM = 2
-"""The version of the rows that this release writes. It grows when an older release could no longer work beside it."""
+"""The version of the rows that this release writes. It grows when an older release can no longer work with the rows."""
 RELEASE = "0.2.0"
-"""The first release that writes rows of this form: the one that a message names."""
+"""The first release that writes rows of this form. Messages name it."""
 FIRST_FORM, FIRST_RELEASE = 1, "0.1.0"
-"""What a row is of that says nothing: release 0.1.0 wrote no versions."""
+"""The form of a row without a version, which release 0.1.0 wrote."""
 
 _RELEASES = {FIRST_FORM: FIRST_RELEASE, FORM: RELEASE}
 
 NEEDS = "needs manifest-platform {} or later"
-"""What a row says so that release 0.1.0 cannot read it: it asks for no version, and its error repeats this text."""
+"""A text in rows that release 0.1.0 must not read. It does not check versions, but its parse error repeats this text."""
 
 
 class NewerRelease(Permanent):
-    """A newer release has begun to write here, so this one writes nothing. Reading goes on."""
+    """A newer release writes here, so this release writes nothing. Reading is still possible."""
 
     def __init__(self, what: str, form: int, release: str = ""):
         other = f"manifest-platform {release} or later" if release else "the release that has begun to write there"
@@ -40,23 +40,23 @@ class NewerRelease(Permanent):
 
 @dataclass(frozen=True)
 class Form:
-    """Of which form a stored row is, and the first release that writes such rows."""
+    """The form of a stored row, and the first release that writes such rows."""
 
     number: int = FORM
     release: str = RELEASE
 
     @property
     def is_newer(self) -> bool:
-        """Whether a newer release wrote the row."""
+        """True if a newer release wrote the row."""
         return self.number > FORM
 
     @property
     def is_older(self) -> bool:
-        """Whether an older release wrote the row."""
+        """True if an older release wrote the row."""
         return self.number < FORM
 
     def require_writable(self, what: str) -> None:
-        """Raises NewerRelease where this release may not write the row."""
+        """Raises NewerRelease if this release may not write the row."""
         if self.is_newer:
             raise NewerRelease(what, self.number, self.release)
 
@@ -68,7 +68,7 @@ class Form:
 
     @classmethod
     def of_key(cls, data: Mapping[str, Any]) -> Form:
-        """The form of a lease's row: a name in it says so, which release 0.1.0 stumbles over."""
+        """The form of a lease's row, which is in the name of a field so that release 0.1.0 cannot parse the row."""
         before, _, behind = NEEDS.partition("{}")
         for name, number in data.items():
             if name.startswith(before) and name.endswith(behind):
@@ -81,15 +81,15 @@ FIRST = Form(FIRST_FORM, FIRST_RELEASE)
 
 
 def marked(value: Any) -> list[Any]:
-    """A value as it is stored in a row that release 0.1.0 must not take for one of its own."""
+    """The stored form of a value in a row that release 0.1.0 must not parse."""
     return [value, NEEDS.format(RELEASE)]
 
 
 def unmarked(stored: Any) -> Any:
-    """The value that `marked` stored, or an older release as it was."""
+    """The value stored by `marked`, or stored without a mark by an older release."""
     return stored[0] if isinstance(stored, list) else stored
 
 
 def unknown(data: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """What a stored row has that this release does not know: it is written back as it is."""
+    """The fields of a stored row that this release does not know. They are written back unchanged."""
     return {name: value for name, value in data.items() if name not in known}

@@ -1,7 +1,6 @@
-"""Remedies: what a person can do about what is in the way, as values.
+"""Remedies: the actions that a person can take, as values.
 
-Belongs here: the vocabulary. How a remedy is typed or clicked is said where people are told of it: by `cli` and by
-`orchestration`, each in a module `remedies` of its own.
+Belongs here: the vocabulary. How a remedy is typed or clicked is in `cli.remedies` and in `orchestration.remedies`.
 """
 
 from __future__ import annotations
@@ -13,51 +12,51 @@ from enum import StrEnum
 
 
 class Action(StrEnum):
-    """What a person can do. Behind each: which names of a Remedy it needs."""
+    """An action of a person. The comments name the fields of a Remedy that it needs."""
 
     RESOLVE = "free the item for another attempt"  # item
     RESHRED = "shred the item again"  # item
     ACCEPT = "accept the directory as it is now"  # item
     KEEP = "acknowledge that other content stays out"  # item
-    SKIP = "pass over the item"  # item
+    SKIP = "skip the item"  # item
     UNSKIP = "lift the item's skips"  # item
     READ_RECORDS = "read the item's records"  # item
-    EXPLAIN = "ask why the item stands as it does"  # item
-    DISCOVER = "look for what has landed"
-    DISCOVER_ALL = "look at every directory for what has landed"
-    CAPTURE = "fetch from the source what is missing"
+    EXPLAIN = "explain the state of the item"  # item
+    DISCOVER = "look for new directories"
+    DISCOVER_ALL = "look for new directories among all directories"
+    CAPTURE = "fetch missing windows from the source"
     CAPTURE_SNAPSHOT = "fetch a new snapshot from the source"  # feed
     BEGIN_FULL_LOAD = "load the latest snapshot in full"
     LOAD_SNAPSHOT = "load the snapshot in full"  # item
     ALLOW_EMPTY = "load the snapshot in full, though it is empty"  # item
     ALLOW_SHRINK = "load the snapshot in full, though tables shrink"  # item
-    CANCEL_FULL_LOAD = "give up the full load"
-    DRAIN = "let the steps do their work"
-    RUN_PROGRAM = "let a program do the step's work"  # step
-    SHOW_STATUS = "look at how the feeds stand"
-    SHOW_NEXT = "look at what is next"
+    CANCEL_FULL_LOAD = "cancel the full load"
+    DRAIN = "drain: do all work that may be done now"
+    RUN_PROGRAM = "run a program for the step"  # step
+    SHOW_STATUS = "show the state of the feeds"
+    SHOW_NEXT = "show the next items"
     EXAMINE = "examine the dataset"
-    REPAIR = "mend what is safe to mend"
-    CLEAN = "remove what nothing names"
-    CREATE_STORE = "make the tables of the manifest's store"
-    RECONCILE = "load again what the warehouse lacks"
-    RECONCILE_IN_FULL = "load again what the warehouse lacks, with a full load"
+    REPAIR = "repair what is safe to repair"
+    CLEAN = "remove orphaned files"
+    CREATE_STORE = "create the tables of the manifest's store"
+    RECONCILE = "load missing items into the warehouse again"
+    RECONCILE_IN_FULL = "load missing items into the warehouse again, with a full load"
     ACCEPT_WAREHOUSE = "take the warehouse as it is"
     IMPORT = "import the other manifest to the end"  # source
     IMPORT_LOADER = "import the loader's manifest to the end"  # source
-    IMPORT_MOVED = "tell that directories were moved"  # source, item: the folders, before and now
-    CHECK_CLOCK = "see whether this machine's clock is right"
-    MERGE = "merge what is due"
+    IMPORT_MOVED = "record that directories were moved"  # source, item: the folders, before and now
+    CHECK_CLOCK = "check this machine's clock"
+    MERGE = "run the merges that are due"
     MERGE_PARTITION = "merge the partition"  # table, day
-    REBUILD = "write the partition's merged objects anew"  # table, day
-    RETRY_MERGE = "let the partition be merged again"  # table, day
-    SHOW_MERGING = "look at how merging stands"
-    PUBLISH = "show readers what is merged"
+    REBUILD = "rebuild the partition's merged objects"  # table, day
+    RETRY_MERGE = "allow the partition to be merged again"  # table, day
+    SHOW_MERGING = "show the state of merging"
+    PUBLISH = "publish merged objects to readers"
     VERIFY_PUBLISHED = "make the catalog agree with the manifest"
 
     @property
     def only_looks(self) -> bool:
-        """Whether it changes nothing: a person looks, and decides then."""
+        """True if the action changes nothing; a person looks at the result and decides."""
         return self in _LOOKS
 
 
@@ -74,9 +73,9 @@ _LOOKS = {
 
 @dataclass(frozen=True)
 class Remedy:
-    """What a person can do, and with what: an item by its name or URI, a feed, a step, a merged table's partition.
+    """An action with its arguments: an item (name or URI), a feed, a step, or a partition of a merged table.
 
-    `source`: the other manifest that an import reads.
+    `source`: the other manifest, for an import.
     """
 
     action: Action
@@ -91,20 +90,20 @@ class Remedy:
         return str(self.action)
 
     def quoted(self) -> Remedy:
-        """The remedy as a shell takes it: who lands a directory or registers a URL chooses its name. Names have no spaces."""
+        """The remedy with arguments quoted for a shell, because others choose names of directories. Names contain no spaces."""
         items = " ".join(shlex.quote(name) for name in self.item.split(" "))
         others = {name: shlex.quote(text) for name in ("table", "source") if (text := getattr(self, name))}
         return replace(self, item=items if self.item else "", **others)
 
 
 LAND_ANEW = Remedy(Action.ACCEPT)
-"""What helps where a directory itself is at fault: it is accepted once it was landed anew. Its answer says what else does."""
+"""The remedy if a directory itself is at fault: land it again, then accept it."""
 
 
 def after_failure(action: str | None, item: str) -> Remedy:
-    """What helps with an item that failed: the action of this name, or to resolve it where the failure names none.
+    """The remedy for a failed item: the named action, or RESOLVE if the failure names none.
 
-    Another release may know actions that this one lacks: then a person has to look first.
+    An action of another release may be unknown here; then the remedy is EXPLAIN.
     """
     known = Action.RESOLVE if action is None else Action.__members__.get(action, Action.EXPLAIN)
     return Remedy(known, item=item)

@@ -1,10 +1,10 @@
-"""What settings are made of: the base of every settings model, and the types of their values.
+"""The base of all settings models, and the types of their values.
 
-Belongs here: how a value is validated, wherever it stands. Which settings there are is said by the package that they are of;
-`config` composes them into the one configuration.
+Belongs here: how a value is validated in any model. Each package declares its own settings; `config` composes them into the
+one configuration.
 
-A path or URL is validated with the context `{"base": folder}`: relative paths are taken from that folder, the configuration
-file's.
+Paths and URLs are validated with the context `{"base": folder}`: relative paths are relative to that folder, which is the
+folder of the configuration file.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from manifest_platform import plugins, storage
 
 _BUCKET = re.compile(r"[A-Za-z0-9._-]+")
 YEAR = 366 * 86_400
-"""Seconds in a year, the longest time that a setting may name."""
+"""Seconds in a year, the longest duration of a setting."""
 
 
 class Settings(BaseModel):
-    """The base of every settings model: unknown keys are refused, defaults are validated, nothing changes once it is read."""
+    """The base of all settings models: unknown keys are refused, defaults are validated, and instances are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
 class PluginSettings:
-    """Annotates a field that holds the settings of a plug-in, which the value's own `key` names, as `kind: duckdb`.
+    """Annotates a field with the settings of a plug-in, which the value's `key` names, for example `kind: duckdb`.
 
-    `group`: the plug-in's group. `default`: the name where the value has no `key`. A plug-in of the group is a Settings model,
-    or has one as its attribute `model`.
+    `group`: the plug-in's group. `default`: the plug-in if the value lacks the `key`. A plug-in of the group is a Settings
+    model, or has such a model as its attribute `model`.
     """
 
     def __init__(self, group: str, default: str, key: str = "kind") -> None:
@@ -53,11 +53,11 @@ class PluginSettings:
 
     @classmethod
     def of(cls, field: FieldInfo) -> PluginSettings | None:
-        """That of a field that is annotated so; None for any other."""
+        """The annotation of a field; None if it has none."""
         return next((one for one in field.metadata if isinstance(one, cls)), None)
 
     def settings_of(self, value: Any) -> type[Settings]:
-        """The model of the plug-in that a value names. Raises UnknownPlugin."""
+        """The settings model of the plug-in that a value names. Raises UnknownPlugin."""
         name = value.get(self.key, self.default) if isinstance(value, dict) else self.default
         return self._model_of(plugins.load(self.group, name if isinstance(name, str) else repr(name)))
 
@@ -66,7 +66,7 @@ class PluginSettings:
         return getattr(plugin, "model", plugin)
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        """Validates by the plug-in's model; its problems are reported at their own places."""
+        """Validates with the plug-in's model, and reports errors at their own locations."""
         return core_schema.with_info_plain_validator_function(self._validated)
 
     def _validated(self, value: Any, info: ValidationInfo) -> Settings | None:
@@ -86,26 +86,26 @@ class PluginSettings:
         return model.model_validate(value, context=info.context)
 
     def __get_pydantic_json_schema__(self, _schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Any of the installed plug-ins' schemas."""
+        """The schema of any installed plug-in's settings."""
         models = [self._model_of(plugins.load(self.group, name)) for name in plugins.names(self.group)]
         return {"anyOf": [handler(model.__pydantic_core_schema__) for model in models]}
 
 
 class KindSettings(PluginSettings):
-    """Annotates a field that holds one of several models, or nothing: the value's own `kind` names the model."""
+    """Annotates a field that holds one of several models, or None. The value's `kind` names the model."""
 
     def __init__(self, *models: type[Settings]) -> None:
         self.models = {get_args(model.model_fields["kind"].annotation)[0]: model for model in models}
 
     def settings_of(self, value: Any) -> type[Settings]:
-        """The model of the kind that a value names."""
+        """The model of the `kind` in a value."""
         return self.models[value["kind"]]
 
     def _validated(self, value: Any, info: ValidationInfo) -> Settings | None:
         if value is None or isinstance(value, Settings):
             return value
         if not isinstance(value, dict):
-            raise ValueError(f"allowed: keys and their values, kind among them: {', '.join(self.models)}")
+            raise ValueError(f"allowed: keys and their values, with kind as one of {', '.join(self.models)}")
         kind = value.get("kind")
         if not isinstance(kind, str) or kind not in self.models:
             problem = InitErrorDetails(
@@ -117,7 +117,7 @@ class KindSettings(PluginSettings):
         return self.models[kind].model_validate(value, context=info.context)
 
     def __get_pydantic_json_schema__(self, _schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Any of the models' schemas, or null."""
+        """The schema of any of the models, or null."""
         models = [handler(model.__pydantic_core_schema__) for model in self.models.values()]
         return {"anyOf": [*models, {"type": "null"}]}
 
@@ -126,7 +126,7 @@ class KindSettings(PluginSettings):
 
 
 def local_path(location: str, info: ValidationInfo) -> str:
-    """An absolute local path; a relative one is taken from the folder of the context."""
+    """An absolute local path; a relative path is resolved against the base folder of the context."""
     if not location or "://" in location:
         raise ValueError("allowed: a local path")
     base = (info.context or {}).get("base", Path.cwd())
@@ -139,7 +139,7 @@ def local_path(location: str, info: ValidationInfo) -> str:
 def _local_folder(location: str, info: ValidationInfo) -> str:
     path = local_path(location, info)
     if not Path(path).is_dir():
-        raise ValueError("allowed: a local folder, and there is none")
+        raise ValueError("allowed: a local folder that exists")
     return path
 
 
@@ -152,11 +152,11 @@ def _storage_location(location: str, info: ValidationInfo) -> str:
         raise ValueError("allowed: a local path, file:///path or s3://bucket/prefix") from error
     parts = urlsplit(location)
     if parts.scheme == "file" and (parts.netloc or parts.query or parts.fragment or location.endswith(("?", "#"))):
-        raise ValueError("allowed: a local path or file:///path, with %23 for '#' and %3F for '?' in it")
+        raise ValueError("allowed: a local path or file:///path, with %23 for '#' and %3F for '?'")
     if parts.scheme == "s3" and not _BUCKET.fullmatch(parts.netloc):
-        raise ValueError("allowed: s3://bucket/prefix; S3 takes its credentials from the environment, as AWS_ACCESS_KEY_ID")
+        raise ValueError("allowed: s3://bucket/prefix; credentials come from the environment, for example AWS_ACCESS_KEY_ID")
     if parts.scheme == "s3" and not {".", ".."}.isdisjoint(parts.path.split("/")):
-        # S3 takes them for names, and some servers for folders: nobody could tell which of two places lies in the other.
+        # S3 treats . and .. as names, and some servers as folders, so nobody could tell whether a place is inside another.
         raise ValueError("allowed: s3://bucket/prefix, without . or .. as a part of the prefix")
     return location
 
@@ -173,18 +173,18 @@ def _readable_location(location: str, info: ValidationInfo) -> str:
 LocalPath = Annotated[str, AfterValidator(local_path)]
 """An absolute local path."""
 LocalFolder = Annotated[str, AfterValidator(_local_folder)]
-"""The absolute path of a local folder that is there."""
+"""The absolute path of a local folder that exists."""
 StorageLocation = Annotated[str, AfterValidator(_storage_location)]
 """An absolute local path, or a URI that `storage` reads and writes: `file:///path`, `s3://bucket/prefix`."""
 ReadableLocation = Annotated[str, AfterValidator(_readable_location)]
-"""A StorageLocation, or an http(s):// URL that is only read."""
+"""A StorageLocation, or an http(s):// URL for reading only."""
 
 
 # Servers and zones
 
 
 def is_this_machine(host: str | None) -> bool:
-    """Whether a host's name or address is this machine's own, which no other machine hears."""
+    """True for localhost and loopback addresses, which no other machine can reach."""
     if host == "localhost":
         return True
     try:
@@ -199,7 +199,7 @@ def _http_url(url: str) -> str:
     is_safe = parts.scheme == "https" or (parts.scheme == "http" and local)
     more = parts.path.strip("/") or any(mark in url for mark in "?#@") or not _is_port(parts)
     if not is_safe or not parts.hostname or more:
-        raise ValueError("allowed: https://host, or http://localhost:port for one of this machine")
+        raise ValueError("allowed: https://host, or http://localhost:port for a server on this machine")
     return url.rstrip("/")
 
 
@@ -214,11 +214,11 @@ def _zone(name: str) -> str:
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ValueError("allowed: a time zone's name, as UTC or Asia/Tokyo") from error
+        raise ValueError("allowed: the name of a time zone, such as UTC or Asia/Tokyo") from error
     return name
 
 
 ServerUrl = Annotated[str, AfterValidator(_http_url)]
-"""The URL of a server that secrets are sent to: https, or http on this machine; nothing behind the host and port."""
+"""The URL of a server that receives secrets: https, or http on this machine, with nothing after host and port."""
 TimeZone = Annotated[str, AfterValidator(_zone)]
-"""The name of a time zone that the system knows."""
+"""The name of a time zone that the system has."""

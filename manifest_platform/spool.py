@@ -1,8 +1,8 @@
-"""Folders for what a process puts aside on this machine: each goes with its `with` block, or is known to be a dead process's.
+"""Temporary folders of a process on the local disk, which are removed even if the process dies.
 
-A process that is killed removes nothing. It holds a lock on a file in its folder as long as it lives (flock), so that whoever
-gets the lock knows that the folder is nobody's. `MANIFEST_PLATFORM_SPOOL` is the directory of all such folders; else it is that
-of temporary files.
+Each folder is removed at the end of its `with` block. A killed process cannot remove anything, but it holds a lock (flock) on
+a file in its folder while it lives. A process that gets the lock therefore knows that the folder is abandoned. The folders
+are in the directory of `MANIFEST_PLATFORM_SPOOL`, by default the system's directory of temporary files.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from pathlib import Path
 VARIABLE = "MANIFEST_PLATFORM_SPOOL"
 PREFIX = "manifest-platform-spool-"
 AGE = timedelta(hours=1)
-"""How old a folder must be that nobody holds: one that was just made is not locked yet."""
+"""The smallest age of an abandoned folder. A new folder may not be locked yet."""
 _LOCK = ".held"
 
 
 @dataclass(frozen=True)
 class Abandoned:
-    """A folder of a process that died."""
+    """An abandoned folder of a process that died, with the bytes in it."""
 
     path: Path
     bytes: int
@@ -35,7 +35,7 @@ class Abandoned:
 
 @contextmanager
 def folder(purpose: str, directory: str | None = None) -> Generator[Path]:
-    """A folder that is there within the block alone. `directory`: where, instead of where all others are."""
+    """Creates a folder for the duration of the block. `directory`: its parent, if not the usual directory."""
     place = directory or os.environ.get(VARIABLE)
     with (
         tempfile.TemporaryDirectory(prefix=f"{PREFIX}{purpose}-", dir=place) as path,
@@ -46,16 +46,16 @@ def folder(purpose: str, directory: str | None = None) -> Generator[Path]:
 
 
 def abandoned(age: timedelta = AGE) -> Iterator[Abandoned]:
-    """The folders of processes that died, but for those that another user made."""
+    """Yields the folders of processes that died, except those of other users."""
     root = Path(os.environ.get(VARIABLE) or tempfile.gettempdir())
     for path in sorted(root.glob(f"{PREFIX}*")):
-        with suppress(OSError):  # it goes, or is another user's
+        with suppress(OSError):  # it is just being removed, or belongs to another user
             if path.is_dir() and not path.is_symlink() and _is_nobodys(path, age):
                 yield Abandoned(path, sum(file.lstat().st_size for file in path.rglob("*") if file.is_file()))
 
 
 def remove(path: Path, age: timedelta = AGE) -> bool:
-    """Removes a folder that is still nobody's; whether it was. Raises OSError."""
+    """Removes a folder if it is still abandoned, and returns True if it was. Raises OSError."""
     if not _is_nobodys(path, age):
         return False
     shutil.rmtree(path)

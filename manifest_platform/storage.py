@@ -1,9 +1,9 @@
-"""Files on a local disk or in S3, named by URI.
+"""Reads and writes files on a local disk or in S3, by URI.
 
-Belongs here: turning a path into a URI, and reading and writing whole files by URI. What the files mean does not.
+Belongs here: URIs of paths, and whole files. The meaning of files does not belong here.
 
-S3 is configured as every AWS tool is: credentials, region and an endpoint override (`AWS_ENDPOINT_URL_S3`,
-`AWS_ENDPOINT_URL`) from the environment, never from a file of ours.
+S3 is configured as for all AWS tools: credentials, region and an endpoint override (`AWS_ENDPOINT_URL_S3`,
+`AWS_ENDPOINT_URL`) come from the environment, never from a file of this platform.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _REFUSALS = ("ACCESS_DENIED", "NO_SUCH_BUCKET", "INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH", "EXPIRED_TOKEN")
-"""What pyarrow says where S3 refuses access, in the words of AWS's C++ client."""
+"""Parts of pyarrow's error messages when S3 refuses access, in the terms of AWS's C++ client."""
 
 
 class UnsupportedLocation(ValueError):
@@ -39,7 +39,7 @@ def as_uri(location: str | Path) -> str:
     text = str(location)
     if text.startswith("s3://"):
         if not urlsplit(text).netloc:
-            raise UnsupportedLocation(f"{text!r} names no bucket; write s3://bucket/prefix")
+            raise UnsupportedLocation(f"{text!r} has no bucket; write s3://bucket/prefix")
         return text.rstrip("/")
     if text.startswith("file://"):
         text = _unquoted_path(text)
@@ -49,12 +49,12 @@ def as_uri(location: str | Path) -> str:
 
 
 def quote_path(path: str) -> str:
-    """A local path as it stands in a URI; `=` and the like stay readable, as in `run=2026-01-01-00-00-00`."""
+    """A local path quoted for a URI. `=` and similar characters stay readable, as in `run=2026-01-01-00-00-00`."""
     return quote(os.fsencode(path), safe="/=:@+,~")
 
 
 def is_local(uri: str) -> bool:
-    """Whether a canonical URI names the local disk."""
+    """True if a canonical URI is on the local disk."""
     return uri.startswith("file://")
 
 
@@ -64,7 +64,7 @@ def local_path(uri: str) -> Path:
 
 
 def _unquoted_path(uri: str) -> str:
-    """The path of a file:// URI, as `quote_path` quotes it: bytes that are no text stay what they are."""
+    """The path of a file:// URI quoted by `quote_path`. Bytes that are not text are preserved."""
     return os.fsdecode(unquote_to_bytes(urlsplit(uri).path))
 
 
@@ -91,20 +91,20 @@ def _s3() -> FileSystem:
 
 
 def read_bytes(uri: str) -> bytes:
-    """The whole content of a file. Raises FileNotFoundError where there is none."""
+    """Reads a whole file. Raises FileNotFoundError if it does not exist."""
     system, path = filesystem(uri)
     with system.open_input_stream(path, compression=None) as stream:
         return stream.read()
 
 
 def write_bytes(uri: str, data: bytes) -> None:
-    """Writes a whole file, with its parent directories where the storage has such."""
+    """Writes a whole file, and creates its parent directories if the storage has directories."""
     with open_output(uri) as stream:
         stream.write(data)
 
 
 def open_output(uri: str) -> NativeFile:
-    """A file to be written piece by piece, with its parent directories where the storage has such. Close it after use."""
+    """Opens a file for sequential writing, and creates its parent directories. The caller closes it."""
     system, path = filesystem(uri)
     if is_local(uri):
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -112,53 +112,53 @@ def open_output(uri: str) -> NativeFile:
 
 
 def umask() -> int:
-    """The permissions that files and folders lack that this process makes."""
-    found = os.umask(0o077)  # there is no other way to ask; for that moment nobody gets more than before
+    """The process's umask: the permissions that its new files and folders lack."""
+    found = os.umask(0o077)  # it cannot be read otherwise; meanwhile, permissions are only stricter
     os.umask(found)
     return found
 
 
 def withhold(permissions: int) -> None:
-    """Has the files and folders lack these permissions, too, that this process and those that it starts make from now on.
+    """Removes these permissions from all new files and folders of this process and its child processes.
 
-    It is for the whole process, so it is for its entry to call: a command, a code location, a worker of Spark. No mode that is
-    given where a file is opened would do: DuckDB and SQLite open files of their own.
+    It affects the whole process, so only entry points call it: a command, a code location, a Spark worker. Setting a mode when
+    a file is opened would not be enough, because DuckDB and SQLite open files themselves.
     """
     os.umask(umask() | permissions)
 
 
 def checksum(data: bytes | memoryview) -> str:
-    """BLAKE2b of some bytes, 16 bytes as hex: what tells a file that is as it was written from one that is not."""
+    """The BLAKE2b digest of some bytes (16 bytes, in hex), to detect changes of a file."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def delete_folder(uri: str) -> None:
-    """Removes all that lies under a location. Raises FileNotFoundError where there is nothing, OSError."""
+    """Deletes everything under a location. Raises FileNotFoundError if nothing exists there, and OSError."""
     system, path = filesystem(uri)
     system.delete_dir(path)
 
 
 def is_missing(uri: str) -> bool:
-    """Whether a local folder is not there, as where its disk is not mounted. In S3 there are no folders to miss."""
+    """True if a local folder does not exist, for example if its disk is not mounted. False in S3, which has no folders."""
     return is_local(uri) and not local_path(uri).is_dir()
 
 
 def is_refusal(error: OSError) -> bool:
-    """Whether storage refused access, for a person to mend: the wrong credentials or rights, or a bucket that there is not."""
+    """True if the storage refused access, so that a person must act: credentials, permissions, or a missing bucket."""
     return isinstance(error, PermissionError) or any(word in str(error) for word in _REFUSALS)
 
 
 class ObjectFolder:
-    """Whole objects under one location, by name: there or not there, never in part, and durable once they are put."""
+    """Objects under a location, by name. An object exists completely or not at all, and is durable after `put`."""
 
     def __init__(self, location: str | Path):
         self.uri = as_uri(location)
 
     def put(self, name: str, data: bytes) -> str:
-        """Writes an object over what may be there, and returns its URI. Raises OSError."""
+        """Writes or overwrites an object, and returns its URI. Raises OSError."""
         uri = f"{self.uri}/{name}"
         if not is_local(uri):
-            write_bytes(uri, data)  # S3 shows an object when it is whole
+            write_bytes(uri, data)  # an object in S3 becomes visible when it is complete
             return uri
         path = local_path(uri)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -179,11 +179,11 @@ class ObjectFolder:
         return uri
 
     def get(self, uri: str) -> bytes:
-        """The object of a URI that `put` gave. Raises FileNotFoundError where there is none, OSError."""
+        """Reads an object by the URI that `put` returned. Raises FileNotFoundError if it does not exist, and OSError."""
         return read_bytes(uri)
 
     def list(self, folder: str) -> Iterator[tuple[str, int]]:
-        """The URI and size in bytes of all objects whose names begin with a folder's. Raises OSError."""
+        """Yields URI and size in bytes of all objects in a folder of the location. Raises OSError."""
         from pyarrow.fs import FileSelector, FileType
 
         system, path = filesystem(f"{self.uri}/{folder}")
@@ -192,7 +192,7 @@ class ObjectFolder:
                 yield as_uri(found.path) if is_local(self.uri) else f"s3://{found.path}", found.size or 0
 
     def remove(self, uri: str) -> None:
-        """Removes the object of a URI that `put` gave, if it is there. Raises OSError."""
+        """Deletes an object by the URI that `put` returned, if it exists. Raises OSError."""
         system, path = filesystem(uri)
         with suppress(FileNotFoundError):
             system.delete_file(path)

@@ -26,12 +26,12 @@ from manifest_platform.spark import watched
     ],
 )
 def test_work_tells_its_share_amount_time_rate_and_what_is_left(work, seconds, told):
-    assert work.told(seconds) == told
+    assert work.described(seconds) == told
 
 
 def test_what_measures_may_fail():
     work = Work("shredding", 10, done=3, begun=0, measure=lambda: 1 / 0)
-    assert work.told(1).startswith("shredding: 30%")
+    assert work.described(1).startswith("shredding: 30%")
 
 
 def test_without_a_listener_nothing_is_asked_and_no_thread_runs():
@@ -50,7 +50,7 @@ def test_a_reporter_tells_of_the_innermost_work_and_of_its_end():
         told.append(text)
         enough.set()
 
-    with progress.told_by(Reporter(tell, 0.01, ended.set)):
+    with progress.reported_by(Reporter(tell, 0.01, ended.set)):
         with progress.work("the outer"), progress.work("the inner", 4, "rows") as work:
             work.advance(2)
             assert enough.wait(5)
@@ -61,7 +61,7 @@ def test_a_reporter_tells_of_the_innermost_work_and_of_its_end():
 
 def test_work_that_is_over_at_once_is_not_told_of():
     told = []
-    with progress.told_by(Reporter(told.append, 5)):
+    with progress.reported_by(Reporter(told.append, 5)):
         for _ in progress.each(range(10), "walking"):
             pass
     assert told == []
@@ -71,11 +71,11 @@ def test_a_classic_session_is_asked_for_the_finished_tasks_of_its_stages():
     stages = {1: SimpleNamespace(numTasks=3, numCompletedTasks=1), 2: None}
     tracker = SimpleNamespace(getActiveStageIds=lambda: list(stages), getStageInfo=stages.get)
     session = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
-    with progress.told_by(Reporter(lambda _: None, 60)), progress.work("shredding", 300, BYTES) as work:
+    with progress.reported_by(Reporter(lambda _: None, 60)), progress.work("shredding", 300, BYTES) as work:
         with watched(session, work):  # ty: ignore[invalid-argument-type]
-            assert work.told().startswith("shredding: 33%, 100 B of 300 B")
+            assert work.described().startswith("shredding: 33%, 100 B of 300 B")
             stages.clear()
-            assert work.told().startswith("shredding: 33%")  # a stage has just ended
+            assert work.described().startswith("shredding: 33%")  # a stage has just ended
         assert work.measure is None
 
 
@@ -83,7 +83,7 @@ def test_a_session_of_a_server_tells_by_itself(monkeypatch):
     handlers = []
     session = SimpleNamespace(registerProgressHandler=handlers.append, removeProgressHandler=handlers.remove)
     monkeypatch.setattr("pyspark.sql.utils.is_remote", lambda: True)
-    with progress.told_by(Reporter(lambda _: None, 60)), progress.work("shredding", 300, BYTES) as work:
+    with progress.reported_by(Reporter(lambda _: None, 60)), progress.work("shredding", 300, BYTES) as work:
         with watched(session, work):  # ty: ignore[invalid-argument-type]
             handlers[0]([SimpleNamespace(num_tasks=4, num_completed_tasks=1)], 2, "id", False)
             handlers[0](None, 0, "id", True)

@@ -29,7 +29,7 @@ def told_how_far(as_json: bool) -> Generator[None]:
     else:
         reporter = progress.Reporter(lambda text: warn(f"  {text}"), EVERY)
     try:
-        with progress.told_by(reporter):
+        with progress.reported_by(reporter):
             yield
     finally:
         live.erase()

@@ -453,7 +453,8 @@ class Inventory:
         """
         if lease.dataset != self.dataset or lease.application != MERGE:
             raise Refused(
-                f"the lease is for {lease.application.key} of dataset {lease.dataset}: acquire a lease for {MERGE.key} here"
+                f"the lease is for {lease.application.key} of dataset {lease.dataset}: acquire a lease for {MERGE.key} of"
+                f" dataset {self.dataset}"
             )
         claimed: list[Claimed] = []
         for due in self.due(now):

@@ -145,7 +145,7 @@ def _filled(count: int, offered: int, limit: int, full: bool) -> str:
     if count < offered:
         return f"{_objects(count)} fill a range of at most {_size(limit)}; the next job continues after them"
     if full:
-        return f"a job takes {_objects(count)}; the next one looks for more"
+        return f"a job takes {_objects(count)}; the next job looks for more"
     return f"all {_objects(count)} are merged"
 
 
@@ -221,7 +221,7 @@ def _belongs(weight: int, size: int, goal: float, sizes: _Sizes) -> bool:
 
 def _why(sizes: _Sizes, merged: int, left: Sequence[SmallObject], more: bool) -> str:
     if more:
-        return f"a job takes {_objects(merged + len(left))}, of which it merges {merged}; the next one continues after them"
+        return f"a job takes {_objects(merged + len(left))}, of which it merges {merged}; the next job continues after them"
     if not left:
         return f"all {_objects(merged)} are merged"
     expected = round(sum(found.bytes for found in left) * sizes.ratio)

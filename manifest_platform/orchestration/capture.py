@@ -119,7 +119,7 @@ def build_capture(wiring: Wiring, plan: CapturePlan) -> Capture:
 
 def _schedule(job: dg.JobDefinition, plan: CapturePlan, schedule: CaptureSchedule) -> dg.ScheduleDefinition:
     """A schedule of captures: on, where there is something to capture and the secret to log in with."""
-    has_secret = masking.is_told(plan.secret)
+    has_secret = masking.is_set(plan.secret)
     status = dg.DefaultScheduleStatus.RUNNING if schedule.feeds and has_secret else dg.DefaultScheduleStatus.STOPPED
     off = "" if has_secret else f" Off by default, for {plan.secret} was not in the environment when the code was loaded."
     return dg.ScheduleDefinition(

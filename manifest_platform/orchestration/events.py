@@ -22,7 +22,7 @@ _PROGRESS_S = 30.0
 
 def telling_progress(context: dg.OpExecutionContext | dg.AssetExecutionContext) -> AbstractContextManager[None]:
     """Has how far long work is told in the run's log, a line every half minute, as long as the block runs."""
-    return progress.told_by(progress.Reporter(context.log.info, _PROGRESS_S))
+    return progress.reported_by(progress.Reporter(context.log.info, _PROGRESS_S))
 
 
 def fit(metadata: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -156,7 +156,7 @@ def _module(name: str, wanted: Wanted) -> str:
 def main() -> int:
     """Fetches the jars of `s3a://` into a folder (by default in the user's cache), and prints the line for Spark."""
     parser = argparse.ArgumentParser(prog="make jars", description=main.__doc__)
-    parser.add_argument("folder", type=Path, nargs="?", help="a new folder, or one that has them already")
+    parser.add_argument("folder", type=Path, nargs="?", help="a new folder, or a folder that already contains the jars")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "manifest-platform" / S3A
     folder = (parser.parse_args().folder or cache).absolute()
     java = shutil.which("java", path=str(Path(os.environ["JAVA_HOME"]) / "bin") if os.environ.get("JAVA_HOME") else None)

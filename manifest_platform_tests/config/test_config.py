@@ -208,7 +208,10 @@ lease: {seconds: soon}
             "landing.root: 's3://b/y/../l/x': allowed: s3://bucket/prefix, without . or",
         ),
         (("root: landing", "root: s3://b/./l"), "landing.root: 's3://b/./l': allowed: s3://bucket/prefix, without . or"),
-        (("root: landing", "root: 's3://key@b/x'"), "landing.root: 's3://***@b/x': allowed: s3://bucket/prefix; S3 takes its"),
+        (
+            ("root: landing", "root: 's3://key@b/x'"),
+            "landing.root: 's3://***@b/x': allowed: s3://bucket/prefix; credentials come",
+        ),
         (("root: landing", "root: 'file:///a#b'"), "landing.root: 'file:///a#b': allowed: a local path or file:///path, with"),
         (("root: landing", "root: 'file:///a?'"), "landing.root: 'file:///a?': allowed: a local path or file:///path, with"),
         (("root: landing", "root: 'file://host/a'"), "landing.root: 'file://host/a': allowed: a local path or file:///path"),
@@ -393,7 +396,7 @@ def test_merging_is_configured_by_dataset_and_table(write, tmp_path):
 @pytest.mark.parametrize(
     ("right", "wrong", "told"),
     [
-        ("zone: Asia/Tokyo", "zone: Tokyo", "merge.tables.events.zone: 'Tokyo': allowed: a time zone's name"),
+        ("zone: Asia/Tokyo", "zone: Tokyo", "merge.tables.events.zone: 'Tokyo': allowed: the name of a time zone"),
         ("output: merged", "output: ftp://x", "merge.output: 'ftp://x': allowed: a local path"),
         ("output: merged", "output: merged\n      profle: strict", "merge.profle: unknown key; allowed here: catalog,"),
         ("target_mib: 64", "target_mb: 64", "merge.tables.events.target_mb: unknown key; allowed here: comments, enabled"),

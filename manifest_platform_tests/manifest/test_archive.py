@@ -392,7 +392,7 @@ def test_a_file_that_is_gone_or_changed_is_named(store: Store, tmp_path: Path) -
     for damage, told in ((file.unlink, "is gone"), (lambda: file.write_bytes(content[:-1] + b"?"), "is not what was written")):
         record_files.read_records.cache_clear()
         damage()
-        with pytest.raises(RowDamaged, match=rf"{file.name}.* {told}.*put it back from a backup"):
+        with pytest.raises(RowDamaged, match=rf"{file.name}.* {told}.*restore it from a backup"):
             of.item(key(1))
         assert len(of.item(key(6)).records) == 5
         assert isinstance(of.discover(FEED, [landed(7)]), list)
@@ -407,7 +407,7 @@ def test_a_file_without_all_of_an_items_records_is_named(tmp_path: Path) -> None
     checksum = hashlib.sha256(content).hexdigest()
     assert len(read_archived(key(1), ArchivedRecords(uri, checksum, 1))) == 1
     for place, who in ((ArchivedRecords(uri, checksum, 2), key(1)), (ArchivedRecords(uri, checksum, 1), key(2))):
-        with pytest.raises(RowDamaged, match="put it back from a backup"):
+        with pytest.raises(RowDamaged, match="restore it from a backup"):
             read_archived(who, place)
 
 

@@ -252,7 +252,7 @@ datasets:
 def test_folders_of_schemas_are_configured(tmp_path: Path) -> None:
     file = tmp_path / "platform.yaml"
     file.write_text(CONFIGURATION)
-    with pytest.raises(config.ConfigError, match=r"manifest\.schemas\.0: 'own': allowed: a local folder, and there is none"):
+    with pytest.raises(config.ConfigError, match=r"manifest\.schemas\.0: 'own': allowed: a local folder that exists"):
         config.load(file)
     keep(tmp_path / "own", {**REPORT_SCHEMA, "maxProperties": 1})
     with Pipeline(config.load(file), "shop"):

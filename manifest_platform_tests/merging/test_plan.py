@@ -149,7 +149,7 @@ class TestDefault:
         few = replace(DEFAULT, max_objects=5)
         planned = plan(CLOSED, TABLE, None, objects(*[40] * 6), few)
         assert (bounds(planned), planned.leftover) == ([(0, 3)], True)
-        assert planned.reason == "a job takes 5 objects, of which it merges 3; the next one continues after them"
+        assert planned.reason == "a job takes 5 objects, of which it merges 3; the next job continues after them"
 
     def test_what_the_partition_has_beyond_what_was_read_is_left_too(self) -> None:
         few = replace(DEFAULT, max_objects=5)

@@ -208,7 +208,7 @@ def test_B08_who_lost_a_job_changes_nothing(store: Store, again: bool) -> None:
             lambda: of.finish(work.job),
             lambda: of.fail(work.job, "broken", permanent=True),
         ):
-            with pytest.raises(JobLost, match="not test's any more"):
+            with pytest.raises(JobLost, match="test no longer owns job"):
                 end()
         assert dump(of) == before
 
@@ -404,7 +404,7 @@ def test_a_lease_of_anything_else_claims_nothing(store: Store) -> None:
         manifest = Manifest(store, dataset, {}, "test", clock=of.clock)
         with (
             manifest.hold(Application(application), "0", "test", LEASE) as held,
-            pytest.raises(Refused, match="take one of merge"),
+            pytest.raises(Refused, match="acquire a lease for merge"),
         ):
             claim(of, held)
     assert of.running() == []

@@ -187,7 +187,7 @@ def test_secrets_are_fetched_when_they_are_needed_and_stand_nowhere(stores: Any,
         ssm=ssm_resource(),
         parameters={"STORE_NAME": "/prod/db"},
     )
-    assert masking.is_told("VAULT_PASSWORD") and masking.masked(SECRET) == SECRET, "nothing was fetched"
+    assert masking.is_set("VAULT_PASSWORD") and masking.masked(SECRET) == SECRET, "nothing was fetched"
     assert masking.secret("VAULT_PASSWORD") == SECRET
     assert masking.secret("IGLU_KEY") == f"{SECRET}-2"
     assert load(shop.config_file).manifest.store.endswith(f"{SECRET}-3.db")

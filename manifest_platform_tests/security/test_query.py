@@ -194,9 +194,7 @@ def test_a_query_sees_no_secret_of_the_machine(
 
 
 def test_what_is_no_single_query_is_told_what_may_be_asked(asked: tuple[Ask, Path]) -> None:
-    with pytest.raises(
-        (LoadFailed, QueryFailed), match=r"not one query \(SELECT, DELETE\): ask by a single SELECT, FROM, SHOW"
-    ):
+    with pytest.raises((LoadFailed, QueryFailed), match=r"not one query \(SELECT, DELETE\): use a single SELECT, FROM, SHOW"):
         asked[0]("SELECT 1; DELETE FROM log")
 
 

@@ -176,7 +176,7 @@ def test_a_lost_row_is_never_an_empty_partition(shop: Shop) -> None:
     store.transact(given.DATASET, [Delete(small_key(TABLE, DAY, 11), 1)], "gone")
     with pytest.raises(FilesUnknown, match="lacks the list of files that readers should see") as lost:
         reader.files(TABLE, DAY)
-    assert str(lost.value.__cause__) == "files of version 0 are not there"
+    assert str(lost.value.__cause__) == "files of version 0 do not exist"
 
 
 def test_a_lost_version_is_never_an_empty_partition(shop: Shop) -> None:
@@ -187,7 +187,7 @@ def test_a_lost_version_is_never_an_empty_partition(shop: Shop) -> None:
     store.transact(given.DATASET, [Delete(row.sort, row.version)], "gone")
     with pytest.raises(FilesUnknown, match="lacks the list of files that readers should see") as lost:
         reader.versions(TABLE)
-    assert str(lost.value.__cause__) == "files of version 11 are not there"
+    assert str(lost.value.__cause__) == "files of version 11 do not exist"
 
 
 def meanwhile(inventory: Inventory, monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:

@@ -230,7 +230,7 @@ def test_a_backup_from_before_the_runs_were_discovered(shop: Shop, spark: Any) -
     assert done == [
         f"discovered {RUNS} directories that the manifest did not know",
         f"{run_name(0)} comes next, and is in the way: shred has not processed it yet. Do this first:"
-        " let the steps do their work",
+        " drain: do all work that may be done now",
     ]
     assert left == [(Kind.UNRECORDED, name) for name in run_names(*range(RUNS))]
     with shop.open() as pipeline:
