@@ -1,8 +1,8 @@
-"""HTTP answers of servers that nobody here vouches for: each within so many bytes and so many seconds, whatever is sent.
+"""An HTTP client for servers that are not trusted: it bounds the bytes and the seconds of each answer.
 
-Belongs here: the client that the sources' own clients are made of. It keeps the whole of a call within a deadline, headers and
-body included, where a timeout alone starts anew with every byte; it inflates no more than what is allowed; it follows no
-redirect by itself; and what is meant for this machine goes to no proxy. What an answer means is the matter of who asked.
+The sources' own clients use it. It keeps a whole call, headers and body included, within a deadline: a plain timeout starts
+again with every byte. It inflates no more than the allowed size, follows no redirect by itself, and uses no proxy for this
+machine. The caller interprets the answers.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ _INFLATED = ("gzip", "x-gzip", "deflate")
 
 
 class TooLarge(Exception):
-    """An answer has more bytes than are taken."""
+    """An answer is larger than allowed."""
 
 
 def origin(url: str) -> tuple[str, str, int | None]:
-    """Scheme, host and port of a URL, the port told or the scheme's own. Raises ValueError for what is no URL."""
+    """Returns scheme, host and port of a URL; the port defaults to the scheme's. Raises ValueError if the text is not a URL."""
     parts = urlsplit(url)
     return parts.scheme, (parts.hostname or "").lower(), parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
 @cache
 def _authorities() -> ssl.SSLContext:
-    """Whose word is taken for who a server is; reading them costs a quarter of a second."""
+    """The trusted certificate authorities, read once: reading them takes a quarter of a second."""
     return httpx.create_ssl_context()
 
 
 class Client:
-    """Asks servers over HTTP. For one thread. Close it after use.
+    """An HTTP client, for one thread. Close it after use.
 
-    What is on this machine is asked without a proxy of the environment. `read` and `connect`: seconds that a server may be
+    Servers on this machine are called without the environment's proxies. `read` and `connect`: seconds that a server may be
     silent. Cookies are not kept.
     """
 
@@ -54,12 +54,12 @@ class Client:
         self._until = float("inf")
 
     def close(self) -> None:
-        """Gives the connections back."""
+        """Closes the connections."""
         for opened in self._opened.values():
             opened.close()
 
     def _to(self, url: str) -> httpx.Client:
-        """What asks a server: by the proxies of the environment or without them, and with the authorities where they count."""
+        """Returns the client for a URL: with or without the environment's proxies and the certificate authorities."""
         parts = urlsplit(url)
         here, tls = is_this_machine(parts.hostname), parts.scheme != "http"
         if (here, tls) not in self._opened:
@@ -72,12 +72,12 @@ class Client:
         return self._opened[here, tls]
 
     def left(self) -> float:
-        """The seconds until the deadline; none where it is over."""
+        """Returns the seconds until the deadline; negative if it has passed."""
         return self._until - time.monotonic()
 
     @contextmanager
     def within(self, seconds: float) -> Generator[None]:
-        """Ends what is asked in the block after so many seconds, with httpx.TimeoutException."""
+        """Limits the calls in the block to a number of seconds in all. After that they raise httpx.TimeoutException."""
         before = self._until
         self._until = min(before, time.monotonic() + seconds)
         try:
@@ -86,9 +86,10 @@ class Client:
             self._until = before
 
     def ask(self, method: str, url: str, most: int, seconds: float, **request: Any) -> httpx.Response:
-        """The whole answer to a call. Raises TooLarge beyond `most` bytes, httpx.TimeoutException after `seconds`.
+        """Calls a server and returns the whole answer.
 
-        Else httpx.RequestError where there is no whole answer.
+        Raises TooLarge if the body exceeds `most` bytes, httpx.TimeoutException after `seconds`, and another httpx.RequestError
+        if the answer does not arrive completely.
         """
         with self.within(seconds):
             response = self.begin(method, url, **request)
@@ -100,12 +101,12 @@ class Client:
         return httpx.Response(response.status_code, headers=headers, content=content, request=response.request)
 
     def begin(self, method: str, url: str, auth: httpx.Auth | None = None, **request: Any) -> httpx.Response:
-        """An answer whose body is still to be read, and which is to be closed. Raises httpx.RequestError."""
+        """Returns an answer whose body is not read yet. The caller closes it. Raises httpx.RequestError."""
         try:
             client = self._to(url)
             built = client.build_request(method, url, **request)
         except (httpx.InvalidURL, ValueError, TypeError) as error:
-            raise httpx.UnsupportedProtocol(f"{type(error).__name__}: nothing can be sent there") from error
+            raise httpx.UnsupportedProtocol(f"{type(error).__name__}: the URL cannot be called") from error
         response = client.send(built, auth=auth, stream=True)
         client.cookies.clear()
         return response
@@ -115,22 +116,25 @@ _OF_TRANSFER = (b"content-encoding", b"content-length", b"transfer-encoding")
 
 
 def body(response: httpx.Response, most: int) -> bytes:
-    """The body of an answer that was begun. Raises TooLarge beyond so many bytes, httpx.RequestError where it does not end."""
+    """Reads the body of an answer.
+
+    Raises TooLarge if it exceeds `most` bytes, httpx.RequestError if it does not arrive completely.
+    """
     return b"".join(_inflated(response, most))
 
 
 def _inflated(response: httpx.Response, most: int) -> Iterator[bytes]:
-    """The bytes of an answer, inflated by the piece: a small answer may hold a thousand times as many."""
+    """Yields the inflated bytes in pieces, so that a small answer that inflates a thousandfold is noticed early."""
     encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ("", "identity", *_INFLATED):
-        raise httpx.DecodingError(f"the answer is encoded as {encoding[:40]!r}, and that was not asked for")
+        raise httpx.DecodingError(f"the answer is encoded as {encoding[:40]!r}, which was not requested")
     inflate = zlib.decompressobj(wbits=47) if encoding in _INFLATED else None
     size = 0
     for block in response.iter_raw():
         try:
             piece = inflate.decompress(block, most + 1 - size) if inflate else block
         except zlib.error as error:
-            raise httpx.DecodingError(f"the answer is no {encoding}: {error}") from error
+            raise httpx.DecodingError(f"the answer is not valid {encoding}: {error}") from error
         size += len(piece)
         if size > most or (inflate and inflate.unconsumed_tail):
             raise TooLarge
@@ -141,7 +145,7 @@ def _inflated(response: httpx.Response, most: int) -> Iterator[bytes]:
 
 
 def _keep_time(http: httpx.Client, client: Client) -> None:
-    """Puts every read of the client's connections under its deadline: httpx has no place for that, its connections do."""
+    """Applies the deadline to every read of the client's connections. httpx has no hook for that, but its connections do."""
     transports: list[Any] = [http._transport, *http._mounts.values()]
     for transport in transports:
         if transport is not None:
@@ -182,8 +186,8 @@ class _Stream(httpcore.NetworkStream):
 
 
 def _left(client: Client, timeout: float | None, late: type[httpcore.TimeoutException]) -> float | None:
-    """The seconds that a step may take. Raises where the deadline is over."""
+    """Returns the seconds that a step may take. Raises `late` if the deadline has passed."""
     left = client.left()
     if left <= 0:
-        raise late("the whole of it took longer than is allowed")
+        raise late("the call took longer in all than is allowed")
     return left if timeout is None else min(timeout, left)

@@ -1,7 +1,7 @@
-"""Capturing: a source downloads what its origin has published, verifies it and registers it, instead of waiting for others.
+"""Capturing: a source downloads what its origin published, verifies it and registers it, without waiting for others to land it.
 
-Belongs here: what a source declares about it, and what happens during a capture, as values that the command line prints and
-Dagster records. How a source captures is its own matter.
+This module holds what a source declares about capturing, and the events of a capture, which the command line prints and Dagster
+records. Each source implements capturing itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from manifest_platform.manifest import Landed
 
 @dataclass(frozen=True)
 class CaptureSchedule:
-    """When Dagster captures which feeds: `name` ends the schedule's name, `cron` is in UTC."""
+    """A schedule of captures in Dagster: `name` ends the schedule's name, `cron` is in UTC."""
 
     name: str
     cron: str
@@ -25,10 +25,10 @@ class CaptureSchedule:
 
 @dataclass(frozen=True)
 class CapturePlan:
-    """What a dataset captures, as it is configured.
+    """The configured captures of a dataset.
 
-    `origin`: what publishes the directories, for people, as `the vault`. `secret`: the environment variable that holds what it
-    logs in with; a schedule is on by default only where that is set.
+    `origin`: the name of the publisher, for people, as `the vault`. `secret`: the environment variable with the credentials; a
+    schedule is on by default only if that variable is set.
     """
 
     feeds: tuple[str, ...]
@@ -39,9 +39,9 @@ class CapturePlan:
 
 @dataclass(frozen=True)
 class Attempts:
-    """The folders that captures of a feed wrote, registered or not, by the ids of the items that they lie below.
+    """The folders that captures of a feed wrote, registered or not, by the id of the item that they belong to.
 
-    `now`: when they were listed, by the storage's clock; None where nothing was.
+    `now`: the time of the listing, by the storage's clock; None if nothing was listed.
     """
 
     by_item: Mapping[str, Sequence[str]]
@@ -50,7 +50,7 @@ class Attempts:
 
 @dataclass(frozen=True)
 class Captured:
-    """A directory was written and registered, as `outcome` says. `bytes`: of the archive; `seconds`: all that it took."""
+    """A directory was captured and registered with an `outcome`. `bytes`: the archive's size; `seconds`: the total time."""
 
     feed: str
     name: str
@@ -61,13 +61,16 @@ class Captured:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no files, and nothing was downloaded."""
+        """True if it has no files, so that nothing was downloaded."""
         return self.landed.files == 0
 
 
 @dataclass(frozen=True)
 class Diverged:
-    """The origin has other content for a directory than was registered: `found`, `known` are checksums. The first stands."""
+    """The origin now offers other content than was registered. The registered content remains valid.
+
+    `known`, `found`: the registered checksum and the new one.
+    """
 
     feed: str
     name: str
@@ -77,7 +80,7 @@ class Diverged:
 
 @dataclass(frozen=True)
 class CaptureFailed:
-    """A directory, or all of a feed, could not be captured; others were. `permanent`: trying again will not help by itself."""
+    """A directory, or a whole feed, could not be captured. `permanent`: a later try will fail too until a person acts."""
 
     feed: str
     name: str
@@ -87,7 +90,10 @@ class CaptureFailed:
 
 @dataclass(frozen=True)
 class Awaited:
-    """A directory that the origin failed to publish so far, and since when that is known. Every capture asks for it."""
+    """A directory that the origin has failed to publish so far. Every capture asks for it again.
+
+    `next_retry`: when the origin will try again. `first_seen`: when a capture first learned of the failure.
+    """
 
     feed: str
     name: str
@@ -98,10 +104,11 @@ class Awaited:
 
 @dataclass(frozen=True)
 class CaptureReport:
-    """A capture, by the names of directories. `known`: those that the origin has and the manifest had, unchanged.
+    """The result of a capture, by names of directories.
 
-    `oldest`: the stop of the oldest that the origin still has, by feed. `unavailable`: why the capture, or a feed of it, ended
-    early, where it did. `requests` to the origin, `bytes` received.
+    `known`: the number of directories that the manifest had already, unchanged. `oldest`: by feed, the stop time of the oldest
+    directory that the origin still has. `unavailable`: why the capture, or a feed of it, ended early. `requests`: calls to the
+    origin. `bytes`: bytes received.
     """
 
     captured: tuple[str, ...]

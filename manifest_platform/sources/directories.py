@@ -1,7 +1,7 @@
-"""A look at a landing place, on a local disk or in S3: the directories under a root, and which of them are complete.
+"""Listing of landing roots, on a local disk or in S3: the directories below a root, their files, and which are complete.
 
-Belongs here: what all sources share. What a directory's name means is its source's matter. Whether a directory is new is
-not decided here and never by a modification time: that is the manifest's matter.
+All sources share this module. Each source interprets the names of its directories itself. The manifest alone decides whether a
+directory is new; modification times never do.
 """
 
 from __future__ import annotations
@@ -22,28 +22,30 @@ from manifest_platform import landed_files, storage
 from manifest_platform.sources.errors import LandingDamaged, LandingLinked, LandingMisconfigured, LandingUnavailable
 
 HIDDEN = ("_", ".")
-"""How names begin that are no data's."""
+"""Prefixes of names that are not data."""
 
-GHOST = "_$folder$"  # the key by which older Hadoop versions remember an empty folder in S3
-_TEMPORARY = "_temporary"  # where Hadoop's committers write until they commit
-NO_NAMES = frozenset({"", ".", ".."})  # parts of a key in S3 that no file can be called by
-_PAGE = 1000  # keys a request, the most that S3 gives
+GHOST = "_$folder$"  # the key by which older Hadoop versions mark an empty folder in S3
+_TEMPORARY = "_temporary"  # the folder that Hadoop's committers write to until they commit
+NO_NAMES = frozenset({"", ".", ".."})  # parts of an S3 key that cannot be file names
+_PAGE = 1000  # keys per request, the maximum of S3
 
 LONG_AGO = timedelta(days=1)
-"""In S3, a directory without a change for so long has settled though nobody looked at it before. It is longer than an upload in
-parts takes: such a file shows the time at which its upload began."""
+"""In S3, the age of the last change after which a directory counts as settled at the first look.
+
+It exceeds the duration of a multipart upload, because an uploaded file shows the time at which its upload began.
+"""
 
 NOTHING = ("", "")
-"""A range of names without any in it."""
+"""An empty range of names."""
 
 _TRANSIENT_CODES = {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded"}
 
 
 @dataclass(frozen=True, slots=True)
 class DirectoryName:
-    """What a directory's name says: its time (UTC) and its place among the directories of a feed.
+    """The name of a directory, with its time (UTC) and its sort key within the feed.
 
-    `sort` orders by time, then whatever else the name holds, bytewise; no two names of a feed share one, and it holds no `#`.
+    `sort` orders bytewise by time, then by the rest of the name. It is unique within a feed and contains no `#`.
     """
 
     name: str
@@ -53,10 +55,10 @@ class DirectoryName:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a source lays its directories out under a root.
+    """The naming rules of a source's directories below a root.
 
-    `parse` says what a directory's name means, or None where it is none of the source's. `hidden`: how names begin, at any
-    level, that are no data's.
+    `parse` returns the parsed name, or None if the name is not one of the source's. `hidden`: prefixes of names, at any level,
+    that are not data.
     """
 
     parse: Callable[[str], DirectoryName | None]
@@ -65,9 +67,10 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class LandedFile:
-    """A data file of a directory. `fingerprint` is S3's ETag or the local modification time: equal means not rewritten.
+    """A data file of a directory.
 
-    `written`: when, by the storage's clock, where that was asked for.
+    `fingerprint`: the ETag in S3, the modification time on a local disk. If it is equal, the file was not rewritten. `written`:
+    the time of writing by the storage's clock, if it was requested.
     """
 
     uri: str
@@ -78,14 +81,14 @@ class LandedFile:
 
 @dataclass(frozen=True, slots=True)
 class LandedDirectory:
-    """A directory, a directory that is landed as a whole, as a listing showed it.
+    """A directory below the landing root, as a listing showed it.
 
-    `uri` has no trailing slash. `files` are the data files, by URI; what begins with `_` or `.` is none. `marker`: the
-    marker file was there before the files were listed. `in_progress`: it holds an uncommitted job's `_temporary`.
-    `checksum` stands for the files' relative names, sizes and fingerprints. `changed`: when the newest file was written, as
-    the storage says; None without files. `links`: what of `files` is a symbolic link, a pipe or the like, by relative path,
-    each with what it is; none of these is ever followed or opened. `after`: of what came late into a window of time, only the
-    files that were written after this moment.
+    `uri` has no trailing slash. `files`: the data files, sorted by URI, without those whose names begin with `_` or `.`.
+    `marker`: True if the marker file existed before the files were listed. `in_progress`: True if it contains the `_temporary`
+    of a job that has not committed. `checksum`: a hash of the files' relative names, sizes and fingerprints. `changed`: when
+    the newest file was written, by the storage's clock; None without files. `links`: relative paths of symbolic links, pipes
+    and the like among the files, with a description; they are never followed or opened. `after`: for a late item of a window,
+    `files` holds only those written after this time.
     """
 
     name: str
@@ -106,14 +109,14 @@ class LandedDirectory:
         return sum(file.size for file in self.files)
 
     def check(self) -> None:
-        """Raises LandingLinked where the directory holds what may not be read."""
+        """Raises LandingLinked if the directory contains a link, a pipe or the like."""
         if self.links:
             raise LandingLinked(f"{self.uri} holds {_some(self.links)}. Land the files themselves in their place")
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A directory that could not be listed, by its name, and why: a link to nothing in it, a folder that may not be read."""
+    """A directory that could not be listed, and the reason: a dangling link in it, or a folder without read permission."""
 
     name: str
     reason: str
@@ -121,11 +124,11 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class Found:
-    """What a look at a root found: directories, oldest first, and how many `known` ones it did not look into.
+    """The result of listing a root: its directories, oldest first.
 
-    `unparseable`: names under the root that are no directory's of the source. `requests`: to the object storage. `now`: when
-    the look began, by the storage's clock; None where it was not asked. `unreadable`: directories that could not be listed;
-    they hold no other up.
+    `known`: the number of directories known to the manifest that were not read. `unparseable`: names below the root that are
+    not the source's. `requests`: requests to the object storage. `now`: the time when the listing began, by the storage's
+    clock; None if it was not read. `unreadable`: directories that could not be listed; they do not hold up the others.
     """
 
     directories: list[LandedDirectory]
@@ -138,25 +141,25 @@ class Found:
 
 @dataclass(frozen=True)
 class Marker:
-    """A directory is complete when it holds a file of this name, which its writer writes last."""
+    """A directory is complete when it contains a file of this name, which its writer writes last."""
 
     name: str = "_SUCCESS"
 
 
 SUCCESS = Marker()
-"""What Hadoop's jobs leave behind."""
+"""The marker that Hadoop's jobs leave."""
 
 
 @dataclass(frozen=True)
 class Settle:
-    """A directory is complete when it has not changed for this many seconds: for writers that leave no marker."""
+    """A directory is complete when it has not changed for this many seconds. For writers that leave no marker."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Look:
-    """An earlier sight of a directory: its checksum, and when that checksum was first seen, by the storage's clock."""
+    """An earlier observation of a directory: its checksum, and when that was first seen, by the storage's clock."""
 
     checksum: str
     first_seen: datetime
@@ -170,15 +173,15 @@ def find(
     below: str = "",
     passed_over: tuple[str, str] | None = None,
 ) -> Found:
-    """Finds every directory of a root whose name does not sort before `start`, with its files, in one listing.
+    """Lists all directories of a root whose names are not below `start`, with their files, in one pass.
 
-    Names that begin as hidden ones do are passed over; all else that is no directory of the source is reported by name and left
-    alone. Folders that exist only as S3's empty folder keys do not exist. An S3 prefix with nothing in it is an empty root.
-    `below`: the landing root, where `root_uri` is a folder in it. A symbolic link below that is never followed. `passed_over`:
-    names from the first on and before the second are not looked at, whatever their number.
+    Hidden names are ignored. Other names that are not the source's are reported and left alone. Folders that exist only as S3's
+    empty folder keys are ignored. An S3 prefix without keys is an empty root. `below`: the landing root, if `root_uri` is a
+    folder in it; symbolic links below it are never followed. `passed_over`: a half-open range of names that is not listed,
+    however many names it holds.
 
-    Raises LandingMisconfigured where the root does not exist or access is refused, LandingLinked where it is a link or lies
-    below one, LandingUnavailable where it may work later.
+    Raises LandingMisconfigured if the root does not exist or access is refused, LandingLinked if it is a link or below one, and
+    LandingUnavailable if a later try may succeed.
     """
     marker = _marker(completeness)
     if storage.is_local(root_uri):
@@ -192,10 +195,10 @@ def find(
 
 @dataclass(frozen=True)
 class FoundNames:
-    """The names of a root's directories, in order; the names that are none of the source's; the S3 requests it took.
+    """The names of a root's directories, in order, the names that are not the source's, and the number of S3 requests.
 
-    `upto`: where the next part of the root begins, where only a part was listed; None where nothing is left. `now`: when the
-    listing began, by the storage's clock. `unreadable`: what could not be listed.
+    `upto`: where the next part of the root begins; None if nothing is left. `now`: the time when the listing began, by the
+    storage's clock. `unreadable`: names that could not be listed.
     """
 
     names: list[DirectoryName]
@@ -209,11 +212,11 @@ class FoundNames:
 def list_names(
     root_uri: str, layout: Layout, start: str, *, beyond: str = "", most: int | None = None, below: str = ""
 ) -> FoundNames:
-    """The names of the directories of a root that do not sort before `start`: what `find` finds, without a look into any.
+    """Lists the names of the directories that `find` would return, without reading the directories.
 
-    On S3 that is a request for every thousand directories, however many files they have. `most`: so many entries of the root
-    and no more, from behind `beyond`, as the `upto` of the part before says it. Links are among the names: to read one tells of
-    it. Raises as `find`.
+    In S3 that is one request per thousand directories, however many files they have. `most`: the maximum number of entries,
+    from behind `beyond`, which is the `upto` of the previous part. Links are among the names; reading them reports the fault.
+    Raises as `find`.
     """
     if storage.is_local(root_uri):
         names, requests, upto, now = _names_local(root_uri, beyond, most, below or root_uri)
@@ -229,7 +232,7 @@ _Names = tuple[list[str], int, str | None, datetime | None]
 
 
 def folder_key(name: str) -> str:
-    """The key of a folder, by which S3 lists: `run=1-b/` comes before `run=1/`."""
+    """Returns the key of a folder, by which S3 sorts: `run=1-b/` comes before `run=1/`."""
     return f"{name}/"
 
 
@@ -247,7 +250,7 @@ def _names_local(root_uri: str, beyond: str, most: int | None, below: str) -> _N
 
 def _names_s3(root_uri: str, start: str, beyond: str, most: int | None) -> _Names:
     bucket, _, prefix = f"{root_uri.removeprefix('s3://')}/".partition("/")
-    # "0" follows "/": all keys of a folder lie before it, and those of every folder that comes later behind it.
+    # "0" follows "/": all keys of a folder sort before "<folder>0", and those of every later folder behind it.
     after = f"{prefix}{f'{beyond[:-1]}0' if beyond.endswith('/') else beyond or start}"
     page = _PAGE if most is None else min(most, _PAGE)
     names: list[str] = []
@@ -266,7 +269,7 @@ def _names_s3(root_uri: str, start: str, beyond: str, most: int | None) -> _Name
 
 @contextmanager
 def local_root(root: str) -> Generator[None]:
-    """What goes wrong with a root itself, as an error of the landing place."""
+    """Converts OSErrors about a root itself into errors of the landing place."""
     try:
         yield
     except landed_files.NotFollowed as error:
@@ -284,9 +287,9 @@ def local_root(root: str) -> Generator[None]:
 
 
 def read(uri: str, name: DirectoryName, layout: Layout, completeness: Marker | Settle, below: str = "") -> LandedDirectory:
-    """One directory as it is now, by its URI. `below`: the landing root, where that is not the folder that it lies in.
+    """Reads the current content of one directory. `below`: the landing root, if the directory is deeper than directly below it.
 
-    Raises LandingDamaged where it is gone, or has keys that cannot be read; otherwise as `find`.
+    Raises LandingDamaged if it is gone or has keys that cannot be read, otherwise as `find`.
     """
     root, _, folder = uri.rpartition("/")
     run, marker = _Reading(folder, name), _marker(completeness)
@@ -301,7 +304,7 @@ def read(uri: str, name: DirectoryName, layout: Layout, completeness: Marker | S
                 raise LandingDamaged(f"{uri} is gone; put it back, or skip it") from error
             if isinstance(error, FileNotFoundError | PermissionError):
                 kind = LandingDamaged if isinstance(error, FileNotFoundError) else LandingMisconfigured
-                raise kind(f"{uri} cannot be listed: {why(error)}; mend it, or skip it") from error
+                raise kind(f"{uri} cannot be listed: {why(error)}; repair it, or skip it") from error
             raise LandingUnavailable(f"{uri} could not be listed: {why(error)}; try again") from error
         return run.directory(root)
     client = s3_client(uri)
@@ -318,14 +321,15 @@ def read(uri: str, name: DirectoryName, layout: Layout, completeness: Marker | S
 def complete_directories(
     runs: Iterable[LandedDirectory], completeness: Marker | Settle, looks: Mapping[str, Look], now: datetime
 ) -> tuple[list[LandedDirectory], dict[str, Look]]:
-    """Which of the directories are complete, and the looks, by name, to pass in the next time.
+    """Returns the complete directories, and the looks, by name, to pass in the next time.
 
-    With a marker: those that have it; no looks are needed. With settling: those that show that they have not changed for so
-    long, and those that already had this checksum at a look at least so long ago, whose files were written no later, and no
-    uncommitted job in them. A local disk shows it, since each write changes a file's time there; S3 shows it after `LONG_AGO`.
-    A directory without files is complete like any other. `now` is the storage's time, as `Found` has it; `looks` have the
-    storage's too: a machine whose clock is off registers nothing too early, nor never. A file's time that is still to come, as
-    a copy may have, says nothing.
+    With a marker, a directory is complete if it has the marker; no looks are needed. With settling, it is complete if no
+    uncommitted job is in it and either its files show that they have not changed for `seconds`, or an earlier look, at least
+    `seconds` ago, saw the same checksum and the files were not written since. A local disk shows the time of each change. S3
+    shows it reliably after `LONG_AGO`. A directory without files is complete by the same rules.
+
+    `now` and the looks use the storage's clock, as in `Found`, so that a worker with a wrong clock registers nothing too early
+    and nothing never. A file time in the future, which a copy may have, is ignored.
     """
     if isinstance(completeness, Marker):
         return [run for run in runs if run.marker], {}
@@ -340,7 +344,7 @@ def complete_directories(
             next_looks[run.name] = Look(run.checksum, now)
             continue
         if run.changed and look.first_seen < run.changed <= now:
-            look = Look(run.checksum, run.changed)  # written anew, the same content
+            look = Look(run.checksum, run.changed)  # rewritten with the same content
         if not run.in_progress and (now - look.first_seen).total_seconds() >= completeness.seconds:
             complete.append(run)
         next_looks[run.name] = look
@@ -348,19 +352,19 @@ def complete_directories(
 
 
 def _shown_after(run: LandedDirectory, settle: Settle) -> timedelta:
-    """How old the newest change of a directory must be to show, at the first look, that it has settled."""
+    """Returns the age of the newest change after which a directory counts as settled at the first look."""
     seconds = timedelta(seconds=settle.seconds)
     return seconds if storage.is_local(run.uri) else max(LONG_AGO, seconds)
 
 
 def checksum_of(folder_uri: str, files: Sequence[LandedFile]) -> str:
-    """What stands for the names of files below a folder, their sizes and fingerprints."""
+    """Returns a hash of the names of files below a folder, their sizes and fingerprints."""
     text = "\0".join(f"{one.uri[len(folder_uri) + 1 :]}\0{one.size}\0{one.fingerprint}" for one in files)
     return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
 
 def arrival(status: os.stat_result) -> datetime:
-    """When a local file came to where it is, or was written: a copy may keep the time of what it was copied from."""
+    """Returns the time when a local file was written or moved to its place: a copy may keep the time of its original."""
     return _time(max(status.st_mtime, status.st_ctime))
 
 
@@ -370,9 +374,9 @@ def _marker(completeness: Marker | Settle) -> str:
 
 @dataclass(slots=True)
 class _Reading:
-    """A directory while its listing is read: files as (relative path, size, fingerprint), and when the newest was written.
+    """A directory while it is being listed: its files as (relative path, size, fingerprint).
 
-    `misnamed`: a path that no file can have.
+    `changed`: the time of the newest file. `misnamed`: a key that cannot be a file name.
     """
 
     folder: str
@@ -412,7 +416,7 @@ class _Reading:
 
 @dataclass(slots=True)
 class _Listing:
-    """What one listing of a root saw, by the storage's clock at its begin."""
+    """The result of one listing of a root. `now`: the time at its start, by the storage's clock."""
 
     now: datetime
     directories: list[_Reading] = field(default_factory=list)
@@ -440,7 +444,7 @@ def _list_local(root_uri: str, layout: Layout, start: str, marker: str, below: s
             listing.unreadable.append(Unreadable(parsed.name, str(error)))
             continue
         except OSError as error:
-            if os.path.lexists(f"{root}/{name}"):  # else removed meanwhile
+            if os.path.lexists(f"{root}/{name}"):  # else it was removed in the meantime
                 listing.unreadable.append(Unreadable(parsed.name, why(error)))
             continue
         listing.directories.append(run)
@@ -452,7 +456,7 @@ _MAY_WRITE: ContextVar[bool] = ContextVar("may_write", default=True)
 
 @contextmanager
 def without_writing() -> Generator[None]:
-    """Within it, not even a file system's clock is asked for its time, which only a write does."""
+    """Prevents even the small write that reads a file system's clock."""
     before = _MAY_WRITE.set(False)
     try:
         yield
@@ -461,10 +465,10 @@ def without_writing() -> Generator[None]:
 
 
 def local_time(root: str) -> datetime:
-    """The time by the clock of the file system that a folder is on, which is another machine's where it is mounted.
+    """Returns the time by the clock of a folder's file system, which is another machine's if it is mounted.
 
-    Only a write asks a file system for its time: of a file without a name, mostly, which nobody sees. A folder that may not be
-    written to is taken to be on this machine.
+    Only a write reveals that clock; it uses an unnamed temporary file. If the folder is not writable, this machine's clock is
+    used.
     """
     if not _MAY_WRITE.get():
         return datetime.now(UTC)
@@ -480,7 +484,7 @@ def _time(seconds: float) -> datetime:
 
 
 def why(error: OSError) -> str:
-    """What is wrong with a directory's content, for people."""
+    """Returns the reason why a directory's content could not be listed, for people."""
     path = str(error.filename or "it")
     if isinstance(error, FileNotFoundError):
         return f"{path} vanished while it was listed"
@@ -491,7 +495,7 @@ def _read_local(directory: str, landing: str, marker: str, layout: Layout, run: 
     def is_data(name: str) -> bool:
         return not name.startswith(layout.hidden) and not name.endswith(GHOST) and name != marker
 
-    # Asked first: a marker that appears while the files are read says nothing about those missed.
+    # Checked first: a marker that appears while the files are read does not vouch for files that were missed.
     run.marker = os.path.lexists(f"{directory}/{marker}")
     for path, status in landed_files.walk(directory, landing, is_data):
         name = path.rpartition("/")[2]
@@ -506,7 +510,7 @@ def _read_local(directory: str, landing: str, marker: str, layout: Layout, run: 
 
 
 def misnamed(key: str) -> str:
-    """What is said of a key that no file can have."""
+    """Returns the message for a key that cannot be a file name."""
     return (
         f"key {key!r} has a part that is empty, '.' or '..', which no file is called by; copy it to another key, and remove it"
     )
@@ -545,7 +549,7 @@ def _list_s3(root_uri: str, layout: Layout, start: str, marker: str, passed_over
             if path == marker and first_page[name] < page:
                 spread.append(name)
     for name in spread:
-        # Its marker came with a later page than its first files: what was written between the two was missed.
+        # The marker came with a later page than the first files: files written between the two pages were missed.
         requests += _add_keys(client, f"{root_uri}/{name}", marker, layout, found[name])[1]
     readable = [run for run in found.values() if not run.misnamed]
     unreadable = [Unreadable(run.name.name, misnamed(run.misnamed)) for run in found.values() if run.misnamed]
@@ -553,7 +557,7 @@ def _list_s3(root_uri: str, layout: Layout, start: str, marker: str, passed_over
 
 
 def answered_at(answer: Mapping[str, Any]) -> datetime:
-    """When S3 gave an answer, by its own clock, to the second; by this machine's where the server does not say."""
+    """Returns the time of an S3 answer by the server's clock, to the second; this machine's if the server sends none."""
     date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
     try:
         return parsedate_to_datetime(date).astimezone(UTC) if date else datetime.now(UTC)
@@ -562,10 +566,10 @@ def answered_at(answer: Mapping[str, Any]) -> datetime:
 
 
 def _add_keys(client: Any, uri: str, marker: str, layout: Layout, run: _Reading) -> tuple[int, int]:
-    """Lists the files of one directory, in place of those that were seen before; the number of keys, and of requests.
+    """Lists the files of one directory again, replacing those seen before. Returns the numbers of keys and of requests.
 
-    Where it took several pages and the marker may have come with a later one, list again: what was written between the two
-    was missed.
+    If the listing takes several pages and the marker may have come with a later page, list again: files that were written
+    between the pages were missed.
     """
     bucket, _, prefix = f"{uri.removeprefix('s3://')}/".partition("/")
     seen = requests = 0
@@ -594,9 +598,9 @@ def _add_key(run: _Reading, path: str, key: Mapping[str, Any], marker: str, layo
 
 
 def list_entries(root_uri: str, most: int) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...], bool]:
-    """The first folders and files (name, size in bytes) of a prefix in S3, so many at most, and whether these are all.
+    """Returns the first folders and files (name, bytes) of an S3 prefix, at most `most`, and True if these are all.
 
-    One request, which is given up soon: somebody waits for it. Raises as `find`.
+    One request with a short timeout, because a person is waiting. Raises as `find`.
     """
     bucket, _, prefix = f"{root_uri.removeprefix('s3://')}/".partition("/")
     client = s3_client(root_uri, attempts=2, connect_seconds=3)
@@ -608,7 +612,7 @@ def list_entries(root_uri: str, most: int) -> tuple[tuple[str, ...], tuple[tuple
 
 
 def s3_client(root_uri: str, attempts: int = 5, connect_seconds: float = 10) -> Any:
-    """A client for listing. Raises LandingMisconfigured where there can be none."""
+    """Returns a boto3 client for listing. Raises LandingMisconfigured if it cannot be created."""
     import boto3
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
@@ -632,9 +636,9 @@ def answers(
     passed_over: tuple[str, str] | None = None,
     **more: Any,
 ) -> Iterator[tuple[dict[str, Any], int]]:
-    """The answers to a listing, page by page, each with the HTTP requests it took.
+    """Yields the pages of a listing, each with the number of HTTP requests.
 
-    `passed_over`: keys from the first on and before the second; of these, no page follows on another.
+    `passed_over`: a half-open range of keys that is skipped after at most one page of it.
     """
     from botocore.exceptions import BotoCoreError, ClientError
 

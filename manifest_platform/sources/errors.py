@@ -1,4 +1,4 @@
-"""What can go wrong with a landing place, told apart by who is to act."""
+"""The errors of a landing place, by who must act."""
 
 from manifest_platform.faults import Misconfigured, Permanent, Transient
 from manifest_platform.remedies import LAND_ANEW
@@ -9,18 +9,18 @@ class LandingError(Exception):
 
 
 class LandingUnavailable(LandingError, Transient):
-    """It may work later with nothing changed: a timeout, throttling, an I/O error."""
+    """A timeout, throttling or an I/O error: a later try may succeed with nothing changed."""
 
 
 class LandingMisconfigured(LandingError, Misconfigured):
-    """Somebody has to act: the place does not exist, or access is refused. No item's fault."""
+    """The place does not exist, or access is refused: a person must act. It is not the fault of any item."""
 
 
 class LandingDamaged(LandingError, Permanent):
-    """A directory is gone, or a file of its own is not what it was: its item fails."""
+    """A directory is gone, or one of its files has changed: its item fails."""
 
 
 class LandingLinked(LandingDamaged):
-    """A directory is a symbolic link, lies below one, or holds one, or a pipe or the like: none is ever followed or opened."""
+    """A directory is, contains or is below a symbolic link, a pipe or the like. These are never followed or opened."""
 
     remedy = LAND_ANEW

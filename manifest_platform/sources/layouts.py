@@ -1,7 +1,7 @@
-"""Layouts by time: what files below a landing root that are laid out by when they were written say of themselves.
+"""Layouts by time: landing roots whose files are placed in folders, or named, by the time when they were written.
 
-Belongs here: the words of a layout, as `year={yyyy}/month={MM}/day={dd}/hour={HH}`, what a window of time is called, and which
-layout some files have. Nothing here lists anything.
+This module parses and prints the words of a layout, as `year={yyyy}/month={MM}/day={dd}/hour={HH}`, names windows of time, and
+recognizes the layout of given paths. It does not list anything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import cached_property
 from manifest_platform.sources.directories import HIDDEN, DirectoryName
 
 _FIELDS = {"{yyyy}": 4, "{MM}": 2, "{dd}": 2, "{HH}": 2, "{mm}": 2, "{ss}": 2}
-"""What stands for a part of the time, in the words of the S3 loader's `partitionFormat`, and of how many digits it is."""
+"""The placeholders for parts of the time, as in `partitionFormat` of Snowplow's S3 loader, with their numbers of digits."""
 _UNITS = {3: ("day", timedelta(days=1)), 4: ("hour", timedelta(hours=1)), 5: ("minute", timedelta(minutes=1))}
 _UNITS[6] = ("second", timedelta(seconds=1))
 _LENGTHS = dict(_UNITS.values())
@@ -25,14 +25,14 @@ _LITERAL = re.compile(r"[A-Za-z0-9=_./-]*")
 _MISTAKEN = {"{YYYY}": "{yyyy}", "{yy}": "{yyyy}", "{DD}": "{dd}", "{hh}": "{HH}", "{mM}": "{MM}", "{SS}": "{ss}"}
 _NAME = re.compile(r"(?P<unit>day|hour|minute|second)=(?P<time>[0-9]{4}(?:-[0-9]{2}){2,5})(?:-late-(?P<late>[1-9][0-9]{0,3}))?")
 ALLOWED = (
-    "{yyyy}, {MM} and {dd}, and {HH}, {mm}, {ss} for windows of an hour, a minute, a second, each once and in this order, with"
-    " letters, digits and = _ . - / between; for files that begin so, `*` at the end"
+    "{yyyy}, {MM} and {dd}, then {HH}, {mm}, {ss} for windows of an hour, a minute, a second, each once and in this order, with"
+    " letters, digits and = _ . - / between; `*` at the end if the names of files begin so"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window of time, or what came late into it the `late`-th time. `unit`: day, hour, minute or second. Times are UTC."""
+    """A window of time, or the `late`-th late item of it. `unit`: day, hour, minute or second. Times are UTC."""
 
     start: datetime
     unit: str
@@ -40,12 +40,12 @@ class Window:
 
     @property
     def stop(self) -> datetime:
-        """When it is over: the first moment that is not in it."""
+        """The end of the window: the first moment after it."""
         return self.start + _LENGTHS[self.unit]
 
     @property
     def name(self) -> DirectoryName:
-        """What it is called, as `hour=2024-05-14-12`, and its place in order: what came late follows its window."""
+        """The name of the window, as `hour=2024-05-14-12`, and its sort key. A late item follows its window."""
         parts = self.start.strftime("%Y-%m-%d-%H-%M-%S")
         digits = next(count for count, (unit, _) in _UNITS.items() if unit == self.unit) * 3 + 1
         late = f"-late-{self.late}" if self.late else ""
@@ -54,7 +54,7 @@ class Window:
 
 
 def parse_window_name(name: str) -> Window | None:
-    """The window of a name as `hour=2024-05-14-12` or `hour=2024-05-14-12-late-1`; None where it is none."""
+    """Parses a name as `hour=2024-05-14-12` or `hour=2024-05-14-12-late-1`; None if the text is not such a name."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
@@ -69,11 +69,13 @@ def parse_window_name(name: str) -> Window | None:
 
 @dataclass(frozen=True)
 class Template:
-    """A layout by time: `year={yyyy}/month={MM}/day={dd}/hour={HH}`, a folder for each window; or, with `*` at its end, how a
-    window's files are called, as `enriched-{yyyy}-{MM}-{dd}-{HH}*`.
+    """A layout by time, which finds the window of a file by its path.
 
-    Raises ValueError, with what is allowed, for a text that is none. Names come in the order of time, so that a listing can
-    begin at any.
+    `year={yyyy}/month={MM}/day={dd}/hour={HH}` has a folder for each window. With `*` at its end, as
+    `enriched-{yyyy}-{MM}-{dd}-{HH}*`, it describes how the names of a window's files begin.
+
+    Paths sort in the order of time, so that a listing can begin at any time. Raises ValueError, which names what is allowed, if
+    the text is not a layout.
     """
 
     text: str
@@ -89,16 +91,16 @@ class Template:
             raise ValueError(f"allowed: `run`, or {ALLOWED}")
         if any(not part or part.startswith(HIDDEN) for part in self._stem.split("/")):
             raise ValueError(
-                "a part between slashes is empty, or begins with _ or ., which is passed over; allowed: folders' names"
+                "a part between slashes is empty, or begins with `_` or `.`, which marks hidden files; allowed: folder names"
             )
         if self.of_files and not _TOKEN.search(self._stem.rpartition("/")[2]):
             raise ValueError(
-                "the names of files begin with no time; allowed: a part of the time behind the last slash, or no `*`"
+                "the part behind the last slash has no time; allowed: a part of the time there, or a layout without `*`"
             )
 
     @property
     def of_files(self) -> bool:
-        """Whether windows are told by how files are called, not by their folders."""
+        """True if windows are told apart by the names of files, not by folders."""
         return self.text.endswith("*")
 
     @property
@@ -107,12 +109,12 @@ class Template:
 
     @property
     def unit(self) -> str:
-        """How long a window is: day, hour, minute or second."""
+        """The length of a window: day, hour, minute or second."""
         return _UNITS[len(_TOKEN.findall(self.text))][0]
 
     @cached_property
     def _segments(self) -> tuple[re.Pattern[str], ...]:
-        """What each part of a path between slashes looks like."""
+        """The pattern of each part of a path between slashes."""
         patterns = []
         for segment in self._stem.split("/"):
             pattern = "".join(
@@ -128,12 +130,12 @@ class Template:
         return re.compile("".join(f"([0-9]{{{_FIELDS[part]}}})" if part in _FIELDS else re.escape(part) for part in parts))
 
     def path(self, start: datetime) -> str:
-        """The path of the window of a time, below the root: of its folder, or how its files' paths begin."""
+        """Returns the path of a window below the root: of its folder, or the beginning of its files' paths."""
         values = dict(zip(_FIELDS, start.astimezone(UTC).strftime("%Y %m %d %H %M %S").split(), strict=True))
         return _TOKEN.sub(lambda token: values[token[0]], self._stem)
 
     def window(self, path: str) -> Window | None:
-        """The window of a file, by its path below the root; None for a path that is in no window."""
+        """Returns the window of a file, by its path below the root; None if the path is not in the layout."""
         found = self._whole.match(path)
         if found is None or (path[found.end() : found.end() + 1] != "/" if not self.of_files else "/" in path[found.end() :]):
             return None
@@ -144,7 +146,7 @@ class Template:
             return None
 
     def stranger(self, path: str) -> str:
-        """Of a path that is in no window: the folder or file at which it leaves the layout."""
+        """Returns the folder or file at which a path leaves the layout."""
         parts = path.split("/")
         for number, (part, pattern) in enumerate(zip(parts, self._segments, strict=False), start=1):
             last = self.of_files and number == len(self._segments)
@@ -153,16 +155,16 @@ class Template:
         return "/".join(parts[: len(self._segments)])
 
     def begins(self, folder: str, depth: int) -> bool:
-        """Whether a folder's name may lie at a depth of the layout, the first being 0."""
+        """True if a folder of this name may be at a depth of the layout. Depths begin at 0."""
         return depth < len(self._segments) and bool(self._segments[depth].fullmatch(folder))
 
     @property
     def depth(self) -> int:
-        """How many folders lie between the root and the files."""
+        """The number of folders between the root and the files."""
         return len(self._segments) - self.of_files
 
     def named(self, text: str) -> Window | None:
-        """The window that a path of the layout names: `year=2024/month=05/day=14/hour=12`."""
+        """Returns the window that a path of the layout names, as `year=2024/month=05/day=14/hour=12`; None if it names none."""
         return self.window(f"{text.rstrip('/')}/") if not self.of_files else self.window(text)
 
 
@@ -178,19 +180,19 @@ LAYOUTS = (
     "{yyyy}-{MM}-{dd}/{HH}",
     "{yyyy}-{MM}-{dd}",
 )
-"""Layouts in folders that are recognized, the finer before the coarser."""
+"""The folder layouts that are recognized, the finer before the coarser."""
 _FLAT = re.compile(r"(?P<before>(?:[^/]*/)*[A-Za-z0-9=_.-]*?)(?<![0-9])[0-9]{4}-[0-9]{2}-[0-9]{2}-[0-9]{6}(?![0-9])[^/]*")
 
 
 def recognize(paths: Iterable[str]) -> str | None:
-    """The layout by time of some files, by their paths below a root, as `landing.layout` takes it; None where there is none.
+    """Recognizes the layout of some files by their paths below a root. Returns it in the form of `landing.layout`, or None.
 
-    It is the one that most of the files fit, and at least half of those that are no hidden ones. Files that are called as the
-    S3 loader does, `2024-05-14-120501-….gz`, in one folder are a layout of files by the hour.
+    It is the layout that most of the files fit; at least half of the files that are not hidden must fit. Files in one folder
+    that are named as by Snowplow's S3 loader, `2024-05-14-120501-….gz`, are a layout of files by the hour.
     """
     shown = [path for path in paths if not any(part.startswith(HIDDEN) for part in path.split("/"))]
     fits = {text: sum(Template(text).window(path) is not None for path in shown) for text in LAYOUTS}
-    best = max(fits, key=lambda text: fits[text])  # of several that fit as many, the first: the finest
+    best = max(fits, key=lambda text: fits[text])  # if several fit equally many files, the first: the finest
     if shown and fits[best] * 2 >= len(shown):
         return best
     flat = Counter(found["before"] for path in shown if (found := _FLAT.fullmatch(path)))

@@ -1,7 +1,7 @@
-"""What a source can tell of a place before anything is configured: whether it is its own, and what a sample becomes.
+"""The preview of a landing place before anything is configured: whether a source recognizes it, and a shredded sample of it.
 
-Belongs here: the words of that part of a source's contract, and a place, which is listed only as far as is asked. Nothing here
-writes anywhere.
+This module holds the values of that part of a source's contract, and `Place`, which is listed only as far as needed. Nothing
+here writes.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from manifest_platform.shred.sample import Sampler
 
 MOST_ENTRIES = 1_000
-"""How many entries of a folder are looked at to tell what it is."""
+"""The number of entries of a folder that are looked at to recognize it."""
 
 
 @dataclass(frozen=True)
 class Entries:
-    """What lies in a folder, by name: folders, and files with their sizes in bytes; whether that is all."""
+    """The folders and the files (name, size in bytes) in a folder. `is_all`: False if there are more."""
 
     folders: tuple[str, ...]
     files: tuple[tuple[str, int], ...]
@@ -35,13 +35,13 @@ class Entries:
 
 @dataclass(frozen=True)
 class Place:
-    """A folder on a disk, or a prefix in S3, by its canonical URI. What lies in it is listed once, when it is asked for."""
+    """A folder on a disk, or a prefix in S3, by its canonical URI. It is listed once, on first use."""
 
     uri: str
 
     @functools.cached_property
     def entries(self) -> Entries:
-        """The first MOST_ENTRIES of its entries, in no order on a disk. Raises LandingError, OSError."""
+        """The first MOST_ENTRIES of its entries; on a disk in no particular order. Raises LandingError, OSError."""
         if not storage.is_local(self.uri):
             return Entries(*list_entries(self.uri, MOST_ENTRIES))
         folders: list[str] = []
@@ -57,30 +57,31 @@ class Place:
 
     @property
     def name(self) -> str:
-        """Its own name, without those of the folders above it."""
+        """Its last name, without the folders above it."""
         path = str(storage.local_path(self.uri)) if storage.is_local(self.uri) else self.uri
         return path.rpartition("/")[2]
 
     def inside(self, name: str) -> Place:
-        """A folder in it."""
+        """Returns a folder in it."""
         return Place(self.uri_of(name))
 
     def uri_of(self, name: str) -> str:
-        """The URI of what is called so in it."""
+        """Returns the URI of an entry in it."""
         return f"{self.uri}/{storage.quote_path(name) if storage.is_local(self.uri) else name}"
 
     def head(self, name: str, size: int = 4096) -> bytes:
-        """The first bytes of a file in it. Raises OSError, NotFollowed."""
+        """Returns the first bytes of a file in it. Raises OSError, NotFollowed."""
         with landed_files.open_file(self.uri_of(name), self.uri) as file:
             return file.read(size)
 
 
 @dataclass(frozen=True)
 class Guess:
-    """That a place may be a landing root of the source. `told`: what its dataset's settings say beyond the common ones.
+    """The guess that a place is a landing root of a source.
 
-    `layout`: what its directories are, for people. `schemas`: where the schemas of what lies there are, as far as is known:
-    what was named, else what lies beside; `notes`: what else a person should know, a sentence each.
+    `told`: the settings of its dataset that differ from the defaults. `layout`: a description of its directories, for people.
+    `schemas`: the places of its schemas, as named by the person or as found beside the root. `notes`: sentences that a person
+    should know.
     """
 
     told: Mapping[str, Any]
@@ -91,7 +92,7 @@ class Guess:
 
 @dataclass(frozen=True)
 class Bounds:
-    """How much a sample takes: bytes of input, and seconds. `schemas`: the places that are asked for schemas, and no others."""
+    """The limits of a sample: bytes of input, and seconds. `schemas`: the only places that are asked for schemas."""
 
     bytes: int = 8 << 20
     seconds: float = 1.5
@@ -100,7 +101,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class SampledTable:
-    """A table that a sample became, and its rows."""
+    """A table of a sample, and its number of rows."""
 
     table: Table
     rows: int
@@ -108,7 +109,7 @@ class SampledTable:
 
 @dataclass(frozen=True)
 class SampledBad:
-    """A bad line of a sample: the URI of its file, its number there, and its first reason in words."""
+    """A bad line of a sample: the URI of its file, its line number, and its first reason."""
 
     file: str
     line: int
@@ -117,7 +118,7 @@ class SampledBad:
 
 @dataclass(frozen=True)
 class MissingSchema:
-    """A schema that no registry has: how many lines of the sample name it, and the table that it would make."""
+    """A schema that no registry has, the number of lines of the sample that name it, and the table that it would make."""
 
     schema: str
     table: str
@@ -126,7 +127,7 @@ class MissingSchema:
 
 @dataclass(frozen=True)
 class SampleFailure:
-    """A directory that cannot be shredded: its name, and why."""
+    """A directory that cannot be shredded, and the reason."""
 
     directory: str
     message: str
@@ -134,10 +135,10 @@ class SampleFailure:
 
 @dataclass(frozen=True)
 class Sample:
-    """What a part of some directories becomes, in memory.
+    """The beginning of some directories, shredded in memory.
 
-    `waiting`: good lines among the bad but for schemas that are missing. `reasons`: bad lines by what is wrong with them, most
-    frequent first. `bad_rows`: the first of them. `is_all`: whether the directories were read whole.
+    `waiting`: lines that would be good if missing schemas were published. `reasons`: numbers of bad lines by reason, the most
+    frequent first. `bad_rows`: the first bad lines. `is_all`: True if the directories were read completely.
     """
 
     directories: tuple[str, ...] = ()
@@ -156,7 +157,7 @@ class Sample:
 
 
 class Sampling:
-    """The taking of a sample, directory after directory: each gets its share of the bytes, and one that fails ends no other."""
+    """Takes a sample of directories. Each gets an equal share of the bytes; a directory that fails does not stop the others."""
 
     def __init__(self, sampler: Sampler, directories: Sequence[tuple[str, LandedDirectory]], bounds: Bounds):
         self.sampler = sampler
@@ -166,7 +167,7 @@ class Sampling:
         self._ended_early = False
 
     def each(self) -> Iterator[tuple[str, LandedDirectory]]:
-        """The directories, each with its feed, as long as there is time; the sampler takes what each may have."""
+        """Yields the directories with their feeds until the time is up, and gives the sampler each directory's share."""
         for feed, directory in self._directories:
             if self.sampler.is_late:
                 self._ended_early = True
@@ -180,7 +181,7 @@ class Sampling:
         self._failures.append(SampleFailure(directory.name, str(error)))
 
     def sample(self, waiting: int = 0, missing: Sequence[MissingSchema] = (), notes: Sequence[str] = ()) -> Sample:
-        """What was taken. `waiting`: lines among the good that only schemas which are missing keep from it."""
+        """Returns the sample. `waiting`: the number of lines counted as good that only lack schemas."""
         sampler = self.sampler
         return Sample(
             tuple(self._done),

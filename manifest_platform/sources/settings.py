@@ -1,7 +1,7 @@
-"""The settings of a dataset: what all sources share. A source's own model extends these.
+"""The settings of a dataset that all sources share. A source's own model extends these.
 
-Belongs here: where directories land and when they are complete, where shredded output goes, how a dataset is loaded, steps of a
-user's own. What one source alone can be told is in its own folder.
+They say where directories land and when they are complete, where shredded output goes, how a dataset is loaded, and which steps
+a user adds. Settings of a single source are in its own folder.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ from manifest_platform.settings import YEAR, PluginSettings, Settings, StorageLo
 from manifest_platform.shred.limits import InputLimits
 
 PLATFORM_STEPS = ("shred", "load")
-"""The names of the platform's own steps, which a user's steps may wait for."""
+"""The platform's own steps, which a user's steps may name as upstream."""
 _TAKEN = (*PLATFORM_STEPS, "discover", "operator")
 
 
 class LandingSettings(Settings):
-    """Where a dataset's directories land, and when one counts as complete."""
+    """The landing root of a dataset, and the rule for when a directory is complete."""
 
-    root: StorageLocation = Field(description="the folder that the directories appear in: a local path or s3://bucket/prefix")
+    root: StorageLocation = Field(description="the folder in which directories land: a local path or s3://bucket/prefix")
     complete: Literal["marker", "settle"] = Field(
         "marker",
-        description="when a directory is complete: `marker`, it holds the file named by `marker`; `settle`, it has not changed"
-        " for `settle_seconds`, for writers that leave no marker",
+        description="when a directory is complete. `marker`: when it contains the file named by `marker`. `settle`: when it has"
+        " not changed for `settle_seconds`, for writers that leave no marker",
     )
-    marker: str = Field("_SUCCESS", min_length=1, pattern=r"^[^/]+$", description="the file that a writer writes last")
+    marker: str = Field(
+        "_SUCCESS", min_length=1, pattern=r"^[^/]+$", description="the name of the file that the writer writes last"
+    )
     settle_seconds: float = Field(
         300,
         ge=1,
@@ -47,21 +49,21 @@ class LandingSettings(Settings):
         24,
         gt=0,
         le=876_000,
-        description="hours after which all directories are listed once more, a part at each look: so one is found that landed"
-        " when the look-back was past it",
+        description="hours in which all directories are listed once, a part at each look. This finds directories that landed"
+        " with a time before the look-back",
     )
 
     expected_every_seconds: dict[str, PositiveFloat] = Field(
         {},
-        description="seconds, by feed, after which the next directory is loaded at the latest, landing and loading included:"
-        " where the watermark is further behind now, its producer has stopped, and a check says so; a feed that is not named"
-        " is not watched",
+        description="by feed, the longest normal time in seconds from one directory to the next, landing and loading included."
+        " A check warns if the watermark is further behind: the producer has probably stopped. Feeds that are not named are not"
+        " watched",
     )
 
     @field_validator("root")
     @classmethod
     def _fits_keys(cls, root: str) -> str:
-        """Items are known by their URIs, so what a key of the manifest cannot hold cannot be in them."""
+        """Refuses characters that a key of the manifest cannot hold: URIs of items begin with the root."""
         try:
             check_key_text("landing root", storage.as_uri(root))
         except InvalidKey as error:
@@ -71,29 +73,34 @@ class LandingSettings(Settings):
 
 
 class BadRowsSettings(Settings):
-    """How many bad rows a directory may have: it fails when it exceeds both the share and the count, or has no good row."""
+    """The bad rows that a directory may have. It fails if it exceeds both the share and the count, or has no good row."""
 
     max_count: int = Field(
-        100, ge=0, description="bad rows that a directory may have whatever their share, if at least as many rows are good"
+        100,
+        ge=0,
+        description="bad rows that a directory may have, whatever their share, if it has at least as many good rows",
     )
-    max_share: float = Field(0.05, ge=0, le=1, description="share of bad rows that a directory may have whatever their count")
+    max_share: float = Field(0.05, ge=0, le=1, description="share of bad rows that a directory may have, whatever their count")
 
 
 class LimitSettings(Settings):
-    """What no landed directory may exceed, whoever wrote it: so memory, disk and time of shredding are bounded."""
+    """Limits of a landed directory, whoever wrote it. They bound the memory, disk and time of shredding."""
 
     line_kib: int = Field(
         InputLimits.line >> 10,
         ge=64,
         le=262_144,
-        description="the longest line or record, KiB: a longer line is a bad row with its beginning, a longer CSV record fails"
-        " its directory",
+        description="the longest line or record, in KiB. A longer line becomes a bad row that keeps its beginning; a longer CSV"
+        " record fails its directory",
     )
     files: int = Field(
-        InputLimits.files, ge=1, le=1_000_000, description="Parquet files that a directory may become, of all tables and dates"
+        InputLimits.files,
+        ge=1,
+        le=1_000_000,
+        description="Parquet files that shredding may write for a directory, over all tables and dates",
     )
     bad_rows: int = Field(
-        InputLimits.bad_rows, ge=1, le=100_000_000, description="bad rows that are kept of a directory; with more it fails"
+        InputLimits.bad_rows, ge=1, le=100_000_000, description="bad rows of a directory that are kept; with more it fails"
     )
 
     def of_input(self) -> InputLimits:
@@ -102,22 +109,22 @@ class LimitSettings(Settings):
 
 
 class ShredSettings(Settings):
-    """Where shredded Parquet goes, and in which portions Spark works."""
+    """The output and the limits of shredding, and how its work is divided for Spark."""
 
-    output: StorageLocation = Field(description="where typed Parquet goes: a local path or s3://bucket/prefix")
-    batch: int = Field(40, ge=1, le=90, description="directories that a Spark job takes")
-    split_mib: int = Field(32, ge=1, le=1024, description="the most that a Spark task reads, MiB")
+    output: StorageLocation = Field(description="the folder for typed Parquet: a local path or s3://bucket/prefix")
+    batch: int = Field(40, ge=1, le=90, description="the most directories that a Spark job shreds")
+    split_mib: int = Field(32, ge=1, le=1024, description="the most that a Spark task reads, in MiB")
     bad_rows: BadRowsSettings = Field(BadRowsSettings(), description="how many bad rows a directory may have")
-    limits: LimitSettings = Field(LimitSettings(), description="what no landed directory may exceed")
+    limits: LimitSettings = Field(LimitSettings(), description="limits of a landed directory")
 
 
 class LoadSettings(Settings):
-    """How a dataset is loaded."""
+    """Settings of loading a dataset."""
 
     late: Literal["append", "quarantine"] = Field(
         "append",
-        description="what becomes of a directory that arrives behind the watermark: `append`, it is loaded next and marked late"
-        " (for tables that only append); `quarantine`, it is set aside for the operator",
+        description="what happens to a directory that arrives behind the watermark. `append`: it is loaded next and marked"
+        " late, for tables that only append. `quarantine`: it is set aside until an operator decides",
     )
     max_lag_seconds: float = Field(
         3600, ge=1, le=YEAR, description="seconds that a discovered directory may wait before a check warns"
@@ -125,29 +132,29 @@ class LoadSettings(Settings):
 
 
 class StepSettings(Settings):
-    """A step of a user's own, done by programs that claim items from a shell."""
+    """A step of your own. Programs do its work and claim items from a shell."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$", description="lower case letters, digits, '_' and '-'")
-    feed: str | None = Field(None, description="the feed whose items it works on, where the dataset has several")
-    upstream: tuple[str, ...] = Field((), description="the steps that must have done an item before")
+    feed: str | None = Field(None, description="the feed whose items it works on, if the dataset has several feeds")
+    upstream: tuple[str, ...] = Field((), description="the steps that must be done with an item before this step claims it")
     order: Literal["any", "strict"] = Field(
-        "any", description="`any` item that is ready, or `strict`: the earliest that is not done, or nothing"
+        "any", description="`any`: claims every item that is ready. `strict`: claims only the earliest item that is not done"
     )
     late: Literal["append", "quarantine"] = Field(
-        "quarantine", description="of a strict step: what becomes of a directory that arrives behind its watermark"
+        "quarantine", description="for a strict step: what happens to a directory that arrives behind its watermark"
     )
     environment: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\*?$")], ...] = Field(
         (),
-        description="variables of the environment that the step's programs get, as `[AWS_*, API_TOKEN]`: names, or their"
-        " beginnings with `*`. Beside these, programs get `PATH`, `HOME`, and what language, time zone and the folder of"
-        " temporary files depend on, and nothing else",
+        description="environment variables that the step's programs get, as `[AWS_*, API_TOKEN]`: names, or prefixes that end"
+        " in `*`. In addition, programs get only `PATH`, `HOME` and the variables for language, time zone and temporary files",
     )
 
 
 class DatasetBasics(Settings):
-    """What every dataset has: its source, who is responsible for it, and steps of a user's own.
+    """The settings that every dataset has: its source, its owner, and steps of a user's own.
 
-    `feeds`: of the source, the main one first. `platform_steps`: the platform's own steps, which a user's may wait for.
+    `feeds`: the source's feeds, the main feed first. `platform_steps`: the platform's own steps, which a user's steps may wait
+    for.
     """
 
     feeds: ClassVar[tuple[str, ...]] = ()
@@ -157,23 +164,23 @@ class DatasetBasics(Settings):
     owner: str = Field(
         "team:data",
         pattern=r"^(team:[A-Za-z0-9_.-]+|[^@\s]+@[^@\s]+)$",
-        description="who is responsible, as Dagster shows it: team:NAME or an e-mail address",
+        description="the owner that Dagster shows: team:NAME or an e-mail address",
     )
     steps: tuple[StepSettings, ...] = Field((), description="steps of your own")
 
     @field_validator("steps")
     @classmethod
     def _fit_together(cls, steps: tuple[StepSettings, ...]) -> tuple[StepSettings, ...]:
-        """Each step has a name of its own, and waits only for steps that come before it."""
+        """Refuses a step whose name is taken, or that waits for a step that does not come before it."""
         known = list(cls.platform_steps)
         for step in steps:
             if step.name in (*known, *_TAKEN):
                 raise ValueError(
-                    f"step {step.name!r} is declared already; allowed: names other than discover, {', '.join(known)}"
+                    f"the name {step.name!r} of a step is taken; allowed: names other than discover, {', '.join(known)}"
                 )
             if missing := [name for name in step.upstream if name not in known]:
                 raise ValueError(
-                    f"step {step.name!r} waits for {', '.join(missing)}; allowed, declared before: {', '.join(known)}"
+                    f"step {step.name!r} waits for {', '.join(missing)}; allowed: steps declared before it: {', '.join(known)}"
                 )
             if step.feed not in (None, *cls.feeds):
                 raise ValueError(f"step {step.name!r} is of feed {step.feed!r}; allowed: {', '.join(cls.feeds)}")
@@ -187,30 +194,32 @@ class DatasetBasics(Settings):
         return self
 
     def of_deployment(self, deployment: str) -> DatasetBasics:
-        """The dataset as a deployment beside production has it: it writes nowhere that production does. Raises ValueError."""
+        """Returns the dataset for a deployment beside production: it writes elsewhere than production. Raises ValueError."""
         del deployment
         return self
 
     def problems(self) -> Iterator[str]:
-        """What does not fit together, by the source's own rules: a sentence each, with what is allowed."""
+        """Yields a sentence for each setting that does not fit the others by the source's rules, with what is allowed."""
         yield from ()
 
 
 class DatasetSettings(DatasetBasics):
-    """A dataset, from a landing root to the warehouse schema of the dataset's name.
+    """A dataset whose directories land and are loaded into the warehouse schema of the dataset's name.
 
-    A source whose directories land extends this model by what it alone can be told.
+    A source whose directories land extends this model by its own settings.
     """
 
-    landing: LandingSettings = Field(description="where directories land, and when they are complete")
-    shred: ShredSettings = Field(description="where shredded Parquet goes")
+    landing: LandingSettings = Field(description="where directories land, and when a directory is complete")
+    shred: ShredSettings = Field(description="where shredded Parquet goes, and how the work is divided for Spark")
     load: LoadSettings = Field(LoadSettings(), description="how the dataset is loaded")
     merge: MergeSettings | None = Field(
-        None, description="how small objects become well-sized ones, which a catalog shows; without it nothing is merged"
+        None,
+        description="how small objects are merged into well-sized objects and published in a catalog; without it nothing is"
+        " merged",
     )
 
     def of_deployment(self, deployment: str) -> DatasetSettings:
-        """The same landing root, which is only read; what is made of it goes beside what production makes."""
+        """Returns the dataset with the same landing root, which is only read, and with output folders beside production's."""
         output = folder_beside(self.shred.output, deployment)
         merge = self.merge and self.merge.model_copy(
             update={
@@ -229,7 +238,7 @@ class DatasetSettings(DatasetBasics):
 
 
 DEFAULT_SOURCE = "snowplow_enriched"
-"""The source of a dataset that names none."""
+"""The source of a dataset that does not name a source."""
 
 AnyDataset = Annotated[DatasetSettings, PluginSettings(plugins.SOURCES, DEFAULT_SOURCE, "source")]
-"""The settings of a dataset of any source: of the one that `source` names, else of this."""
+"""The settings of a dataset of the source that `source` names, or else of the default source."""

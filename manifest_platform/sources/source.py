@@ -1,7 +1,8 @@
-"""What a source of directories has of its own: the contract that each plug-in of the group `manifest_platform.sources` fulfils.
+"""The contract of a source, and the function that opens the source of a dataset.
 
-Belongs here: the contract, and the choice of the source that is configured. What is done with a source's items is `pipeline`'s,
-and how they are shown `cli`'s and `orchestration`'s, the same for all: they render what a source declares.
+A source is a plug-in of the entry point group `manifest_platform.sources`. It knows how directories of one kind are named, read
+and shredded. This module holds the contract and the choice of the configured source. The steps that a source's items go through
+are in `pipeline`. `cli` and `orchestration` render what a source declares, the same way for every source.
 """
 
 from __future__ import annotations
@@ -34,11 +35,14 @@ SHRED, LOAD = PLATFORM_STEPS
 
 @dataclass(frozen=True)
 class Words:
-    """What a source's things are called, for people.
+    """The names and sentences that people read about a source.
 
-    `kind`: what Dagster marks its assets with. `directories`: the asset of what landed. `form`: what a name looks like.
-    `rows`: what a directory's lines hold. `landed`, `shredded` and, by feed, `loaded`: a sentence on what landed, on what
-    shredding makes of it, and on what loading does.
+    - `kind`: the kind that Dagster shows on the source's assets
+    - `directories`: the name of the asset of landed directories
+    - `form`: the form of a directory's name, as `a run name (run=YYYY-MM-DD-HH-MM-SS)`
+    - `rows`: the word for the lines of a directory, as `events`
+    - `landed`, `shredded`: a sentence about what landed, and about what shredding writes
+    - `loaded`: for each feed, a sentence about loading it
     """
 
     kind: str
@@ -52,7 +56,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Named:
-    """An item as a name tells it: its feed and its sort key."""
+    """The feed and the sort key that a name refers to."""
 
     feed: str
     sort: str
@@ -60,14 +64,17 @@ class Named:
 
 @dataclass(frozen=True)
 class Drain:
-    """A drain that Dagster runs: its name behind the dataset's, and the feeds that it drains, in order."""
+    """A drain that Dagster runs.
+
+    The job's name is the dataset's name followed by `name`. It drains `feeds` in this order.
+    """
 
     name: str
     feeds: tuple[str, ...]
 
 
 class Stage(StrEnum):
-    """An asset of a feed that a check is about."""
+    """The asset of a feed that a check belongs to."""
 
     LANDED = "landed"
     SHREDDED = "shredded"
@@ -76,7 +83,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a check found: in words, and as values that plot."""
+    """The result of a check: a sentence, and values that Dagster plots."""
 
     passed: bool
     description: str
@@ -85,9 +92,10 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class SourceCheck:
-    """A check that a source brings, of an asset of a feed: what it promises, and the function that looks.
+    """A check of an asset of a feed, declared by a source.
 
-    A check that fails warns. The sensor evaluates it at every tick, so it asks the manifest for little.
+    `description` is the promise that `find` checks. A check that fails is a warning. The sensor evaluates it at every tick, so
+    it must read little from the manifest.
     """
 
     name: str
@@ -98,20 +106,27 @@ class SourceCheck:
 
 
 Known = Callable[[Sequence[ItemKey]], Collection[ItemKey]]
-"""Which of some items the manifest has."""
+"""Returns those of the given items that the manifest knows."""
 
 
 class Source(ABC):
-    """A source, for one dataset.
+    """A source, opened for one dataset.
 
-    `model`: the settings of such a dataset. `words`: what its things are called. `feeds`: in the order in which a drain loads
-    them; `registered`: feeds whose items programs register, of which the platform does nothing itself; `main`: the feed that
-    others follow; `on_demand`: feeds whose directories are shredded when somebody asks for it, not
-    as they land. `appends`: whether its tables only append, so that what they hold is the sum of what was loaded.
-    `splits_types`: feeds of which a type that a column cannot hold goes to a column beside it, as no snapshot brings it.
-    `main_table`: the table that is there before anything was shredded, None where no table is. `retention`: how long the origin
-    keeps directories, None where it is not known. `root`: the landing root, as a URI; `completeness`: when a directory that has
-    landed counts as complete.
+    Class attributes that a source declares:
+
+    - `model`: the settings of a dataset of this source
+    - `words`: the names and sentences that people read
+    - `feeds`: the feeds, in the order in which a drain loads them
+    - `registered`: feeds whose items are registered by programs; the platform neither shreds nor loads them
+    - `main`: the main feed, which the other feeds follow
+    - `on_demand`: feeds whose directories are shredded on request only, not when they land
+    - `appends`: True if rows are only ever appended, so that a table is the sum of the loaded items
+    - `splits_types`: feeds where values of a type that a column cannot hold go to an additional column, since no snapshot
+      brings them again
+    - `main_table`: the table that exists before anything is shredded; None if there is none
+    - `retention`: how long the origin keeps directories; None if unknown
+
+    Attributes of an instance: `root`, the landing root as a URI, and `completeness`, the rule for when a directory is complete.
     """
 
     model: ClassVar[type[DatasetBasics]]
@@ -134,133 +149,142 @@ class Source(ABC):
         self.completeness = Marker(landing.marker) if landing.complete == "marker" else Settle(landing.settle_seconds)
 
     def holds(self, uri: str) -> bool:
-        """Whether a URI lies in the landing root; `…/landing-of-another` does not lie in `…/landing`."""
+        """True if a URI is below the landing root. `…/landing-of-another` is not below `…/landing`."""
         return uri.startswith(f"{self.root}/")
 
     @property
     def origin(self) -> str | None:
-        """What the system is called that the directories come from, as its operators know it; None where nothing says."""
+        """The name by which operators know the system that the directories come from; None if unknown."""
         return None
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """Patterns of tables that a snapshot leaves as they are where it lacks them."""
+        """Patterns of table names that a snapshot leaves unchanged if it does not contain them."""
         return ()
 
     @property
     def limits(self) -> Limits | None:
-        """What a snapshot may do without an operator's consent; None where there are no snapshots."""
+        """The changes that a snapshot may make without an operator's consent; None for a source without snapshots."""
         return None
 
     @property
     def drains(self) -> tuple[Drain, ...]:
-        """The dataset's drains, each a job. They work side by side; on a warehouse with one writer they take turns."""
+        """The dataset's drains, each a job. They run concurrently, except on a warehouse with a single writer."""
         return (Drain("drain", self.feeds),)
 
     @property
     def checks(self) -> tuple[SourceCheck, ...]:
-        """Checks besides those that every source has."""
+        """The source's own checks, in addition to those of every source."""
         return ()
 
     @property
     def snapshots(self) -> str | None:
-        """The feed of snapshots, which are loaded in full; None for a source without."""
+        """The feed of snapshots, which are full loads; None if the source has none."""
         return next((feed for feed in self.feeds if self.load_step(feed).order == "full"), None)
 
     def load_step(self, feed: str) -> Step:
-        """How a feed is loaded."""
+        """Returns the platform's step `load` of a feed."""
         return next(step for step in self.steps(feed, attempts=1) if step.application.name == LOAD)
 
     def time_column(self, table: str) -> str | None:
-        """The column with the time that puts a table's rows under dates, by which merging sorts them; None where none does."""
+        """Returns the timestamp column by whose date a table's rows are partitioned and merged; None if the table has none."""
         return None
 
     # Names and directories
 
     @abstractmethod
     def steps(self, feed: str, attempts: int) -> tuple[Step, ...]:
-        """The platform's steps of a feed."""
+        """Returns the platform's steps of a feed."""
 
     @abstractmethod
     def named(self, text: str) -> list[Named]:
-        """What a name may mean; nothing for a text that is no name, as a URI."""
+        """Returns the items that a name may refer to; an empty list for other texts, such as a URI."""
 
     @abstractmethod
     def placed(self, uri: str) -> Named | None:
-        """What the end of a URI says."""
+        """Returns the feed and sort key that the end of a URI names; None if it names none."""
 
     @abstractmethod
     def time(self, name: str) -> datetime | None:
-        """The logical time that a name tells."""
+        """Returns the logical time (UTC) in a name; None if the name has none."""
 
     @classmethod
     def began(cls, name: str) -> datetime | None:
-        """When an item begins, as its name alone tells: a daily asset follows by this. None for a name that does not tell."""
+        """Returns the start time of an item if its name contains it, else None. Daily assets use this."""
         del name
         return None
 
     def logical_time(self, landed: Landed) -> datetime | None:
-        """The time by which a period means a directory: that of its name; of a window, when it starts."""
+        """Returns the time that decides whether a directory falls into a requested period: the start of a window."""
         return self.time(landed.key.name)
 
     def covers_upto(self, name: str) -> datetime | None:
-        """Up to when a directory has all there is, by its name: its time, or when its window stops."""
+        """Returns the time up to which a directory, according to its name, holds all data: the stop of a window."""
         return self.time(name)
 
     @abstractmethod
     def look(self, feed: str, after: datetime | None, known: Known) -> Found:
-        """The directories of a feed that are there, from a logical time on. Raises LandingError."""
+        """Returns the landed directories of a feed from a logical time on. Raises LandingError.
+
+        `known` tells which items the manifest has, so that a source need not read those again.
+        """
 
     @abstractmethod
     def names(self, feed: str, beyond: str, most: int) -> FoundNames:
-        """The names of a part of a feed's directories, of whatever time, as `list_names` gives them. Raises LandingError."""
+        """Returns the names of at most `most` directories of a feed, whatever their time. Raises LandingError."""
 
     def part(self, feed: str, beyond: str, most: int) -> FoundWindows | None:
-        """Like `names`, with the files, of a source that lists directories by their files, else None. Raises LandingError."""
+        """Returns the same directories as `names`, with their files, if listing names lists the files anyway; else None.
+
+        Raises LandingError.
+        """
         return None
 
     def is_over(self, seen: LandedDirectory, now: datetime) -> bool:
-        """Whether a directory's time is over, by the storage's clock: before that it is not complete, whatever it holds."""
+        """True if the time of a directory is over, by the storage's clock. Before that it is never complete."""
         return True
 
     def divided(
         self, manifest: Manifest, feed: str, seen: Sequence[LandedDirectory], known: Mapping[str, str | None]
     ) -> list[LandedDirectory]:
-        """The directories that were seen, each as the items that it is. `known`: the checksums that the manifest has, by id."""
+        """Splits the directories that were found into items. `known`: the checksums in the manifest, by item id."""
         return list(seen)
 
     @abstractmethod
     def read(self, feed: str, name: DirectoryName) -> LandedDirectory | None:
-        """A directory of the landing root as it is now; None where nothing has landed in it yet. Raises LandingError."""
+        """Reads a directory below the landing root; None if nothing has landed in it yet. Raises LandingError."""
 
     @abstractmethod
     def landed(self, feed: str, seen: LandedDirectory) -> Landed:
-        """A directory as the manifest is to know it."""
+        """Returns the description of a directory that is registered in the manifest."""
 
     @abstractmethod
     def reread(self, landed: Landed) -> Landed:
-        """A registered directory as it is now at its place, to be compared: files, bytes, checksum. Raises LandingError."""
+        """Returns the current files, bytes and checksum of a registered directory, for comparison. Raises LandingError."""
 
     def as_it_is(self, manifest: Manifest, landed: Landed) -> Landed:
-        """A registered directory as it is to be accepted now: as `reread` has it, unless its content is divided among items."""
+        """Returns the current content of a registered directory, to be accepted.
+
+        The same as `reread`, unless the source divides the content of a directory among several items.
+        """
         return self.reread(landed)
 
     def meant(self, name: str) -> str | None:
-        """The name that is meant by a name which is nearly one of the source's, as `run=…` by `Run=…`, else None."""
+        """Returns the correct name for a name that is almost valid, as `run=…` for `Run=…`; else None."""
         return None
 
     def offered_instead(self, manifest: Manifest, landed: Landed) -> str | None:
-        """The checksum of other content that the origin offers for an item now, where the platform captures it itself."""
+        """Returns the checksum that the origin now offers for an item, if it differs from the registered one, else None."""
         return None
 
     def capture_again(self, manifest: Manifest, landed: Landed) -> Landed:
-        """What the origin offers for a known item now, written beside what was captured; the manifest does not know it yet.
+        """Captures again what the origin now offers for a known item, without overwriting the first capture.
 
-        Only where `offered_instead` says that it offers other content. Raises Refused, also where others land the directories,
-        LandingError.
+        The result is not registered yet. Call it only if `offered_instead` returns a checksum. Raises LandingError, and Refused
+        if the platform does not capture the directories.
         """
         raise Refused(
-            f"{landed.place} was landed by others, so its new content cannot be captured: land it there, and accept it then",
+            f"{landed.place} was landed by others, so its new content cannot be captured. Land it there, then accept it",
             Remedy(Action.ACCEPT, item=landed.key.name),
         )
 
@@ -268,24 +292,25 @@ class Source(ABC):
 
     @classmethod
     def guesses(cls, place: Place, schemas: Sequence[str] = ()) -> Iterator[Guess]:
-        """What settings make a place a landing root of such a source, likeliest first; none where nothing in it looks like it.
+        """Yields the settings that would make a place a landing root of this source, the most likely first.
 
-        `schemas`: places of schemas that a person named. Raises LandingError, OSError.
+        Yields nothing if the place does not look like such a root. `schemas`: places of schemas that a person named. Raises
+        LandingError, OSError.
         """
         yield from ()
 
     @classmethod
     def hints(cls, place: Place) -> Iterator[str]:
-        """What lies in a place that is no landing root of such a source and nearly is, and what to do: a sentence each.
+        """Yields sentences about files that are almost valid for this source but not where they should be, each with a remedy.
 
         Raises LandingError, OSError.
         """
         yield from ()
 
     def sample(self, directories: Sequence[tuple[str, LandedDirectory]], bounds: Bounds) -> Sample | None:
-        """What directories, each with its feed, become when shredded, or the beginning of it, without Spark or a write.
+        """Shreds the beginning of some (feed, directory) pairs in memory, without Spark and without writing.
 
-        None where the source shows no sample. What is wrong with a directory is told in the sample.
+        Returns None if the source has no preview. Faults of a directory are reported in the sample.
         """
         return None
 
@@ -293,21 +318,21 @@ class Source(ABC):
 
     @abstractmethod
     def directory(self, claim: Claim, output: str) -> Directory:
-        """The files to shred, as they are now. Raises LandingError, and Refused if they are not those that were registered."""
+        """Returns the current files of an item, for shredding. Raises LandingError; Refused if they are not as registered."""
 
     @abstractmethod
     def shred(self, session: SparkSession, directories: Sequence[Directory]) -> list[Listing | ShredFailure]:
-        """Shreds directories in one Spark job; the results come in their order."""
+        """Shreds directories in one Spark job; returns a result for each, in the same order."""
 
     # Capturing
 
     @property
     def captures(self) -> CapturePlan | None:
-        """What the platform captures of the dataset itself; None where others land its directories."""
+        """The feeds that the platform captures itself, and when; None if others land the directories."""
         return None
 
     def attempts(self, feed: str) -> Attempts:
-        """What captures of a feed have written, be it registered or not. Raises as `look`."""
+        """Returns the folders that captures of a feed have written, registered or not. Raises as `look`."""
         return Attempts({})
 
     def capture(
@@ -318,30 +343,31 @@ class Source(ABC):
         names: Collection[str] | None = None,
         insist: bool = True,
     ) -> Iterator[CaptureEvent]:
-        """Captures what the origin has and the manifest does not know; what happens, and at last a CaptureReport.
+        """Captures everything that the origin has and the manifest does not know. Yields events; the last is a CaptureReport.
 
-        `now`: the time, UTC. `feeds`: of those that are configured; `names`: these directories alone; `insist`: also with a
-        login that was refused within the last day. Raises Refused where nothing is captured, for a feed that is not captured
-        and for an unknown name.
+        `now`: the current time, UTC. `feeds`: a subset of the configured feeds. `names`: only these directories. `insist`: try
+        to log in even if the same login was refused within the last day.
+
+        Raises Refused if nothing is captured for this dataset, for a feed that is not captured, and for an unknown name.
         """
-        raise Refused(f"nothing is captured of dataset {self.dataset}: others land its directories")
+        raise Refused(f"dataset {self.dataset} captures nothing: others land its directories")
 
 
 def source_type(settings: DatasetSettings) -> type[Source]:
-    """The kind of source that a dataset's settings name. Raises UnknownPlugin."""
+    """Returns the class of the source that a dataset's settings name. Raises UnknownPlugin."""
     return plugins.load(plugins.SOURCES, settings.source)
 
 
 def open_source(dataset: str, settings: DatasetSettings) -> Source:
-    """The source of a dataset. Raises UnknownPlugin."""
+    """Opens the source of a dataset. Raises UnknownPlugin."""
     return source_type(settings)(dataset, settings)
 
 
 def rewritten(landed: Landed, files: int, size: int) -> Refused:
-    """What is said of a directory that is not what was registered."""
+    """Returns the error for a directory whose content is no longer what was registered."""
     return Refused(
         f"{landed.place} was rewritten after its discovery ({landed.files} files, {landed.bytes:,} bytes then;"
-        f" {files} files, {size:,} bytes now): accept it where that was on purpose, or put the first content back and resolve"
+        f" {files} files, {size:,} bytes now). If that was on purpose, accept it; else put the first content back and resolve"
         " it",
         Remedy(Action.ACCEPT, item=landed.key.name),
     )

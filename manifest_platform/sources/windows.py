@@ -1,8 +1,8 @@
-"""Windows of time: files that lie below a landing root by when they were written, as Snowplow's S3 loader lays them out.
+"""Windows of time: files below a landing root that are placed by when they were written, as Snowplow's S3 loader does.
 
-Belongs here: how windows are listed, and which items they are. A window is an item like a directory, once it is over and has
-settled. What comes into it later is an item of its own (`-late-1`), so that nothing that is loaded changes: of the window's
-files an item has those that were written in a stretch of the storage's time.
+This module lists windows and divides each into items. A window becomes an item once it is over and has settled. Files that come
+later become an item of their own (`-late-1`), so that a loaded item never changes. An item holds the files of its window that
+were written in one interval of the storage's time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from manifest_platform.sources.layouts import Template, Window, parse_window_nam
 
 @dataclass(slots=True)
 class _Reading:
-    """A window while its files are listed."""
+    """A window while its files are being listed."""
 
     window: Window
     files: list[tuple[str, int, str, datetime]] = field(default_factory=list)
@@ -58,7 +58,7 @@ def _directory(
     links: tuple[str, ...],
     after: datetime | None = None,
 ) -> LandedDirectory:
-    """A window, or a part of its files, as a directory. Nobody marks it, and nobody is known to be at work in it."""
+    """Returns a window, or some of its files, as a directory. Windows have no markers and no known writers."""
     name = window.name
     return LandedDirectory(
         name=name.name,
@@ -77,10 +77,10 @@ def _directory(
 
 @dataclass
 class FoundWindows:
-    """Windows with their files, oldest first, each whole.
+    """Windows with all their files, oldest first.
 
-    `upto`: the name behind which the next part begins; None where nothing is left. `unparseable`: what lies below the root and
-    is in no window. `now`: when the listing began, by the storage's clock.
+    `upto`: the name behind which the next part begins; None if nothing is left. `unparseable`: paths below the root that are
+    not in any window. `now`: the time when the listing began, by the storage's clock.
     """
 
     directories: list[LandedDirectory]
@@ -91,17 +91,17 @@ class FoundWindows:
     upto: str | None = None
 
     def found(self) -> Found:
-        """The same as a look at a root gives it."""
+        """Returns the same as the result of listing a root."""
         return Found(self.directories, self.unparseable, self.requests, 0, self.now, self.unreadable)
 
 
 def list_windows(
     root_uri: str, template: Template, start: datetime | None = None, beyond: str = "", most: int | None = None
 ) -> FoundWindows:
-    """The windows below a root that do not start before a time, with their files.
+    """Lists the windows below a root that do not start before a time, with their files.
 
-    `most`: so many files and no more, but at least one window, from behind the window with the name `beyond` on. In S3 that is
-    a request for every thousand files. Raises as `directories.find`.
+    `most`: the maximum number of files, though at least one window is listed, from behind the window named `beyond`. In S3 that
+    is one request per thousand files. Raises as `directories.find`.
     """
     after = parse_window_name(beyond.rstrip("/")) if beyond else None
     from_ = after.stop if after else start
@@ -126,7 +126,7 @@ def list_windows(
 
 
 def _part(readings: list[_Reading], most: int, truncated: bool) -> tuple[list[_Reading], str | None]:
-    """The first windows, whole ones; and the name of the last, where others follow."""
+    """Returns the first windows, each complete, and the name of the last if others follow."""
     whole = readings[:-1] if truncated else readings
     files, taken = 0, []
     for one in whole:
@@ -139,7 +139,10 @@ def _part(readings: list[_Reading], most: int, truncated: bool) -> tuple[list[_R
 
 
 def read_window(root_uri: str, template: Template, window: Window) -> LandedDirectory:
-    """A window as it is now, with what came late into it. Raises LandingDamaged where it is gone, else as `list_windows`."""
+    """Reads the current files of a window, late files included.
+
+    Raises LandingDamaged if it is gone, otherwise as `list_windows`.
+    """
     path = template.path(window.start)
     if storage.is_local(root_uri):
         listed = _list_local(root_uri, template, path, path)
@@ -155,7 +158,7 @@ def read_window(root_uri: str, template: Template, window: Window) -> LandedDire
 
 @dataclass
 class _Listed:
-    """What one listing saw. `truncated`: it ended within a window, the last one."""
+    """The result of one listing. `truncated`: it ended within the last window."""
 
     now: datetime
     windows: dict[datetime, _Reading] = field(default_factory=dict)
@@ -202,7 +205,7 @@ def _add_key(listed: _Listed, template: Template, path: str, key: Any) -> int:
 
 
 def _list_local(root_uri: str, template: Template, lowest: str, only: str = "") -> _Listed:
-    """Below a folder; `only`: the files of one window, by its path."""
+    """Lists a local root. `only`: the path of the single window to list."""
     root = str(storage.local_path(root_uri))
     with directories.local_root(root):
         landed_files.entries(root, root)
@@ -218,7 +221,7 @@ def _list_local(root_uri: str, template: Template, lowest: str, only: str = "") 
 
 
 def _folders(listed: _Listed, template: Template, root: str, folder: str, depth: int, lowest: str, only: str) -> Iterator[str]:
-    """The folders, by their paths below the root, that hold windows' files: those that do not sort before `lowest`."""
+    """Yields the folders that hold windows' files, by their paths below the root, from `lowest` on."""
     if depth == template.depth:
         yield folder
         return
@@ -241,7 +244,7 @@ def _folders(listed: _Listed, template: Template, root: str, folder: str, depth:
 
 
 def _files(root: str, folder: str, template: Template) -> Iterator[tuple[str, Any]]:
-    """The files of a folder, by their paths below the root: of a window's own folder all that it holds."""
+    """Yields the files of a folder by their paths below the root. A window's own folder is read with all folders below it."""
     opened = f"{root}/{folder}".rstrip("/")
     found: Iterable[tuple[str, Any]]
     if template.of_files:
@@ -274,13 +277,13 @@ def _reason(error: landed_files.NotFollowed | OSError) -> str:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Which files of a window an item has: those written after a moment, and not after another, by the storage's clock."""
+    """The files of a window that belong to an item: those written after one time and up to another, by the storage's clock."""
 
     after: datetime | None
     upto: datetime | None
 
     def of(self, whole: LandedDirectory, window: Window, root_uri: str) -> LandedDirectory:
-        """That part of a window, under the name of the item."""
+        """Returns these files of a window as the directory of the item."""
         files = tuple(file for file in whole.files if self.has(file.written))
         written = [file.written for file in files if file.written]
         is_whole = whole.changed and len(files) == len(whole.files)
@@ -288,7 +291,7 @@ class Stretch:
         return _directory(window, root_uri, files, changed, whole.links, self.after)
 
     def has(self, written: datetime | None) -> bool:
-        """Whether a file that was written at a moment belongs to it."""
+        """True if a file written at this time belongs to the item."""
         if written is None:
             return False
         return (self.after is None or written > self.after) and (self.upto is None or written <= self.upto)
@@ -296,7 +299,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Registered:
-    """An item of a window as it is registered: which of the late ones, its files' stretch and their checksum."""
+    """A registered item of a window: its number among the late items, the interval of its files, and its checksum."""
 
     late: int
     stretch: Stretch
@@ -304,10 +307,10 @@ class Registered:
 
 
 def divide(whole: LandedDirectory, window: Window, registered: Sequence[Registered], root_uri: str) -> list[LandedDirectory]:
-    """The items of a window as its files are now: those that are registered, and one of what came since, if anything did.
+    """Divides the current files of a window into its registered items and, if files came since, a new late item.
 
-    Where a registered one is not what it was, what came since may be its files written anew, whose rows would double: then it
-    is no item, but counts for the last one, which thereby differs from what was registered too, and is told.
+    If a registered item has changed, the files that came since may be rewritten files of its own; loading them would double
+    its rows. Then they count as part of the last item. So that item differs from its registered content, which is reported.
     """
     items = sorted(registered, key=lambda one: one.late)
     own = [one.stretch.of(whole, Window(window.start, window.unit, one.late), root_uri) for one in items]

@@ -55,7 +55,7 @@ def test_what_landed_becomes_a_project_whose_files_are_valid(shop: Path, capsys:
     dataset = loaded.datasets["shop"]
     assert (dataset.source, dataset.landing.root, dataset.landing.complete) == ("snowplow_enriched", str(shop), "marker")
     text = Path("manifest_platform.yaml").read_text()
-    assert "      # the folder that the directories appear in: a local path or s3://bucket/prefix\n" in text
+    assert "      # the folder in which directories land: a local path or s3://bucket/prefix\n" in text
     assert max(map(len, text.splitlines())) <= 128
     assert yaml.safe_load(text.replace("# merge:", "merge:").replace("#   output", "  output"))["datasets"]["shop"]["merge"]
     assert Path(".env").stat().st_mode & 0o077 == 0

@@ -108,7 +108,7 @@ def test_schemas_that_lie_beside_are_taken_and_told(shop: Path, capsys: pytest.C
     _, document = asked(capsys, shop)
     assert document["schemas"] == [str(shop.parent / "schemas")]
     assert document["sample"]["good"] == 60
-    assert "which lies beside" in document["advice"][0]
+    assert "beside it; use --schemas for others" in document["advice"][0]
 
 
 def test_a_registry_that_does_not_answer_is_told_and_ends_nothing(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -468,10 +468,10 @@ def test_a_late_completion_does_not_end_the_lease_of_another(shop: Shop, run: An
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
-        ("[{name: load}]", "step 'load' is declared already"),
-        ("[{name: a}, {name: a}]", "step 'a' is declared already"),
-        ("[{name: operator}]", "step 'operator' is declared already"),
-        ("[{name: a, upstream: [b]}, {name: b}]", "step 'a' waits for b; allowed, declared before: shred, load"),
+        ("[{name: load}]", "the name 'load' of a step is taken"),
+        ("[{name: a}, {name: a}]", "the name 'a' of a step is taken"),
+        ("[{name: operator}]", "the name 'operator' of a step is taken"),
+        ("[{name: a, upstream: [b]}, {name: b}]", "step 'a' waits for b; allowed: steps declared before it: shred, load"),
         ("[{name: A b}]", "datasets.acme.steps.0.name"),
         ("[{name: a, order: full}]", "datasets.acme.steps.0.order"),
     ],

@@ -223,7 +223,7 @@ def test_rewritten_directory_fails_its_item(shop: Shop, spark: Any) -> None:
         [failed] = [event for event in events if isinstance(event, ItemFailed)]
         assert failed.failure.kind == "permanent"
         assert f"{run_name(0)} was rewritten after its discovery (1 files, " in failed.failure.message
-        assert "1 files, 15 bytes now): accept it where that was on purpose, or put" in failed.failure.message
+        assert "1 files, 15 bytes now). If that was on purpose, accept it; else put" in failed.failure.message
         assert report.remedy == Remedy(Action.ACCEPT, item=run_name(0))
 
 

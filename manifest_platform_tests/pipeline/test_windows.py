@@ -209,7 +209,7 @@ def test_a_window_is_named_by_its_folder_too(here: Zone) -> None:
         key = pipeline.key(NOON_NAME)
         assert pipeline.key("year=2024/month=05/day=14/hour=12") == key
         assert pipeline.key(key.id) == key
-        with pytest.raises(Refused, match=r"in a window of the layout year=.* \(called as hour=2024-05-14-12\)"):
+        with pytest.raises(Refused, match=r"in a window of the layout year=.* \(named as hour=2024-05-14-12\)"):
             pipeline.key("hour=2024-05-14")
 
 

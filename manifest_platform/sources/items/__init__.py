@@ -1,1 +1,1 @@
-"""Items that programs register: URLs, files, spans of time. Nothing of them lands, and no step of the platform does them."""
+"""Items that programs register: URLs, files, spans of time. Nothing lands for them; the platform's own steps ignore them."""

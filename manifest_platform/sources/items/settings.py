@@ -12,7 +12,7 @@ from manifest_platform.sources.settings import DatasetBasics, LoadSettings
 
 
 class ItemsSettings(DatasetBasics):
-    """A dataset of items that programs register by `put new`, and work on by the steps that are declared here."""
+    """A dataset of items that programs register with `put new` and work on in the steps declared here."""
 
     feeds: ClassVar[tuple[str, ...]] = (ITEMS,)
     platform_steps: ClassVar[tuple[str, ...]] = ()
@@ -22,6 +22,6 @@ class ItemsSettings(DatasetBasics):
     source: Literal["items"] = Field("items", description="items that programs register")
 
     def problems(self) -> Iterator[str]:
-        """There is something to be done."""
+        """Requires at least one step."""
         if not self.steps:
-            yield "steps: none, so nobody could ever claim an item; allowed: at least one step"
+            yield "steps: there is no step, so no program could claim an item; allowed: at least one step"

@@ -1,4 +1,4 @@
-"""Items that programs register as a source: one feed, which the platform neither looks for, shreds nor loads."""
+"""The source of items that programs register: a single feed, which the platform does not discover, shred or load."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class RegisteredItems(Source):
-    """Items of other programs. Their names are their ids, whole, or their sort keys."""
+    """Items that other programs register. Their names are their complete ids or their sort keys."""
 
     model = ItemsSettings
     words = Words(
@@ -42,25 +42,25 @@ class RegisteredItems(Source):
         self.dataset, self.settings = dataset, settings
 
     def holds(self, uri: str) -> bool:
-        """Nothing lands, so nothing lies in a landing root."""
+        """Returns False: there is no landing root."""
         return False
 
     @property
     def drains(self) -> tuple[Drain, ...]:
-        """None: programs do the work."""
+        """Empty: programs do the work."""
         return ()
 
     @property
     def snapshots(self) -> None:
-        """None."""
+        """None: there are no snapshots."""
         return
 
     def steps(self, feed: str, attempts: int) -> tuple[Step, ...]:
-        """None of the platform's."""
+        """Returns no steps of the platform."""
         return ()
 
     def named(self, text: str) -> list[Named]:
-        """The item of a sort key."""
+        """Returns the item with a sort key."""
         try:
             check_key_text("sort key", text)
         except InvalidKey:
@@ -68,11 +68,11 @@ class RegisteredItems(Source):
         return [Named(ITEMS, text)]
 
     def placed(self, uri: str) -> Named | None:
-        """Nothing: the manifest knows an item by its whole id."""
+        """Returns None: the manifest finds an item by its complete id."""
         return None
 
     def time(self, name: str) -> datetime | None:
-        """The time that a sort key is."""
+        """Returns the time that a sort key states; None if it is not a time."""
         try:
             time = datetime.fromisoformat(name)
             return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
@@ -80,19 +80,19 @@ class RegisteredItems(Source):
             return None
 
     def logical_time(self, landed: Landed) -> datetime | None:
-        """When the item's span starts, or the time that its sort key is."""
+        """Returns the start of the item's span, or the time of its sort key."""
         return self.time(landed.start or landed.key.sort)
 
     def look(self, feed: str, after: datetime | None, known: Known) -> Found:
-        """Nothing lands."""
+        """Returns nothing: nothing lands."""
         return Found([], [], 0)
 
     def names(self, feed: str, beyond: str, most: int) -> FoundNames:
-        """Nothing lands."""
+        """Returns nothing: nothing lands."""
         return FoundNames([], [], 0)
 
     def read(self, feed: str, name: DirectoryName) -> LandedDirectory | None:
-        """Nothing lands."""
+        """Returns None: nothing lands."""
         return None
 
     def landed(self, feed: str, seen: LandedDirectory) -> NoReturn:
@@ -100,7 +100,7 @@ class RegisteredItems(Source):
         raise self._nothing_lands()
 
     def reread(self, landed: Landed) -> Landed:
-        """The item as its program registered it: nobody else can look at it."""
+        """Returns the item as its program registered it: the platform cannot look at it."""
         return landed
 
     def directory(self, claim: Claim, output: str) -> Directory:
@@ -112,6 +112,4 @@ class RegisteredItems(Source):
         raise self._nothing_lands()
 
     def _nothing_lands(self) -> Refused:
-        return Refused(
-            f"the items of dataset {self.dataset} are registered by programs: there is nothing of them to be shredded"
-        )
+        return Refused(f"the items of dataset {self.dataset} are registered by programs, so there is nothing to shred")

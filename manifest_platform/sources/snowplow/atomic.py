@@ -1,11 +1,11 @@
-"""An enriched event: its fields, and from the bytes of lines to the typed columns of the events table.
+"""The fields of an enriched event, and the function from the bytes of lines to the typed columns of the events table.
 
-An enriched event is one line of exactly 131 tab-separated fields without quoting; an empty field is null.
-Source of names, order, types and lengths: the table in Snowplow's analytics SDKs, and `atomic/jsonschema/1-0-0`.
+An enriched event is one line of exactly 131 tab-separated fields without quoting; an empty field is null. Names, order, types
+and lengths are those of the table in Snowplow's analytics SDKs, and of `atomic/jsonschema/1-0-0`.
 
-The lines are cut at tabs and newlines over the whole buffer at once, and each column is cast in one go; only a column that
-holds a misfit is halved until the misfit is found. All rows keep their place here: the shredder
-leaves out the bad ones.
+Lines are cut at tabs and newlines over the whole buffer at once, and each column is cast in one call. Only a column with a
+value that does not fit is halved until that value is found. All rows keep their position here: the shredder leaves out the bad
+ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from manifest_platform.shred.rows import (
 )
 from manifest_platform.sources.snowplow.settings import EVENTS_TABLE
 
-pc: Any = pyarrow.compute  # its functions come into being at run time, unknown to type checkers
+pc: Any = pyarrow.compute  # its functions are created at run time, unknown to type checkers
 
 _TAB, _NEWLINE = 9, 10
 _TIMESTAMP = r"^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?$"
@@ -42,10 +42,10 @@ _UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 
 @dataclass(frozen=True)
 class Field:
-    """A field: its name, its type, and whether it must not be empty.
+    """A field of an event: its name, its type, and whether it must not be empty.
 
-    Types: those of a listing column, and `uuid`, `contexts` (a JSON array of entities in its wrapper) and
-    `self-describing` (one entity in its wrapper).
+    Types are those of a listing column, and `uuid`, `contexts` (a JSON array of entities in its wrapper) and `self-describing`
+    (one entity in its wrapper).
     """
 
     name: str
@@ -54,7 +54,7 @@ class Field:
 
     @property
     def is_json(self) -> bool:
-        """Whether the field holds entities, and so is no column of the events table."""
+        """True if the field holds entities, and so is not a column of the events table."""
         return self.type in ("contexts", "self-describing")
 
     @property
@@ -207,21 +207,21 @@ FIELDS: tuple[Field, ...] = tuple(
 
 POSITION = {field.name: position for position, field in enumerate(FIELDS)}
 
-# All other tables of an event are joined to this one, so that the time of its load is enough here.
+# The other tables of an event are joined to this table, so that only this table needs the time of the load.
 EVENTS = Table(EVENTS_TABLE, tuple(field.column for field in FIELDS if not field.is_json), load_time=True)
 
 
 _SHORTEST = {"timestamp": len("2021-06-01 00:00:00"), "uuid": 36}
 SHORTEST_GOOD_LINE = len(FIELDS) + sum(_SHORTEST.get(field.type, 1) for field in FIELDS if field.required)
-"""How many bytes an event has at least, with its tabs, its end and what it must not lack."""
+"""The fewest bytes of a good line: its tabs, its line end and its required fields."""
 
 
 @dataclass
 class Lines:
     """Lines cut into fields.
 
-    `line` has the 0-based number of the line of each row; a row is a line with the right number of fields. `reasons` has
-    what is wrong, by line. `starts` and `ends` are the places of each row's fields in `data`.
+    A row is a line with the right number of fields. `line`: for each row, the 0-based number of its line. `reasons`: by line,
+    what is wrong with it. `starts`, `ends`: the byte positions of each row's fields in `data`.
     """
 
     data: bytes
@@ -233,34 +233,34 @@ class Lines:
 
     @property
     def count(self) -> int:
-        """How many lines there are."""
+        """The number of lines."""
         return len(self.line_ends)
 
     def raw(self, line: int) -> str:
-        """The text of a line without its end."""
+        """Returns the text of a line without its line end."""
         start = int(self.line_ends[line - 1]) + 1 if line else 0
         return self.data[start : int(self.line_ends[line])].decode()
 
     def cells(self, position: int) -> list[bytes | None]:
-        """The bytes of one field in every row, None where it is empty."""
+        """Returns the bytes of one field in every row, None for an empty field."""
         data = self.data
         spans = zip(self.starts[:, position].tolist(), self.ends[:, position].tolist(), strict=True)
         return [data[start:end] if start < end else None for start, end in spans]
 
     def add(self, row: int, reason: Reason) -> None:
-        """Notes what is wrong with the line of a row."""
+        """Adds a reason why the line of a row is bad."""
         add_reason(self.reasons.setdefault(int(self.line[row]), []), reason)
 
     def is_done(self, row: int) -> bool:
-        """Whether so much is wrong with the line of a row that no more is noted."""
+        """True if no more reasons are noted for the line of a row, because it has enough."""
         return is_full(self.reasons.get(int(self.line[row]), []))
 
 
 def cut(data: bytes) -> Lines:
-    """Cuts whole lines into fields; every byte sequence gives lines, never an error.
+    """Cuts whole lines into fields. Accepts any bytes and never raises.
 
-    Lines end in LF or CRLF, the last one may lack its end. Bytes that are no UTF-8, and NUL, which warehouses cannot store
-    in text, become U+FFFD and a reason.
+    Lines end in LF or CRLF; the last may lack its end. NUL, which warehouses cannot store in text, and bytes that are not valid
+    UTF-8 become U+FFFD and a reason.
     """
     if b"\r\n" in data:
         data = data.replace(b"\r\n", b"\n")
@@ -271,7 +271,7 @@ def cut(data: bytes) -> Lines:
         data = _readable(data, unreadable)
     buffer = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero((buffer == _TAB) | (buffer == _NEWLINE))
-    last = np.flatnonzero(buffer[ends] == _NEWLINE)  # of each line, its last field
+    last = np.flatnonzero(buffer[ends] == _NEWLINE)  # the last field of each line
     counts = np.diff(last, prepend=-1)
     fits = counts == len(FIELDS)
     starts = np.concatenate([np.zeros(1, np.int64), ends[:-1] + 1]) if len(ends) else ends
@@ -286,7 +286,7 @@ def cut(data: bytes) -> Lines:
 
 
 def event_columns(lines: Lines) -> pa.Table:
-    """The typed events table of all rows, in order; a value that does not fit is null and a reason on its line."""
+    """Returns the typed events table of all rows, in order. A value that does not fit is null, and a reason on its line."""
     columns = []
     flagged = {(line, reason["field"]) for line, found in lines.reasons.items() for reason in found if "field" in reason}
     stride = np.arange(len(lines.line), dtype=np.int64) * len(FIELDS)
@@ -315,7 +315,7 @@ def event_columns(lines: Lines) -> pa.Table:
 
 
 def _text(lines: Lines) -> pa.Array:
-    """All fields of all rows as one string array, row by row."""
+    """Returns all fields of all rows as one string array, row by row."""
     size = (lines.ends - lines.starts).ravel()
     offsets = np.zeros(len(size) + 1, np.int64)
     np.cumsum(size, out=offsets[1:])
@@ -394,7 +394,7 @@ def _misfit(wanted: Field, value: str) -> Reason:
 def _cast_of(wanted: Field, longest: int) -> Callable[[pa.Array], pa.Array]:
     if wanted.type.startswith("string"):
         limit = max_length(wanted.type)
-        too_long = limit is not None and longest > limit  # in bytes, at least as many as characters
+        too_long = limit is not None and longest > limit  # bytes: at least as many as characters
         return (lambda values: pc.utf8_slice_codeunits(values, 0, limit).cast(pa.string())) if too_long else _string
     return {"timestamp": _timestamp, "integer": _integer, "double": _double, "boolean": _boolean, "uuid": _uuid}[wanted.type]
 
@@ -410,7 +410,9 @@ def _timestamp(values: pa.Array) -> pa.Array:
 
 
 def _integer(values: pa.Array) -> pa.Array:
-    refuse_unless(pc.invert(pc.any(pc.match_substring(values, "x", ignore_case=True))))  # Arrow would read hexadecimals
+    refuse_unless(
+        pc.invert(pc.any(pc.match_substring(values, "x", ignore_case=True)))
+    )  # Arrow would accept hexadecimal numbers
     return values.cast(pa.int32())
 
 

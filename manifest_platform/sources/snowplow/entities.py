@@ -1,12 +1,12 @@
-"""From the JSON cells of enriched lines to the typed columns of entity tables.
+"""The function from the JSON cells of enriched lines to the typed columns of entity tables.
 
-Each cell is parsed once; the entities are gathered by model, and each column of a model is typed in one go. Only a
-column that holds a misfit is gone through value by value.
+Each cell is parsed once. Entities are grouped by model, and each column of a model is typed in one call. Only a column with a
+value that does not fit is checked value by value.
 
-What fits: a value of the column's type. Null fits every column, also where the schema forbids it, and so does a missing
-property: trackers send both, and a null column says the same. A string longer than the schema allows is cut to that
-length, as those of event fields are: real entities exceed their schemas, and the warehouse column holds no more.
-Properties that no version of the schema names are left out. An integer beyond 64 bits is read as a floating-point number.
+A value fits if it has the column's type. Null fits every column, even if the schema forbids it, and so does a missing property:
+trackers send both, and a null column means the same. A string longer than the schema allows is cut to that length, as in event
+fields: real entities exceed their schemas, and the warehouse column holds no more. Properties that no version of the schema
+names are left out. An integer beyond 64 bits is read as a floating-point number.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from manifest_platform.sources.snowplow.registry import RegistryRefused, Registr
 from manifest_platform.sources.snowplow.schema_keys import SchemaKey, is_key
 from manifest_platform.sources.snowplow.settings import EVENTS_TABLE
 
-pc: Any = pyarrow.compute  # its functions come into being at run time, unknown to type checkers
+pc: Any = pyarrow.compute  # its functions are created at run time, unknown to type checkers
 
 _CELLS = tuple(FIELDS[POSITION[name]] for name in ("unstruct_event", "derived_contexts", "contexts"))
 _WRAPPERS = {
@@ -63,7 +63,7 @@ _ARRAYS = frozenset((list, _NULL))
 
 @dataclass
 class _Bucket:
-    """The entities of one model: of each its row, its version and its data."""
+    """The entities of one model: the row, the version and the data of each."""
 
     key: SchemaKey
     table: EntityTable
@@ -78,7 +78,7 @@ class _Bucket:
         self.data.append(data)
 
     def sort(self) -> None:
-        """Puts the entities into the order of their rows."""
+        """Sorts the entities by their rows."""
         order = sorted(range(len(self.rows)), key=self.rows.__getitem__)
         self.rows = [self.rows[place] for place in order]
         self.versions = [self.versions[place] for place in order]
@@ -86,17 +86,18 @@ class _Bucket:
 
 
 class Budget:
-    """How many schemas that cannot be had one task asks the registries for.
+    """The number of schemas that a task may ask the registries for without finding them.
 
-    Lines are anybody's, and each may name thousands. A line that names such a schema is bad, whatever else it names; so what
-    is not asked for any more costs rows their place, never their data, and an operator raises the limit and shreds again.
-    The schemas that most lines name are asked for even so, a few with each chunk: who sends some lines with invented names
-    does not keep the others from being read. It counts what this task met, and not what the process knows, so that the same
-    bytes become the same rows.
+    Anybody can send lines, and a line may name thousands of invented schemas. A line that names a missing schema is bad in any
+    case. So a schema that is not asked for makes rows bad, but loses no data: an operator raises the limit and shreds again.
+
+    Even beyond the limit, the schemas that most lines name are asked for, a few with each chunk. So a sender of invented names
+    does not keep other lines from being read. The budget counts what this task met, not what the process knows, so that the
+    same bytes always become the same rows.
     """
 
     RESERVED = 10
-    """Schemas that cannot be had and are asked for with each chunk, once the budget is spent."""
+    """Schemas asked for with each chunk after the budget is spent."""
 
     def __init__(self, most: int):
         self.most = most
@@ -104,7 +105,7 @@ class Budget:
         self._missed: set[str] = set()
 
     def allows(self, schema: str) -> bool:
-        """Whether a schema is asked for: the task has asked already, or may still."""
+        """True if a schema may be asked for: the budget is not spent, or the task has asked for it before."""
         return len(self._missed) < self.most or schema in self._found or schema in self._missed
 
     def note(self, schema: str, found: bool) -> None:
@@ -114,7 +115,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Entities:
-    """The entities of one model: its table, its rows, and the row of the event that each belongs to."""
+    """The entities of one model: its definition, its table, and the row number of the event of each entity."""
 
     definition: EntityTable
     table: pa.Table
@@ -126,10 +127,10 @@ class _Misfit(ValueError):
 
 
 def entity_tables(lines: Lines, events: pa.Table, resolver: Resolver, budget: Budget) -> Iterator[Entities]:
-    """The typed table of each model that occurs, rows in the order of events and, within one, as the cells have them.
+    """Yields the typed table of each model that occurs. Rows are in the order of events, and within an event as in its cells.
 
-    What is wrong with a cell or an entity becomes a reason of its line, and such an entity's row is not to be used.
-    Raises RegistryUnavailable, RegistryRefused.
+    A fault of a cell or an entity becomes a reason of its line; the entity's row must not be used. Raises RegistryUnavailable,
+    RegistryRefused.
     """
     nul = b"\\u0000" in lines.data
     for bucket in _gather(lines, resolver, budget):
@@ -142,7 +143,7 @@ def _gather(lines: Lines, resolver: Resolver, budget: Budget) -> list[_Bucket]:
     buckets: dict[str, _Bucket] = {}
     by_schema: dict[str, tuple[_Bucket, str] | Reason] = {}
     doubts: dict[str, list[tuple[int, str]]] = {}  # schemas that a registry refused, and the entities that name them
-    waiting: dict[str, list[tuple[int, str, Any]]] = {}  # schemas beyond the budget, and the entities
+    waiting: dict[str, list[tuple[int, str, Any]]] = {}  # schemas beyond the budget, and their entities
     wrappers: dict[str, set[str]] = {"contexts": set(), "self-describing": set()}
     cells = [(cell.name, cell.type, wrappers[cell.type], lines.cells(POSITION[cell.name])) for cell in _CELLS]
     for row in range(len(lines.line)):
@@ -214,15 +215,15 @@ def _ask_for_the_most_named(
     budget: Budget,
     buckets: dict[str, _Bucket],
 ) -> None:
-    """Of the schemas beyond the budget, looks for those that most lines name; of the others each entity gets a reason."""
+    """Looks up the schemas beyond the budget that most lines name; gives every entity of the others a reason."""
     left = budget.RESERVED
     named = {schema: len({row for row, _, _ in entities}) for schema, entities in waiting.items()}
     for schema in sorted(waiting, key=named.__getitem__, reverse=True):
         found: tuple[_Bucket, str] | Reason = {
             "type": "unknown_schema",
             "schema": schema[:LONGEST_QUOTE],
-            "message": f"was not looked for: more than {budget.most} other schemas, which no registry has, came before it;"
-            " where they are no mischief, publish them, or raise shred.registry_limits.unknown_keys",
+            "message": f"was not looked up: more than {budget.most} other schemas that no registry has came before it;"
+            " if the lines can be trusted, publish the schemas, or raise shred.registry_limits.unknown_keys",
         }
         if left:
             try:
@@ -245,13 +246,14 @@ def _ask_for_the_most_named(
 
 
 def _end_doubt(schema: str, places: list[tuple[int, str]], lines: Lines, resolver: Resolver) -> None:
-    """Asks again for a schema that a registry refused: where it gave another one meanwhile, it lacks what it refused.
+    """Asks again for a schema that a registry refused.
 
-    Raises RegistryRefused if it still refuses.
+    If the registry has given another schema in the meantime, its refusal means that it lacks this schema. Raises
+    RegistryRefused if it still refuses.
     """
     found = _find(schema, resolver, {})
     if isinstance(found, tuple):
-        raise RegistryUnavailable(f"a registry refused {schema} and gave it when asked again; retry")
+        raise RegistryUnavailable(f"a registry first refused {schema} and then returned it; retry")
     for row, name in places:
         lines.add(row, {**found, "field": name})
 
@@ -270,7 +272,7 @@ def _find(schema: Any, resolver: Resolver, buckets: dict[str, _Bucket]) -> tuple
     bucket = buckets.get(key.family)
     if bucket is None:
         bucket = buckets[key.family] = _Bucket(key, table)
-    bucket.table = table  # a version that a registry does not list may just have added columns
+    bucket.table = table  # a version that the registry's list lacks may have added columns
     return bucket, key.version
 
 
@@ -341,13 +343,13 @@ def _typed(bucket: _Bucket, lines: Lines, nul: bool) -> list[pa.Array]:
 
 def _values(objects: list[dict[str, Any]], name: str) -> list[Any]:
     try:
-        return list(map(operator.itemgetter(name), objects))  # half the time, where every object has the property
+        return list(map(operator.itemgetter(name), objects))  # twice as fast if every object has the property
     except KeyError:
         return [each.get(name) for each in objects]
 
 
 def _all_fit(values: list[Any], type_: str, nul: bool) -> pa.Array | None:
-    """The values as an array where that is plain; None where one needs a closer look."""
+    """Returns the values as an array if all fit, or None if each needs a closer look."""
     if type_ == "json":
         return _all_json(values, nul)
     if not set(map(type, values)) <= _PYTHON_TYPES["string" if type_.startswith("string") else type_]:
@@ -377,7 +379,7 @@ def _all_json(values: list[Any], nul: bool) -> pa.Array | None:
 
 
 def _fit(value: Any, type_: str) -> Any:
-    """The value as its column takes it. Raises ValueError or OverflowError where it does not fit."""
+    """Converts a value to its column's type. Raises ValueError or OverflowError if it does not fit."""
     if value is None:
         return None
     kind = type(value)

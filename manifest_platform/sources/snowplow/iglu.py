@@ -1,8 +1,8 @@
-"""Iglu: which JSON Schemas there are in several registries, by schema key, and the entity table that a model's schemas make.
+"""Iglu schemas: the lookup of JSON Schemas by key in several registries, and the entity table that a model's schemas define.
 
-In a table, nested objects are flattened. Arrays, and values that may be of several kinds, are kept as JSON text. The first
-version's columns come required first, then the others, each alphabetically; what later versions add is appended, so that a
-column never moves.
+In a table, nested objects are flattened. Arrays, and values that may be of several types, are kept as JSON text. The columns of
+the first version come first, the required ones before the others, each group in alphabetical order. Columns that later versions
+add are appended, so that no column ever moves.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HIERARCHY: tuple[Column, ...] = (
 )
 
 MOST_COLUMNS = 2_000
-_DEEPEST = 50  # objects within objects
+_DEEPEST = 50  # nested objects
 _LONGEST = 1_000  # characters of a column's name
 _SHOWN = 200  # characters of a name in a message
 
@@ -42,15 +42,15 @@ _INT32 = (-(2**31), 2**31 - 1)
 
 
 class UnknownSchema(LookupError):
-    """No registry has the schema; permanent until somebody publishes it."""
+    """No registry has the schema. Permanent until somebody publishes it."""
 
 
 @dataclass(frozen=True)
 class EntityColumn:
-    """A column of an entity and the path of property names that leads to its value.
+    """A column of an entity table, and the path of property names that leads to its value.
 
-    `array`: every version says that the value is an array, so nothing else fits. `description`: what the newest version that
-    says anything says of it.
+    `array`: True if every version says that the value is an array, so that nothing else fits. `description`: from the newest
+    version that has one.
     """
 
     path: tuple[str, ...]
@@ -61,17 +61,17 @@ class EntityColumn:
 
 @dataclass(frozen=True)
 class EntityTable:
-    """The table of one model: the hierarchy columns, then those of all versions of its schema."""
+    """The table of a model: the hierarchy columns, then the columns of all versions of its schema."""
 
     table: Table
     columns: tuple[EntityColumn, ...]
 
 
 class Resolver:
-    """Schemas and entity tables from several registries, the first that has a schema wins.
+    """Looks up schemas and entity tables in several registries, in order of priority.
 
-    What was found, and what was found missing, is kept for the resolver's life; a registry that was unavailable or refused
-    access is asked again.
+    It remembers, for its lifetime, which schemas were found and which are missing. It asks a registry again that was
+    unavailable or refused access.
     """
 
     def __init__(
@@ -80,9 +80,10 @@ class Resolver:
         limits: RegistryLimits | None = None,
         tables: Mapping[str, str] | None = None,
     ):
-        """`registries`: folders, s3:// prefixes and http(s):// URLs, by priority. `limits`: what is taken of an HTTP one.
+        """Opens the registries.
 
-        `tables`: those of families whose own names are not taken.
+        `registries`: folders, s3:// prefixes and http(s):// URLs, by priority. `limits`: the limits of answers over HTTP.
+        `tables`: table names by family, where they differ from the default.
         """
         self._tables = dict(tables or {})
         places = [one if isinstance(one, Place) else Place(one) for one in registries]
@@ -96,26 +97,26 @@ class Resolver:
         self._versions: dict[str, list[SchemaKey] | SchemaError] = {}
 
     def close(self) -> None:
-        """Gives the registries' connections back."""
+        """Closes the registries' connections."""
         for registry in self._registries:
             registry.close()
 
     def schema(self, key: SchemaKey) -> dict[str, Any]:
-        """The JSON Schema of a key.
+        """Returns the JSON Schema of a key.
 
-        Raises UnknownSchema, RegistryUnavailable, RegistryRefused, and SchemaError where what the registry has is no JSON.
+        Raises UnknownSchema, RegistryUnavailable, RegistryRefused, and SchemaError if the registry's content is not JSON.
         """
         if key not in self._schemas:
             self._schemas[key] = self._read(key)
         found = self._schemas[key]
         if found is None:
-            raise UnknownSchema(f"{key} is in none of {self._names}; publish it there")
+            raise UnknownSchema(f"{key} is in none of the registries {self._names}; publish it in one of them")
         if isinstance(found, SchemaError):
             raise found
         return found
 
     def versions(self, key: SchemaKey) -> list[SchemaKey]:
-        """All versions of the key's model in all registries, oldest first. Raises as `schema` does."""
+        """Returns all versions of the key's model in all registries, oldest first. Raises as `schema` does."""
         self.schema(key)  # before any listing: a version that nobody published must not start a search
         if key.family not in self._versions:
             self._versions[key.family] = self._list(key)
@@ -128,9 +129,9 @@ class Resolver:
         return known
 
     def table(self, key: SchemaKey) -> EntityTable:
-        """The table of the key's model, made of all its versions.
+        """Returns the table of the key's model, made of all its versions.
 
-        Raises as `schema`, and SchemaError where the versions contradict one another or another model has the same table name.
+        Raises as `schema`, and SchemaError if the versions contradict each other or another model has the same table name.
         """
         versions = self.versions(key)
         if key.family not in self._models:
@@ -145,7 +146,7 @@ class Resolver:
         owner = self._owners.setdefault(name, key.family)
         if owner != key.family:
             return SchemaError(
-                f"{key.family} and {owner} both make the table {name}: give one of them another in the dataset's "
+                f"{key.family} and {owner} both make the table {name}: give one of them another table in the dataset's "
                 f"configuration, as shred.tables: {{{key.family}: {name}_2}}"
             )
         try:
@@ -165,8 +166,8 @@ class Resolver:
             return error
         if len(found) > self.limits.versions:
             return SchemaError(
-                f"{key.family} has {len(found)} versions in {self._names}, and {self.limits.versions} are read; remove some, or"
-                " raise shred.registry_limits.versions"
+                f"{key.family} has {len(found)} versions in {self._names}, but at most {self.limits.versions} are read; remove"
+                " some, or raise shred.registry_limits.versions"
             )
         return sorted(found)
 
@@ -180,14 +181,14 @@ class Resolver:
                 continue
             if self._bytes + len(text) > self.limits.total_mib << 20:
                 return SchemaError(
-                    f"{key} is one schema too many: those that this task needs have more than {self.limits.total_mib} MiB;"
+                    f"{key} is not read: the schemas that this task needs have more than {self.limits.total_mib} MiB in all;"
                     " raise shred.registry_limits.total_mib"
                 )
             self._bytes += len(text)
             try:
                 return orjson.loads(text)
             except orjson.JSONDecodeError as error:
-                return SchemaError(f"{key} in {registry} is no JSON: {error}; correct it there")
+                return SchemaError(f"{key} in {registry} is not valid JSON: {error}; correct it there")
         return None
 
 
@@ -195,14 +196,14 @@ class Resolver:
 
 
 def entity_columns(schemas: Sequence[tuple[str, Any]], name: str, most: int = MOST_COLUMNS) -> tuple[EntityColumn, ...]:
-    """The columns of one model from all its versions, oldest first, as (version, JSON Schema) pairs.
+    """Returns the columns of a model from all its versions: (version, JSON Schema) pairs, oldest first.
 
-    A column whose name is taken, by the hierarchy or by another property (`fooBar`, `foo_bar`), gets a trailing
-    underscore. All are nullable. `name` is the model's, for messages. Raises SchemaError where two versions give a
-    column types that no type holds without loss, where a version is no JSON object, or where there are more than `most`.
+    A column gets a trailing underscore if its name is taken by the hierarchy or by another property (`fooBar`, `foo_bar`). All
+    columns are nullable. `name`: the model's name, for messages. Raises SchemaError if two versions give a column types that no
+    common type holds without loss, if a version is not a JSON object, or if there are more than `most` columns.
     """
     types: dict[_Path, tuple[str, str]] = {}  # path -> type, version that set it
-    inner: dict[_Path, _Path] = {}  # where objects lie, and a column in each
+    inner: dict[_Path, _Path] = {}  # path of an object -> a column in it
     arrays: dict[_Path, bool] = {}
     said: dict[_Path, str] = {}
     for version, schema in schemas:

@@ -1,4 +1,4 @@
-"""What a sample of enriched runs becomes, in memory."""
+"""The preview of enriched runs: a sample of them, shredded in memory."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from manifest_platform.sources.snowplow.shredder import ShreddedEvents, shred_li
 _CHUNK = 1 << 20
 _JSON = frozenset(position for position, field in enumerate(FIELDS) if field.is_json)
 _LIMITS = RegistryLimits(seconds=3, unknown_keys=100)
-"""What registries are asked while a person waits."""
+"""Limits of the calls to registries while a person waits."""
 
 
 def sample(settings: SnowplowSettings, root: str, directories: Sequence[tuple[str, LandedDirectory]], bounds: Bounds) -> Sample:
-    """What runs become, or the beginning of each; a line that only lacks schemas waits, its event among the rows."""
+    """Shreds the beginning of each run. For a line that only lacks schemas the event is kept and the line counts as waiting."""
     sampler = Sampler(time.monotonic() + bounds.seconds)
     sampling = Sampling(sampler, directories, bounds)
     kernel = _Kernel(bounds.schemas, settings.shred.tables)
@@ -54,9 +54,9 @@ def sample(settings: SnowplowSettings, root: str, directories: Sequence[tuple[st
 
 
 class _Kernel:
-    """Shreds lines by the registries that answer.
+    """Shreds lines with the registries that answer.
 
-    `waiting`: lines so far that are bad for lack of schemas alone; `notes`: what was wrong with registries.
+    `waiting`: the number of lines so far that are bad only because schemas are missing. `notes`: faults of registries.
     """
 
     def __init__(self, schemas: Sequence[str], tables: dict[str, str]):
@@ -68,18 +68,18 @@ class _Kernel:
         self.notes: list[str] = []
 
     def close(self) -> None:
-        """Gives the registries' connections back."""
+        """Closes the registries' connections."""
         self._resolver.close()
 
     def missing(self) -> list[MissingSchema]:
-        """The schemas that no registry has, those that most lines name first."""
+        """Returns the schemas that no registry has, the ones named by the most lines first."""
         tables = ((key, SchemaKey.parse(key)) for key, _ in self._missing.most_common())
         return [
             MissingSchema(key, self._tables.get(parsed.family, parsed.table_name), self._missing[key]) for key, parsed in tables
         ]
 
     def shred(self, data: bytes, file: str, first_line: int) -> ShreddedEvents:
-        """What lines become; those that only lack schemas, as events without entities."""
+        """Shreds lines. Lines that only lack schemas become events without entities."""
         shredded = self._shred(data, file, first_line)
         if not shredded.bad.num_rows:
             return shredded
@@ -99,14 +99,14 @@ class _Kernel:
         try:
             return shred_lines(data, self._resolver, file, first_line)
         except (RegistryUnavailable, RegistryRefused) as error:
-            self.notes.append(f"schemas are looked for in no registry over HTTP any more: {error}")
+            self.notes.append(f"the preview went on without registries over HTTP and in S3, because one failed: {error}")
             self._resolver.close()
             self._schemas = tuple(one for one in self._schemas if not is_http(one) and not one.startswith("s3://"))
             self._resolver = Resolver(self._schemas, _LIMITS, self._tables)
             return shred_lines(data, self._resolver, file, first_line)
 
     def _waits(self, reasons: str) -> bool:
-        """Whether a line lacks schemas and nothing else. Counts them in any case."""
+        """True if a line lacks schemas and has no other fault. Counts its missing schemas in any case."""
         lacking = set()
         only = True
         for reason in orjson.loads(reasons):

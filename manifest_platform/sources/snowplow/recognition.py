@@ -1,4 +1,4 @@
-"""How enriched runs are known before anything is configured: by the names of directories, and by how lines look."""
+"""Recognition of enriched runs before anything is configured: by the names of directories, and by the form of lines."""
 
 from __future__ import annotations
 
@@ -20,13 +20,17 @@ CENTRAL = "http://iglucentral.com"
 _NEARLY = re.compile(r"run[=_\- ]?(\d{4})\D?(\d\d)\D?(\d\d)\D?(\d\d)\D?(\d\d)(?:\D?(\d\d))?", re.IGNORECASE)
 _TIMED = re.compile(r"^[a-z]+=[0-9]{4}|^[0-9]{4}(?![0-9])|[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TABS = 130
-_FILES, _DEEP, _OPENED = 20, 5, 3  # files of a folder and folders within each other, where a layout is looked for; files opened
+_FILES, _DEEP, _OPENED = (
+    20,
+    5,
+    3,
+)  # per folder: files looked at; nesting of folders, and files opened, in the search for a layout
 _REGISTRIES = ("schemas", "iglu", "iglu-schemas", "iglu_schemas", "registry", "iglu-central")
 _LOOKED_AT = 50  # folders of a vendor
 
 
 def guesses(place: Place, schemas: Sequence[str], parse: Callable[[str], DirectoryName | None]) -> Iterator[Guess]:
-    """A landing root has directories that are called as runs are."""
+    """Recognizes a landing root by directories that are named as runs, or by files of events in a layout by time."""
     landing: dict[str, str] = {}
     layout = "a directory a run, run=YYYY-MM-DD-HH-MM-SS"
     if not any(parse(name) for name in place.entries.folders):
@@ -38,29 +42,29 @@ def guesses(place: Place, schemas: Sequence[str], parse: Callable[[str], Directo
     found = tuple(schemas)
     if not found and (beside := registry_beside(place)):
         found = (beside,)
-        notes = (f"schemas are taken from {beside}, which lies beside; --schemas takes others",)
+        notes = (f"schemas are taken from the folder {beside} beside it; use --schemas for others",)
     told = {"landing": landing, "shred": {"schemas": [*(found or (CENTRAL,))]}}
     yield Guess({key: value for key, value in told.items() if value}, layout, found, notes)
 
 
 def hints(place: Place, parse: Callable[[str], DirectoryName | None]) -> Iterator[str]:
-    """Names that are nearly runs', and files that look as enriched events do."""
+    """Reports names that are almost those of runs, and files of events that are not in a run's directory."""
     nearly = [(name, better) for name in place.entries.folders if not parse(name) and (better := nearest(name))]
     if nearly:
         name, better = nearly[0]
-        more = f", and so {len(nearly) - 1:,} more" if len(nearly) > 1 else ""
-        yield f"{name} is nearly the name of a run of enriched events: rename it to {better}{more}"
+        more = f". {len(nearly) - 1:,} more are like it" if len(nearly) > 1 else ""
+        yield f"{name} is almost the name of a run of enriched events: rename it to {better}{more}"
     names = [name for name, size in place.entries.files if size and not name.startswith(("_", "."))]
     if names and (fields := _fields(place, names[0])):
         yield (
-            f"{names[0]} has lines of {fields} tab-separated fields, as enriched events have, but lies in no directory that"
-            f" tells its time: move the files of each run to run=YYYY-MM-DD-HH-MM-SS/ below {place.name or place.uri}, and let"
-            " the writer end it with an empty file _SUCCESS"
+            f"{names[0]} has lines of {fields} tab-separated fields, like enriched events, but its directory is not named by a"
+            f" time: move the files of each run to run=YYYY-MM-DD-HH-MM-SS/ below {place.name or place.uri}, and let the writer"
+            " finish each with an empty file _SUCCESS"
         )
 
 
 def _layout_by_time(place: Place) -> str | None:
-    """The layout of files of enriched events that lie by the time of their writing; None where none do."""
+    """Returns the layout of files of enriched events that are placed by time; None if there are none."""
     entries = place.entries
     if not any(_TIMED.search(name) for name in (*entries.folders, *(name for name, _ in entries.files))):
         return None
@@ -71,7 +75,7 @@ def _layout_by_time(place: Place) -> str | None:
 
 
 def _some_files(place: Place, path: str, depth: int = 0) -> Iterator[tuple[str, Place, str]]:
-    """Files of a place and of the newest folders below it: the path of each, its folder and its name."""
+    """Yields files of a place and of the newest folder at each level below it: the path of each, its folder and its name."""
     entries = place.entries
     for name, size in entries.files[-_FILES:]:
         if size and not name.startswith(HIDDEN):
@@ -83,13 +87,13 @@ def _some_files(place: Place, path: str, depth: int = 0) -> Iterator[tuple[str, 
 
 
 def nearest(name: str) -> str | None:
-    """The name of a run that a name is nearly; None where it is not."""
+    """Returns the run name that a name almost is; None if it is not close to one."""
     found = _NEARLY.match(name)
     return f"run={'-'.join(part or '00' for part in found.groups())}" if found else None
 
 
 def _fields(place: Place, name: str) -> int | None:
-    """How many fields the first line of a file has, where that is about as many as an enriched event's."""
+    """Returns the number of fields in the first line of a file if it is close to that of an enriched event, else None."""
     try:
         head = place.head(name, 1 << 16)
     except (OSError, ValueError):
@@ -104,7 +108,7 @@ def _fields(place: Place, name: str) -> int | None:
 
 
 def registry_beside(place: Place) -> str | None:
-    """The path of a folder of schemas beside a landing root on a disk, or beside the folder that it lies in."""
+    """Returns the path of a folder of schemas beside a local landing root or beside its parent; None if there is none."""
     if not storage.is_local(place.uri):
         return None
     root = storage.local_path(place.uri)
@@ -116,7 +120,7 @@ def registry_beside(place: Place) -> str | None:
 
 
 def is_registry(folder: Path) -> bool:
-    """Whether a folder has schemas, as `[schemas/]vendor/name/jsonschema/1-0-0`."""
+    """True if a folder has schemas, as `[schemas/]vendor/name/jsonschema/1-0-0`."""
     for top in (folder / "schemas", folder):
         try:
             with os.scandir(top) as vendors:

@@ -1,8 +1,8 @@
-"""Iglu registries: the client of each kind of place that has schemas.
+"""Clients of Iglu registries: folders, and HTTP servers.
 
-A registry is a folder (local or s3://) or a static HTTP(S) site or Iglu server, all laid out as
-`schemas/<vendor>/<name>/<format>/<model>-<revision>-<addition>`. An HTTP one may answer anything: what is taken of it is
-bounded by `RegistryLimits`.
+A registry is a folder (local or s3://), a static HTTP(S) site or an Iglu server. All have the layout
+`schemas/<vendor>/<name>/<format>/<model>-<revision>-<addition>`. The answers of an HTTP server are not trusted:
+`RegistryLimits` bounds what is read of them.
 """
 
 from __future__ import annotations
@@ -29,41 +29,41 @@ ATTEMPTS = 3
 SILENCE_SECONDS = 10.0
 PAUSE_SECONDS = 0.2
 
-_LITTLE = 1 << 16  # an answer that says no is read to its end where it is short, so that the connection serves on
+_LITTLE = 1 << 16  # a short answer to a failed call is read to its end, so that the connection can be reused
 
 
 class RegistryRefused(RuntimeError, Misconfigured):
-    """A registry refuses access; permanent until a person mends the registry or the configuration, and no item's fault."""
+    """A registry refuses access. Permanent until a person fixes the registry or the configuration. No item fails for it."""
 
 
 class RegistryUnavailable(Unreachable):
-    """A registry did not answer, or answered with a server error; transient: the same lookup may succeed later."""
+    """A registry did not answer, or answered with a server error. Transient: the same lookup may succeed later."""
 
 
 class Registry(Protocol):
-    """One place that may have schemas."""
+    """A place that may have schemas."""
 
     def close(self) -> None:
-        """Gives back what is open."""
+        """Closes open connections."""
 
     def read(self, key: SchemaKey) -> bytes | None:
-        """The text of a schema, None where the registry lacks it. Raises RegistryUnavailable, RegistryRefused."""
+        """Returns the text of a schema; None if the registry lacks it. Raises RegistryUnavailable, RegistryRefused."""
 
     def versions(self, key: SchemaKey) -> list[SchemaKey]:
-        """The versions of the key's model that the registry has, in any order. Raises as `read`."""
+        """Returns the versions of the key's model that the registry has, in any order. Raises as `read`."""
 
 
 @dataclass(frozen=True)
 class FolderRegistry:
-    """A folder that is, or holds, `schemas/`."""
+    """A folder that is, or contains, `schemas/`."""
 
     uri: str
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing."""
 
     def read(self, key: SchemaKey) -> bytes | None:
-        """The text of a schema, None where there is no such file."""
+        """Returns the text of a schema; None if there is no such file."""
         for root in (f"{self.uri}/schemas", self.uri):
             try:
                 return storage.read_bytes(f"{root}/{key.path}")
@@ -74,7 +74,7 @@ class FolderRegistry:
         return None
 
     def versions(self, key: SchemaKey) -> list[SchemaKey]:
-        """The versions of the key's model, by listing its folder."""
+        """Returns the versions of the key's model, by listing its folder."""
         from pyarrow.fs import FileSelector
 
         found = []
@@ -95,19 +95,21 @@ def _storage_error(what: str, error: OSError) -> RegistryUnavailable | RegistryR
 
 
 _HAVE_SERVED: set[str] = set()
-"""The HTTP registries that gave this process a schema: what such a one answers 403 for, it lacks."""
+"""The HTTP registries that gave this process a schema. If such a registry answers 403, the schema does not exist."""
 
 
 class HttpRegistry:
     """A static site, or an Iglu server (its URL ends in `/api`).
 
-    An answer 4xx means that the schema is not there, except for 401, which refuses access, and 403: static stores answer so for
-    what they lack, and servers to strangers. It means that the schema is not there from a registry that has given another one,
-    or where `forbidden_is_absent`. `url` has no user or password, as it stands in messages; `authorization` is the header that
-    they make, `apikey` that of an Iglu server's key.
+    An answer 4xx means that the schema does not exist, with two exceptions. 401 means that access is refused. 403 is ambiguous:
+    static stores send it for missing files, and servers send it to strangers. It means that the schema does not exist if the
+    registry has given another schema, or if `forbidden_is_absent`.
 
-    A redirect is followed within the registry's own scheme, host and port, and takes neither header along. A schema that is too
-    large, or that lies elsewhere, is a SchemaError: it costs the rows that name it, and no others.
+    `url` has no user or password, since it appears in messages. `authorization` is the header made of them, and `apikey` the
+    key of an Iglu server.
+
+    A redirect is followed within the registry's own scheme, host and port, without these two headers. A schema that is too
+    large, or redirected elsewhere, is a SchemaError: only the rows that name it are bad.
     """
 
     def __init__(
@@ -129,16 +131,16 @@ class HttpRegistry:
         return f"HttpRegistry({self.url})"
 
     def close(self) -> None:
-        """Gives the connections back."""
+        """Closes the connections."""
         self._client.close()
 
     def read(self, key: SchemaKey) -> bytes | None:
-        """The text of a schema, None where the site answers that it has none."""
+        """Returns the text of a schema; None if the site answers that it does not exist."""
         with self._client.within(self._limits.seconds):
             return self._get(key.path)
 
     def versions(self, key: SchemaKey) -> list[SchemaKey]:
-        """The versions of the key's model: from the server's list, or else by asking for one after the other."""
+        """Returns the versions of the key's model: from the server's list, or else by asking for one version after another."""
         with self._client.within(self._limits.seconds):
             listed = self._get(f"{key.vendor}/{key.name}/{key.format}/{key.model}")
             try:
@@ -151,9 +153,9 @@ class HttpRegistry:
             return list(self._successors(key))
 
     def _successors(self, key: SchemaKey) -> Iterator[SchemaKey]:
-        """Versions are numbered without gaps; a gap below the key itself, which exists, is stepped over.
+        """Yields existing versions by trying numbers in order. A gap below the key itself, which exists, is passed over.
 
-        Raises RegistryRefused where the registry gives whatever it is asked for.
+        Raises RegistryRefused if the registry answers every request with success.
         """
         revision = asked = 0
         while True:
@@ -164,8 +166,8 @@ class HttpRegistry:
                 if asked > self._limits.versions:
                     self._check_says_no(key)
                     raise SchemaError(
-                        f"{key.family} has more than {self._limits.versions} versions at {self.url}, or gaps as wide;"
-                        " correct them there, or raise shred.registry_limits.versions"
+                        f"{key.family} has more than {self._limits.versions} versions at {self.url}, or wide gaps between"
+                        " them; correct them there, or raise shred.registry_limits.versions"
                     )
                 if version == key or self._get(version.path) is not None:
                     yield version
@@ -180,7 +182,7 @@ class HttpRegistry:
         nothing = SchemaKey(key.vendor, key.name, key.format, key.model, 999_999_999, 999_999_999)
         if self._get(nothing.path) is not None:
             raise RegistryRefused(
-                f"{self.url} answers 200 for {nothing}, which nobody published, so what it says means nothing: correct the"
+                f"{self.url} answers 200 for {nothing}, which does not exist, so its answers cannot be used: correct the"
                 " registry, or its URL in shred.schemas"
             )
 
@@ -208,7 +210,7 @@ class HttpRegistry:
         raise RegistryUnavailable(f"{url}: {problem} ({attempt} attempts); check that the registry is up, then retry")
 
     def _follow(self, url: str) -> tuple[int, bytes]:
-        """The status and the body of an answer; a success is told as 200. Raises httpx.RequestError, SchemaError."""
+        """Returns the status (200 for every success) and the body of an answer. Raises httpx.RequestError, SchemaError."""
         place, headers = url, self._secrets
         for _ in range(self._limits.redirects + 1):
             response = self._client.begin("GET", place, headers=headers)
@@ -232,7 +234,7 @@ class HttpRegistry:
         raise self._astray(url, f"leads to more than {self._limits.redirects} redirects", "correct it there")
 
     def _redirected(self, url: str, place: str, location: str) -> str:
-        """Where a redirect leads. Raises SchemaError where that is another server, or RegistryRefused."""
+        """Returns the URL that a redirect leads to. Raises SchemaError or RegistryRefused if it is on another server."""
         try:
             to = urljoin(place, location)
             own = answers.origin(to) == answers.origin(self.url)
@@ -248,12 +250,15 @@ class HttpRegistry:
         return to
 
     def _astray(self, url: str, what: str, helps: str) -> SchemaError | RegistryRefused:
-        """A redirect that is not followed: of a registry that has given nothing yet, it is the registry's and no schema's."""
+        """Returns the error for a redirect that is not followed.
+
+        Until the registry has given a schema, the fault is the registry's, and then it is that of the single schema.
+        """
         kind = SchemaError if self.url in _HAVE_SERVED else RegistryRefused
         return kind(masking.masked(f"{url} {what}; {helps}"))
 
     def _check_access(self, url: str, status: int) -> None:
-        """Raises RegistryRefused where an answer means that, and not that there is no such schema."""
+        """Raises RegistryRefused if an answer means that access is refused, not that the schema does not exist."""
         if status == 401:
             how = "is wrong" if self._secrets else "is missing: name its variable in shred.registries"
             raise RegistryRefused(f"{url}: the registry answers 401, so the key {how}; then retry")
@@ -266,7 +271,7 @@ class HttpRegistry:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a registry is: a folder, an s3:// prefix or an http(s):// URL; and what is special about an HTTP one."""
+    """The location of a registry: a folder, an s3:// prefix or an http(s):// URL, with the settings of an HTTP registry."""
 
     location: str = field(repr=False)
     apikey: str | None = field(default=None, repr=False)
@@ -276,7 +281,7 @@ class Place:
         return without_userinfo(self.location)
 
     def open(self, limits: RegistryLimits | None = None) -> Registry:
-        """The registry there. What is secret of it is masked from now on, in this process too."""
+        """Opens the registry. Its secrets are masked in messages of this process from now on."""
         if not is_http(self.location):
             return FolderRegistry(storage.as_uri(self.location))
         userinfo = unquote(urlsplit(self.location).netloc.rpartition("@")[0])

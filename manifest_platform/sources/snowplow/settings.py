@@ -17,84 +17,86 @@ from manifest_platform.sources.settings import DatasetSettings, LandingSettings,
 
 FEED = "enriched"
 RUNS = "run"
-"""The layout of directories that are each a run."""
+"""The layout where each directory is a run."""
 _OVERHEARD = "credentials are sent by https:// only, or by http:// to this machine"
 EVENTS_TABLE = "events"
 
 
 def time_column(table: str) -> str:
-    """The column with the collector's time, by which a table's rows are put under dates."""
+    """Returns the column with the collector's time, by whose date a table's rows are partitioned."""
     return "collector_tstamp" if table == EVENTS_TABLE else "root_tstamp"
 
 
 def has_credentials(url: str) -> bool:
-    """Whether a registry's URL has a user or a password in it."""
+    """True if a registry's URL contains a user or a password."""
     return is_http(url) and "@" in urlsplit(url).netloc
 
 
 def is_overheard(url: str) -> bool:
-    """Whether what is sent to a URL travels in the clear, to another machine."""
+    """True if data sent to a URL would travel unencrypted to another machine."""
     parts = urlsplit(url)
     return parts.scheme == "http" and not is_this_machine(parts.hostname)
 
 
 def is_http(location: str) -> bool:
-    """Whether a registry is asked over HTTP."""
+    """True if a registry is asked over HTTP."""
     return location.startswith(("http://", "https://"))
 
 
 def without_userinfo(location: str) -> str:
-    """A registry's location as it may be shown and stored."""
+    """Returns a registry's location without user and password, to be shown and stored."""
     return re.sub(r"^(https?://)[^/?#]*@", r"\1", location)
 
 
 class RegistrySettings(Settings):
-    """What an HTTP registry wants besides its URL, and what it means by an answer."""
+    """Special settings of an HTTP registry: its key, and the meaning of its answers."""
 
-    url: ReadableLocation = Field(description="the registry, one of `schemas`")
+    url: ReadableLocation = Field(description="the registry's URL, as in `schemas`")
     apikey_variable: str | None = Field(
         None,
         pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
-        description="the environment variable that holds the key of an Iglu server, which its header `apikey` takes",
+        description="the environment variable with the key of an Iglu server; the key is sent in the header `apikey`",
     )
     absent: tuple[Literal[403, 404], ...] = Field(
         (404,),
-        description="the answers that mean that a schema is not there: with 403, for static stores that answer so, even before"
-        " the registry has given any schema",
+        description="the HTTP statuses that mean that a schema does not exist. Add 403 for a static store that answers 403 for"
+        " missing files; else 403 counts so only after the registry has given some schema",
     )
 
 
 class RegistryLimits(Settings):
-    """What is taken of an HTTP registry at most, whatever it answers."""
+    """Limits of what is read from an HTTP registry, whatever it answers."""
 
-    schema_kib: int = Field(256, ge=1, le=1 << 16, description="KiB of a schema, or of a list of its versions")
-    total_mib: int = Field(16, ge=1, le=1 << 12, description="MiB of all schemas that the tasks of one batch need in a process")
-    seconds: float = Field(
-        60, ge=1, le=3600, description="seconds for a schema, or for all versions of one, further tries and redirects included"
+    schema_kib: int = Field(256, ge=1, le=1 << 16, description="the largest schema, or list of its versions, in KiB")
+    total_mib: int = Field(
+        16, ge=1, le=1 << 12, description="the most MiB of schemas that the tasks of one batch read in a process"
     )
-    redirects: int = Field(5, ge=0, le=20, description="redirects that are followed, within the registry's own origin")
-    versions: int = Field(200, ge=1, le=100_000, description="versions of a model")
-    columns: int = Field(2_000, ge=1, le=100_000, description="columns of a model's table")
+    seconds: float = Field(
+        60, ge=1, le=3600, description="the most seconds for a schema, or for all its versions, with retries and redirects"
+    )
+    redirects: int = Field(5, ge=0, le=20, description="the most redirects that are followed, within the registry's own origin")
+    versions: int = Field(200, ge=1, le=100_000, description="the most versions of a model")
+    columns: int = Field(2_000, ge=1, le=100_000, description="the most columns of a model's table")
     unknown_keys: int = Field(
         500,
         ge=1,
         le=1_000_000,
-        description="schemas that no registry has and that one task asks for; beyond them the registries are asked only for"
-        " those that most lines name, a few with each 4 MiB, and the other lines are bad rows that say so",
+        description="the most missing schemas that one task asks for. Beyond that, it asks only for the schemas that most lines"
+        " name, a few with each 4 MiB; the other lines become bad rows that say so",
     )
 
 
 class SnowplowLimitSettings(LimitSettings):
-    """What no landed run may exceed, whoever wrote it: so memory, disk and time of shredding are bounded."""
+    """Limits of a landed run, whoever wrote it. They bound the memory, disk and time of shredding."""
 
     inflation: float = Field(
         InputLimits.inflation,
         ge=2,
         le=100_000,
-        description="how many times as large the text of a compressed file may be as its bytes, beyond its first 64 MiB",
+        description="the most bytes of text for each byte of a compressed file, beyond its first 64 MiB",
     )
     dates: int = Field(
-        InputLimits.dates, ge=1, le=100_000, description="dates of `collector_tstamp` that the events of a run may have"
+        InputLimits.dates, ge=1, le=100_000, description="the most dates of `collector_tstamp` in the events of a run"
     )
 
     def of_input(self) -> InputLimits:
@@ -103,21 +105,20 @@ class SnowplowLimitSettings(LimitSettings):
 
 
 class SnowplowLandingSettings(LandingSettings):
-    """Where runs or windows of time land, and when they count as complete."""
+    """The landing root of runs or windows of time, and the rule for when they are complete."""
 
     layout: str = Field(
         RUNS,
-        description="what lies below the root: `run`, directories as `run=YYYY-MM-DD-HH-MM-SS`; or windows of time, in the"
+        description="the layout below the root. `run`: directories named `run=YYYY-MM-DD-HH-MM-SS`. Or windows of time, in the"
         " words of `partitionFormat` of Snowplow's S3 loader, as `year={yyyy}/month={MM}/day={dd}/hour={HH}` or"
-        " `{yyyy}/{MM}/{dd}/{HH}`; with `*` at its end, how files are called, as `{yyyy}-{MM}-{dd}-{HH}*`. A window is"
-        " complete when it is over and has settled: `complete` is `settle` then, and `look_back_days` 0.25 where nothing else"
-        " is said",
+        " `{yyyy}/{MM}/{dd}/{HH}`; with `*` at the end, the beginning of file names, as `{yyyy}-{MM}-{dd}-{HH}*`. A window is"
+        " complete when it is over and has settled, so `complete` defaults to `settle`, and `look_back_days` to 0.25",
     )
 
     @model_validator(mode="before")
     @classmethod
     def _windows_settle(cls, data: Any) -> Any:
-        """Nobody marks a window; and they hold so many files that few of them are listed at each look."""
+        """Sets other defaults for windows: they have no marker, and too many files to list many windows at each look."""
         if isinstance(data, dict) and data.get("layout", RUNS) != RUNS:
             return {"complete": "settle", "look_back_days": 0.25, **data}
         return data
@@ -137,29 +138,29 @@ class SnowplowLandingSettings(LandingSettings):
 
 
 class SnowplowShredSettings(ShredSettings):
-    """Where shredded Parquet goes, and by which schemas entities are typed."""
+    """The output and the limits of shredding, and the schemas that give entities their types."""
 
     schemas: list[ReadableLocation] = Field(
-        min_length=1, description="Iglu registries by priority, each a folder, an s3:// or an http(s):// URL"
+        min_length=1, description="Iglu registries by priority, each a folder, an s3:// prefix or an http(s):// URL"
     )
     tables: dict[
         Annotated[str, Field(pattern=r"^iglu:[A-Za-z0-9._-]+/[A-Za-z0-9._-]+/[A-Za-z0-9._-]+/[1-9][0-9]*$")],
         Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")],
     ] = Field(
         {},
-        description="of `iglu:vendor/name/format/model`, the table that its rows go to, where its own name is the table"
-        " of another one: `{iglu:com.acme_order/x/jsonschema/1: acme_order_x_of_orders}`",
+        description="by `iglu:vendor/name/format/model`, the table for its rows, if its default name is the table of another"
+        " model: `{iglu:com.acme_order/x/jsonschema/1: acme_order_x_of_orders}`",
     )
-    registries: list[RegistrySettings] = Field([], description="what is special about HTTP registries of `schemas`")
-    limits: SnowplowLimitSettings = Field(SnowplowLimitSettings(), description="what no landed run may exceed")
+    registries: list[RegistrySettings] = Field([], description="special settings of HTTP registries that `schemas` names")
+    limits: SnowplowLimitSettings = Field(SnowplowLimitSettings(), description="limits of a landed run")
     registry_limits: RegistryLimits = Field(
-        RegistryLimits(), description="what is taken of an HTTP registry at most, whatever it answers"
+        RegistryLimits(), description="limits of what is read from an HTTP registry, whatever it answers"
     )
 
     @field_validator("schemas")
     @classmethod
     def _can_be_asked(cls, schemas: list[str]) -> list[str]:
-        """Each URL is one whose password, if it has any, nobody overhears. The message repeats none."""
+        """Refuses URLs whose password would travel unencrypted. The message does not repeat the password."""
         for number, url in enumerate(schemas, start=1):
             if has_credentials(url) and is_overheard(url):
                 raise ValueError(f"schemas: the registry at place {number}: {_OVERHEARD}")
@@ -168,7 +169,7 @@ class SnowplowShredSettings(ShredSettings):
     @field_validator("tables")
     @classmethod
     def _keeps_rows_apart(cls, tables: dict[str, str]) -> dict[str, str]:
-        """One table a family, and none that is not for entities."""
+        """Refuses a table that is named for two families, or that is not for entities."""
         if len({*tables.values(), EVENTS_TABLE, BAD_TABLE}) < len(tables) + 2:
             raise ValueError(
                 f"a table is named twice; allowed: a table of its own for each, other than {EVENTS_TABLE} and {BAD_TABLE}"
@@ -177,14 +178,14 @@ class SnowplowShredSettings(ShredSettings):
 
     @model_validator(mode="after")
     def _names_its_own(self) -> SnowplowShredSettings:
-        """Of each registry that is special there is one, and it is looked into."""
+        """Refuses settings for a registry that is not among `schemas`, or is named twice."""
         urls = [registry.url for registry in self.registries]
         for url in urls:
             if url not in self.schemas or not url.startswith(("http://", "https://")) or urls.count(url) > 1:
                 raise ValueError("registries: allowed are http(s):// URLs of `schemas`, each once")
         for registry in self.registries:
             if registry.apikey_variable and is_overheard(registry.url):
-                raise ValueError(f"registries: of {without_userinfo(registry.url)}, with an apikey_variable: {_OVERHEARD}")
+                raise ValueError(f"registries: {without_userinfo(registry.url)} has an apikey_variable: {_OVERHEARD}")
         return self
 
 
@@ -195,4 +196,4 @@ class SnowplowSettings(DatasetSettings):
 
     source: Literal["snowplow_enriched"] = Field("snowplow_enriched", description="Snowplow enriched runs")
     landing: SnowplowLandingSettings = Field(description="where runs or windows of time land, and when they are complete")
-    shred: SnowplowShredSettings = Field(description="where shredded Parquet goes, and by which schemas")
+    shred: SnowplowShredSettings = Field(description="where shredded Parquet goes, and the schemas of entities")

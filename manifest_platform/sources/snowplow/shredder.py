@@ -1,7 +1,6 @@
-"""Shredding of Snowplow enriched events: one Spark job a batch of directories, and bytes of lines to typed tables.
+"""Shredding of Snowplow enriched events: one Spark job per batch of directories, and the function from lines to typed tables.
 
-Each task reads its own byte ranges and shreds them chunk by chunk. `shred_lines`, which does that, knows neither Spark nor
-storage.
+Each task reads its own byte ranges and shreds them chunk by chunk. `shred_lines` does that without Spark or storage.
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BAD_DATE = "1970-01-01"
-"""The date partition of bad rows: they have no time of their own, and a clock's would make shredding unrepeatable."""
+"""The date partition of bad rows: they have no time of their own, and a clock's time would make shredding unrepeatable."""
 
 ATOMIC = "iglu:com.snowplowanalytics.snowplow/atomic/jsonschema/1-0-0"
-"""The type of the events themselves."""
+"""The schema of the events themselves."""
 
 _Pieces = tuple[Piece, ...]
 
@@ -61,11 +60,11 @@ def shred(
     limits: RegistryLimits | None = None,
     named: Mapping[str, str] | None = None,
 ) -> list[Listing | ShredFailure]:
-    """Shreds a batch of directories in one Spark job; the results come in the order of the directories.
+    """Shreds a batch of directories in one Spark job; returns a result for each, in the same order.
 
-    Each directory's Parquet files lie under `output/<table>/date=YYYY-MM-DD/`, by the date of `collector_tstamp`, and its
-    listing is `output/listing.json`. The same directory gives the same rows, at any split size. A directory that
-    fails is a ShredFailure, never an exception. `named`: the tables of families whose own names are not taken.
+    A directory's Parquet files are in `output/<table>/date=YYYY-MM-DD/`, by the date of `collector_tstamp`, and its listing is
+    `output/listing.json`. The same directory always gives the same rows, at any split size. A directory that fails gives a
+    ShredFailure, never an exception. `named`: table names by family, where they differ from the default.
     """
     options, limits = options or Options(), limits or RegistryLimits()
     tasks = [
@@ -88,22 +87,22 @@ def shred(
 def _process_resolver(
     registries: tuple[str | Place, ...], limits: RegistryLimits, tables: tuple[tuple[str, str], ...], batch: str
 ) -> Resolver:
-    """The resolver that all tasks of a batch share in one worker process; the next batch looks anew."""
+    """Returns the resolver that all tasks of a batch share in one worker process. The next batch asks the registries again."""
     return Resolver(registries, limits, dict(tables))
 
 
 def _most_good(directory: Directory, limits: InputLimits) -> int:
-    """How many good lines a directory can have at most, by the size of its files. Any of them may be compressed."""
+    """Returns the most good lines that a directory can have, by the size of its files. Any of them may be compressed."""
     text = sum(max(size, UNMEASURED, int(size * limits.inflation)) for _, size in directory.files)
     return text // SHORTEST_GOOD_LINE + len(directory.files)
 
 
 def shred_pieces(task: Task[_Pieces], resolver: Resolver, options: Options, most_bad: int | None = None) -> Written:
-    """Shreds a task's pieces and writes what they become. `most_bad`: after more bad lines than these the rest is not read.
+    """Shreds a task's pieces and writes the result. After more than `most_bad` bad lines the rest is not read.
 
     Raises LimitExceeded, FileChanged, Unreadable, RegistryUnavailable, RegistryRefused, OSError.
     """
-    most = options.split_size + CHUNK  # only what was compressed gets larger than the split
+    most = options.split_size + CHUNK  # only compressed text can exceed the split
     writer = Writer(task, most, _by_date, options.limits, most_bad)
     budget = Budget(resolver.limits.unknown_keys)
 
@@ -123,9 +122,9 @@ def shred_pieces(task: Task[_Pieces], resolver: Resolver, options: Options, most
 def shred_piece(
     piece: Piece, shred: Callable[[bytes, str, int], ShreddedEvents], limits: InputLimits, chunk: int = CHUNK
 ) -> Iterator[tuple[int, ShreddedEvents]]:
-    """What each chunk of a piece gives, with its bytes; bad rows have the number of their line in the whole file.
+    """Yields (bytes, shredded events) of each chunk of a piece. Bad rows have their line numbers in the whole file.
 
-    `shred`: what becomes of whole lines, of a file, the first of them of a number.
+    `shred`: the function that shreds whole lines, given their bytes, the file's URI and the number of the first line.
     """
     lines = 0
     start = before = None
@@ -145,7 +144,7 @@ def shred_piece(
 
 
 def _too_long(line: TooLong, file: str, offset: int, number: int, limits: InputLimits) -> ShreddedEvents:
-    """A line that is not read: a bad row that says where it is whole. What it ends in makes its text no event again."""
+    """Returns the bad row of a line that is too long. Text added at its end keeps it from being a valid event."""
     message = (
         f"the line begins at byte {offset:,} of the file's text and has {line.bytes:,} bytes; shred.limits.line_kib allows"
         f" {limits.line >> 10:,} KiB, and its first {len(line.head):,} bytes are kept"
@@ -155,7 +154,7 @@ def _too_long(line: TooLong, file: str, offset: int, number: int, limits: InputL
 
 
 def _by_date(name: str, table: pa.Table) -> Iterator[Dated]:
-    """The rows of each date, dates ascending, rows in their order."""
+    """Yields the rows of each date, dates ascending, rows in their order."""
     if name == BAD_TABLE:
         yield Dated(BAD_DATE, table)
         return
@@ -170,7 +169,7 @@ def _by_date(name: str, table: pa.Table) -> Iterator[Dated]:
 
 
 def _times(name: str, rows: pa.Table) -> tuple[str, str]:
-    """The first and last time of the rows."""
+    """Returns the first and last time of the rows."""
     from pyarrow.compute import call_function
 
     times = call_function("min_max", [rows[time_column(name)]]).as_py()
@@ -186,9 +185,9 @@ def _iso(time: datetime) -> str:
 
 @dataclass(frozen=True)
 class ShreddedEvents:
-    """Typed tables by name, what each is, and how many lines they come from; lines = good + rows of `bad`.
+    """The tables of some lines by name, and the definition of each. `lines` equals `good` plus the rows of `bad`.
 
-    `types`: by table, how many of its rows are of which schema, with its version.
+    `types`: by table, the number of rows of each schema version.
     """
 
     tables: dict[str, pa.Table]
@@ -202,10 +201,10 @@ class ShreddedEvents:
 def shred_lines(
     data: bytes, resolver: Resolver, file: str = "", first_line: int = 1, budget: Budget | None = None
 ) -> ShreddedEvents:
-    """Shreds whole lines; a line is good, and then in every table, or bad, and then in no other than `bad`.
+    """Shreds whole lines. A good line is in every table that it has rows for; a bad line is only in `bad`.
 
-    `first_line` is the number of the first line in its file, for the bad table. `budget`: of the task that the lines are of.
-    Any bytes are accepted. Raises RegistryUnavailable and RegistryRefused where a schema could not be asked for.
+    `first_line`: the number of the first line in its file, for the bad table. `budget`: the budget of the lines' task. Accepts
+    any bytes. Raises RegistryUnavailable and RegistryRefused if a schema could not be looked up.
     """
     with _without_garbage_collection():
         lines = cut(data)
@@ -229,7 +228,7 @@ def shred_lines(
 
 
 def _types(definition: Table, rows: pa.Table) -> dict[str, int]:
-    """How many of a table's rows are of which schema."""
+    """Returns the number of a table's rows by schema."""
     if definition.family is None:
         return {ATOMIC: rows.num_rows}
     schema = definition.family.rpartition("/")[0]
@@ -244,7 +243,7 @@ def _bad(lines: Lines, file: str, first_line: int) -> pa.Table:
 
 @contextlib.contextmanager
 def _without_garbage_collection() -> Generator[None]:
-    """Parsed JSON is a great many objects without cycles: looking for cycles among them costs as much as the parsing."""
+    """Turns garbage collection off: parsed JSON has no cycles, and the search for them takes as long as parsing."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,7 +1,7 @@
-"""Snowplow enriched events as a source: the runs `run=…` under one root, or windows of time; one feed, tables that only append.
+"""The source of Snowplow enriched events: runs `run=…`, or windows of time, below one root.
 
-Belongs here: what a run's name means, and what the source declares. How a root is listed, when a directory is complete, and
-what a window of time is, is the same for all sources.
+It has one feed, and its tables only append. This module parses the names of runs and declares the source. Listing, completeness
+and windows of time are shared by all sources.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from manifest_platform.sources.snowplow.registry import Place as Registry
 
 
-# Seconds are two digits and then the end or a suffix; where they are missing, the suffix follows the minutes.
+# Seconds are two digits and then the end or a suffix; without seconds, the suffix follows the minutes.
 _RUN = re.compile(
     r"run=([0-9]{4})-([0-9]{2})-([0-9]{2})-([0-9]{2})-([0-9]{2})"
     r"-(?:(?P<seconds>[0-9]{2})(?:-(?P<suffix>[A-Za-z0-9-]+))?|(?P<after_minutes>(?![0-9]{2}(?:-|$))[A-Za-z0-9-]+))"
@@ -51,11 +51,10 @@ _RUN = re.compile(
 
 
 def parse_run_name(name: str) -> DirectoryName | None:
-    """What a directory's name says, or None where it is not a run's.
+    """Parses the name of a run; None if the name is not a run's.
 
-    Names are `run=YYYY-MM-DD-HH-MM-SS`, by batch jobs, and the same with `-<suffix>` after the seconds or, without
-    seconds, after the minutes, by streaming ones; a suffix is letters, digits and dashes. A date that does not exist is
-    no run's.
+    Batch jobs write `run=YYYY-MM-DD-HH-MM-SS`. Streaming jobs write the same with `-<suffix>` after the seconds or, without
+    seconds, after the minutes; a suffix is letters, digits and dashes. A name with a date that does not exist is not a run's.
     """
     found = _RUN.fullmatch(name)
     if found is None:
@@ -66,7 +65,7 @@ def parse_run_name(name: str) -> DirectoryName | None:
         return None
     if found["after_minutes"] is None:
         return DirectoryName(name, name.removeprefix("run="), time)
-    # "+" keeps it apart from the same suffix after "-00"; it is lower than all that a suffix is made of.
+    # "+" distinguishes it from the same suffix after "-00"; it sorts before every character of a suffix.
     return DirectoryName(name, f"{name[len('run=') : found.start('after_minutes')]}00-{found['after_minutes']}+", time)
 
 
@@ -78,17 +77,16 @@ _WINDOWS_LANDED = (
 
 
 def list_runs(root: str | Path, after: datetime | None = None, completeness: Marker | Settle = SUCCESS) -> Found:
-    """Finds every run at or after a time, with its files, in one listing of the root.
+    """Lists the runs at or after a time, with their files, in one pass. Without a time, lists every run.
 
-    Without a time: every run. The listing begins at the name that a run of that minute would have; entries that sort
-    before it are not looked at. `completeness` says which file is the marker.
+    The listing begins at the name that a run of that minute would have; names that sort before it are not read. `completeness`
+    names the marker file.
 
-    In the root, names that begin with `_` or `.` are passed over; all else that is no run directory is reported by name
-    and left alone. Folders that exist only as S3's empty folder keys do not exist. An S3 prefix with nothing in it is
-    an empty root.
+    Names in the root that begin with `_` or `.` are ignored; other names that are not runs' are reported and left alone.
+    Folders that exist only as S3's empty folder keys are ignored. An S3 prefix without keys is an empty root.
 
-    Raises LandingMisconfigured where the root does not exist or access is refused, LandingUnavailable where it may work
-    later, ValueError for a time without a zone.
+    Raises LandingMisconfigured if the root does not exist or access is refused, LandingUnavailable if a later try may succeed,
+    and ValueError for a time without a zone.
     """
     if after is not None and after.tzinfo is None:
         raise ValueError(f"after={after!r} has no time zone; give a time in UTC")
@@ -98,7 +96,7 @@ def list_runs(root: str | Path, after: datetime | None = None, completeness: Mar
 
 
 def read_run(uri: str, completeness: Marker | Settle = SUCCESS) -> LandedDirectory:
-    """One run as it is now, by its URI. Raises LandingDamaged where it is gone, otherwise as `list_runs`."""
+    """Reads the current content of a run, by its URI. Raises LandingDamaged if it is gone, otherwise as `list_runs`."""
     parsed = parse_run_name(uri.rpartition("/")[2])
     if parsed is None:
         raise ValueError(f"{uri} does not end in the name of a run")
@@ -106,13 +104,13 @@ def read_run(uri: str, completeness: Marker | Settle = SUCCESS) -> LandedDirecto
 
 
 def _stretch(landed: Landed) -> Stretch:
-    """Which files of its window an item has."""
+    """Returns the interval of writing times whose files belong to an item."""
     after, upto = (datetime.fromisoformat(text) if text else None for text in (landed.after, landed.upto))
     return Stretch(after, upto)
 
 
 def _registered(manifest: Manifest, feed: str, sort: str) -> list[Registered]:
-    """The items of a window, by the sort key of the window: itself, and what came late."""
+    """Returns the registered items of a window, late items included, by the sort key of the window."""
     found: list[Registered] = []
     for item in manifest.items(feed, after=f"{sort[:-1]}{chr(ord(sort[-1]) - 1)}"):
         if not item.key.sort.startswith(sort):
@@ -124,9 +122,10 @@ def _registered(manifest: Manifest, feed: str, sort: str) -> list[Registered]:
 
 
 class SnowplowEnriched(Source):
-    """The runs of one application, or its windows of time, below one landing root.
+    """The runs of an application, or its windows of time, below one landing root.
 
-    What was registered under another layout keeps its name: so both kinds of names are known, whatever the layout is now.
+    Items that were registered under another layout keep their names, so names of both kinds are known, whatever the layout is
+    now.
     """
 
     model = SnowplowSettings
@@ -138,7 +137,7 @@ class SnowplowEnriched(Source):
         form="a run name (run=YYYY-MM-DD-HH-MM-SS)",
         rows="events",
         landed="Run directories of Snowplow enriched events, registered in the manifest as soon as they are complete.",
-        shredded="Typed Parquet of every run: the events, one table an entity type, and the bad rows.",
+        shredded="Typed Parquet of every run: the events, a table for each type of entity, and the bad rows.",
         loaded={FEED: "The runs in the warehouse: strictly in order, exactly once, one transaction a run."},
     )
     feeds = (FEED,)
@@ -150,16 +149,14 @@ class SnowplowEnriched(Source):
         super().__init__(dataset, settings)
         layout = settings.landing.layout
         self.template = None if layout == RUNS else Template(layout)
-        self._divided: dict[
-            tuple[str, str], list[LandedDirectory]
-        ] = {}  # by window and checksum: what the manifest was asked for
+        self._divided: dict[tuple[str, str], list[LandedDirectory]] = {}  # by window and checksum: answers of the manifest
         if self.template:
             example = Window(datetime(2024, 5, 14, 12, tzinfo=UTC), self.template.unit).name.name
-            form = f"in a window of the layout {layout} (called as {example})"
+            form = f"in a window of the layout {layout} (named as {example})"
             self.words = replace(self.words, form=form, landed=_WINDOWS_LANDED)
 
     def steps(self, feed: str, attempts: int) -> tuple[Step, ...]:
-        """Shred, whose completions are numbered for merging, and load, in strict order."""
+        """Returns shred, whose completions are numbered for merging, and load, which is strictly ordered."""
         return (
             Step(Application(SHRED, __version__), max_attempts=attempts, numbered=True),
             Step(
@@ -172,17 +169,17 @@ class SnowplowEnriched(Source):
         )
 
     def named(self, text: str) -> list[Named]:
-        """The run of a name; the window of a name, or of the path of its folder below the root."""
+        """Returns the run or the window of a name, or the window of a folder's path below the root."""
         window = parse_window_name(text) or (self.template.named(text) if self.template else None)
         parsed = window.name if window else parse_run_name(text)
         return [Named(FEED, parsed.sort)] if parsed else []
 
     def placed(self, uri: str) -> Named | None:
-        """The run or window that a URI ends in; the window that a folder below the root is."""
+        """Returns the run or window that a URI ends in, or the window of a folder below the root."""
         return next(iter(self.named(uri.rsplit("/", 1)[-1]) or self.named(uri.removeprefix(f"{self.root}/"))), None)
 
     def time(self, name: str) -> datetime | None:
-        """The time in the run's name; when the window starts."""
+        """Returns the time in the run's name, or the start of the window."""
         if window := parse_window_name(name):
             return window.start
         parsed = parse_run_name(name)
@@ -190,50 +187,50 @@ class SnowplowEnriched(Source):
 
     @classmethod
     def began(cls, name: str) -> datetime | None:
-        """The time in the run's name; when the window starts."""
+        """Returns the time in the run's name, or the start of the window."""
         parsed = parse_window_name(name)
         run = parse_run_name(name)
         return parsed.start if parsed else run.time if run else None
 
     def covers_upto(self, name: str) -> datetime | None:
-        """The time in the run's name; when the window stops."""
+        """Returns the time in the run's name, or the stop of the window."""
         window = parse_window_name(name)
         return window.stop if window else self.time(name)
 
     def look(self, feed: str, after: datetime | None, known: Known) -> Found:
-        """The runs or windows of the landing root, with their files: that a known one was rewritten is told."""
+        """Returns the runs or windows of the landing root with their files, even known ones: they may have been rewritten."""
         if self.template:
             found = list_windows(self.root, self.template, after).found()
             return replace(found, directories=[one for one in found.directories if after is None or one.time >= after])
         return list_runs(self.root, after, self.completeness)
 
     def names(self, feed: str, beyond: str, most: int) -> FoundNames:
-        """The runs or windows of the landing root, a part of them."""
+        """Returns the names of a part of the runs or windows of the landing root."""
         if found := self.part(feed, beyond, most):
             names = [DirectoryName(one.name, one.sort, one.time) for one in found.directories]
             return FoundNames(names, found.unparseable, found.requests, found.upto, found.now, found.unreadable)
         return list_names(self.root, _LAYOUT, "", beyond=beyond, most=most)
 
     def part(self, feed: str, beyond: str, most: int) -> FoundWindows | None:
-        """Windows are listed with their files, whatever is asked of them; of runs the names alone are."""
+        """Lists a part of the windows with their files; None for runs, whose names are listed without files."""
         return list_windows(self.root, self.template, None, beyond, most) if self.template else None
 
     def read(self, feed: str, name: DirectoryName) -> LandedDirectory:
-        """One run or window of the landing root."""
+        """Reads a run or a window of the landing root."""
         window = parse_window_name(name.name)
         if window is None:
             return read(f"{self.root}/{name.name}", name, _LAYOUT, self.completeness)
         return read_window(self.root, self._template_of(window), window)
 
     def is_over(self, seen: LandedDirectory, now: datetime) -> bool:
-        """Whether a window is over, by the storage's clock. A run always is."""
+        """True if a window is over, by the storage's clock. A run always is."""
         window = parse_window_name(seen.name)
         return window is None or now >= window.stop
 
     def divided(
         self, manifest: Manifest, feed: str, seen: Sequence[LandedDirectory], known: Mapping[str, str | None]
     ) -> list[LandedDirectory]:
-        """Windows that are not what was registered, item by item. The manifest is asked once for each content of a window."""
+        """Divides windows that differ from what was registered into items. Asks the manifest once per content of a window."""
         if self.template is None:
             return list(seen)
         found: list[LandedDirectory] = []
@@ -254,26 +251,27 @@ class SnowplowEnriched(Source):
     def _template_of(self, window: Window) -> Template:
         if self.template is None or self.template.unit != window.unit:
             raise LandingMisconfigured(
-                f"{window.name.name} was registered by a layout with a window of a {window.unit}, and landing.layout is"
-                f" {self.settings.landing.layout} now: put the layout back until it is loaded, or skip it"
+                f"{window.name.name} was registered under a layout with windows of a {window.unit}, but landing.layout is now"
+                f" {self.settings.landing.layout}: restore the old layout until it is loaded, or skip it"
             )
         return self.template
 
     def meant(self, name: str) -> str | None:
-        """The run that may be meant, where runs land."""
+        """Returns the run name that is almost `name`, if runs land here; else None."""
         from manifest_platform.sources.snowplow.recognition import nearest
 
         better = nearest(name) if self.template is None else None
         return better if better and parse_run_name(better) else None
 
     def time_column(self, table: str) -> str:
-        """The collector's time, of the event itself or of the one that an entity belongs to."""
+        """Returns the column of the collector's time: that of the event itself, or of the event that an entity belongs to."""
         return time_column(table)
 
     def landed(self, feed: str, seen: LandedDirectory) -> Landed:
-        """A run or window: its order is that of its name.
+        """Returns a run or window, ordered by its name.
 
-        A window says no start and stop: rows of an item that overlaps another one would be compared with all that are loaded.
+        A window has no start and stop here: an item whose span overlaps another's would have its rows compared with all loaded
+        rows.
         """
         landed = Landed(ItemKey(feed, seen.sort, seen.uri), len(seen.files), seen.bytes, seen.checksum)
         window = parse_window_name(seen.name)
@@ -287,12 +285,12 @@ class SnowplowEnriched(Source):
         )
 
     def reread(self, landed: Landed) -> Landed:
-        """A run or window, by one listing."""
+        """Reads a run or window again, by one listing."""
         run = self._read(landed)
         return replace(landed, files=len(run.files), bytes=run.bytes, checksum=run.checksum)
 
     def as_it_is(self, manifest: Manifest, landed: Landed) -> Landed:
-        """A run; of a window what the item would be now: of the newest one of a window all that came since, too."""
+        """Returns a run, or a window's item, with its current files. A window's newest item includes all later files."""
         window = parse_window_name(landed.key.name)
         if window is None:
             return self.reread(landed)
@@ -302,7 +300,7 @@ class SnowplowEnriched(Source):
         return replace(self.landed(landed.key.feed, mine), key=landed.key)
 
     def _read(self, landed: Landed) -> LandedDirectory:
-        """A registered run or window as it is now; of a window the files that are the item's."""
+        """Reads a registered run or window; of a window, only the files that belong to the item."""
         window = parse_window_name(landed.key.name)
         if window is None:
             return read_run(landed.place, self.completeness)
@@ -311,11 +309,13 @@ class SnowplowEnriched(Source):
         own = _stretch(landed).of(whole, window, root)
         copied = root != self.root or own.checksum != landed.checksum
         if copied and not window.late and not own.files and len(whole.files) == landed.files:
-            return Stretch(None, None).of(whole, window, root)  # all were copied there later than the first were written
+            return Stretch(None, None).of(
+                whole, window, root
+            )  # all files were copied there, so each was written later than those of the original
         return own
 
     def directory(self, claim: Claim, output: str) -> Directory:
-        """The run's or window's files, by one listing."""
+        """Lists the run's or window's files, and compares them with what was registered."""
         from manifest_platform.shred.batch import Directory
 
         key, landed = claim.item.key, claim.item.landed
@@ -327,7 +327,7 @@ class SnowplowEnriched(Source):
         return Directory(key.id, files, output, claim.processing.record_id, root=run.uri.rpartition("/")[0])
 
     def shred(self, session: SparkSession, directories: Sequence[Directory]) -> list[Listing | ShredFailure]:
-        """Events and entities, typed by their schemas. Raises RegistryRefused where the key of a registry is not set."""
+        """Shreds events and entities, typed by their schemas. Raises RegistryRefused if the key of a registry is not set."""
         from manifest_platform.shred.batch import Options
         from manifest_platform.sources.snowplow.shredder import shred
 
@@ -338,26 +338,26 @@ class SnowplowEnriched(Source):
 
     @classmethod
     def guesses(cls, place: Place, schemas: Sequence[str] = ()) -> Iterator[Guess]:
-        """Directories that are called as runs are."""
+        """Recognizes directories that are named as runs, or files of events that are placed by time."""
         from manifest_platform.sources.snowplow.recognition import guesses
 
         yield from guesses(place, schemas, parse_run_name)
 
     @classmethod
     def hints(cls, place: Place) -> Iterator[str]:
-        """Names that are nearly runs', and events that lie in no run."""
+        """Reports names that are almost those of runs, and files of events outside of runs."""
         from manifest_platform.sources.snowplow.recognition import hints
 
         yield from hints(place, parse_run_name)
 
     def sample(self, directories: Sequence[tuple[str, LandedDirectory]], bounds: Bounds) -> Sample:
-        """The beginning of each run, its entities typed by the schemas that can be had."""
+        """Shreds the beginning of each run, its entities typed by the schemas that can be read."""
         from manifest_platform.sources.snowplow.preview import sample
 
         return sample(self.settings, self.root, directories, bounds)
 
     def _registries(self) -> list[Registry]:
-        """The registries, with their keys from the environment. Raises RegistryRefused, UnusableSecret."""
+        """Returns the registries, with their keys from the environment. Raises RegistryRefused, UnusableSecret."""
         from manifest_platform.sources.snowplow.registry import Place as Registry
         from manifest_platform.sources.snowplow.registry import RegistryRefused
 

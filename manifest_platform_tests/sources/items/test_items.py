@@ -139,7 +139,7 @@ def test_an_item_from_its_registration_to_its_end(home: Path, ask) -> None:
         (["put", "new", "--item", URL, "--stop", "soon"], 1, "stop 'soon': a time as"),
         (["put", "new", "--item", URL, "--start", "2026-01-02", "--stop", "2026-01-01"], 1, "which is before"),
         (["discover"], 1, "registered by `put new`"),
-        (["capture"], 1, "nothing is captured"),
+        (["capture"], 1, "captures nothing"),
         (["full", "status"], 1, "no snapshots"),
         (["history", URL], 1, "has no item"),
     ],

@@ -83,7 +83,7 @@ def test_the_first_registry_wins_and_versions_are_those_of_all(tmp_path: Path):
 def test_an_unknown_schema_names_where_it_was_looked_for(tmp_path: Path):
     acme_registry(tmp_path)
     resolver = Resolver([str(tmp_path)])
-    with pytest.raises(UnknownSchema, match=rf"{key('1-0-5')} is in none of {tmp_path}"):
+    with pytest.raises(UnknownSchema, match=rf"{key('1-0-5')} is in none of the registries {tmp_path}"):
         resolver.table(key("1-0-5"))
 
 
@@ -103,7 +103,7 @@ def test_found_and_not_found_are_kept(tmp_path: Path):
 
 def test_a_schema_that_is_no_json_or_contradicts_another_is_permanent(tmp_path: Path):
     publish(tmp_path, CLICK, b"{")
-    with pytest.raises(SchemaError, match="is no JSON"):
+    with pytest.raises(SchemaError, match="is not valid JSON"):
         Resolver([str(tmp_path)]).table(KEY)
     publish(tmp_path, CLICK, {"properties": {"a": {"type": "integer"}}})
     publish(tmp_path, str(key("1-0-1")), {"properties": {"a": {"type": "string"}}})

@@ -157,7 +157,7 @@ def test_too_many_bad_lines_fail_the_directory(spark: SparkSession, registries: 
     [
         (enriched(txn_id="many"), "line 1 of a: field txn_id: is no 32-bit integer."),
         (enriched(contexts=contexts(entity("iglu:com.acme/none/jsonschema/1-0-0", {}))),
-         "line 1 of a: unknown_schema iglu:com.acme/none/jsonschema/1-0-0: is in none of /"),
+         "line 1 of a: unknown_schema iglu:com.acme/none/jsonschema/1-0-0: is in none of the registries /"),
     ],
 )  # fmt: skip
 def test_the_example_of_a_bad_line_names_field_or_schema(
