@@ -459,8 +459,8 @@ def _merged(left: Table, right: Table) -> Table:
         return left
     if left.family and right.family and left.family != right.family:
         raise SchemaError(
-            f"{left.family} and {right.family} both make the table {left.name}: give one of them another table in the dataset's "
-            f"configuration, as shred.tables: {{{right.family}: {left.name}_2}}"
+            f"{left.family} and {right.family} both make the table {left.name}: give one of them another table in the "
+            f"dataset's configuration, as shred.tables: {{{right.family}: {left.name}_2}}"
         )
     columns = {column.name: column for column in left.columns}
     for column in right.columns:
