@@ -1,4 +1,15 @@
-"""A Vault for people without one: its data by seed, its Direct Data archives, and its API as a real HTTP server."""
+"""A Vault with invented data: a simulation from a seed, its Direct Data archives, and its API as a real HTTP server.
+
+For tests, the demo, and people without a vault. It shares no code with `sources/veeva`, so that each can be checked against the
+other.
+
+    simulation   what the vault holds at any time
+    events       the words of its history; `writer` invents it, `extracts` are its tables
+    archives     CSV files, tar.gz and parts of a window
+    publication  the archives that can be downloaded at a time
+    faults       everything that can go wrong, as data
+    server       the API over HTTP
+"""
 
 from manifest_platform.fake_vault.archives import Archive, Window, archive_of
 from manifest_platform.fake_vault.events import (

@@ -1,7 +1,7 @@
-"""Direct Data archives of a simulated vault: a window's CSV files, the tar.gz of them, and its parts.
+"""Direct Data archives of a simulated vault: the CSV files of a window, packed as tar.gz and split into parts.
 
-Belongs here: what is in the files and how they are written. When they may be had is `server`; what can be wrong with them
-is `faults`.
+This module decides the contents and form of files. `publication` decides when they can be downloaded, and `faults` what is
+wrong with them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from manifest_platform.fake_vault.simulation import Simulation
 
 Feed = Literal["incr", "log", "full"]
 EXTRACT_TYPES: dict[Feed, str] = {"incr": "incremental_directdata", "log": "log_directdata", "full": "full_directdata"}
-"""The feeds as the API names them."""
+"""The feeds by the API's names."""
 LETTERS: dict[Feed, str] = {"incr": "N", "log": "L", "full": "F"}
 FULL_START = datetime(2000, 1, 1, tzinfo=UTC)
-"""Every snapshot says that it starts here."""
+"""The start time of every snapshot."""
 
 MANIFEST = "manifest.csv"
 METADATA_FULL = "metadata_full.csv"
@@ -36,7 +36,7 @@ _DELETES_BY_NAME = ("Picklist", "Workflow", "Metadata")
 
 @dataclass(frozen=True)
 class Window:
-    """The time that one archive tells of, in UTC."""
+    """The time that an archive covers, in UTC."""
 
     feed: Feed
     start: datetime
@@ -44,17 +44,17 @@ class Window:
 
     @property
     def ref(self) -> str:
-        """How faults name it: `incr/2026-01-01T00:15Z`, feed and stop time."""
+        """The name of the window in faults: feed and stop time, as `incr/2026-01-01T00:15Z`."""
         return f"{self.feed}/{minutes(self.stop)}"
 
     def name(self, vault_id: int) -> str:
-        """The archive's name at the source, without extension: `146478-20260101-0015-N`."""
+        """Returns the archive's name at the vault, without extension, as `146478-20260101-0015-N`."""
         return f"{vault_id}-{self.stop:%Y%m%d-%H%M}-{LETTERS[self.feed]}"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of an archive's manifest.csv. `type`: `updates` or `deletes`, None where it is left out; `file`: "" for none."""
+    """A line of an archive's manifest.csv. `type`: `updates` or `deletes`, None if left out; `file`: empty if there is none."""
 
     extract: str
     label: str
@@ -65,7 +65,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Archive:
-    """An archive's manifest, and its other files by their paths. `truncated`: the share of the packed bytes that is lost."""
+    """The manifest of an archive, and its other files by path. `truncated`: the share of the packed bytes that is cut off."""
 
     entries: tuple[Entry, ...]
     files: dict[str, bytes] = field(hash=False)
@@ -74,11 +74,11 @@ class Archive:
 
     @property
     def record_count(self) -> int:
-        """All extracts' records together."""
+        """The number of records of all extracts."""
         return sum(entry.records for entry in self.entries)
 
     def tree(self) -> dict[str, bytes]:
-        """All files by their paths, manifest.csv among them, in the order of the archive."""
+        """Returns all files by path, manifest.csv included, in the order of the archive."""
         typed = any(entry.type for entry in self.entries)
         columns = [column for column in _MANIFEST_COLUMNS if typed or column != "type"]
         lines = [
@@ -88,7 +88,7 @@ class Archive:
         return {MANIFEST: table_of(columns, lines), **self.files}
 
     def packed(self) -> bytes:
-        """The tar.gz, the same for the same files."""
+        """Returns the tar.gz. The same files always give the same bytes."""
         tarred = io.BytesIO()
         with tarfile.open(fileobj=tarred, mode="w") as tar:
             for path, content in self.tree().items():
@@ -101,43 +101,43 @@ class Archive:
 
 @dataclass(frozen=True)
 class Part:
-    """A slice of an archive's bytes; `number` counts from 1."""
+    """A slice of an archive's bytes. `number` counts from 1."""
 
     number: int
     content: bytes = field(repr=False)
 
     @property
     def md5(self) -> str:
-        """The checksum that the listing tells."""
+        """The MD5 in the listing."""
         return hashlib.md5(self.content, usedforsecurity=False).hexdigest()
 
 
 def split(packed: bytes, part_bytes: int) -> tuple[Part, ...]:
-    """The parts of an archive, each of so many bytes but the last."""
+    """Splits an archive into parts of `part_bytes`; the last may be shorter."""
     starts = range(0, len(packed), part_bytes)
     return tuple(Part(number, packed[start : start + part_bytes]) for number, start in enumerate(starts, 1))
 
 
 def minutes(time: datetime) -> str:
-    """A time as the API writes it: `2026-01-01T00:15Z`."""
+    """Returns a time in the API's form, `2026-01-01T00:15Z`."""
     return f"{time:%Y-%m-%dT%H:%MZ}"
 
 
 def increments(begin: datetime, upto: datetime) -> list[Window]:
-    """The windows of 15 minutes from the beginning that have ended by a time."""
+    """Returns the windows of 15 minutes that begin at or after `begin` and have ended by `upto`."""
     ended = max(0, (upto - begin) // WINDOW)
     return [Window("incr", begin + number * WINDOW, begin + (number + 1) * WINDOW) for number in range(ended)]
 
 
 def daily(begin: datetime, upto: datetime, hour_utc: int) -> list[datetime]:
-    """The times at an hour of each day, from the beginning up to a time."""
+    """Returns the times at an hour of each day between two times."""
     first = begin.replace(hour=hour_utc, minute=0, second=0, microsecond=0)
     first += DAY if first < begin else timedelta(0)
     return [first + number * DAY for number in range(max(0, (upto - first) // DAY + 1))]
 
 
 def archive_of(simulation: Simulation, window: Window) -> Archive:
-    """The archive of a window, as it should be."""
+    """Returns the archive of a window, without faults."""
     return _BUILDERS[window.feed](simulation, window)
 
 
@@ -184,7 +184,7 @@ _BUILDERS: dict[Feed, Callable[[Simulation, Window], Archive]] = {
 
 
 def _add(files: dict[str, bytes], entries: list[Entry], extract: Extract, rows: Sequence[Row], kind: str | None) -> None:
-    """A file of rows and its line in the manifest; for no rows the line alone, without a file."""
+    """Adds a file of rows and its line in the manifest. Without rows, only the line."""
     path = f"{extract.component}/{extract.table}.csv" if rows else ""
     entries.append(Entry(extract.name, extract.label, kind, len(rows), path))
     if rows:
@@ -204,12 +204,12 @@ def _add_deletes(files: dict[str, bytes], entries: list[Entry], extract: Extract
 
 
 def _name_of_deletes(extract: Extract) -> str:
-    """The name of the deletions: a suffix, but for the one extract that has its word in the middle."""
+    """Returns the name of an extract's deletes: a suffix, except for one extract with the word in the middle."""
     return "Document.document_relationships_deleted__sys" if extract is RELATIONSHIP else f"{extract.name}_deletes"
 
 
 def _add_configuration(files: dict[str, bytes], entries: list[Entry], state: State) -> None:
-    """The vault's configuration, which snapshots hold besides: fields of objects and of documents."""
+    """Adds the vault's configuration, which snapshots include: the fields of objects and of documents."""
     for component, path in (("Object", "Metadata/object.csv"), ("Document", "Metadata/document.csv")):
         found = [extract for extract in state.extracts.values() if extract.component == component]
         lines = [(extract.table, field.name, label_of(field.name)) for extract in found for field in extract.fields]
@@ -226,7 +226,7 @@ def _csv(extract: Extract, rows: Iterable[Row]) -> bytes:
 def table_of(
     columns: Sequence[str], lines: Iterable[Sequence[str | None]], quoting: Literal[0, 1, 2, 3] = csv.QUOTE_MINIMAL
 ) -> bytes:
-    """A CSV file by RFC 4180. Texts may hold bytes that are no UTF-8, as surrogates."""
+    """Returns a CSV file (RFC 4180). Texts may hold surrogates for bytes that are not valid UTF-8."""
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\r\n", quoting=quoting)
     writer.writerow(columns)
@@ -235,7 +235,7 @@ def table_of(
 
 
 def text_of(value: Value) -> str:
-    """A value as Vault writes it; nothing for None."""
+    """Returns a value in Vault's form; empty for None."""
     match value:
         case None:
             return ""

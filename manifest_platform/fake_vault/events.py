@@ -1,6 +1,6 @@
-"""What may happen in a simulated vault: wishes that a script makes, events that come true, and the state that they lead to.
+"""The history of a simulated vault in values: the wishes of a script, the events that happened, and the resulting state.
 
-Belongs here: the words of a vault's history. Who makes it up is `writer`, who knows it is `simulation`.
+`writer` invents events, and `simulation` keeps them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from random import Random
 from manifest_platform.fake_vault.extracts import METADATA, Extract, Field, an_object
 
 WINDOW = timedelta(minutes=15)
-"""The time that one increment covers."""
+"""The time that an increment covers."""
 DAY = timedelta(days=1)
 
 Value = str | Decimal | date | datetime | bool | None
@@ -22,12 +22,12 @@ Row = dict[str, Value]
 Key = tuple[str, ...]
 
 
-# What a test may ask to happen, besides what the seed brings. `window` counts from 0, which begins at `Simulation.begin`.
+# Changes that a test requests, in addition to those of the seed. `window` counts from 0, which begins at `Simulation.begin`.
 
 
 @dataclass(frozen=True)
 class AddField:
-    """A column is new; rows that are there already have nothing in it."""
+    """Adds a column, which is empty in existing rows."""
 
     window: int
     extract: str
@@ -36,7 +36,7 @@ class AddField:
 
 @dataclass(frozen=True)
 class DropField:
-    """A column is gone, and what was in it."""
+    """Drops a column with its values."""
 
     window: int
     extract: str
@@ -45,7 +45,7 @@ class DropField:
 
 @dataclass(frozen=True)
 class AddObject:
-    """An extract is new; the seed fills it from then on."""
+    """Adds an extract, which the seed fills from then on."""
 
     window: int
     extract: Extract
@@ -53,7 +53,7 @@ class AddObject:
 
 @dataclass(frozen=True)
 class DropObject:
-    """An extract is gone, with all its rows."""
+    """Drops an extract with all its rows."""
 
     window: int
     extract: str
@@ -61,7 +61,7 @@ class DropObject:
 
 @dataclass(frozen=True)
 class Put:
-    """A row is made, or replaced. Columns that are not given are empty."""
+    """Creates or replaces a row. Columns that are not given are empty."""
 
     window: int
     extract: str
@@ -70,7 +70,7 @@ class Put:
 
 @dataclass(frozen=True)
 class Delete:
-    """A row is deleted."""
+    """Deletes a row."""
 
     window: int
     extract: str
@@ -80,12 +80,12 @@ class Delete:
 Wish = AddField | DropField | AddObject | DropObject | Put | Delete
 
 
-# What happened
+# Events
 
 
 @dataclass(frozen=True)
 class Written:
-    """A row as it is since then."""
+    """A row was written, with these values."""
 
     time: datetime
     extract: str
@@ -95,7 +95,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Deleted:
-    """A row that was deleted then."""
+    """A row was deleted."""
 
     time: datetime
     extract: str
@@ -104,7 +104,7 @@ class Deleted:
 
 @dataclass(frozen=True)
 class Reshaped:
-    """An extract as it is since then, or `shape` None: it is gone."""
+    """An extract has a new shape, or None: it was dropped."""
 
     time: datetime
     extract: str
@@ -116,9 +116,9 @@ Event = Written | Deleted | Reshaped
 
 @dataclass(frozen=True)
 class Changes:
-    """What a window changed, many changes of one row being one: by extract the rows as they are at its end, and the deletions.
+    """The changes of a window: by extract, the rows that changed, as they are at its end, and the deleted rows.
 
-    A row that was deleted and made anew is in both. With each is the time of the last change.
+    Each has its last event, with its time. A row that was deleted and created again is in both.
     """
 
     written: dict[str, dict[Key, Written]]
@@ -133,7 +133,7 @@ class State:
         self.rows: dict[str, dict[Key, Row]] = {METADATA.name: {}}
 
     def apply(self, event: Event) -> None:
-        """Makes one event true."""
+        """Applies an event."""
         match event:
             case Written():
                 self.rows[event.extract][event.key] = event.row
@@ -151,7 +151,9 @@ class State:
 
 
 def schema_changes(add_field: int = 12, add_object: int = 24, drop_field: int = 36, drop_object: int = 60) -> tuple[Wish, ...]:
-    """A change of the schema of each kind, in the windows given: a column and an object come, a column and an object go."""
+    """Returns a schema change of each kind in the given windows: a column and an object are added, a column and an object
+    dropped.
+    """
     return (
         AddField(add_field, "Object.product__v", Field("batch_code__c")),
         AddObject(
@@ -163,5 +165,5 @@ def schema_changes(add_field: int = 12, add_object: int = 24, drop_field: int = 
 
 
 def dice(seed: str) -> Random:
-    """What follows from a seed, however often it is asked."""
+    """Returns a random generator that always gives the same numbers for a seed."""
     return Random(seed)  # noqa: S311

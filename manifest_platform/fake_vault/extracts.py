@@ -1,6 +1,6 @@
-"""What the simulated vault holds before anything changes: its extracts, their columns, and the values that are hard to copy.
+"""The extracts of the simulated vault: their columns, and values that are hard to copy.
 
-Belongs here: shapes and vocabulary. What happens to them is `simulation`.
+This module holds shapes and vocabulary. `writer` and `simulation` change the rows.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from decimal import Decimal
 
 @dataclass(frozen=True)
 class Field:
-    """A column of an extract. Type: as Vault names them (String, LongText, Number, Date, DateTime, Boolean, Picklist, …).
+    """A column of an extract. `type`: Vault's name of it (String, LongText, Number, Date, DateTime, Boolean, Picklist, …).
 
-    `related`: the table that a Relationship points at. `standard`: stands before the columns in alphabetical order. `says`:
-    the type that the vault's metadata gives, where that is not the truth.
+    `related`: the table that a Relationship points at. `standard`: True for the columns that come before those in alphabetical
+    order. `says`: the type in the vault's metadata, if that is wrong.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Extract:
-    """One kind of rows: `Component.name`, the columns that identify a row, all columns in the order of the files."""
+    """A kind of rows: `Component.name`, the columns of its key, and all columns in the order of the files."""
 
     name: str
     fields: tuple[Field, ...]
@@ -38,12 +38,12 @@ class Extract:
 
     @property
     def component(self) -> str:
-        """What is before the dot: the folder in an archive."""
+        """The part before the dot: the folder in an archive."""
         return self.name.partition(".")[0]
 
     @property
     def table(self) -> str:
-        """What is behind the dot, in lower case: the table in a warehouse."""
+        """The part after the dot, in lower case: the table in a warehouse."""
         return self.name.partition(".")[2].lower()
 
     @property
@@ -58,12 +58,12 @@ class Extract:
 
 
 def label_of(name: str) -> str:
-    """A name for people of a name with a suffix: `Therapeutic area` of `therapeutic_area__c`."""
+    """Returns a name for people, as `Therapeutic area` for `therapeutic_area__c`."""
     return name.partition("__")[0].replace("_", " ").capitalize()
 
 
 def fields(text: str, standard: bool = False) -> tuple[Field, ...]:
-    """Fields of their short form: `name Type` or `name Type:related`, with commas between."""
+    """Parses fields in their short form: `name Type` or `name Type:related`, separated by commas."""
     found = []
     for part in text.split(","):
         name, kind = part.split()
@@ -73,7 +73,7 @@ def fields(text: str, standard: bool = False) -> tuple[Field, ...]:
 
 
 def an_object(table: str, own: str) -> Extract:
-    """The extract of a vault object: the columns that every object has, and its own."""
+    """Returns the extract of a vault object: the columns of every object, and its own."""
     return Extract(f"Object.{table}", _EVERY_OBJECT + fields(own))
 
 
@@ -92,7 +92,7 @@ METADATA = Extract(
     ),
     key=("extract", "column_name"),
 )
-"""The columns of all other extracts, as an extract of its own."""
+"""The extract that describes the columns of all other extracts."""
 
 PICKLIST = Extract(
     "Picklist.picklist__sys",
@@ -173,7 +173,7 @@ CHANGING: dict[Extract, int] = {
         + fields("verdict__sys Picklist, workflow_task__sys Relationship:workflow_task__sys"),
     ): 1,
 }
-"""The extracts whose rows are made, changed and deleted, and how often each is met."""
+"""The extracts whose rows are created, changed and deleted, with the relative frequency of changes."""
 
 LEGACY = Extract(
     "Workflow.workflow_legacy__sys",
@@ -223,7 +223,7 @@ TRICKY_TEXTS = (
     "2026-01-01",
     "long enough for any guess at a width " * 12,
 )
-"""Texts that a reader of CSV with ideas of its own would change."""
+"""Texts that a careless CSV reader would change."""
 
 TRICKY_NUMBERS = tuple(
     Decimal(text)
@@ -239,4 +239,4 @@ TRICKY_NUMBERS = tuple(
         "0.0000000001",
     )
 )
-"""Numbers that a float, or a decimal without a scale, would change."""
+"""Numbers that a float, or a decimal of small scale, would change."""

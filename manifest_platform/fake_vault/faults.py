@@ -1,6 +1,6 @@
-"""What can go wrong at a Vault, as data: failed publications, broken downloads, refusals, spoilt archives.
+"""Faults of a Vault, as data: failed publications, broken downloads, refusals, spoiled archives.
 
-Belongs here: what faults there are, when one is met, and how it spoils an archive. What the server answers then is `server`.
+This module lists the faults, says when each applies, and spoils archives. `server` answers accordingly.
 """
 
 from __future__ import annotations
@@ -19,57 +19,60 @@ from manifest_platform.fake_vault.archives import METADATA_FULL, Archive, Entry,
 Call = Literal["auth", "discovery", "token", "list", "download", "keep-alive", "session"]
 
 PUBLICATION = {
-    "unpublished": "the window failed to publish: the listing has its name and an error with the time of the next try",
+    "unpublished": "the window failed to publish: the listing has its name, and an error with the time of the next try",
     "late": "the window is not in the listing yet",
     "emptied": "the listing says that the window has no records and no parts",
-    "hollow": "the window has no records, and an archive of its manifest and metadata alone",
-    "malformed": "the listing tells a part of the window as a number",
-    "lost": "the window is gone for ever, as by retention",
+    "hollow": "the window has no records, but an archive with its manifest and metadata only",
+    "malformed": "the listing has a number in place of a part of the window",
+    "lost": "the window is gone, as after the end of its retention",
 }
-"""Faults of what the listing says of a window."""
+"""Faults of the listing of a window."""
 CONTENT = {
-    "wrong_records": "the manifest tells one record more than a file has",
+    "wrong_records": "the manifest counts one record more than a file has",
     "missing_file": "a file that the manifest names is not in the archive",
     "extra_file": "the archive has a file that the manifest does not name",
     "duplicate_ids": "a file has a key twice, with different values",
     "non_utf8": "a value is not UTF-8",
-    "header_mismatch": "a file's header has a column less than its rows",
+    "header_mismatch": "a file's header has one column less than its rows",
     "duplicate_column": "a file's header has a column twice",
     "unknown_type": "the metadata gives a column a type that does not exist",
-    "truncated": "the archive ends before its end, though its parts are as the listing says",
-    "repacked": "the same files in an archive of other bytes, so of another checksum",
+    "truncated": "the archive is cut off, though its parts are as listed",
+    "repacked": "the same files in an archive of other bytes, with another checksum",
 }
-"""Faults of an archive; the listing tells sizes and checksums of what is really there."""
+"""Faults of an archive. The listing has the real sizes and checksums."""
 DOWNLOAD = {
-    "bad_md5": "a byte of a part is another one",
-    "short_part": "a part is shorter than the listing says",
+    "bad_md5": "a byte of a part is wrong",
+    "short_part": "a part is shorter than listed",
     "cut": "the connection breaks in the middle of a part",
     "expired": "the session has just ended: INVALID_SESSION_ID, with HTTP 200",
 }
 """Faults of the download of a part."""
 ANSWER = {
-    "status": "an HTTP status instead of an answer (`status`), with Retry-After where `retry_after` is given",
+    "status": "an HTTP status (`status`) instead of an answer, with Retry-After if `retry_after` is given",
     "error": "a failure as JSON with HTTP 200 (`error`: its type)",
-    "slow": "the answer comes after `seconds`",
+    "slow": "the answer takes `seconds`",
 }
-"""Faults of any call (`call`; None: of every one)."""
+"""Faults of a call (`call`; None: of every call)."""
 KINDS = PUBLICATION | CONTENT | DOWNLOAD | ANSWER
-"""All faults, and what each does."""
+"""All faults, with their effects."""
 
 
 class InvalidFault(ValueError):
-    """A fault that does not exist, or that is told what does not belong to it."""
+    """A fault that does not exist, or that has an attribute of another kind of fault."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that goes wrong.
+    """A fault to inject.
 
-    `window`: of which archive, as `incr/2026-01-01T00:15Z` (None: of any; publication and content faults need one). `part`: of
-    which part, from 1 (None: any). `times`: how often, for faults of downloads and answers (None: always). `until`: by the
-    server's clock it heals then (None: never); of an unpublished window it is the next try. `extract`: whose file content
-    faults spoil (None: the first that can be). `call`, `status`, `retry_after` (seconds), `error` (a type, as
-    API_LIMIT_EXCEEDED), `seconds`: of answers. Raises InvalidFault.
+    - `window`: the archive, as `incr/2026-01-01T00:15Z`; None for any. Faults of publication and content need one
+    - `part`: the part, from 1; None for any
+    - `times`: how often it occurs, for faults of downloads and answers; None for always
+    - `until`: the time by the server's clock when it heals; None for never. For an unpublished window it is the next try
+    - `extract`: the extract whose file a fault of content spoils; None for the first that fits
+    - `call`, `status`, `retry_after` (seconds), `error` (a type, as API_LIMIT_EXCEEDED), `seconds`: for faults of answers
+
+    Raises InvalidFault.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -93,29 +96,29 @@ class Fault:
         if lasting and self.window is None:
             raise InvalidFault(f"the fault {self.kind!r} needs a window, as incr/2026-01-01T00:15Z")
         if lasting and self.times is not None:
-            raise InvalidFault(f"the fault {self.kind!r} lasts until a time (until), it is not met a number of times")
+            raise InvalidFault(f"the fault {self.kind!r} lasts until a time (until), so it cannot have a number of times")
         if self.until and self.until.tzinfo is None:
             raise InvalidFault("until needs a time zone, as 2026-01-01T00:15Z")
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Fault:
-        """The fault of its JSON form, in which times are ISO text. Raises InvalidFault."""
+        """Parses the JSON form, with times as ISO text. Raises InvalidFault."""
         try:
             return TypeAdapter(cls).validate_python(data)
         except ValidationError as error:
             said = "; ".join(f"{'.'.join(map(str, one['loc']))} {one['msg']}".strip() for one in error.errors())
-            raise InvalidFault(f"this is no fault: {said}") from error
+            raise InvalidFault(f"this is not a fault: {said}") from error
 
     def as_dict(self) -> dict[str, Any]:
-        """Its JSON form, without what says nothing."""
+        """Returns the JSON form, without defaults."""
         return TypeAdapter(Fault).dump_python(self, mode="json", exclude_defaults=True)
 
     def stands(self, now: datetime) -> bool:
-        """Whether it has not healed yet."""
+        """True if it has not healed yet."""
         return self.until is None or now < self.until
 
     def spoil(self, archive: Archive) -> Archive:
-        """The archive with this fault in it. Raises InvalidFault where it has no file that could be spoilt."""
+        """Returns the archive with this fault in it. Raises InvalidFault if the archive has no file to spoil."""
         return _SPOILERS[self.kind](archive, self.extract)
 
 
@@ -145,7 +148,7 @@ def _duplicate_ids(archive: Archive, extract: str | None) -> Archive:
 def _non_utf8(archive: Archive, extract: str | None) -> Archive:
     entry = _entry(archive, extract)
     header, first, *rows = _rows(archive, entry)
-    first[_own_text(header)] = "Z\udcfcrich"  # one byte FC, as Latin-1 has it
+    first[_own_text(header)] = "Z\udcfcrich"  # the byte FC: Latin-1, not UTF-8
     return _with_rows(archive, entry, [header, first, *rows])
 
 
@@ -197,12 +200,12 @@ _SPOILERS: dict[str, Callable[[Archive, str | None], Archive]] = {
 
 
 def _entry(archive: Archive, extract: str | None) -> Entry:
-    """The line of the manifest that is meant: of the extract, else of the first that has rows of an object or a log."""
+    """Returns the line of an extract in the manifest; without a name, the first with rows of an object or a log."""
     for entry in archive.entries:
         meant = entry.extract == extract if extract else entry.extract.startswith(("Object.", "Log."))
         if meant and entry.records and entry.type != "deletes":
             return entry
-    raise InvalidFault(f"the archive has no rows of {extract or 'any object'} that could be spoilt")
+    raise InvalidFault(f"the archive has no rows of {extract or 'any object'} to spoil")
 
 
 def _with(archive: Archive, old: Entry, new: Entry) -> Archive:
@@ -222,5 +225,5 @@ def _with_rows(archive: Archive, entry: Entry, rows: list[list[str]]) -> Archive
 
 
 def _own_text(header: list[str]) -> int:
-    """Where a text stands that is no key: in all extracts with a name."""
+    """Returns the position of a text column that is not part of the key."""
     return header.index("name__v" if "name__v" in header else header[-1])

@@ -1,6 +1,6 @@
-"""Which archives of a simulated vault can be had at a time, and what the listing says of each.
+"""Publication: the archives of a simulated vault that can be downloaded at a time, and their entries in the listing.
 
-Belongs here: publication, retention and the listing's entries, faults of both included. Sessions and HTTP are `server`.
+It applies schedules, retention and faults. `server` holds sessions and HTTP.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ from manifest_platform.fake_vault.faults import CONTENT, Fault
 from manifest_platform.fake_vault.simulation import Simulation
 
 KEPT: dict[Feed, timedelta] = {"incr": 10 * DAY, "log": 2 * DAY, "full": 2 * DAY}
-"""For how long an archive can be had."""
+"""The retention of archives by feed."""
 RETRY = timedelta(minutes=30)
-"""When a failed publication without a healing is said to be tried again."""
+"""The wait that the listing announces for a failed publication without an end."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """When a vault publishes. `full_stops`, `log_stops` (UTC): None: daily at `hour_utc`, a first snapshot at the beginning.
+    """The times at which a vault publishes.
 
-    `delays`: how long after its stop an archive is published. A log archive starts a day before its stop, in any case.
+    `full_stops`, `log_stops`: stop times in UTC; None for daily at `hour_utc`, with a first snapshot at the beginning.
+    `delays`: by feed, the time from an archive's stop to its publication. A log archive always starts a day before its stop.
     """
 
     hour_utc: int
@@ -48,7 +49,7 @@ class Schedule:
     delays: dict[Feed, timedelta]
 
     def windows(self, simulation: Simulation, feed: Feed, now: datetime) -> Iterator[Window]:
-        """The windows of a feed that are published by a time, in order."""
+        """Yields the windows of a feed that are published by a time, in order."""
         upto, begin = now - self.delays[feed], simulation.begin
         if feed == "incr":
             yield from increments(begin, upto)
@@ -65,7 +66,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Published:
-    """An archive as it can be had: its parts, or none where it has no records, unless it is there nevertheless (`always`)."""
+    """An archive to download. Without records it has no parts, unless `always`."""
 
     window: Window
     archive: Archive
@@ -79,7 +80,7 @@ class Published:
 
 
 class Publisher:
-    """Publishes a simulation's windows. `md5`: whether the listing tells checksums; `part_bytes`: how long parts are."""
+    """Publishes a simulation's windows. `md5`: True if the listing has checksums; `part_bytes`: the size of parts."""
 
     def __init__(self, simulation: Simulation, vault_id: int, schedule: Schedule, part_bytes: int, md5: bool) -> None:
         self.simulation = simulation
@@ -91,18 +92,18 @@ class Publisher:
         self._made: dict[tuple[Window, tuple[Fault, ...], int], Published] = {}
 
     def started(self, now: datetime) -> bool:
-        """Whether the first snapshot is there; before, nothing can be had."""
+        """True if the first snapshot is published. Before that, nothing can be downloaded."""
         return any(True for _ in self.schedule.windows(self.simulation, "full", now))
 
     def windows(self, feed: Feed, now: datetime, faults: Iterable[Fault]) -> list[Window]:
-        """The windows that the listing names at a time, failed publications among them, in order."""
+        """Returns the windows in the listing at a time, failed publications included, in order."""
         hidden = {fault.window for fault in faults if fault.kind in ("late", "lost")}
         oldest = now - self.schedule.delays[feed] - KEPT[feed]
         found = self.schedule.windows(self.simulation, feed, now)
         return [window for window in found if window.stop > oldest and window.ref not in hidden]
 
     def entry(self, window: Window, now: datetime, faults: Sequence[Fault]) -> dict[str, Any]:
-        """What the listing says of a window."""
+        """Returns the entry of a window in the listing."""
         name = window.name(self.vault_id)
         failed = _of(faults, window, ["unpublished"])
         if failed:
@@ -126,7 +127,7 @@ class Publisher:
         }
 
     def published(self, window: Window, faults: Sequence[Fault]) -> Published:
-        """The archive of a window with the faults that stand."""
+        """Returns the archive of a window with the active faults."""
         spoiling = tuple(_of(faults, window, [*CONTENT, "emptied", "hollow"]))
         with self._lock:
             key = (window, spoiling, self.part_bytes)
@@ -144,7 +145,7 @@ class Publisher:
         return archive
 
     def _part_entry(self, name: str, part: Part) -> dict[str, Any]:
-        """What the listing says of a part; its url is one that a client must not follow."""
+        """Returns the entry of a part in the listing. Clients must not follow its url."""
         return {
             "name": f"{name}.{part.number:03}",
             "filename": f"{name}.tar.gz.{part.number:03}",

@@ -1,7 +1,7 @@
-"""Vault's API over HTTP, as far as Direct Data needs it: sessions, the listing, downloads, limits, and what goes wrong.
+"""The server of Vault's API, as far as Direct Data needs it: sessions, the listing, downloads, limits, and faults.
 
-Belongs here: the calls and their answers. Failures come as JSON with HTTP 200, as Vault's do. Besides Vault's own calls there
-are some below `/fake/`, by which another process sets the clock and the faults.
+As in Vault, failures are JSON with HTTP 200. In addition to Vault's calls there are calls below `/fake/`, with which another
+process sets the clock and the faults.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ TOKEN = "bearer-for-invented-data"  # noqa: S105
 PROFILE = "profile-1"
 CLIENT, CLIENT_SECRET = "client-7", "invented-client-secret"
 OTHER_VAULT = 999
-"""The vault of the same user that a login opens where it names a DNS that is not this vault's."""
+"""The vault, of the same user, that a login opens if it names a DNS name that is not this vault's."""
 
 BURST_S = 300
 SESSION_S = 48 * 3600
 WRONG_PASSWORDS = 5
-"""How many wrong passwords lock a user out."""
+"""The number of wrong passwords that locks a user out."""
 
 _CALLS: tuple[tuple[str, str, Call], ...] = (
     ("POST", r"/api/v\d+\.\d+/auth", "auth"),
@@ -59,7 +59,7 @@ _PART = re.compile(r"(?P<archive>.+)\.(?P<number>\d{3})")
 
 
 class Failure(Exception):
-    """A call that fails; `kind` is what a client goes by."""
+    """A call that fails. Clients act on `kind`."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -68,7 +68,7 @@ class Failure(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """A call that was answered. `outcome`: SUCCESS or the type of the failure; an HTTP error's number. Without secrets."""
+    """An answered call, without secrets. `outcome`: SUCCESS, the type of the failure, or the status of an HTTP error."""
 
     call: Call | None
     method: str
@@ -82,7 +82,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Asked:
-    """A call as it comes in; the names of headers are in lower case, `named` is what its path names."""
+    """An incoming call. Names of headers are in lower case; `named` are the names in its path."""
 
     method: str
     path: str
@@ -113,58 +113,58 @@ class _Session:
 
 @dataclass(frozen=True)
 class VaultSettings:
-    """What a fake vault is from its beginning to its end."""
+    """The settings of a fake vault that do not change while it runs."""
 
     port: int = 0
-    """Where it listens on this machine; 0: on a free port."""
+    """The port on this machine; 0: a free port."""
     speed: float = 0.0
-    """How many times as fast as time its clock runs; 0: it stands."""
+    """The speed of its clock relative to real time; 0: it stands still."""
     vault_id: int = VAULT_ID
     """The number of the vault, which names its archives."""
     dns: str = "acme.veevavault.com"
     """The vault's DNS name; a login that names another opens another vault."""
     user: str = USER
-    """Who may log in."""
+    """The user that may log in."""
     password: str = field(default=PASSWORD, repr=False)
     """The user's password."""
     token: str = field(default=TOKEN, repr=False)
     """The bearer token with which `profile` logs in."""
     profile: str = PROFILE
-    """The OAuth 2.0 profile whose logins need `token`, or one that the identity provider gave."""
+    """The OAuth 2.0 profile; its logins need `token`, or a token of the identity provider."""
     client: str = CLIENT
-    """The client to which the identity provider gives tokens."""
+    """The client that gets tokens from the identity provider."""
     client_secret: str = field(default=CLIENT_SECRET, repr=False)
     """The client's secret."""
     full_hour_utc: int = 0
-    """The hour of the day, 0 to 23 UTC, at which snapshots and logs stop, where no stops are named."""
+    """The hour of the day, 0 to 23 UTC, at which snapshots and logs stop, unless stop times are given."""
     full_stops: Sequence[datetime] | None = None
-    """When snapshots stop; None: daily, a first one at the simulation's beginning."""
+    """The stop times of snapshots; None: daily, the first at the simulation's beginning."""
     log_stops: Sequence[datetime] | None = None
-    """When logs stop; None: daily."""
+    """The stop times of logs; None: daily."""
     incr_delay: timedelta = WINDOW
-    """How long after its stop a window of changes is published."""
+    """The time from a window's stop to its publication, for changes."""
     full_delay: timedelta = timedelta(hours=1)
-    """How long after its stop a snapshot or a log is published."""
+    """The time from the stop of a snapshot or a log to its publication."""
     part_bytes: int = 1_000_000_000
-    """How many bytes a part of an archive has, at most."""
+    """The most bytes of a part of an archive."""
     md5: bool = True
-    """Whether the listing names the MD5 of each part."""
+    """True if the listing has the MD5 of each part."""
 
 
 class FakeVault:
-    """A Vault on a port of this machine, for as long as a `with` block runs.
+    """A Vault on a port of this machine, for the duration of a `with` block.
 
-    What may be set at any time:
+    These may be set at any time:
 
-    - `now`: the server's clock (UTC), by which it publishes and forgets. At first an hour after the first day.
-    - `inject(fault)`, `heal()`: what goes wrong.
-    - `ranges`: whether the rest of a part can be had (RFC 9110, 14).
-    - `opens_vault`: the vault that a login opens, where it is to be another than asked for.
-    - `session_idle_s`, `burst_limit`, `burst_delay_ms`, `wrong_passwords`: limits, in real time.
-    - `token_seconds`: for how long a token of the identity provider is valid, which lives at `/oauth` of the same server.
-    - `client_tells_in`: how a client tells the provider its secret: in its `header` (client_secret_basic) or in the `body`.
+    - `now`: the server's clock (UTC), which decides what is published and kept; initially an hour after the first day
+    - `inject(fault)`, `heal()`: the faults
+    - `ranges`: True if the rest of a part can be downloaded (RFC 9110, 14)
+    - `opens_vault`: the vault that a login opens, if it should not be the requested one
+    - `session_idle_s`, `burst_limit`, `burst_delay_ms`, `wrong_passwords`: limits, in real time
+    - `token_seconds`: the lifetime of a token of the identity provider, which is at `/oauth` of the same server
+    - `client_tells_in`: how a client sends its secret to the provider: in the `header` (client_secret_basic) or in the `body`
 
-    `settings`: what does not change. `requests`: all calls that were answered.
+    `settings`: what does not change. `requests`: all answered calls.
     """
 
     def __init__(self, simulation: Simulation, now: datetime | None = None, settings: VaultSettings = VaultSettings()) -> None:
@@ -201,7 +201,7 @@ class FakeVault:
 
     @property
     def url(self) -> str:
-        """Where it listens, without a slash at the end."""
+        """The server's URL, without a slash at the end."""
         assert self._server, "a fake vault listens inside its `with` block"
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
@@ -218,28 +218,28 @@ class FakeVault:
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """The faults that stand; of those that are met a number of times, how often they still will be."""
+        """The active faults. `times` is the number of times that a fault will still occur."""
         with self._lock:
             now = self.now
             return tuple(fault for fault in self._faults if fault.stands(now) and fault.times != 0)
 
     def inject(self, *faults: Fault) -> None:
-        """Makes something go wrong from now on, besides what goes wrong already."""
+        """Adds faults."""
         with self._lock:
             self._faults += faults
 
     def heal(self) -> None:
-        """Nothing goes wrong any more."""
+        """Removes all faults."""
         with self._lock:
             self._faults.clear()
 
     def expire_sessions(self) -> None:
-        """Ends all sessions, as time does."""
+        """Ends all sessions."""
         with self._lock:
             self._sessions.clear()
 
     def withdraw_tokens(self) -> None:
-        """Makes the tokens that the identity provider gave worthless before their time."""
+        """Invalidates the tokens of the identity provider before they expire."""
         with self._lock:
             self._tokens.clear()
 
@@ -249,26 +249,26 @@ class FakeVault:
         return f"{self.url}/oauth"
 
     def unlock(self) -> None:
-        """Lets a user in again who was locked out."""
+        """Unlocks a user who was locked out."""
         with self._lock:
             self._wrong_in_a_row = 0
 
     def windows(self, feed: Feed) -> list[Window]:
-        """The windows that the listing names now, in order."""
+        """Returns the windows that are listed now, in order."""
         return self.publisher.windows(feed, self.now, self.faults)
 
     def count(self, call: Call, outcome: str | None = None) -> int:
-        """How many calls of a kind were answered, in all or so."""
+        """Returns the number of answered calls of a kind, optionally with an outcome."""
         with self._lock:
             return sum(request.call == call and outcome in (None, request.outcome) for request in self.requests)
 
     # Calls
 
     def answer(self, asked: Asked) -> Reply:
-        """The answer to any call; what `/fake/` serves is not counted."""
+        """Answers a call. Calls below `/fake/` are not counted."""
         if asked.path.startswith("/fake/"):
             return self._steer(asked)
-        call, asked = _recognised(asked)
+        call, asked = _recognized(asked)
         delay = self._use_burst()
         reply = self._answer(call, asked)
         execution = str(uuid.uuid4())
@@ -332,16 +332,18 @@ class FakeVault:
         with self._lock:
             is_known = token == self.settings.token or time.monotonic() < self._tokens.get(token, 0)
         if profile != self.settings.profile or not is_known:
-            raise Failure("USERNAME_OR_PASSWORD_INCORRECT", "the bearer token, or the profile, is not known")
+            raise Failure("USERNAME_OR_PASSWORD_INCORRECT", "the bearer token or the profile is unknown")
 
     def _vault_of(self, dns: str | None) -> int:
-        """The vault that a login opens: without a word, where the DNS is none of this vault's, another of the user's."""
+        """Returns the vault that a login opens. Like Vault, it opens another vault of the user, without notice, for an unknown
+        DNS name.
+        """
         own = urlsplit(self.url)
         names = (None, "", self.settings.dns, own.hostname, own.netloc, "localhost")
         return self.settings.vault_id if dns in names else OTHER_VAULT
 
     def _tell_metadata(self, _asked: Asked) -> Reply:
-        """What the identity provider tells of itself, by OpenID Connect Discovery."""
+        """Answers with the identity provider's metadata (OpenID Connect Discovery)."""
         method = "client_secret_basic" if self.client_tells_in == "header" else "client_secret_post"
         told = {
             "issuer": self.issuer,
@@ -351,7 +353,7 @@ class FakeVault:
         return Reply(json.dumps({**told, "token_endpoint_auth_methods_supported": [method]}).encode())
 
     def _give_token(self, asked: Asked) -> Reply:
-        """A token for client credentials (RFC 6749, 4.4), or what is wrong with them (5.2)."""
+        """Answers a request for a token by client credentials (RFC 6749, 4.4), or the error of 5.2."""
         by_header = base64.b64decode(asked.headers.get("authorization", "").removeprefix("Basic ")).decode().split(":", 1)
         by_body = [asked.form.get("client_id", ""), asked.form.get("client_secret", "")]
         if (by_header if self.client_tells_in == "header" else by_body) != [self.settings.client, self.settings.client_secret]:
@@ -398,7 +400,7 @@ class FakeVault:
         ]
         if session.vault_id != self.settings.vault_id:
             found = []
-        Random(next(self._orders)).shuffle(found)  # noqa: S311 - the order is not documented, so it is none
+        Random(next(self._orders)).shuffle(found)  # noqa: S311 - the order is not documented, so it is random
         return _succeeded(responseDetails={"total": len(found)}, data=found)
 
     def _download(self, asked: Asked) -> Reply:
@@ -461,7 +463,7 @@ class FakeVault:
         )
 
     def _meet(self, meant: Callable[[Fault], bool]) -> Fault | None:
-        """The first fault of those meant that stands, met once more now."""
+        """Returns the first active fault that matches, and counts it."""
         with self._lock:
             now = self.now
             for at, fault in enumerate(self._faults):
@@ -472,7 +474,7 @@ class FakeVault:
         return None
 
     def _use_burst(self) -> dict[str, str]:
-        """Counts a call against the limit of five minutes; over it, the answer waits. The headers that tell."""
+        """Counts a call against the limit of five minutes, and delays the answer beyond it. Returns the headers that say so."""
         with self._lock:
             began, used = self._burst
             now = time.monotonic()
@@ -507,14 +509,14 @@ class FakeVault:
         return Reply(json.dumps(told).encode())
 
     def _set_clock(self, told: dict[str, Any]) -> None:
-        """By `{"now": "2026-01-01T12:00Z"}` or `{"minutes": 15}`, which go by."""
+        """Sets the clock by `{"now": "2026-01-01T12:00Z"}`, or advances it by `{"minutes": 15}`."""
         if "minutes" in told:
             self.now += timedelta(minutes=told["minutes"])
         else:
             self.now = datetime.fromisoformat(told["now"])
 
 
-def _recognised(asked: Asked) -> tuple[Call | None, Asked]:
+def _recognized(asked: Asked) -> tuple[Call | None, Asked]:
     for method, pattern, call in _CALLS:
         found = re.fullmatch(pattern, asked.path)
         if found and method == asked.method:
@@ -542,11 +544,11 @@ def _feeds(extract_type: str | None) -> list[Feed]:
 
 
 def _time(query: Mapping[str, str], name: str) -> datetime | None:
-    """A time of a query, `YYYY-MM-DDTHH:MM:SSZ` or to the minute only."""
+    """Parses a time of a query, `YYYY-MM-DDTHH:MM:SSZ` or to the minute only."""
     for form in ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%MZ"):
         with contextlib.suppress(ValueError):
             return datetime.strptime(query[name], form).replace(tzinfo=UTC) if name in query else None
-    raise Failure("INVALID_DATA", f"{name} is no time")
+    raise Failure("INVALID_DATA", f"{name} is not a time")
 
 
 def _succeeded(**told: Any) -> Reply:
@@ -559,7 +561,7 @@ def _failed(failure: Failure) -> Reply:
 
 
 def _in_range(whole: Reply, headers: Mapping[str, str]) -> Reply:
-    """What of a content is asked for: its rest from a byte on, where it is still the content that was begun."""
+    """Returns the requested range of a content: the rest from a byte on, if the content is unchanged."""
     size, etag = len(whole.body), f'"{hashlib.md5(whole.body, usedforsecurity=False).hexdigest()}"'
     told = {**whole.headers, "ETag": etag, "Accept-Ranges": "bytes"}
     found = re.fullmatch(r"bytes=(\d+)-", headers.get("range", ""))
@@ -579,13 +581,13 @@ def _no_token(error: str, status: int) -> Reply:
 
 def _broken(fault: Fault) -> Reply:
     if fault.kind == "error":
-        return _failed(Failure(fault.error, "it went wrong, as it was told to"))
+        return _failed(Failure(fault.error, "an injected fault"))
     headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
     return Reply(b"<html>it went wrong</html>", str(fault.status), fault.status, "text/html", headers)
 
 
 class _Server(ThreadingHTTPServer):
-    """Answers each connection on a thread of its own, and ends all of them when it ends."""
+    """Answers each connection on a thread of its own, and closes all connections at the end."""
 
     daemon_threads = True
 
@@ -603,7 +605,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is none of our business; anything else is printed."""
+        """Ignores clients that disconnected; prints other errors."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -617,7 +619,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Carries calls to the vault and its answers back."""
+    """Passes calls to the vault and its answers back."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -639,7 +641,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_DELETE = _serve  # noqa: N815 - the names are http.server's
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
-        """Says nothing: who wants to know looks at `requests`."""
+        """Prints nothing: `requests` has all calls."""
 
 
 def _single(encoded: str) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """A small life-science vault whose history follows from a seed: the source of truth about its data at any time.
 
-Belongs here: what is in the vault, when it changed, and what a copy of it must hold (`tables`, `logs`). Nothing here knows
-of files: values are Python's own, so that what reads the archives can be judged by it.
+It knows what is in the vault, when it changed, and what a copy of it must hold (`tables`, `logs`). It does not know files:
+values are Python's own, so that readers of the archives can be checked against it.
 """
 
 from __future__ import annotations
@@ -45,11 +45,10 @@ from manifest_platform.fake_vault.writer import CONFUSABLE, Writer, record_id
 
 
 class Simulation:
-    """A vault's history from `begin` (UTC) on, in windows of 15 minutes; equal arguments give the equal history.
+    """The history of a vault from `begin` (UTC) on, in windows of 15 minutes. Equal arguments give an equal history.
 
-    `rows`: how many rows each extract begins with. `changes`: the least and the most changes of a window. `quiet`: windows in
-    which nothing happens. `script`: what happens besides. Windows are made up when they are
-    first asked for; threads may share it.
+    `rows`: the number of rows of each extract at the beginning. `changes`: the least and the most changes of a window. `quiet`:
+    windows without changes. `script`: additional changes. Windows are invented at first use. Threads may share a simulation.
     """
 
     def __init__(
@@ -73,15 +72,15 @@ class Simulation:
         self._shaping = [event for event in self._initial if _shapes(event)]
 
     def stop(self, window: int) -> datetime:
-        """When a window ends; the first is number 0."""
+        """Returns the stop time of a window. The first window has number 0."""
         return self.begin + (window + 1) * WINDOW
 
     def tables(self, at: datetime, snapshots: Iterable[datetime] = ()) -> dict[str, dict[Key, Row]]:
-        """What a warehouse must hold of the vault at a time: its rows by table and key, typed; an empty value is None.
+        """Returns the rows that a warehouse must hold at a time, by table and key, typed; an empty value is None.
 
-        The same whether it came by a snapshot, or by an older one and increments. Tables and columns that were dropped are not
-        in it, though a warehouse may keep them. `metadata` is in it without `modified_date`, which snapshots do not tell. The
-        table of legacy workflows holds what the `snapshots` that were loaded, by their stop times, brought.
+        The result is the same after a snapshot, or after an older snapshot and increments. It lacks dropped tables and columns,
+        which a warehouse may keep. `metadata` lacks `modified_date`, which snapshots do not have. The table of legacy workflows
+        holds the rows of the loaded `snapshots`, given by their stop times.
         """
         state = self.state(at)
         found = {extract.table: state.rows[name] for name, extract in state.extracts.items()}
@@ -90,7 +89,9 @@ class Simulation:
         return {table: {key: dict(row) for key, row in rows.items()} for table, rows in found.items()}
 
     def logs(self, upto: datetime, since: datetime | None = None) -> dict[str, list[Row]]:
-        """The audit trails after `since` (a day before the beginning) up to a time: by table, in order of time."""
+        """Returns the audit trails after `since` (by default a day before the beginning) up to a time: by table, in order of
+        time.
+        """
         since = since or self.begin - DAY
         trails: dict[str, list[Row]] = {extract.table: [] for extract in LOGS}
         for window in self._window_numbers(since, upto):
@@ -100,7 +101,7 @@ class Simulation:
         return {table: sorted(rows, key=lambda row: (str(row["timestamp"]), str(row["id"]))) for table, rows in trails.items()}
 
     def dropped(self, at: datetime) -> frozenset[tuple[str, str | None]]:
-        """The (table, column) that were there once and are no more; column None: the whole table."""
+        """Returns the (table, column) pairs that existed and were dropped; column None stands for the whole table."""
         there, gone = self.state(self.begin), set[tuple[str, str | None]]()
         for event in self._events(self.begin, at):
             if isinstance(event, Reshaped):
@@ -112,7 +113,7 @@ class Simulation:
         return frozenset(gone)
 
     def state(self, at: datetime) -> State:
-        """The vault at a time not before its beginning. The caller may keep it, but must not change its rows."""
+        """Returns the vault at a time not before its beginning. The caller may keep it, but must not change its rows."""
         if at < self.begin:
             raise ValueError(f"the vault begins at {self.begin:%Y-%m-%dT%H:%MZ}, and has no state at {at:%Y-%m-%dT%H:%MZ}")
         state = State()
@@ -121,7 +122,7 @@ class Simulation:
         return state
 
     def shape(self, at: datetime) -> State:
-        """The vault at a time, with no rows but those of the metadata."""
+        """Returns the vault at a time, with the rows of the metadata only."""
         state = State()
         with self._lock:
             self._window(len(self._window_numbers(self.begin, at)))
@@ -131,7 +132,7 @@ class Simulation:
         return state
 
     def changes(self, start: datetime, stop: datetime) -> Changes:
-        """What changed after `start` up to `stop`."""
+        """Returns the changes after `start` up to `stop`."""
         changes = Changes({}, {})
         for event in self._events(start, stop):
             match event:
@@ -146,7 +147,7 @@ class Simulation:
         return changes
 
     def legacy(self, at: datetime) -> list[Row]:
-        """The legacy workflows that ended on the day before a time."""
+        """Returns the legacy workflows that ended on the day before a time."""
         found = [row for window in self._window_numbers(at - DAY, at) for row in self._ended(window)]
         return [row for row in found if at - DAY < cast(datetime, row["completed_date__sys"]) <= at]
 
@@ -166,7 +167,7 @@ class Simulation:
             return self._windows[window]
 
     def _make(self, window: int) -> list[Event]:
-        """The events of the window after the last one made; every kind of change that can puzzle a reader is among them."""
+        """Invents the events of the next window, with every kind of change that can confuse a reader."""
         wishes = [wish for wish in self.script if wish.window == window]
         rng = dice(f"{self.seed}/{window}")
         busy = window not in self.quiet

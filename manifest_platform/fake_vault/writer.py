@@ -1,6 +1,6 @@
-"""Makes up what happens in a simulated vault: rows that come, change and go, with values that a careless reader spoils.
+"""The inventor of a simulated vault's history: rows that are created, changed and deleted, with values that are hard to copy.
 
-Belongs here: how events and values are drawn. When they are is `simulation`.
+This module draws events and values at random. `simulation` decides when.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from manifest_platform.fake_vault.extracts import (
 )
 
 CONFUSABLE = (("ab", "c", "one__c"), ("a", "bc", "one__c"))
-"""Two keys of picklist values that are one once they are joined without a separator; window 1 deletes the first."""
+"""Two keys of picklist values that are equal when joined without a separator. Window 1 deletes the first."""
 
 
 class Writer:
-    """Makes events, and makes them true at once, so that what comes next can rest on them."""
+    """Invents events and applies them immediately, so that later events can build on them."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -65,14 +65,14 @@ class Writer:
         self._weights: dict[str, int] = {}
 
     def begin(self, rng: Random, at: datetime, rows: int) -> list[Event]:
-        """The events that lead to the state at the beginning, all of them a while before it."""
+        """Returns the events that lead to the initial state, all of them before it."""
         self.start(rng, at - 400 * DAY, timedelta(minutes=1))
         for extract, weight in {USER: 0, **CHANGING}.items():
             self.reshape(extract.name, extract)
             self._weights[extract.name] = weight
             for _ in range(5 if extract is USER else rows):
                 self.create(extract.name)
-        for extract in (LEGACY, *LOGS):  # told of in the metadata, though their rows are not a state
+        for extract in (LEGACY, *LOGS):  # described in the metadata, though the state does not hold their rows
             self._tell_fields(extract.name, (), extract.fields)
         for key in CONFUSABLE:
             self.write(PICKLIST.name, dict(zip(PICKLIST.key, key, strict=True)) | {"picklist_value_label": "One"})
@@ -83,7 +83,7 @@ class Writer:
         self.events, self._rng, self._time, self._tick = [], rng, time, tick
 
     def grant(self, wish: Wish) -> None:
-        """Makes what the script asks for happen. Raises KeyError for an extract that is not there."""
+        """Fulfills a wish of the script. Raises KeyError for an extract that does not exist."""
         match wish:
             case AddField():
                 there = self.state.extracts[wish.extract]
@@ -106,7 +106,7 @@ class Writer:
                 self.delete(wish.extract, wish.key)
 
     def reshape(self, name: str, shape: Extract | None) -> None:
-        """Gives an extract other columns, makes it or takes it away; the metadata tells."""
+        """Changes the columns of an extract, creates it or drops it, and describes that in the metadata."""
         before = self.state.extracts.get(name)
         self._happen(Reshaped(self._now(), name, shape))
         self._tell_fields(name, before.fields if before else (), shape.fields if shape else ())
@@ -126,12 +126,12 @@ class Writer:
         self._happen(Deleted(self._now(), name, key))
 
     def delete_any(self, name: str) -> None:
-        """Deletes some row, if there is one."""
+        """Deletes a random row, if there is one."""
         if key := self._any(name):
             self.delete(name, key)
 
     def change(self) -> None:
-        """One change of any kind, of any extract."""
+        """Makes a random change of a random extract."""
         names = list(self._weights)
         name = self._rng.choices(names, [self._weights[name] for name in names])[0]
         kind, key = self._rng.random(), self._any(name)
@@ -143,12 +143,12 @@ class Writer:
             self.delete(name, key)
 
     def create(self, name: str) -> None:
-        """A row that was not there before."""
+        """Creates a row."""
         number = next(self._numbers.setdefault(name, count(1)))
         self.write(name, self._values(self.state.extracts[name]) | self._identifying(name, number) | self._times(created=True))
 
     def update(self, name: str, key: Key) -> None:
-        """Some columns of a row get other values; of a document there may be a new version instead."""
+        """Changes some columns of a row; for a document, it may create a new version instead."""
         extract, row = self.state.extracts[name], self.state.rows[name][key]
         if name == VERSION.name and self._rng.random() < 0.4:
             self._new_version(row)
@@ -158,20 +158,20 @@ class Writer:
         self.write(name, row | {field.name: self._value(field) for field in changed} | self._times(created=False))
 
     def log_in(self) -> None:
-        """A user's row changes though its modified date does not."""
+        """Changes a user's row without changing its modified date."""
         name, key = USER.name, self._any(USER.name)
         if key:
             self.write(name, self.state.rows[name][key] | {"last_login__sys": self._time})
 
     def change_twice(self) -> None:
-        """Two changes of one row, of which a window tells the last."""
+        """Changes a row twice; a window holds only the last change."""
         name, key = self._one_of_objects()
         if key:
             self.update(name, key)
             self.update(name, key)
 
     def delete_and_make_anew(self) -> None:
-        """A row goes and comes back with other values in the same window."""
+        """Deletes a row and creates it again with other values in the same window."""
         name, key = self._one_of_objects()
         if key:
             row = self.state.rows[name][key]
@@ -207,7 +207,7 @@ class Writer:
         return {field.name: self._value(field) for field in extract.fields}
 
     def _identifying(self, name: str, number: int) -> Row:
-        """What makes a new row this row."""
+        """Returns the values that identify a new row."""
         if name == PICKLIST.name:
             table, column = self._rng.choice(_PICKLISTS)
             return {"object": table, "object_field": column, "picklist_value_name": f"value_{number}__c"}
@@ -225,7 +225,7 @@ class Writer:
         return {"id": record_id(name, number)}
 
     def _times(self, created: bool) -> Row:
-        """The modified date: by some hours before the commit at times, so that it orders nothing."""
+        """Returns the modified date. Sometimes it is hours before the change, so that it cannot serve as an order."""
         early = timedelta(minutes=self._rng.randint(1, 300)) if self._rng.random() < 0.1 else timedelta(0)
         modified = self._time - early
         return {"modified_date__v": modified, **({"created_date__v": modified} if created else {})}
@@ -290,7 +290,7 @@ class Writer:
     }
 
     def _any(self, name: str) -> Key | None:
-        """The key of a row that is there, if there is one."""
+        """Returns the key of a random row, if there is one."""
         order, rows = self._order.get(name, []), self.state.rows.get(name, {})
         while order:
             at = self._rng.randrange(len(order))
@@ -311,7 +311,7 @@ class Writer:
 
 
 FIXED = {"document_number__v", "latest_version__v", "source_file", "rendition_file"}
-"""Columns of documents that say which document it is: they do not change at random."""
+"""Columns that identify a document: they do not change at random."""
 
 _WORDS = ("Anvilin", "Ropexa", "Magnetol", "Birdsedine", "Desertil", "Coyotan", "Rocketol", "Placebo")
 _PICKED = ("active__v", "inactive__v", "planned__c", "phase_1__c", "phase_2__c", "oncology__c", "de__c", "fr__c")
@@ -332,19 +332,19 @@ _TIMES = (
 
 
 def record_id(name: str, number: int) -> str:
-    """A record id; some begin with zeros."""
+    """Returns a record id; some begin with zeros."""
     prefix = "00" if name == USER.name else f"V{sum(map(ord, name)) % 1000:03}"
     return f"{prefix}{number:012}"
 
 
 def _calls(document: str, major: Decimal, minor: Decimal) -> Row:
-    """The columns of a document version that tell the call for its file."""
+    """Returns the columns of a document version that hold the API calls for its file."""
     call = f"/api/v25.3/objects/documents/{document}/versions/{major}/{minor}"
     return {"source_file": f"{call}/file", "rendition_file": f"{call}/renditions/viewable_rendition__v"}
 
 
 def _described(extract: str, field: Field) -> Row:
-    """A column as the metadata tells it: all of it text."""
+    """Returns a column's row in the metadata: all values are text."""
     length = {"String": "128", "LongText": "32000"}.get(field.says or field.type)
     table = extract.partition(".")[2]
     told: Row = {"extract": extract, "extract_label": label_of(table), "column_name": field.name}

@@ -189,5 +189,5 @@ def _left(client: Client, timeout: float | None, late: type[httpcore.TimeoutExce
     """Returns the seconds that a step may take. Raises `late` if the deadline has passed."""
     left = client.left()
     if left <= 0:
-        raise late("the call took longer in all than is allowed")
+        raise late("the whole call took longer than is allowed")
     return left if timeout is None else min(timeout, left)

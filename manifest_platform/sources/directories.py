@@ -116,7 +116,7 @@ class LandedDirectory:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A directory that could not be listed, and the reason: a dangling link in it, or a folder without read permission."""
+    """A directory that could not be listed, and the reason: a link to nothing in it, or a folder without read permission."""
 
     name: str
     reason: str

@@ -153,9 +153,9 @@ def test_damaged_and_unread_files_are_told_and_others_sampled(shop: Path, capsys
         (["notes.txt"], "holds 1 file, 1 B (notes.txt): no source knows it"),
         (["Run=2026-01-01-10-00-00/x"], "rename it to run=2026-01-01-10-00-00"),
         (["run_2026_01_01_10_00/x", "run-20260101/x"], "rename it to run=2026-01-01-10-00-00"),
-        (["146478-20240213-0000-F.tar.gz.001"], "tar xzf it into vault=146478/full/date=2024-02-13"),
-        (["manifest.csv"], "as an unpacked Direct Data archive does"),
-        (["incr/stoptime=202601010015/manifest.csv"], "put it below vault=ID/"),
+        (["146478-20240213-0000-F.tar.gz.001"], "tar xzf into vault=146478/full/date=2024-02-13"),
+        (["manifest.csv"], "like an unpacked Direct Data archive"),
+        (["incr/stoptime=202601010015/manifest.csv"], "move it below vault=ID/"),
     ],
 )
 def test_what_no_source_knows_is_told_with_what_to_do(

@@ -464,13 +464,13 @@ def test_a_vault_is_told_where_it_is_and_who_logs_in(write):
     [
         (f'    vault: {{id: "1001", url: "http://localhost:8787", login: {LOGIN}}}\n', "", "vault.vault: is required"),
         ('"1001"', "abc", "datasets.vault.vault.id: 'abc': "),
-        (f", login: {LOGIN}", "", "datasets.vault.vault: has a url and no login; allowed with a url: a login"),
+        (f", login: {LOGIN}", "", "datasets.vault.vault: it has a url but no login; allowed with a url: a login"),
         (LOGIN, "{user: me}", "vault.login.kind: None: allowed: password, session, token, oauth"),
         (LOGIN, "{kind: saml}", "vault.login.kind: 'saml': allowed: password, session, token, oauth"),
         (LOGIN, "{kind: password}", "vault.login.user: is required"),
         (LOGIN, "{kind: session, user: me}", "vault.login.user: unknown key; allowed here: kind, session_variable"),
         (LOGIN, "{kind: session, session_variable: a-b}", "vault.login.session_variable: 'a-b': String should match"),
-        (LOGIN, "{kind: oauth, profile: a, client: b}", "vault.login: allowed is either an issuer or a token_url"),
+        (LOGIN, "{kind: oauth, profile: a, client: b}", "vault.login: allowed: either an issuer or a token_url"),
         (
             LOGIN,
             "{kind: oauth, profile: a, client: b, issuer: 'http://host'}",

@@ -1,4 +1,4 @@
-"""Calls of Vault's API as plainly as can be, to see what the fake one answers."""
+"""Plain calls of Vault's API, to test the answers of the fake Vault."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FILES = f"{API}/services/directdata/files"
 
 
 class Client:
-    """Logged in at a fake Vault."""
+    """A client that is logged in at a fake Vault."""
 
     def __init__(self, vault: FakeVault) -> None:
         self.vault = vault
@@ -22,38 +22,38 @@ class Client:
         self.session = self.log_in()["sessionId"]
 
     def log_in(self, **form: str) -> dict[str, Any]:
-        """The answer to a login by password."""
+        """Returns the answer to a login by password."""
         whole = {"username": self.vault.settings.user, "password": self.vault.settings.password} | form
         return self.http.post(f"{API}/auth", data=whole).json()
 
     def get(self, path: str, **query: str) -> httpx.Response:
-        """Any call, in the session."""
+        """Makes a call in the session."""
         return self.http.get(path, params=query, headers={"Authorization": self.session})
 
     def files(self, **query: str) -> dict[str, dict[str, Any]]:
-        """The entries of the listing by their names."""
+        """Returns the entries of the listing by name."""
         told = self.get(FILES, **query).json()
         assert told["responseStatus"] == "SUCCESS", told
         assert told["responseDetails"]["total"] == len(told["data"])
         return {entry["name"]: entry for entry in told["data"]}
 
     def failure(self, path: str, **query: str) -> str:
-        """The type of a call's failure, which comes with HTTP 200."""
+        """Returns the error type of a failed call, which has HTTP 200."""
         response = self.get(path, **query)
         assert response.status_code == 200
         assert response.json()["responseStatus"] == "FAILURE"
         return response.json()["errors"][0]["type"]
 
     def entry(self, window: Window) -> dict[str, Any]:
-        """What the listing says of a window."""
+        """Returns the entry of a window in the listing."""
         return self.files()[window.name(self.vault.settings.vault_id)]
 
     def download(self, window: Window) -> bytes:
-        """A window's archive of all its parts, which are as the listing says."""
+        """Downloads all parts of a window's archive and checks them against the listing."""
         return b"".join(self.part(part) for part in self.entry(window)["filepart_details"])
 
     def part(self, part: dict[str, Any]) -> bytes:
-        """A part, which is as the listing says."""
+        """Downloads a part and checks it against the listing."""
         response = self.get(f"{FILES}/{part['name']}")
         assert response.headers["Content-Type"] == "application/octet-stream"
         assert part["filename"] in response.headers["Content-Disposition"]

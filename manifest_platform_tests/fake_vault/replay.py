@@ -1,6 +1,6 @@
-"""A reader of Direct Data archives in a few lines of the standard library: what the archives say, by their own metadata.
+"""A reader of Direct Data archives that uses only the standard library: it replays archives by their own metadata.
 
-Belongs here: reading and replaying. It knows nothing of the simulation, so that each can be judged by the other.
+It knows nothing of the simulation, so that each can be checked against the other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ METADATA_KEY = ("extract", "column_name")
 
 
 def unpack(packed: bytes) -> dict[str, bytes]:
-    """The files of a tar.gz by their paths."""
+    """Returns the files of a tar.gz by path."""
     files = {}
     with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as tar:
         for member in tar:
@@ -28,18 +28,18 @@ def unpack(packed: bytes) -> dict[str, bytes]:
 
 
 def rows(content: bytes) -> list[dict[str, str]]:
-    """The rows of a CSV file."""
+    """Returns the rows of a CSV file."""
     return list(csv.DictReader(io.StringIO(content.decode(), newline=""), strict=True))
 
 
 class Replica:
-    """A vault's tables, as its archives tell them one after the other."""
+    """The tables of a vault, replayed from its archives in order."""
 
     def __init__(self) -> None:
         self.tables: dict[str, dict[tuple[str, ...], dict[str, Any]]] = {}
 
     def apply(self, tree: dict[str, bytes]) -> None:
-        """Deletes, then updates, then what the schema has lost."""
+        """Applies deletes, then updates, then dropped tables and columns."""
         types = {
             (row["extract"], row["column_name"]): row["type"]
             for row in rows(tree.get("metadata_full.csv") or tree["Metadata/metadata.csv"])
@@ -65,7 +65,7 @@ class Replica:
                 table[identity] = {column: value(text, types.get((extract, column), "String")) for column, text in row.items()}
 
     def _reshape(self) -> None:
-        """Every table has the columns that the metadata names now, and there are no others."""
+        """Gives every table the columns that the metadata names now, and drops all other tables."""
         columns: dict[str, list[str]] = {"metadata": []}
         for extract, column in self.tables["metadata"]:
             columns.setdefault(extract.partition(".")[2].lower(), []).append(column)
@@ -82,7 +82,7 @@ class Replica:
 
 
 def value(text: str, kind: str) -> Any:
-    """A typed value; None for an empty one. What is said to be a number and is none stays text."""
+    """Returns a typed value; None for an empty text. A text that is not of its type stays text."""
     if not text:
         return None
     match kind:

@@ -1,4 +1,4 @@
-"""`manifest-platform fake-vault`: a process of its own, without a configuration."""
+"""`manifest-platform fake-vault` runs as a process of its own, without a configuration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from manifest_platform.fake_vault import FakeVault, Simulation
 from manifest_platform_tests.fake_vault.client import API, FILES
 
 
-def test_it_runs_until_it_is_interrupted(tmp_path: Path) -> None:
+def test_the_command_runs_until_it_is_interrupted(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
@@ -50,7 +50,9 @@ def test_it_runs_until_it_is_interrupted(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_says_where_it_is_and_how_to_steer_it(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_prints_its_url_and_the_calls_that_control_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 

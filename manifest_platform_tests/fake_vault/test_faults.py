@@ -1,4 +1,4 @@
-"""Each fault does what it says, heals as it says, and touches nothing else."""
+"""Faults have their described effect, heal as described, and change nothing else."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def client(vault: FakeVault) -> Iterator[Client]:
 
 @pytest.fixture
 def window(vault: FakeVault) -> Window:
-    """The window that goes wrong: neither the first nor the last."""
+    """The window with the fault: neither the first nor the last."""
     return vault.windows("incr")[3]
 
 
@@ -169,11 +169,11 @@ def test_an_answer_may_be_slow(client: Client, vault: FakeVault) -> None:
     ("feed", "kind"),
     [*(("incr", kind) for kind in CONTENT), ("full", "unknown_type"), ("full", "duplicate_ids"), ("log", "wrong_records")],
 )
-def test_a_spoilt_archive_is_spoilt_in_this_alone(client: Client, vault: FakeVault, feed, kind: str) -> None:
+def test_a_fault_of_an_archive_changes_nothing_else_in_it(client: Client, vault: FakeVault, feed, kind: str) -> None:
     window = vault.windows(feed)[-1]
     right = client.download(window)
     vault.inject(Fault(kind, window.ref, until=vault.now + HEALED))
-    spoilt = client.download(window)  # its parts are as the listing says
+    spoilt = client.download(window)  # its parts are as listed
     assert spoilt != right
     assert len(vault.faults) == 1
     CHECKS[kind](right, spoilt)
@@ -183,7 +183,7 @@ def test_a_spoilt_archive_is_spoilt_in_this_alone(client: Client, vault: FakeVau
 
 
 def counts(packed: bytes) -> tuple[int, int]:
-    """The records that the manifest tells of the files, and those that are in them."""
+    """Returns the number of records in the manifest, and in the files."""
     tree = unpack(packed)
     lines = [line for line in rows(tree["manifest.csv"]) if line["file"]]
     return sum(int(line["records"]) for line in lines), sum(len(records(tree[line["file"]])) - 1 for line in lines)
@@ -194,7 +194,7 @@ def records(content: bytes) -> list[list[str]]:
 
 
 def changed(right: bytes, spoilt: bytes) -> list[tuple[bytes, bytes]]:
-    """The contents of the files that are not the same, but for the manifest."""
+    """Returns the contents of the files that differ, without the manifest."""
     before, after = unpack(right), unpack(spoilt)
     assert list(before) == list(after)
     return [(before[path], after[path]) for path in before if before[path] != after[path] and path != "manifest.csv"]
@@ -287,7 +287,7 @@ def test_content_faults_may_name_the_extract_that_they_spoil(client: Client, vau
         ({"kind": "slow", "until": datetime(2026, 1, 1)}, "needs a time zone"),
     ],
 )
-def test_what_is_no_fault_is_refused(wrong: dict, said: str) -> None:
+def test_an_invalid_fault_is_refused(wrong: dict, said: str) -> None:
     with pytest.raises(InvalidFault, match=said):
         Fault(**wrong)
 

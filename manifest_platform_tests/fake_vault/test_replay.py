@@ -1,4 +1,4 @@
-"""The archives, downloaded over HTTP and replayed by a plain reader, say what the simulation says."""
+"""Archives that are downloaded over HTTP and replayed by a plain reader equal the simulation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def legacy(*snapshots: Window) -> dict:
     return SIMULATION.tables(END, [window.stop for window in snapshots])["workflow_legacy__sys"]
 
 
-def test_increments_over_the_first_snapshot_are_the_oracle_after_each_of_them(client: Client) -> None:
+def test_the_first_snapshot_and_increments_replay_to_the_simulated_state_after_each_window(client: Client) -> None:
     [first, *_], increments = client.vault.windows("full"), client.vault.windows("incr")
     replica = replica_of(client, first)
     assert len(increments) >= 12
@@ -50,21 +50,21 @@ def test_increments_over_the_first_snapshot_are_the_oracle_after_each_of_them(cl
 
 
 @pytest.mark.parametrize("at", [BEGIN, SNAPSHOT, OFF_GRID, END])
-def test_a_snapshot_is_the_oracle_at_its_own_time(client: Client, at) -> None:
+def test_a_snapshot_equals_the_simulated_state_at_its_stop_time(client: Client, at) -> None:
     [snapshot] = [window for window in client.vault.windows("full") if window.stop == at]
     assert snapshot.start == FULL_START
     assert replica_of(client, snapshot).tables == SIMULATION.tables(at, [at])
 
 
 @pytest.mark.parametrize("at", [SNAPSHOT, OFF_GRID])
-def test_increments_from_the_one_that_a_snapshot_falls_into_make_it_whole(client: Client, at) -> None:
+def test_a_snapshot_and_the_increments_from_its_window_on_replay_to_the_simulated_state(client: Client, at) -> None:
     [snapshot] = [window for window in client.vault.windows("full") if window.stop == at]
     later = [window for window in client.vault.windows("incr") if at < window.stop <= END]
     assert (later[0].start < at) == (at == OFF_GRID)
     assert replica_of(client, snapshot, *later).tables == SIMULATION.tables(END, [at])
 
 
-def test_the_oracle_changes_with_every_window_that_is_not_quiet() -> None:
+def test_the_simulated_state_changes_in_every_window_that_is_not_quiet() -> None:
     states = [SIMULATION.tables(SIMULATION.stop(window)) for window in range(12)]
     changed = [before != after for before, after in pairwise(states)]
     assert changed == [window != 9 for window in range(1, 12)]
@@ -98,7 +98,7 @@ def test_legacy_workflows_are_in_snapshots_alone_and_only_those_of_a_day(client:
         assert not any("legacy" in path for path in archive_of(SIMULATION, window).tree())
 
 
-def test_what_comes_and_goes_is_named(client: Client) -> None:
+def test_added_and_dropped_tables_and_columns_are_named(client: Client) -> None:
     assert SIMULATION.dropped(END) == {("study__v", "phase__c"), ("3d_model__c", None)}
     assert SIMULATION.dropped(SIMULATION.stop(5)) == frozenset()
     window = client.vault.windows("incr")[8]
@@ -114,7 +114,7 @@ def test_what_comes_and_goes_is_named(client: Client) -> None:
     assert {row["modified_date"] for row in rows(came["metadata_full.csv"])} == {""}
 
 
-def test_files_are_where_the_reference_has_them(client: Client) -> None:
+def test_files_have_the_paths_of_the_reference(client: Client) -> None:
     trees = [archive_of(SIMULATION, window).tree() for window in client.vault.windows("incr")]
     paths = {path for tree in trees for path in tree}
     assert {

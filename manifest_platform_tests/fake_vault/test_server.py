@@ -1,4 +1,4 @@
-"""The fake Vault's API: what it answers, when it publishes, what it forgets."""
+"""The fake Vault's API: its answers, publication and retention."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def stops(vault: FakeVault, feed) -> list[datetime]:
 # Sessions
 
 
-def test_a_login_tells_its_vault(client: Client, vault: FakeVault) -> None:
+def test_a_login_names_its_vault(client: Client, vault: FakeVault) -> None:
     told = client.log_in()
     assert told["responseStatus"] == "SUCCESS"
     assert told["vaultId"] == vault.settings.vault_id == 146478
@@ -131,13 +131,13 @@ def test_snapshots_start_in_2000_so_that_a_later_start_finds_none(client: Client
     assert client.files(extract_type="full_directdata", start_time="2000-01-01T00:01Z") == {}
 
 
-def test_the_order_of_the_listing_is_none(client: Client) -> None:
+def test_the_listing_has_no_fixed_order(client: Client) -> None:
     orders = {tuple(entry["name"] for entry in client.get(FILES).json()["data"]) for _ in range(5)}
     assert len(orders) > 1
     assert len({frozenset(order) for order in orders}) == 1
 
 
-def test_an_entry_tells_its_parts_and_counts(client: Client, vault: FakeVault) -> None:
+def test_an_entry_lists_its_parts_and_counts(client: Client, vault: FakeVault) -> None:
     [entry] = client.files(extract_type="full_directdata").values()
     assert entry["name"] == "146478-20260101-0000-F"
     assert entry["fileparts"] == len(entry["filepart_details"]) > 1
@@ -175,7 +175,7 @@ def test_an_empty_window_has_no_parts() -> None:
 # Publication
 
 
-def test_nothing_can_be_had_before_the_first_snapshot(client: Client, vault: FakeVault) -> None:
+def test_nothing_is_listed_before_the_first_snapshot(client: Client, vault: FakeVault) -> None:
     vault.now = BEGIN + timedelta(minutes=59)
     assert client.failure(FILES) == "OPERATION_NOT_ALLOWED"
     vault.now = BEGIN + timedelta(minutes=60)
@@ -261,7 +261,7 @@ def test_requests_are_kept_without_secrets(client: Client, vault: FakeVault) -> 
     assert not any(secret in repr(vault.requests) for secret in (vault.settings.password, client.session))
 
 
-def test_when_it_ends_its_connections_end() -> None:
+def test_the_server_closes_its_connections_when_it_ends() -> None:
     with FakeVault(SMALL) as vault:
         client = Client(vault)
         address = httpx.URL(vault.url)

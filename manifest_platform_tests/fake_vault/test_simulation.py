@@ -1,4 +1,4 @@
-"""The simulated vault: the same for the same seed, and with all in it that puzzles a reader."""
+"""The simulated vault is the same for the same seed, and contains everything that can confuse a reader."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def simulation() -> Simulation:
     return Simulation(rows=10, changes=(10, 40), script=schema_changes(2, 3, 4, 5))
 
 
-def test_it_is_the_same_for_the_same_seed_whatever_is_asked_first(simulation: Simulation) -> None:
+def test_the_history_depends_on_the_seed_and_not_on_the_order_of_calls(simulation: Simulation) -> None:
     again = Simulation(rows=10, changes=(10, 40), script=schema_changes(2, 3, 4, 5))
     end = simulation.begin + END
     again.logs(end + END)
@@ -86,7 +86,7 @@ def test_numbers_fit_a_decimal_of_38_digits_10_of_them_behind_the_point(simulati
     assert max(len(whole) for whole, _, _ in shapes) == 25
 
 
-def test_a_window_tells_one_change_of_a_row_and_both_files_have_a_row_that_came_back(simulation: Simulation) -> None:
+def test_a_window_holds_one_change_per_row_and_both_files_hold_a_row_that_was_created_again(simulation: Simulation) -> None:
     start = simulation.begin + 4 * WINDOW  # every fourth window has such a row
     changes = simulation.changes(start, start + WINDOW)
     events = [event for event in simulation._window(4) if isinstance(event, Written)]
@@ -106,7 +106,7 @@ def test_users_change_by_logins_though_their_modified_date_does_not(simulation: 
         assert after["user__sys"][key]["modified_date__v"] == before["user__sys"][key]["modified_date__v"]
 
 
-def test_modified_dates_are_no_order(simulation: Simulation) -> None:
+def test_modified_dates_do_not_order_changes(simulation: Simulation) -> None:
     events = [event for window in range(8) for event in simulation._window(window)]
     rows = [event.row for event in events if isinstance(event, Written) and event.extract == "Object.product__v"]
     modified = [cast(datetime, row["modified_date__v"]) for row in rows]
@@ -123,7 +123,7 @@ def test_documents_get_versions_of_which_one_is_the_latest(simulation: Simulatio
         assert identity == f"{row['doc_id']}_{row['major_version_number__v']}_{row['minor_version_number__v']}"
 
 
-def test_keys_that_are_one_without_a_separator_are_two(simulation: Simulation) -> None:
+def test_keys_that_are_equal_without_a_separator_stay_apart(simulation: Simulation) -> None:
     one, other = ("ab", "c", "one__c"), ("a", "bc", "one__c")
     assert {one, other} <= simulation.tables(simulation.stop(0))["picklist__sys"].keys()
     after = simulation.tables(simulation.stop(1))["picklist__sys"]
@@ -162,7 +162,7 @@ def test_nothing_happens_in_a_quiet_window() -> None:
     assert simulation.tables(simulation.stop(1)) != simulation.tables(simulation.stop(2))
 
 
-def test_the_oracle_is_the_callers_own(simulation: Simulation) -> None:
+def test_callers_may_change_the_tables_that_they_get(simulation: Simulation) -> None:
     mine = simulation.tables(simulation.begin)
     right = deepcopy(mine)
     for rows in mine.values():
@@ -183,7 +183,7 @@ def test_a_change_is_true_from_its_own_time_on(simulation: Simulation) -> None:
         assert told != simulation.changes(simulation.begin, event.time - timedelta(milliseconds=1))
 
 
-def test_what_an_object_held_before_it_was_dropped_is_no_change() -> None:
+def test_changes_of_a_dropped_object_are_left_out() -> None:
     again = Extract("Object.study__v", (Field("id", standard=True), Field("title__c")))
     script = (Put(0, again.name, {"id": "S1"}), DropObject(0, again.name), AddObject(0, again))
     simulation = Simulation(rows=1, quiet={0}, script=script)
@@ -197,7 +197,7 @@ def test_there_is_no_state_before_the_beginning(simulation: Simulation) -> None:
         simulation.tables(simulation.begin - WINDOW)
 
 
-def test_an_audit_trail_tells_of_each_change_of_an_object(simulation: Simulation) -> None:
+def test_the_audit_trail_holds_each_change_of_an_object(simulation: Simulation) -> None:
     stop = simulation.stop(0)
     told = [(row["record_id"], row["action"]) for row in simulation.logs(stop)["object_audit_trail__sys"]]
     events = [event for event in simulation._window(0) if event.extract.startswith("Object.")]

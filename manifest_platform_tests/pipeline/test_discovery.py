@@ -182,7 +182,7 @@ def test_a_rewritten_run_is_reported_and_the_first_content_stands(shop: Shop) ->
         assert history(pipeline, 0) == ["New"]
 
 
-def test_what_is_no_run_is_reported_and_left_alone(shop: Shop) -> None:
+def test_names_that_are_not_runs_are_reported_and_left_alone(shop: Shop) -> None:
     shop.write(0)
     shutil.copytree(shop.directory(0), shop.home / "landing" / "run=2024-05-14-copy-of-yesterday")
     (shop.home / "landing" / "notes.txt").touch()

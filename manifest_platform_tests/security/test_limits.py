@@ -271,7 +271,7 @@ class TestWindows:
         result = shred_window(window(tmp_path, b"id\nV1\n", 1, metadata), VeevaOptions(metadata=MIB))
 
         assert isinstance(result, ShredFailure)
-        assert f"metadata_full.csv has {len(metadata):,} bytes, and is read whole" in result.message
+        assert f"metadata_full.csv has {len(metadata):,} bytes, and is read into memory" in result.message
         assert "shred.limits.metadata_mib allows 1 MiB" in result.message
 
     def test_a_record_that_is_too_long_names_the_limit(self):

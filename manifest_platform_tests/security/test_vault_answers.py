@@ -209,7 +209,7 @@ def test_what_a_part_sends_beyond_what_it_announced_is_cut(tmp_path: Path):
 
     part = Part("a.001", 1, 100, None)
     with serving(vault_of(lambda _: [], long())) as server, client_of(server) as client:
-        with pytest.raises(BadArchive, match=r"more than 100 bytes, and Vault announced 100"):
+        with pytest.raises(BadArchive, match=r"more than 100 bytes, but Vault announced 100"):
             archive.unpack([part], client.download, storage.as_uri(tmp_path / "out"), archive.Limits(attempts=1))
         assert client.bytes <= 1 << 19
     assert sent < 32 << 20
@@ -266,7 +266,7 @@ def test_a_part_that_is_called_as_a_folder_is_not_asked_for(tmp_path: Path, name
     with serving(vault_of(lambda _: [told(responseStatus="SUCCESS", data=[entry(filepart_details=[part])])])) as server:
         events, _ = captured(server.url, str(tmp_path))
     reasons = [one.reason for one in events if isinstance(one, CaptureFailed)]
-    assert any(f"called '{name}', and no file can be" in reason for reason in reasons), reasons
+    assert any(f"named '{name}', which cannot be the name of a file" in reason for reason in reasons), reasons
 
 
 @pytest.mark.parametrize("place", ["name", "filepart_details", "error", "more"])
@@ -370,7 +370,7 @@ def test_a_session_that_cannot_be_sent_is_refused():
     with (
         serving(lambda _: [opened]) as server,
         client_of(server) as client,
-        pytest.raises(LoginRefused, match="none that could be sent back"),
+        pytest.raises(LoginRefused, match="its session id cannot be sent back"),
     ):
         client.files("log")
     assert len(server.asked) == 1

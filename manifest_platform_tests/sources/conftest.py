@@ -1,4 +1,4 @@
-"""A landing place on the local disk and one in S3, behind the same three verbs."""
+"""A landing root on the local disk and another in S3, behind the same interface."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Place:
             self.client.delete_object(Bucket=bucket, Key=key)
 
     def put_folder_key(self, path: str) -> None:
-        """What consoles and Hadoop leave in S3 for an empty folder."""
+        """Writes the key that consoles and Hadoop leave in S3 for an empty folder."""
         bucket, _, key = f"{self.root}/{path}/".removeprefix("s3://").partition("/")
         self.client.put_object(Bucket=bucket, Key=key)
 

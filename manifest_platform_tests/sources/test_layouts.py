@@ -1,4 +1,4 @@
-"""Layouts by time: what they may say, which window a file is of, and which layout some files have."""
+"""Layouts by time: which texts are valid, the window of a file, and the recognition of layouts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UUID = "0d1b4b4e-6f0e-4d5c-9a43-2f4f5b0a7c11"
         ("a/{yyyy}/{MM}-{dd}-{HH}*", "a/2024/05-14-12.gz", "hour=2024-05-14-12"),
     ],
 )
-def test_a_file_is_of_the_window_that_its_path_tells(layout: str, path: str, name: str) -> None:
+def test_the_path_of_a_file_gives_its_window(layout: str, path: str, name: str) -> None:
     window = Template(layout).window(path)
     assert window
     assert window.name.name == name
@@ -50,7 +50,7 @@ def test_a_file_is_of_the_window_that_its_path_tells(layout: str, path: str, nam
         ("year=2024/month=05/day=14/hour=123/x", "year=2024/month=05/day=14/hour=123"),
     ],
 )
-def test_what_is_in_no_window_is_told_by_where_it_leaves_the_layout(path: str, stranger: str) -> None:
+def test_a_path_outside_the_layout_is_reported_up_to_where_it_leaves_it(path: str, stranger: str) -> None:
     assert Template(HIVE).window(path) is None
     assert Template(HIVE).stranger(path) == stranger
 
@@ -71,12 +71,12 @@ def test_what_is_in_no_window_is_told_by_where_it_leaves_the_layout(path: str, s
         ("{yyyy}/{MM} {dd}", "allowed: "),
     ],
 )
-def test_what_is_no_layout_is_refused_with_what_is_allowed(layout: str, why: str) -> None:
+def test_an_invalid_layout_is_refused_with_what_is_allowed(layout: str, why: str) -> None:
     with pytest.raises(ValueError, match=re.escape(why)):
         Template(layout)
 
 
-def test_names_of_windows_are_in_the_order_of_time_and_what_came_late_follows_its_window() -> None:
+def test_names_of_windows_sort_by_time_and_late_items_follow_their_window() -> None:
     windows = [Window(NOON, "hour", late) for late in (0, 1, 2, 10)]
     windows += [Window(NOON.replace(hour=13), "hour"), Window(NOON.replace(day=15, hour=0), "day")]
     names = [window.name for window in windows]
@@ -88,7 +88,7 @@ def test_names_of_windows_are_in_the_order_of_time_and_what_came_late_follows_it
 @pytest.mark.parametrize(
     "name", ["hour=2024-05-14", "day=2024-05-14-12", "hour=2024-05-14-25", "hour=2024-05-14-12-late-0", "hour=2024-05-14-12-2"]
 )
-def test_what_is_no_windows_name(name: str) -> None:
+def test_other_names_are_not_windows(name: str) -> None:
     assert parse_window_name(name) is None
 
 
@@ -108,7 +108,7 @@ def test_each_layout_that_is_offered_is_recognized(layout: str) -> None:
         (["a.gz", "b.gz"], None),
     ],
 )
-def test_which_layout_files_have(paths: list[str], layout: str | None) -> None:
+def test_the_layout_of_files_is_recognized(paths: list[str], layout: str | None) -> None:
     assert recognize(paths) == layout
 
 

@@ -99,7 +99,7 @@ class _Kernel:
         try:
             return shred_lines(data, self._resolver, file, first_line)
         except (RegistryUnavailable, RegistryRefused) as error:
-            self.notes.append(f"the preview went on without registries over HTTP and in S3, because one failed: {error}")
+            self.notes.append(f"the preview continues without registries over HTTP and in S3, because one failed: {error}")
             self._resolver.close()
             self._schemas = tuple(one for one in self._schemas if not is_http(one) and not one.startswith("s3://"))
             self._resolver = Resolver(self._schemas, _LIMITS, self._tables)

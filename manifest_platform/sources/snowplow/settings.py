@@ -72,7 +72,7 @@ class RegistryLimits(Settings):
         16, ge=1, le=1 << 12, description="the most MiB of schemas that the tasks of one batch read in a process"
     )
     seconds: float = Field(
-        60, ge=1, le=3600, description="the most seconds for a schema, or for all its versions, with retries and redirects"
+        60, ge=1, le=3600, description="the most seconds for a schema, or for all its versions, retries and redirects included"
     )
     redirects: int = Field(5, ge=0, le=20, description="the most redirects that are followed, within the registry's own origin")
     versions: int = Field(200, ge=1, le=100_000, description="the most versions of a model")
@@ -81,7 +81,7 @@ class RegistryLimits(Settings):
         500,
         ge=1,
         le=1_000_000,
-        description="the most missing schemas that one task asks for. Beyond that, it asks only for the schemas that most lines"
+        description="the most missing schemas that a task asks for. Beyond that, it asks only for the schemas that most lines"
         " name, a few with each 4 MiB; the other lines become bad rows that say so",
     )
 

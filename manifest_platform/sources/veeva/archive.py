@@ -1,9 +1,9 @@
-"""A Direct Data archive: parts that were downloaded, joined, unpacked and checked as one stream.
+"""Direct Data archives: their parts are downloaded, joined, unpacked and verified as one stream.
 
-Belongs here: what makes an archive trustworthy. The parts are slices of one gzip of one tar, so that none can be read
-alone. Each is checked by size and MD5 before any byte of it is unpacked, and fetched again where it is wrong; for that it
-waits in memory, or where it is large in a temporary file: one part at a time, never the whole archive. What is unpacked goes
-to its place at once, so that memory stays flat.
+The parts are slices of one gzip of one tar, so that none can be read alone. The size and MD5 of each part are checked before
+any byte of it is unpacked; a part that does not match is downloaded again. Meanwhile the part is kept in memory, or in a
+temporary file if it is large: one part at a time, never the whole archive. Unpacked content is written to its place
+immediately, so that memory stays flat.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from manifest_platform.sources.veeva.layout import ATTEMPT
 
 MANIFEST = "manifest.csv"
 METADATA = "metadata_full.csv"
-"""What all columns are, in archives of changes and of logs; a snapshot's manifest names its own."""
+"""The types of all columns, in archives of changes and of logs. A snapshot's manifest names its own metadata file."""
 UNNAMED = (MANIFEST, METADATA)
 """The files that an archive's manifest does not name."""
 
 _CHUNK = 1 << 20
-_TAR_BLOCK = 1 << 18  # tarfile moves what is left of a block at every small read
-_IN_MEMORY = 16 << 20  # a larger part waits on disk
-_SPARE = 64 << 20  # of a disk, what is left to others
+_TAR_BLOCK = 1 << 18  # tarfile copies the rest of a block at every small read
+_IN_MEMORY = 16 << 20  # a larger part is kept on disk
+_SPARE = 64 << 20  # bytes of a disk that stay free for others
 _MANIFEST_SIZE = 16 << 20
-_SEGMENT = 255  # bytes, the most that file systems hold
-_PATH = 700  # bytes: S3's keys end at 1,024, and the place comes before
+_SEGMENT = 255  # bytes, the limit of file systems
+_PATH = 700  # bytes: S3's keys have at most 1,024, and the prefix comes before
 _COLUMNS = ("extract", "records", "file")
 
 Download = Callable[[Part], Generator[bytes]]
@@ -52,13 +52,18 @@ Download = Callable[[Part], Generator[bytes]]
 
 @dataclass(frozen=True)
 class Limits:
-    """What no honest archive goes beyond: so many members, so many bytes out of one byte in.
+    """Limits that no valid archive exceeds.
 
-    `attempts`: how often a part is fetched before it is given up. `part_bytes`: what Vault may announce of one part; nothing is
-    taken beyond what it announces. `free_bytes`: unpacked without a look at the ratio, for small archives may well consist of
-    the same bytes. `header_bytes`: of an extended header, which carries what does not fit a member's own, as a long name;
-    `headers`: so many of these before a member; `extended_bytes`: all of them together. `name_bytes`: all members' names
-    together. `depth`: so many folders within each other.
+    - `members`: the number of members
+    - `ratio`: bytes out for each byte in
+    - `free_bytes`: bytes that are unpacked regardless of `ratio`, because a small archive may consist of equal bytes
+    - `attempts`: tries to download a part
+    - `header_bytes`: the size of an extended header, which holds what does not fit the member's own header, such as a long name
+    - `headers`: extended headers before a member
+    - `extended_bytes`: the size of all extended headers together
+    - `name_bytes`: the size of all members' names together
+    - `depth`: nested folders
+    - `part_bytes`: the size that Vault may announce for a part; no more than the announced size is read
     """
 
     members: int = 100_000
@@ -84,18 +89,19 @@ def unpack(
     needed: Collection[str] = (),
     keep_unnamed: bool = False,
 ) -> tuple[UnpackedFile, ...]:
-    """Unpacks an archive into a folder (a URI) and checks it against its own manifest; the files, by path.
+    """Unpacks an archive into a folder (a URI) and checks it against its own manifest. Returns the files, by path.
 
-    `needed`: files that must be there though no manifest names them. `keep_unnamed`: keeps other files that the manifest does
-    not name, where else they are refused. Raises BadArchive for whatever is wrong with it; what
-    `download` raises; LandingUnavailable where a part cannot wait on disk; OSError where the folder cannot be written. The
-    folder holds a part of the files then.
+    `needed`: files that must exist although no manifest names them. `keep_unnamed`: keeps other files that the manifest does
+    not name, instead of refusing the archive.
+
+    Raises BadArchive for every fault of the archive; the errors of `download`; LandingUnavailable if a part cannot be kept on
+    disk; OSError if the folder cannot be written. After an error the folder holds some of the files.
     """
     for part in parts:
         if part.size > limits.part_bytes:
             raise BadArchive(
-                f"part {part.name} has {part.size} bytes, as Vault announces it, and {limits.part_bytes} are taken at most;"
-                " where that is right, raise vault.limits.part_gib"
+                f"Vault announces {part.size} bytes for part {part.name}, but at most {limits.part_bytes} are allowed;"
+                " if the size is right, raise vault.limits.part_gib"
             )
     if storage.is_local(folder):
         _check_room(str(storage.local_path(folder)), sum(part.size for part in parts), "the archive", "make room there")
@@ -108,7 +114,7 @@ def unpack(
         for number, (tar, member) in enumerate(_members(stream, limits), start=1):
             names += len(member.name)
             if number > limits.members:
-                raise BadArchive(f"more than {limits.members} members: that is no Direct Data archive")
+                raise BadArchive(f"more than {limits.members} members: that is not a Direct Data archive")
             if names > limits.name_bytes:
                 raise BadArchive(f"the names of {number} members have more than {limits.name_bytes} bytes")
             path = _path_of(member, files, folders, limits.depth)
@@ -124,55 +130,55 @@ def unpack(
 def check(
     manifest: bytes | None, files: Mapping[str, UnpackedFile], needed: Collection[str] = (), keep_unnamed: bool = False
 ) -> None:
-    """Holds the files of an archive against its manifest: each is named, each that is named or needed is there, whole.
+    """Compares the files of an archive with its manifest: each file is named, and each named or needed file exists completely.
 
-    `keep_unnamed`: lets pass what is not named.
-    Raises BadArchive naming the file, what the manifest says and what was found.
+    `keep_unnamed`: accepts files that are not named. Raises BadArchive, which names the file, the manifest's entry and the
+    difference.
     """
     if manifest is None:
-        raise BadArchive(f"{MANIFEST} is missing, which says what else there must be")
+        raise BadArchive(f"{MANIFEST} is missing, so the archive cannot be checked")
     for path in needed:
         if path not in files:
-            raise BadArchive(f"{path} is missing, which every such archive has: what its columns are would be unknown")
+            raise BadArchive(f"{path} is missing, which every such archive has: without it, types of columns are unknown")
     named = _read_manifest(manifest)
     for path, records in named.items():
         if path not in files:
             raise BadArchive(f"{path} is missing: {MANIFEST} names it, with {records} records")
         if files[path].records != records:
-            raise BadArchive(f"{path} has {files[path].records} records, and {MANIFEST} says {records}")
+            raise BadArchive(f"{path} has {files[path].records} records, but {MANIFEST} says {records}")
     extra = sorted(path for path in files if path not in named and path not in UNNAMED)
     if extra and not keep_unnamed:
         raise BadArchive(
-            f"{extra[0]} is there, and {MANIFEST} does not name it ({len(extra)} such). Capture again. If it stays, say"
-            " archive.unnamed: keep in the configuration, and no table is made of such files"
+            f"{extra[0]} exists, but {MANIFEST} does not name it ({len(extra)} such). Capture again. If that does not help, set"
+            " archive.unnamed: keep in the configuration, to keep such files without making tables of them"
         )
 
 
 def _read_manifest(manifest: bytes) -> dict[str, int]:
-    """The files that a manifest names, with their numbers of records."""
+    """Returns the files that a manifest names, with their numbers of records."""
     try:
         text = manifest.decode("utf-8-sig")
         header, *rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
     except UnicodeDecodeError as error:
-        raise BadArchive(f"{MANIFEST} is no UTF-8 at byte {error.start}") from error
+        raise BadArchive(f"{MANIFEST} is not valid UTF-8 at byte {error.start}") from error
     except csv.Error as error:
-        raise BadArchive(f"{MANIFEST} is no CSV: {error}") from error
+        raise BadArchive(f"{MANIFEST} is not valid CSV: {error}") from error
     except ValueError:
         raise BadArchive(f"{MANIFEST} is empty: it has no header") from None
     for column in _COLUMNS:
         if header.count(column) != 1:
-            raise BadArchive(f"{MANIFEST} has {header.count(column)} columns {column!r}, not one: its header is {header}")
+            raise BadArchive(f"{MANIFEST} has {header.count(column)} columns {column!r} instead of one: its header is {header}")
     named: dict[str, int] = {}
     places = [header.index(column) for column in _COLUMNS]
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
-            raise BadArchive(f"{MANIFEST}, record {number}: {len(row)} fields, and its header has {len(header)}")
+            raise BadArchive(f"{MANIFEST}, record {number}: {len(row)} fields, but its header has {len(header)}")
         extract, records, path = (row[place] for place in places)
         if not (records.isascii() and records.isdigit()):
             raise BadArchive(f"{MANIFEST}, record {number}: records of {extract} is {records!r}, not a number")
         path = path.removeprefix("./")
         if not path and int(records):
-            raise BadArchive(f"{MANIFEST}, record {number}: {extract} has {records} records, and no file is named")
+            raise BadArchive(f"{MANIFEST}, record {number}: {extract} has {records} records, but no file")
         if path in named:
             raise BadArchive(f"{MANIFEST}, record {number}: {path} is named twice")
         if path:
@@ -184,9 +190,9 @@ def _read_manifest(manifest: bytes) -> dict[str, int]:
 
 
 class _Header(tarfile.TarInfo):
-    """A header of a tar. One that says how long its content is, which is read into memory, is held against the limits first."""
+    """A tar header. Extended headers, whose content tarfile reads into memory, are compared with the limits first."""
 
-    def _proc_member(self, tar: _Tar) -> tarfile.TarInfo:  # the entry point that tarfile has for subclasses
+    def _proc_member(self, tar: _Tar) -> tarfile.TarInfo:  # the extension point that tarfile offers subclasses
         if self.size < 0:
             raise BadArchive(f"a header has {self.size} bytes")
         if self.type == tarfile.GNUTYPE_SPARSE:
@@ -195,11 +201,11 @@ class _Header(tarfile.TarInfo):
             tar.headers += 1
             tar.extended_bytes += self.size
             if self.size > tar.limits.header_bytes:
-                raise BadArchive(f"an extended header has {self.size} bytes, and the most are {tar.limits.header_bytes}")
+                raise BadArchive(f"an extended header has {self.size} bytes; the limit is {tar.limits.header_bytes}")
             if tar.headers > tar.limits.headers:
-                raise BadArchive(f"more than {tar.limits.headers} extended headers stand before a member")
+                raise BadArchive(f"there are more than {tar.limits.headers} extended headers before a member")
             if tar.extended_bytes > tar.limits.extended_bytes:
-                raise BadArchive(f"the extended headers have more than {tar.limits.extended_bytes} bytes together")
+                raise BadArchive(f"the extended headers have more than {tar.limits.extended_bytes} bytes in all")
         else:
             tar.headers = 0
         return super()._proc_member(tar)  # ty: ignore[missing-attribute]
@@ -217,7 +223,7 @@ _EXTENDED = (
     tarfile.XGLTYPE,
     tarfile.SOLARIS_XHDTYPE,
 )
-"""The types of headers that say something of the member behind them."""
+"""The types of extended headers, which describe the member behind them."""
 
 
 def _sparse() -> BadArchive:
@@ -232,24 +238,24 @@ class _Tar(tarfile.TarFile):
 
     def __init__(self, *how: Any, limits: Limits, **more: Any) -> None:
         self.limits = limits
-        self.headers = self.extended_bytes = 0  # of extended headers: since the last member, and so far
-        super().__init__(*how, **more)  # which reads the first member
+        self.headers = self.extended_bytes = 0  # counts of extended headers since the last member, and of their bytes so far
+        super().__init__(*how, **more)  # this reads the first member
 
 
 def _members(stream: _Inflated, limits: Limits) -> Generator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
-    """The members of a tar, each to be read before the next is asked for. Raises BadArchive for what is no tar."""
+    """Yields the members of a tar. Each must be read before the next is requested. Raises BadArchive if it is not a tar."""
     try:
         how: Any = {"fileobj": stream, "mode": "r|", "bufsize": _TAR_BLOCK, "encoding": "utf-8", "limits": limits}
         with _Tar.open(**how) as tar:
             while member := tar.next():
-                tar.members.clear()  # it would remember all headers
+                tar.members.clear()  # tarfile would keep all headers in memory
                 yield tar, member
     except (tarfile.TarError, ValueError, OverflowError) as error:
-        raise BadArchive(f"the archive is no whole tar: {error}") from error
+        raise BadArchive(f"the archive is not a complete tar: {error}") from error
 
 
 def _path_of(member: tarfile.TarInfo, files: Mapping[str, UnpackedFile], folders: set[str], depth: int) -> str | None:
-    """The path of a member that is a file; None for a folder. Remembers the folders. Raises BadArchive for anything else."""
+    """Returns the path of a file member, None for a folder, and adds its folders to `folders`. Raises BadArchive otherwise."""
     name = repr(member.name[:200])
     if not (member.isfile() or member.isdir()) or member.issparse():
         raise BadArchive(f"member {name} is a link, a device or the like: only files and folders are unpacked")
@@ -257,40 +263,43 @@ def _path_of(member: tarfile.TarInfo, files: Mapping[str, UnpackedFile], folders
     if problem := _problem_of(member.name, segments):
         raise BadArchive(f"member {name} {problem}")
     if len(segments) > depth:
-        raise BadArchive(f"member {name} lies in more than {depth - 1} folders within each other")
+        raise BadArchive(f"member {name} is nested in more than {depth - 1} folders")
     path = "/".join(segments)
     if path in files or (path in folders and member.isfile()):
-        raise BadArchive(f"member {name} is there twice")
+        raise BadArchive(f"member {name} occurs twice")
     above = ["/".join(segments[:depth]) for depth in range(1, len(segments))]
     if blocked := next((folder for folder in above if folder in files), None):
-        raise BadArchive(f"member {name} lies below {blocked}, which is a file")
+        raise BadArchive(f"member {name} is below {blocked}, which is a file")
     folders.update(above if member.isfile() else [*above, path])
     return path if member.isfile() else None
 
 
 def _problem_of(name: str, segments: Sequence[str]) -> str | None:
-    """What makes a member's name dangerous, or one that the landing place cannot hold."""
+    """Returns why a member's name is dangerous or cannot be stored; None if it is fine."""
     if name.startswith("/"):
         return "is an absolute path"
     if ".." in segments:
         return "leads out of the archive"
     if not name.isprintable() or "\\" in name:
-        return "has characters that no file here may have in its name"
+        return "has characters that are not allowed in names of files"
     if "" in segments:
         return "has an empty part in its path"
     if any(segment.startswith((*HIDDEN, ATTEMPT)) for segment in segments):
-        return f"begins like what is no data of a window's: {', '.join((*HIDDEN, ATTEMPT))}"
+        return f"begins with a prefix that marks files that are not data: {', '.join((*HIDDEN, ATTEMPT))}"
     if any(len(segment.encode()) > _SEGMENT for segment in segments) or len(name.encode()) > _PATH:
-        return "is too long a name"
+        return "has too long a name"
     return None
 
 
 def _write(
     tar: tarfile.TarFile, member: tarfile.TarInfo, path: str, folder: str, beside: Executor
 ) -> tuple[UnpackedFile, bytes]:
-    """Writes a member to its place; of the manifest the content too. A piece is looked at while the next is inflated."""
+    """Writes a member to its place. Returns its description, and the content if it is the manifest.
+
+    The previous chunk is hashed and counted on a thread while the next is inflated.
+    """
     if path == MANIFEST and member.size > _MANIFEST_SIZE:
-        raise BadArchive(f"{MANIFEST} has {member.size} bytes: that is none")
+        raise BadArchive(f"{MANIFEST} has {member.size} bytes: it is too large to be a manifest")
     source = tar.extractfile(member)
     assert source is not None  # it is a file
     taken, content = _Taken(), b""
@@ -307,7 +316,7 @@ def _write(
 
 
 class _Taken:
-    """What is noted of a file while it is written."""
+    """The size, the hash and the record count of a file, updated while it is written."""
 
     def __init__(self) -> None:
         self.size, self.digest, self.counter = 0, hashlib.sha256(), RecordCounter()
@@ -326,7 +335,10 @@ def _read(source: IO[bytes], path: str) -> bytes:
 
 
 class RecordCounter:
-    """Counts the records of CSV (RFC 4180) that comes in pieces: line ends outside quotes, without header and empty lines."""
+    """Counts the records of CSV (RFC 4180) that arrives in pieces.
+
+    It counts line ends outside quotes, without the header and empty lines.
+    """
 
     def __init__(self) -> None:
         self._lines = 0
@@ -356,7 +368,7 @@ class RecordCounter:
         self._last = piece[-1]
 
     def finish(self) -> int:
-        """The number of records, the last one counted where no line end follows it."""
+        """Returns the number of records. The last record counts even without a line end."""
         unended = self._pending > (1 if self._last == ord("\r") else 0)
         return max(0, self._lines + unended - 1)
 
@@ -365,7 +377,7 @@ class RecordCounter:
 
 
 def _blocks(parts: Sequence[Part], download: Download, attempts: int) -> Generator[bytes]:
-    """The bytes of all parts, each part verified before its first byte comes."""
+    """Yields the bytes of all parts; each part is verified before its first byte."""
     for part in parts:
         with _fetch(part, download, attempts) as spooled:
             while block := spooled.read(_TAR_BLOCK):
@@ -373,16 +385,16 @@ def _blocks(parts: Sequence[Part], download: Download, attempts: int) -> Generat
 
 
 def _fetch(part: Part, download: Download, attempts: int) -> IO[bytes]:
-    """A part with the size and the MD5 that Vault announced, fetched again where they are wrong.
+    """Downloads a part with the announced size and MD5; retries if they do not match.
 
-    Raises BadArchive, or DownloadBroken where the last try did not even end.
+    Raises BadArchive, or DownloadBroken if the last try did not even finish.
     """
     again = retry_if_exception_type((BadArchive, DownloadBroken))
     return Retrying(stop=stop_after_attempt(attempts), retry=again, reraise=True)(_spool, part, download)
 
 
 def _spool(part: Part, download: Download) -> IO[bytes]:
-    """A part, downloaded and verified, to be read from its beginning. Raises BadArchive, NoRoom, LandingUnavailable."""
+    """Downloads and verifies a part; returns it as a file at its beginning. Raises BadArchive, NoRoom, LandingUnavailable."""
     if part.size > _IN_MEMORY:
         _check_room(tempfile.gettempdir(), part.size, f"part {part.name}", "make room there, or set TMPDIR")
     spooled = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
@@ -401,9 +413,9 @@ def _spool(part: Part, download: Download) -> IO[bytes]:
                 spooled.write(block)
         if size != part.size:
             found = f"more than {part.size}" if size > part.size else size
-            raise BadArchive(f"part {part.name} has {found} bytes, and Vault announced {part.size}")
+            raise BadArchive(f"part {part.name} has {found} bytes, but Vault announced {part.size}")
         if part.md5 is not None and digest.hexdigest() != part.md5.lower():
-            raise BadArchive(f"part {part.name} has MD5 {digest.hexdigest()}, and Vault announced {part.md5}")
+            raise BadArchive(f"part {part.name} has MD5 {digest.hexdigest()}, but Vault announced {part.md5}")
         spooled.seek(0)
     except OSError as error:
         spooled.close()
@@ -417,16 +429,16 @@ def _spool(part: Part, download: Download) -> IO[bytes]:
 
 
 def _check_room(folder: str, size: int, what: str, helps: str) -> None:
-    """Raises NoRoom where a local folder's disk has no room for so many bytes, and some to spare."""
+    """Raises NoRoom if the disk of a local folder has less free space than a size and some spare."""
     while folder and not os.path.exists(folder):
         folder = os.path.dirname(folder)
     free = shutil.disk_usage(folder or "/").free
     if size + _SPARE > free:
-        raise NoRoom(f"{what} has {size} bytes, and {free} are free on the disk of {folder}; {helps}")
+        raise NoRoom(f"{what} has {size} bytes, but only {free} are free on the disk of {folder}; {helps}")
 
 
 class _Inflated:
-    """What a gzip of several blocks holds, as the file that tarfile reads. Memory is bounded whatever a block becomes."""
+    """The content of consecutive gzip blocks, as the file that tarfile reads. Memory is bounded, however large it inflates."""
 
     def __init__(self, blocks: Generator[bytes], limits: Limits):
         self._blocks, self._limits = blocks, limits
@@ -434,7 +446,7 @@ class _Inflated:
         self._input, self._read, self._written = b"", 0, 0
 
     def read(self, size: int) -> bytes:
-        """Some of what comes next, at most so many bytes; none at the end. Raises BadArchive."""
+        """Returns the next bytes, at most `size`; empty at the end. Raises BadArchive."""
         while True:
             if not self._input:
                 self._input = next(self._blocks, b"")
@@ -444,7 +456,7 @@ class _Inflated:
             if not self._input:
                 raise BadArchive(f"the archive is truncated: its gzip does not end with its {self._read} bytes")
             if self._inflate.eof:
-                self._inflate = zlib.decompressobj(wbits=31)  # gzips may follow each other
+                self._inflate = zlib.decompressobj(wbits=31)  # several gzip streams may follow each other
             if piece := self._inflated(size):
                 return piece
 
@@ -457,15 +469,15 @@ class _Inflated:
         self._written += len(piece)
         if self._written > self._limits.free_bytes and self._written > self._read * self._limits.ratio:
             raise BadArchive(
-                f"{self._read} bytes became more than {self._limits.ratio:g} times as many: that is no honest archive"
+                f"{self._read} bytes became more than {self._limits.ratio:g} times as many, which no valid archive does"
             )
         return piece
 
     def drain(self) -> None:
-        """Reads to the end, where gzip's own checksum is."""
+        """Reads to the end, where gzip's checksum is."""
         while self.read(_CHUNK):
             pass
 
     def close(self) -> None:
-        """Gives up what is open."""
+        """Closes the download."""
         self._blocks.close()

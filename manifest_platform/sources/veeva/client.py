@@ -1,7 +1,7 @@
-"""Vault's API, as far as Direct Data needs it: a session, the list of files, the download of their parts.
+"""The client of Vault's API for Direct Data: sessions, the list of files, the download of their parts.
 
-Belongs here: one call at a time over HTTP, its patience and its failures. Vault answers failures with HTTP 200: what counts is
-the type that it names, never the wording. What is captured, and when, is the producer's matter.
+It makes one HTTP call at a time, with retries, and raises typed errors. Vault answers failures with HTTP 200, so the error type
+in the answer counts, never its wording. The producer decides what to capture, and when.
 """
 
 from __future__ import annotations
@@ -61,17 +61,18 @@ _LOCKING = {
     "INACTIVE_USER",
 }
 _BLOCK = 1 << 18
-_CONTENT = (200, 206, 416)  # whole, the rest, none that is left
-_ERROR_SIZE = 1 << 16  # an answer that says what went wrong is no longer
-_REASON = 1000  # characters of what Vault says of a failure
-_LITTLE_LEFT = 0.05  # of the burst limit
+_CONTENT = (200, 206, 416)  # whole, partial, nothing left
+_ERROR_SIZE = 1 << 16  # an error's answer is not longer
+_REASON = 1000  # characters of Vault's message that are kept
+_LITTLE_LEFT = 0.05  # as a share of the burst limit
 
 
 @dataclass(frozen=True)
 class VaultLogin:
-    """Which vault, and who logs in. `vault`: the id that every session is held against; `api`: the version, as `v25.2`.
+    """A vault, and the credentials to log in with.
 
-    Raises ValueError for a URL to which a secret would travel in the clear: https, or http to this machine alone.
+    `vault`: the id that every session must be for. `api`: the version of the API, as `v25.2`. Raises ValueError for a URL to
+    which a secret would travel unencrypted: allowed are https, and http to this machine.
     """
 
     url: str
@@ -87,12 +88,12 @@ class VaultLogin:
 
 @dataclass(frozen=True)
 class Patience:
-    """How long Vault is waited for, in seconds.
+    """Retries and timeouts of calls to Vault, in seconds.
 
-    A call that fails for a passing reason is made `attempts` times, with waits that double from `first_wait` to
-    `longest_wait`, somewhat at random. Who is told to wait longer than that gives up at once. `burst_pause`: before each call
-    while little of the burst limit is left. `idle`: a session that was not used for so long is kept alive. `session_age`: an
-    older session is replaced, for Vault ends it at 48 hours.
+    A call that fails for a transient reason is made up to `attempts` times. The waits double from `first_wait` to
+    `longest_wait`, with random jitter. If Vault asks for a longer wait, the call fails immediately. `burst_pause`: the pause
+    before each call while little of the burst limit is left. `idle`: a session that was idle for this long is kept alive.
+    `session_age`: an older session is replaced, because Vault ends it after 48 hours.
     """
 
     attempts: int = 5
@@ -109,10 +110,10 @@ PATIENCE = Patience()
 
 
 class Vault:
-    """A session with one vault, opened by the first call. For one thread. Close it after use.
+    """A session with a vault, opened by the first call. For one thread. Close it after use.
 
-    `requests` and `bytes`: what was asked and received so far. `sleep` and `clock` (in seconds) are for tests. Every call
-    raises VaultUnavailable (VaultUnreachable where no call would do better), VaultRefused and LoginRefused.
+    `requests`, `bytes`: the calls made and the bytes received so far. `sleep` and `clock` (in seconds) are for tests. Every
+    call raises VaultUnavailable (VaultUnreachable if no other call would succeed either), VaultRefused and LoginRefused.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class Vault:
         self._refused: LoginRefused | None = None
 
     def close(self) -> None:
-        """Gives the connections back. The session ends by itself: another program of the same user may be given it too."""
+        """Closes the connections, but not the session: Vault may give the same session to another program of the user."""
         self._http.close()
 
     def __enter__(self) -> Vault:
@@ -151,13 +152,13 @@ class Vault:
 
     @property
     def has_session(self) -> bool:
-        """Whether Vault has let the user in."""
+        """True if Vault has accepted the login."""
         return self._session is not None
 
     # Calls
 
     def log_in(self) -> None:
-        """Opens a session. Raises WrongVault for one of another vault, LoginRefused; then nobody asks again."""
+        """Opens a session. Raises LoginRefused, or WrongVault for another vault's. After either, no login is tried again."""
         if self._refused:
             raise self._refused
         self._session = None
@@ -171,15 +172,15 @@ class Vault:
         opened = text_of(answer.get("vaultId"))
         if opened != self.login.vault:
             self._refused = WrongVault(
-                f"{self.login.url} opened a session with vault {opened}, and vault {self.login.vault} is configured:"
-                " correct the url or the id; nothing was read",
+                f"{self.login.url} opened a session with vault {opened}, but vault {self.login.vault} is configured."
+                " Nothing was read. Correct the url or the id",
                 "WRONG_VAULT",
             )
             raise self._refused
         session = answer.get("sessionId")
         if not can_be_sent(session):
             self._refused = LoginRefused(
-                f"{self.login.url} says that it opened a session, and gives none that could be sent back", "HTTP 200"
+                f"{self.login.url} answers that it opened a session, but its session id cannot be sent back", "HTTP 200"
             )
             raise self._refused
         masking.keep(session)
@@ -187,13 +188,13 @@ class Vault:
         self._opened = self._used = self._clock()
 
     def keep_alive(self) -> None:
-        """Keeps the session from ending for idleness."""
+        """Keeps the session from ending because it is idle."""
         self._within_session(lambda: self._json("POST", f"{self._base}/keep-alive"))
 
     def files(self, feed: Feed, start: datetime | None = None, stop: datetime | None = None) -> FileListing:
-        """What Vault has of a feed now, of the windows from `start` to `stop`; without them, all that it keeps.
+        """Lists the files of a feed whose windows are between `start` and `stop`; by default all that Vault keeps.
 
-        Of snapshots Vault gives none unless `start` is as early as they start themselves, which it is by default.
+        Vault lists no snapshot unless `start` is as early as the snapshot's own start time, which is the default.
         """
         bounds = {"start_time": start or (VAULT_BEGAN if feed == "full" else None), "stop_time": stop}
         query = {name: f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" for name, time in bounds.items() if time}
@@ -207,15 +208,16 @@ class Vault:
             raise
         entries = answer.get("data") or []
         if not isinstance(entries, list):
-            raise VaultRefused(f"{url}: data is of type {type(entries).__name__}, and no list", "NO_LIST")
+            raise VaultRefused(f"{url}: data is of type {type(entries).__name__}, not a list", "NO_LIST")
         if len(entries) > MOST:
-            raise VaultRefused(f"{url}: the list has {len(entries):,} entries, and {MOST:,} are read at most", "LONG_LIST")
+            raise VaultRefused(f"{url}: the list has {len(entries):,} entries, but at most {MOST:,} are read", "LONG_LIST")
         return read_list(feed, entries)
 
     def download(self, part: Part) -> Generator[bytes]:
-        """The bytes of a part, as they come. Where the connection breaks, the rest is asked for, and only that.
+        """Yields the bytes of a part. After a broken connection it requests only the rest.
 
-        Raises DownloadBroken where it cannot go on so, as for a part that has other content now: ask for all of it again.
+        Raises DownloadBroken if it cannot continue, for example because the part has other content now. Then download all of it
+        again.
         """
         url = f"{self._base}/services/directdata/files/{quote(part.name, safe='')}"
         rest, failures, ends = _Rest(), 0, time.monotonic() + self.limits.part_seconds
@@ -225,7 +227,7 @@ class Vault:
             try:
                 if rest.position and not rest.is_begun_by(response, part.size):
                     raise DownloadBroken(
-                        f"{part.name} has other content now, or cannot be had in pieces; it is fetched from its beginning"
+                        f"{part.name} has other content now, or cannot be downloaded in pieces; it is downloaded again"
                     )
                 rest.etag = response.headers.get("ETag")
                 for block in self._by(ends, blocks):
@@ -234,7 +236,7 @@ class Vault:
                     failures = 0
                     yield block
                     if self._clock() - self._used > self.patience.idle:
-                        with suppress(VaultUnavailable):  # the download may well go on
+                        with suppress(VaultUnavailable):  # the download itself may still succeed
                             self.keep_alive()
                 return
             except httpx.RequestError as error:
@@ -242,18 +244,18 @@ class Vault:
                 if time.monotonic() >= ends:
                     raise VaultUnavailable(
                         f"the download of {part.name} took longer than vault.limits.part_seconds allows,"
-                        f" {self.limits.part_seconds:g}: {rest.position} of {part.size} bytes had come"
+                        f" {self.limits.part_seconds:g}: {rest.position} of {part.size} bytes had arrived"
                     ) from error
                 if failures >= self.patience.attempts:
                     raise DownloadBroken(masking.masked(f"the download of {part.name} broke off: {error!r}")) from error
                 problem = masking.masked(repr(error))
-                log.info("%s broke off after %s bytes, and goes on from there: %s", part.name, rest.position, problem)
+                log.info("%s broke off after %s bytes, and continues from there: %s", part.name, rest.position, problem)
             finally:
                 response.close()
             self._sleep(min(self.patience.first_wait * 2 ** (failures - 1), self.patience.longest_wait))
 
     def _by(self, ends: float, blocks: Iterator[bytes]) -> Iterator[bytes]:
-        """The blocks of a download that come until a time."""
+        """Yields the blocks of a download that arrive before a time."""
         while True:
             with self._http.within(ends - time.monotonic()):
                 block = next(blocks, None)
@@ -278,7 +280,7 @@ class Vault:
         except VaultRefused:
             if not was_kept:
                 raise
-            self._provider.forget()  # it was withdrawn before its time
+            self._provider.forget()  # the provider withdrew it before it expired
             return self._open_by(self._provider.token(), who)
 
     def _open_by(self, token: str, who: OAuth) -> dict[str, Any]:
@@ -287,16 +289,16 @@ class Vault:
         return self._json("POST", url, data=form, headers={"Authorization": f"Bearer {token}"})
 
     def _take_over(self, who: SessionId) -> dict[str, Any]:
-        """A session that is there already, where Vault knows it still; which vault it is of, a header says."""
+        """Takes over an existing session if it is still valid. A header says which vault it is for."""
         response = self._send("POST", f"{self._base}/keep-alive", self._whole, headers={"Authorization": who.id})
         try:
             self._judge(response, response.content)
         except _SessionEnded as error:
-            raise VaultRefused(f"{error}. The session has ended: open another one, and give its id", error.type) from error
+            raise VaultRefused(f"{error}. The session has ended: open another session, and give its id", error.type) from error
         return {"sessionId": who.id, "vaultId": response.headers.get("X-VaultAPI-VaultId", self.login.vault)}
 
     def _within_session(self, call: Callable[[], Answer]) -> Answer:
-        """Makes a call in a session that is not too old; where Vault says that it has ended, once more in a new one."""
+        """Makes a call in a session that is not too old. If Vault says that it has ended, repeats the call in a new session."""
         if self._session is None or self._clock() - self._opened > self.patience.session_age:
             self.log_in()
         try:
@@ -322,12 +324,12 @@ class Vault:
     # HTTP
 
     def _json(self, method: str, url: str, **request: Any) -> dict[str, Any]:
-        """The answer to a call, where it is a success."""
+        """Returns the content of a successful answer."""
         response = self._send(method, url, self._whole, **request)
         return self._judge(response, response.content)
 
     def _begin(self, url: str, rest: _Rest) -> tuple[httpx.Response, Iterator[bytes]]:
-        """A download that has begun: the response, to be closed, and its bytes, which are none of a failure's."""
+        """Begins a download. Returns the response, which the caller closes, and its bytes. Raises if the answer is an error."""
         headers = {"Accept": "*/*", "Accept-Encoding": "identity", **rest.headers}
         response = self._send("GET", url, self._http.begin, headers=headers)
         try:
@@ -335,7 +337,7 @@ class Vault:
             first = next(blocks, b"")
             if response.status_code not in _CONTENT or _is_answer(response, first):
                 self._judge(response, first)
-                raise VaultRefused(f"{self._what(response)}: an answer came, and no file", "NO_FILE")
+                raise VaultRefused(f"{self._what(response)}: Vault sent an answer instead of a file", "NO_FILE")
         except httpx.RequestError as error:
             response.close()
             raise VaultUnavailable(masking.masked(f"{self._what(response)} broke off: {error!r}")) from error
@@ -355,7 +357,7 @@ class Vault:
         headers: Mapping[str, str] | None = None,
         **request: Any,
     ) -> httpx.Response:
-        """One request and its answer, or the beginning of that. Raises VaultUnavailable where none comes."""
+        """Sends a request and returns its answer, or the beginning of it. Raises VaultUnavailable if there is none."""
         if self._pause:
             self._sleep(self._pause)
         own = {"Authorization": self._session} if self._session else {}
@@ -376,25 +378,25 @@ class Vault:
         return response
 
     def _pause_after(self, headers: httpx.Headers) -> float:
-        """The seconds to leave Vault alone: as long as it delayed its answer, and longer while little of its limit is left."""
+        """Returns the seconds to pause: as long as Vault delayed its answer, or longer if little of the burst limit is left."""
         delay = _number(headers.get("X-VaultAPI-ResponseDelay")) or 0
         left, limit = (_number(headers.get(f"X-VaultAPI-BurstLimit{name}")) for name in ("Remaining", ""))
         is_low = left is not None and limit is not None and left < limit * _LITTLE_LEFT
         return min(max(delay / 1000, self.patience.burst_pause if is_low else 0), self.patience.longest_wait)
 
     def _judge(self, response: httpx.Response, body: bytes) -> dict[str, Any]:
-        """The content of an answer that is a success. Raises what the answer says otherwise."""
+        """Returns the content of a successful answer. Raises the error that another answer states."""
         what, status = self._what(response), response.status_code
         if status == 429 or status >= 500:
             downtime = response.headers.get("X-VaultAPI-DowntimeExpectedDurationMinutes")
-            expected = f", and expects to be down for {text_of(downtime, 20)} minutes" if downtime else ""
+            expected = f"; Vault expects to be down for {text_of(downtime, 20)} minutes" if downtime else ""
             raise self._unavailable(f"{what}: HTTP {status}{expected}", response)
         answer = parsed(body)
         if status == 200 and answer.get("responseStatus") in ("SUCCESS", "WARNING"):
             return answer
         kind, message = _failure(answer)
         if kind is None:
-            raise VaultRefused(f"{what}: HTTP {status} with an answer that is none of Vault's", f"HTTP {status}")
+            raise VaultRefused(f"{what}: HTTP {status} with an answer that is not in Vault's form", f"HTTP {status}")
         said = masking.masked(f"{what}: {kind}: {message}")
         if kind == _ENDED:
             raise _SessionEnded(said, kind)
@@ -417,21 +419,21 @@ class Vault:
 
 @dataclass
 class _Rest:
-    """What is left of a download: from a position, of the content that `etag` stands for."""
+    """The rest of a download, from `position` on. `etag` identifies the content."""
 
     position: int = 0
     etag: str | None = None
 
     @property
     def headers(self) -> dict[str, str]:
-        """What asks for the rest, as long as the content is the same (RFC 9110, 13.1.5 and 14.2)."""
+        """The headers that request the rest, if the content is unchanged (RFC 9110, 13.1.5 and 14.2)."""
         if not self.position:
             return {}
         strong = {"If-Range": self.etag} if self.etag and not self.etag.startswith("W/") else {}
         return {"Range": f"bytes={self.position}-", **strong}
 
     def is_begun_by(self, response: httpx.Response, size: int) -> bool:
-        """Whether a response holds the rest, of content that is as long as it should be."""
+        """True if a response holds the rest of content of the expected size."""
         said = response.headers.get("Content-Range", "")
         return response.status_code == 206 and said == f"bytes {self.position}-{size - 1}/{size}"
 
@@ -446,11 +448,11 @@ def _told_to_wait(state: RetryCallState) -> float:
 
 
 def _retry_after(response: httpx.Response) -> float | None:
-    """The seconds of Retry-After, which says them or a date."""
+    """Returns the seconds of Retry-After, which holds seconds or a date."""
     said = response.headers.get("Retry-After")
     if said is None or (seconds := _number(said)) is not None:
         return None if said is None else seconds
-    with suppress(ValueError, TypeError, OverflowError):  # what is no date, and one without a zone
+    with suppress(ValueError, TypeError, OverflowError):  # not a date, or a date without a zone
         return max(0.0, (parsedate_to_datetime(said) - datetime.now(UTC)).total_seconds())
     return None
 
@@ -460,14 +462,14 @@ def _number(text: str | None) -> float | None:
 
 
 def _is_answer(response: httpx.Response, first: bytes) -> bool:
-    """Whether the body is JSON of Vault's, whatever it is called."""
+    """True if the body is an answer in Vault's JSON, whatever its content type."""
     return "json" in response.headers.get("Content-Type", "") or (
         len(first) < _ERROR_SIZE and "responseStatus" in parsed(first)
     )
 
 
 def _failure(answer: Mapping[str, Any]) -> tuple[str | None, str]:
-    """The type of a failure and what is said of it; no type for what is no failure of Vault's."""
+    """Returns the type and the message of a failure. The type is None if the answer is not a failure of Vault's."""
     errors = answer.get("errors") or [{}]
     first = errors[0] if isinstance(errors, list) and isinstance(errors[0], dict) else {}
     kind = first.get("type") or answer.get("errorType")

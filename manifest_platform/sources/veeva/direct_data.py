@@ -1,10 +1,12 @@
-"""What a Direct Data archive of Veeva Vault says about itself, and the tables that follow from it.
+"""The contents of a Direct Data archive, by its manifest and metadata, and the tables that follow from them.
 
-Belongs here: manifest.csv, the metadata files, names, keys, types and modes. The rows of the data files do not.
+This module knows manifest.csv, the metadata files, names, keys, types and modes of tables. It does not read the rows of data
+files.
 
 `manifest.csv` names every data file of a window, with its number of records. `metadata_full.csv`, or in snapshots
-`Metadata/metadata.csv`, gives the columns of every extract with their types; an increment's `Metadata/metadata.csv` and
-`metadata_deletes` say what changed of them. All are read by their headers: columns may move, and new ones come.
+`Metadata/metadata.csv`, gives the columns of every extract with their types. In an increment, `Metadata/metadata.csv` and
+`metadata_deletes` give the changes of columns. All files are read by their headers, because Veeva may move columns and add
+others.
 """
 
 from __future__ import annotations
@@ -25,14 +27,14 @@ from manifest_platform.shred.batch import Unusable
 
 Feed = Literal["incr", "log", "full"]
 Read = Callable[[Sequence[str]], Mapping[str, bytes]]
-"""Gives the contents of files by their relative paths."""
+"""Returns the contents of files by their relative paths."""
 
 MANIFEST, METADATA_FULL = "manifest.csv", "metadata_full.csv"
 METADATA_TABLE = "metadata"
 _METADATA = "Metadata/metadata.csv"
 
 TYPES: Mapping[str, str] = {
-    "String": "string",  # without a length: those that the metadata gives are too short at times
+    "String": "string",  # without a length: those in the metadata are sometimes too short
     "LongText": "string",
     "Number": "decimal(38,10)",
     "Date": "date",
@@ -43,7 +45,7 @@ TYPES: Mapping[str, str] = {
     "Picklist": "string",
     "MultiPicklist": "string",
 }
-"""The column type of each of Vault's types."""
+"""The column type for each of Vault's types."""
 
 CORRECTIONS: Mapping[str, str] = {"document_version__sys.document_number__v": "String"}
 """Vault's type by `table.column`, where the metadata is known to be wrong."""
@@ -54,7 +56,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "metadata": ("extract", "column_name"),
 }
 _OWNERS: Mapping[str, str] = {"picklist__sys": "Picklist.picklist__sys", "metadata": "Metadata.metadata"}
-"""The extracts that alone may have these tables, for they have keys of their own."""
+"""The only extracts that may have these tables, because the tables have special keys."""
 _DELETES = "_deletes"
 _DELETES_OF = {"document_relationships_deleted__sys": "document_relationships__sys"}
 _TABLE = re.compile(r"[a-z0-9_]+")
@@ -62,10 +64,10 @@ _TABLE = re.compile(r"[a-z0-9_]+")
 
 @dataclass(frozen=True)
 class Extract:
-    """A line of manifest.csv: rows of one table, or keys of rows that were deleted from it.
+    """A line of manifest.csv: rows of a table, or keys of rows that were deleted from it.
 
-    `name` is as the manifest has it, `table` the extract's own name in lower case, or the one configured. `file`: the
-    path in the archive; None for an extract without records.
+    `name`: the name in the manifest. `table`: the extract's own name in lower case, or the configured table. `file`: the path
+    in the archive; None for an extract without records.
     """
 
     name: str
@@ -77,18 +79,18 @@ class Extract:
 
     @property
     def is_metadata(self) -> bool:
-        """Whether its rows are the columns of all extracts."""
+        """True if its rows are the columns of all extracts."""
         return self.component == "Metadata" and self.table == METADATA_TABLE
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What is in an archive, and the tables that its files become.
+    """The contents of an archive, and the tables of its files.
 
-    `extracts`: those that become tables. `columns`: the type in Vault's words by column, by table, of all that the
-    metadata knows. `changed`: the columns that an increment's metadata says anew. `retired`: what it says is gone. `partial`:
-    patterns of the workflows' tables that a snapshot holds only in part. `labels`: what Vault's pages call columns, by
-    table and column, where that is another word.
+    `extracts`: those that become tables. `columns`: by table and column, Vault's type, for everything in the metadata.
+    `changed`: the columns that an increment's metadata adds or changes. `retired`: the columns and tables that it deletes.
+    `partial`: patterns of workflow tables that a snapshot holds only in part. `labels`: by table and column, the label on
+    Vault's pages, if it differs from the name.
     """
 
     feed: Feed
@@ -101,7 +103,7 @@ class Contents:
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def extract(self, path: str) -> Extract | None:
-        """The extract of a file; None for a file that becomes no table."""
+        """Returns the extract of a file; None if the file does not become a table."""
         return self._by_file.get(path)
 
     @functools.cached_property
@@ -110,7 +112,7 @@ class Contents:
 
     @functools.cached_property
     def _workflows(self) -> set[str]:
-        """The tables of workflows, whatever customers call their objects."""
+        """The tables of extracts of component Workflow, whatever customers name their objects."""
         return {extract.table for extract in self.extracts if extract.component == "Workflow"}
 
     @functools.cached_property
@@ -118,14 +120,14 @@ class Contents:
         return Spellings(self.corrections)
 
     def table(self, extract: Extract, header: Sequence[str]) -> Table:
-        """The table of an extract whose file has this header.
+        """Returns the table of an extract whose file has this header.
 
-        It has the header's columns in their order; after them, empty, those that the metadata announces and the file lacks.
-        Raises Unusable where the key is not among them, or where a type is unknown.
+        It has the header's columns in their order, and then, empty, the columns that the metadata announces and the file lacks.
+        Raises Unusable if a key column is missing or a type is unknown.
         """
         key = self._key(extract, header)
         if extract.deletes:
-            # What is said about a deleted row beside its key is text: no form of it may stand in the way of the deletion.
+            # In a file of deletes, all columns but the key are text, so that no value in them can prevent the deletion.
             known = Spellings(self.columns.get(extract.table, ()))
             columns = [Column(name, self._type(extract.table, name, known) if name in key else "string") for name in header]
             return Table(f"{extract.table}{_DELETES}", tuple(columns), "delete", key, extract.table)
@@ -134,8 +136,9 @@ class Contents:
         return replace(self._define(extract.table, names, key), family=_family(extract.name))
 
     def columns_alone(self) -> Iterator[Table]:
-        """The tables of which there are no rows, but perhaps new columns: those of an increment's metadata, and those that a
-        snapshot holds empty. Raises Unusable where a type is unknown.
+        """Yields tables that get no rows, but possibly new columns. Raises Unusable if a type is unknown.
+
+        These are the tables in an increment's metadata, and the tables that are empty in a snapshot.
         """
         brought = {extract.table for extract in self.extracts if extract.file and not extract.deletes}
         empty = [extract.table for extract in self.extracts if not extract.file and not extract.deletes]
@@ -156,10 +159,10 @@ class Contents:
             and not self._is_partial(extract.table)
             and not any(matched(self.columns.get(extract.table, ()), name) for name in key)
         ):
-            return ()  # the whole table is replaced, so that no row has to be found again
+            return ()  # the whole table is replaced, so that no row is looked up by key
         raise Unusable(
-            f"{extract.file}: {extract.name} has no column {', '.join(missing)}, by which its rows are known; its header is "
-            f"{', '.join(header)}; ask for the window again, or report the file to Veeva"
+            f"{extract.file}: {extract.name} has no column {', '.join(missing)}, which is part of its key; its header is "
+            f"{', '.join(header)}; capture or land the window again, or report the file to Veeva"
         )
 
     def _define(self, table: str, names: Collection[str], key: tuple[str, ...]) -> Table:
@@ -173,11 +176,11 @@ class Contents:
         return Table(table, columns, mode, key, descriptions=said)
 
     def _is_partial(self, table: str) -> bool:
-        """Whether a snapshot holds a table in part; none but workflows'."""
+        """True if a snapshot holds a table only in part. Only workflow tables can be partial."""
         return table in self._workflows and any(fnmatchcase(table, pattern) for pattern in self.partial)
 
     def _type(self, table: str, column: str, known: Spellings) -> str:
-        """The type of a column; text for one that the metadata does not know, and for the metadata themselves.
+        """Returns the type of a column: text if the metadata does not know it, and text for the metadata table itself.
 
         `known`: the table's columns in the metadata.
         """
@@ -187,8 +190,8 @@ class Contents:
             return "string"
         if said not in TYPES:
             raise Unusable(
-                f"the metadata give {name} the type {said!r}; known are {', '.join(TYPES)}; "
-                f"say in the configuration what it is, as shred.types: {{{name}: String}}",
+                f"the metadata gives {name} the type {said!r}, which is unknown; known are {', '.join(TYPES)}; "
+                f"set its type in the configuration, as shred.types: {{{name}: String}}",
                 None,
             )
         return TYPES[said]
@@ -203,24 +206,27 @@ def read_contents(
     keep_unnamed: bool = False,
     tables: Mapping[str, str] | None = None,
 ) -> Contents:
-    """What an archive holds, from its files' relative paths and a way to read them.
+    """Reads what an archive holds, given its files' relative paths and a function that reads them.
 
-    `keep_unnamed`: files that the manifest does not name are passed over. `tables`: the tables of extracts that are not to be
-    called as the extract is, by `Component.name`. Raises Unusable where the manifest is missing or
-    unreadable, names a file that is not there, does not name one that is, or has what its feed cannot have; and where there is
-    no metadata.
+    `keep_unnamed`: ignores files that the manifest does not name. `tables`: the tables of extracts whose default table name is
+    not used, by `Component.name`.
+
+    Raises Unusable if there is no metadata, or if the manifest is missing or unreadable, names a file that does not exist, does
+    not name a file that exists, or has an extract that its feed cannot have.
     """
     if MANIFEST not in paths:
-        raise Unusable(f"there is no {MANIFEST} among {len(paths)} files; land the window whole, under its own folder")
+        raise Unusable(f"there is no {MANIFEST} among {len(paths)} files; land the complete window in its own folder")
     names = Names(tables or {})
     named = list(_manifest(read([MANIFEST])[MANIFEST], names))
     _check_files(named, paths, keep_unnamed)
     extracts = [extract for extract in named if _is_table(extract, feed)]
     _check_files_once(extracts)
-    whole = (METADATA_FULL, _METADATA) if feed == "full" else (METADATA_FULL,)  # elsewhere the other has the changes alone
+    whole = (
+        (METADATA_FULL, _METADATA) if feed == "full" else (METADATA_FULL,)
+    )  # in other feeds, the second file holds only changes
     metadata = next((path for path in whole if path in paths), None)
     if metadata is None:
-        raise Unusable(f"there is no {' and no '.join(whole)}, so not every column has a type; land the window whole")
+        raise Unusable(f"there is no {' and no '.join(whole)}, so not every column has a type; land the complete window")
     news = {extract.deletes: extract.file for extract in extracts if extract.is_metadata and extract.file and feed == "incr"}
     found = read(sorted({metadata, *news.values()}))
     known = dict.fromkeys(name for _, (name,) in _rows(metadata, found[metadata], ("extract",)))
@@ -251,28 +257,28 @@ def _manifest(data: bytes, names: Names) -> Iterator[Extract]:
         component, table, deletes = names.parse(name)
         _check_table(component, table, f"{where}: extract {name!r}")
         if kind not in ("", "updates", "deletes"):
-            raise Unusable(f"{where}: type {kind!r} is neither updates nor deletes; the platform must learn what it means")
+            raise Unusable(f"{where}: type {kind!r} is neither updates nor deletes; this version does not support it")
         if not re.fullmatch("[0-9]+", records):
-            raise Unusable(f"{where}: records is {records!r}, which is no number; ask for the window again")
+            raise Unusable(f"{where}: records is {records!r}, which is not a number; capture or land the window again")
         if not file and int(records):
-            raise Unusable(f"{where}: {name} has {records} records but no file; ask for the window again")
+            raise Unusable(f"{where}: {name} has {records} records but no file; capture or land the window again")
         yield Extract(name, component, table, deletes or kind == "deletes", int(records), file.removeprefix("./") or None)
 
 
 class Names:
-    """The tables of extracts: each called as its extract is, but for those configured, `tables` by `Component.name`."""
+    """The table names of extracts: the extract's own name, unless `tables` names another, by `Component.name`."""
 
     def __init__(self, tables: Mapping[str, str]) -> None:
         self._tables = {name.lower(): table for name, table in tables.items()}
 
     def parse(self, name: str) -> tuple[str, str, bool]:
-        """Component and table of an extract's name, and whether the name says that these are deletes."""
+        """Returns the component and the table of an extract's name, and True if the name marks deletes."""
         component, own, deletes = _parse(name)
         return component, self._tables.get(f"{component}.{own}".lower(), own), deletes
 
 
 def _parse(name: str) -> tuple[str, str, bool]:
-    """Component and own name of an extract, in lower case, and whether the name says that these are deletes."""
+    """Returns the component and the extract's own name in lower case, and True if the name marks deletes."""
     component, _, own = name.partition(".")
     own = own.lower()
     if own in _DELETES_OF:
@@ -283,7 +289,7 @@ def _parse(name: str) -> tuple[str, str, bool]:
 def _check_table(component: str, table: str, what: str) -> None:
     if not component or not _TABLE.fullmatch(table) or table == BAD_TABLE:
         raise Unusable(
-            f"{what} gives no table; a name is Component.name, of letters, digits and underscores, but not {BAD_TABLE}"
+            f"{what} cannot be a table; a name is Component.name, of letters, digits and underscores, but not {BAD_TABLE}"
         )
 
 
@@ -291,25 +297,27 @@ def _check_files(named: Sequence[Extract], paths: Collection[str], keep_unnamed:
     files = Counter(extract.file for extract in named if extract.file)
     twice = sorted(file for file, times in files.items() if times > 1)
     if twice:
-        raise Unusable(f"{MANIFEST} names {_some(twice)} more than once; ask for the window again, or report it to Veeva")
+        raise Unusable(
+            f"{MANIFEST} names {_some(twice)} more than once; capture or land the window again, or report it to Veeva"
+        )
     lacking = sorted(files.keys() - set(paths))
     if lacking:
-        raise Unusable(f"{MANIFEST} names {_some(lacking)}, which is not there; land the window whole, or ask for it again")
+        raise Unusable(f"{MANIFEST} names {_some(lacking)}, which does not exist; capture or land the complete window again")
     unnamed = sorted(set(paths) - files.keys() - {MANIFEST, METADATA_FULL})
     if unnamed and not keep_unnamed:
         raise Unusable(
-            f"{_some(unnamed)} is there, but {MANIFEST} does not name it; ask for the window again, or say in the configuration"
-            " archive.unnamed: keep, and no table is made of such files"
+            f"{_some(unnamed)} exists, but {MANIFEST} does not name it; capture or land the window again, or set"
+            " archive.unnamed: keep in the configuration, to keep such files without making tables of them"
         )
 
 
 def _is_table(extract: Extract, feed: Feed) -> bool:
-    """Whether an extract becomes a table of its feed. Raises Unusable for one that would do harm there."""
+    """True if an extract becomes a table of its feed. Raises Unusable for an extract that would do harm there."""
     if extract.component == "Metadata" and (feed == "log" or not extract.is_metadata):
         return False
     if extract.component == "Log" and feed != "log":
         raise Unusable(
-            f"{MANIFEST} names {extract.name}, a log, which only log windows may hold: it would replace what was logged"
+            f"{MANIFEST} names {extract.name}, a log, which only log windows may hold: it would replace the logged rows"
         )
     if extract.deletes and feed != "incr":
         if extract.records:
@@ -319,20 +327,20 @@ def _is_table(extract: Extract, feed: Feed) -> bool:
 
 
 def _check_files_once(extracts: Sequence[Extract]) -> None:
-    """Raises Unusable where two files hold the rows of one extract."""
+    """Raises Unusable if two files hold the rows of one extract."""
     seen: dict[tuple[str, bool], Extract] = {}
     for extract in extracts:
         if extract.file:
             other = seen.setdefault((_identity(extract.name), extract.deletes), extract)
             if other is not extract:
                 raise Unusable(
-                    f"{MANIFEST} names {extract.name} twice, with the files {other.file} and {extract.file}; ask for the window"
-                    " again, or report it to Veeva"
+                    f"{MANIFEST} names {extract.name} twice, with the files {other.file} and {extract.file}; capture or land"
+                    " the window again, or report it to Veeva"
                 )
 
 
 def _family(name: str) -> str:
-    """An extract's name, in the case in which all of its spellings are one: `Object.visit__c`."""
+    """Returns an extract's name in one spelling, as `Object.visit__c`, for all spellings that differ only in case."""
     component, own, _ = _parse(name)
     return f"{component}.{own.lower()}"
 
@@ -343,10 +351,10 @@ def _identity(name: str) -> str:
 
 
 def _check_tables(extracts: Sequence[Extract], known: Collection[str], names: Names) -> None:
-    """Raises Unusable where a table would hold the rows of two extracts, as of Object.x and Workflow.x.
+    """Raises Unusable if a table would hold the rows of two extracts, as of Object.x and Workflow.x.
 
-    An increment may have rows of only one of them, and the next increment rows of the other one. So an extract is also held
-    against the `known` ones, all that the metadata name, if these name it too; logs are not always among them.
+    An increment may have rows of only one of them, and the next increment rows of the other. So each extract is also compared
+    with the extracts that the metadata names (`known`), if it is among them; logs are not always.
     """
     told, everywhere = _by_table(known, names), _by_table((extract.name for extract in extracts), names)
     for extract in extracts:
@@ -361,15 +369,15 @@ def _check_tables(extracts: Sequence[Extract], known: Collection[str], names: Na
             )
             first, other, *_ = in_order
             raise Unusable(
-                f"{first} and {other} would be one table, {extract.table}, and nobody could tell their rows apart; say in the"
-                " configuration where those of the newer one go, as"
+                f"{first} and {other} would share the table {extract.table}, and their rows could not be told apart; set"
+                " another table for the newer extract in the configuration, as"
                 f" shred.tables: {{{other}: {other.replace('.', '_').lower()}}}; then resolve the item",
                 remedy=None,
             )
 
 
 def _by_table(extracts: Iterable[str], names: Names) -> defaultdict[str, dict[str, str]]:
-    """The names of extracts, by what they are known by, by their tables."""
+    """Returns the names of extracts by table, and there by the spelling that identifies them."""
     found: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for name in extracts:
         found[names.parse(name)[1]].setdefault(_identity(name), name)
@@ -377,7 +385,7 @@ def _by_table(extracts: Iterable[str], names: Names) -> defaultdict[str, dict[st
 
 
 def _columns(path: str, data: bytes, names: Names) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, str]]]:
-    """The type of each column of each table, by a file that has them all; and the labels of those that have one."""
+    """Returns the type of each column by table, from a file that has all columns, and the labels of columns that have one."""
     columns: dict[str, dict[str, str]] = defaultdict(dict)
     labels: dict[str, dict[str, str]] = defaultdict(dict)
     for _, (extract, column, type_, label) in _rows(path, data, ("extract", "column_name", "type"), ("column_label",)):
@@ -390,7 +398,7 @@ def _columns(path: str, data: bytes, names: Names) -> tuple[dict[str, dict[str, 
 
 
 def _news(path: str, data: bytes, names: Names, typed: bool) -> dict[str, dict[str, str]]:
-    """The columns that an increment's metadata file has, but for those of logs; with their types, which deletes lack."""
+    """Returns the columns by table in an increment's metadata file, without those of logs. Files of deletes have no types."""
     columns: dict[str, dict[str, str]] = defaultdict(dict)
     spellings: dict[str, Spellings] = defaultdict(Spellings)
     for line, (extract, column, *type_) in _rows(path, data, ("extract", "column_name", *(["type"] if typed else []))):
@@ -409,7 +417,10 @@ def _retired(
     changed: Mapping[str, Mapping[str, str]],
     gone: Mapping[str, Mapping[str, str]],
 ) -> tuple[Retired, ...]:
-    """What is gone: a column, or the table where that is its `id` or all it had. What came back in the same window is not."""
+    """Returns the columns and tables that are gone. A table is gone with its `id` or with its last column.
+
+    Columns that came back in the same window are not gone.
+    """
     retired = []
     for table, dropped in gone.items():
         back = Spellings(changed.get(table, ()))
@@ -424,7 +435,10 @@ def _retired(
 
 
 def _rows(path: str, data: bytes, needed: Sequence[str], optional: Sequence[str] = ()) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """The lines of a small CSV file with their numbers, as the values of the columns asked for; "" for one that is optional."""
+    """Yields the lines of a small CSV file with their numbers, as the values of the needed and optional columns.
+
+    An optional column that the file lacks gives "".
+    """
     reader = csv.reader(io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline=""), strict=True)
     try:
         header = next(reader, [])
@@ -440,11 +454,11 @@ def _rows(path: str, data: bytes, needed: Sequence[str], optional: Sequence[str]
     except UnicodeDecodeError as error:
         raise Unusable(f"{path} is not UTF-8: {error.reason} after line {reader.line_num}") from error
     except csv.Error as error:
-        raise Unusable(f"{path}, line {reader.line_num} is no CSV: {error}") from error
+        raise Unusable(f"{path}, line {reader.line_num} is not valid CSV: {error}") from error
 
 
 def _own(key: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
-    """A key as it is spelled among names; nothing where they lack a part of it."""
+    """Returns a key as it is spelled among some names; empty if they lack a part of it."""
     found = [matched(names, name) for name in key]
     return tuple(name for name in found if name is not None) if None not in found else ()
 

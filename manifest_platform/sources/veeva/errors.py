@@ -1,4 +1,4 @@
-"""What can go wrong between Vault and the landing place. Transient and permanent failures are different types."""
+"""The errors between Vault and the landing place. Transient and permanent errors are different types."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from manifest_platform.sources.errors import LandingError, LandingMisconfigured,
 
 
 class VaultUnavailable(LandingUnavailable):
-    """Vault may answer later with nothing changed: down, slow, throttling.
+    """Vault is down, slow or throttling: a later call may succeed with nothing changed.
 
-    `wait`: the seconds after which it wants to be asked again, where it said so.
+    `wait`: the seconds that Vault asks to wait, if it does.
     """
 
     def __init__(self, message: str, wait: float | None = None):
@@ -17,19 +17,19 @@ class VaultUnavailable(LandingUnavailable):
 
 
 class VaultUnreachable(VaultUnavailable):
-    """No other call would fare better now: no connection, no session for the time being, or a long wait asked for."""
+    """No other call would succeed now: no connection, no session for the time being, or Vault asks for a long wait."""
 
 
 class NothingPublished(VaultUnavailable):
-    """Vault generates the first files still: Direct Data was switched on a short while ago. It takes up to a day."""
+    """Vault is still generating the first files, which takes up to a day after Direct Data is switched on."""
 
 
 class DownloadBroken(VaultUnavailable):
-    """A download ended early: what has arrived is worthless."""
+    """A download ended early. The bytes so far are worthless."""
 
 
 class VaultRefused(LandingMisconfigured):
-    """Vault will say the same again until somebody acts. `type`: Vault's own word for it, or `HTTP <status>`."""
+    """Vault will refuse again until a person acts. `type`: Vault's name of the error, or `HTTP <status>`."""
 
     def __init__(self, message: str, type: str):  # noqa: A002
         super().__init__(message)
@@ -37,7 +37,7 @@ class VaultRefused(LandingMisconfigured):
 
 
 class LoginRefused(VaultRefused):
-    """There is no session, and none is asked for again: every further try may lock the user out."""
+    """There is no session. No further login is tried: every try may lock the user out."""
 
 
 class WrongVault(LoginRefused):
@@ -45,8 +45,8 @@ class WrongVault(LoginRefused):
 
 
 class NoRoom(LandingUnavailable):
-    """A window is larger than the disk has room for. A smaller one may well find it."""
+    """A window is larger than the free space of the disk. A smaller window may still fit."""
 
 
 class BadArchive(LandingError):
-    """What Vault gave is not the window that it announced: damaged, incomplete, or not to be trusted."""
+    """The archive is not the announced window: it is damaged, incomplete or not to be trusted."""

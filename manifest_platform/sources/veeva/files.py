@@ -1,7 +1,4 @@
-"""Direct Data files as Vault announces them, and the sidecar that says what was captured of one.
-
-Belongs here: values alone, and their text forms.
-"""
+"""Values: Direct Data files as Vault announces them, and the sidecar that describes a captured window."""
 
 from __future__ import annotations
 
@@ -14,14 +11,14 @@ from typing import Any, Literal
 
 Feed = Literal["incr", "log", "full"]
 FINGERPRINT = "vault-"
-"""How the checksum of what Vault announced begins, which is none of files."""
+"""The prefix of a checksum of Vault's announcement, as opposed to one of files."""
 CONTENT = "files-"
-"""How the checksum of an archive's files begins."""
+"""The prefix of a checksum of an archive's files."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A slice of an archive, downloaded by its name. `number`: from 1; `md5`: in hexadecimal, None where Vault says none."""
+    """A slice of an archive, downloaded by its name. `number`: from 1; `md5`: in hexadecimal, None if Vault gives none."""
 
     name: str
     number: int
@@ -31,9 +28,9 @@ class Part:
 
 @dataclass(frozen=True)
 class DirectDataFile:
-    """A window that Vault has published: `start` and `stop` in UTC, to the minute; `parts` in order, perhaps none.
+    """A window that Vault has published. `start`, `stop`: UTC, to the minute. `parts`: in order, possibly none.
 
-    `record_count`: over all extracts, None where Vault does not say.
+    `record_count`: over all extracts; None if Vault does not give it.
     """
 
     name: str
@@ -45,30 +42,30 @@ class DirectDataFile:
 
     @property
     def size(self) -> int:
-        """The bytes of the archive."""
+        """The size of the archive in bytes."""
         return sum(part.size for part in self.parts)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing happened in the window; then nothing of it is worth a download, though an archive may be there."""
+        """True if the window has no records. Then nothing is downloaded, even if there is an archive."""
         return not self.parts or self.record_count == 0
 
     @property
     def fingerprint(self) -> str:
-        """Stands for the content as announced: equal for a redelivery, other for other content."""
+        """A hash of the announced content. It is equal for a redelivery and differs for other content."""
         parts = [(part.number, part.size, part.md5) for part in self.parts]
         digest = hashlib.blake2b(repr((parts, self.record_count)).encode(), digest_size=16).hexdigest()
         return f"{FINGERPRINT}{digest}"
 
     @property
     def without_md5(self) -> DirectDataFile:
-        """The same, as a Vault announces it that tells no MD5."""
+        """The same file, as announced by a Vault that gives no MD5."""
         return replace(self, parts=tuple(replace(part, md5=None) for part in self.parts))
 
 
 @dataclass(frozen=True)
 class Awaiting:
-    """A window that Vault failed to publish so far. `next_retry`: when Vault tries again, None where it does not say."""
+    """A window that Vault has failed to publish so far. `next_retry`: when Vault tries again, None if it does not say."""
 
     name: str
     feed: Feed
@@ -78,7 +75,7 @@ class Awaiting:
 
 @dataclass(frozen=True)
 class UnusableEntry:
-    """An entry of Vault's list that lacks what is needed, and what that is."""
+    """An entry of Vault's list that cannot be used, and the reason."""
 
     name: str
     feed: Feed
@@ -87,7 +84,7 @@ class UnusableEntry:
 
 @dataclass(frozen=True)
 class FileListing:
-    """What Vault has of a feed: the published windows by stop time, those it failed to publish, and what is neither."""
+    """The list of a feed: published windows by stop time, windows that Vault failed to publish, and unusable entries."""
 
     files: tuple[DirectDataFile, ...]
     awaiting: tuple[Awaiting, ...] = ()
@@ -96,9 +93,9 @@ class FileListing:
 
 @dataclass(frozen=True)
 class UnpackedFile:
-    """A file of an archive as it was written: its path in the archive, its size, its SHA-256 in hexadecimal.
+    """A file of an archive, as written: its path in the archive, its size in bytes, its SHA-256 in hexadecimal.
 
-    `records`: the CSV records after the header; None where they were not counted.
+    `records`: the number of CSV records after the header; None if they were not counted.
     """
 
     path: str
@@ -108,14 +105,14 @@ class UnpackedFile:
 
 
 def content_of(files: Iterable[UnpackedFile]) -> str:
-    """Stands for the files of an archive, in whatever bytes they were packed."""
+    """Returns a hash of the files of an archive, which does not depend on how they were compressed."""
     listed = sorted((file.path, file.sha256) for file in files)
     return f"{CONTENT}{hashlib.blake2b(repr(listed).encode(), digest_size=16).hexdigest()}"
 
 
 @dataclass(frozen=True)
 class Announced:
-    """What Vault had announced of a captured window; times as in the manifest, `2026-01-01T00:15Z`."""
+    """Vault's announcement of a captured window. Times have the manifest's form, `2026-01-01T00:15Z`."""
 
     name: str
     start: str
@@ -126,18 +123,18 @@ class Announced:
 
 @dataclass(frozen=True)
 class Sidecar:
-    """What was captured of a window: written last, beside its files, when all of them were verified."""
+    """The description of a captured window. It is written beside the files, last, after all of them were verified."""
 
     source: Announced
     files: tuple[UnpackedFile, ...]
 
     @property
     def content(self) -> str:
-        """Stands for the files."""
+        """A hash of the files."""
         return content_of(self.files)
 
     def to_bytes(self) -> bytes:
-        """The JSON form."""
+        """Returns the JSON form."""
         parts = [{"name": part.name, "size": part.size, "md5": part.md5} for part in self.source.parts]
         files = [{"path": file.path, "bytes": file.bytes, "sha256": file.sha256} for file in self.files]
         data = {"source": {**asdict(self.source), "parts": parts}, "files": files}
@@ -145,7 +142,7 @@ class Sidecar:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Sidecar:
-        """The sidecar of its JSON form. Raises ValueError for what is none."""
+        """Parses the JSON form. Raises ValueError if it is not a sidecar."""
         try:
             found: dict[str, Any] = json.loads(data)
             source = found["source"]
@@ -157,4 +154,4 @@ class Sidecar:
                 tuple(UnpackedFile(file["path"], file["bytes"], file["sha256"]) for file in found["files"]),
             )
         except (KeyError, TypeError, UnicodeDecodeError) as error:
-            raise ValueError(f"no sidecar of a captured window: {error!r}") from error
+            raise ValueError(f"not the sidecar of a captured window: {error!r}") from error

@@ -1,15 +1,16 @@
-"""Where a vault's windows lie, and what their directories are called.
+"""The names and places of a vault's windows below the landing root.
 
     <root>/vault=<id>/incr/stoptime=YYYYMMDDHHMM/    a window of changes, by its stop time
     <root>/vault=<id>/log/date=YYYY-MM-DD/           a day's logs, by their stop time: the day after
     <root>/vault=<id>/full/date=YYYY-MM-DD/          a snapshot, by its stop time
 
-Times are UTC. Logs and snapshots that do not stop at midnight are called `date=YYYY-MM-DDTHHMM`, so that a name says the
-feed and the stop time, and both say the name. What others land may be called `date=YYYYMMDD`, or `date=YYYYMMDDTHHMM`: it keeps
-its name, and is the same window; landed under both names, one of them is registered, and the other is told.
+Times are UTC. Logs and snapshots that do not stop at midnight are named `date=YYYY-MM-DDTHHMM`. So the name follows from the
+feed and the stop time, and they follow from the name. Windows that others land may be named `date=YYYYMMDD` or
+`date=YYYYMMDDTHHMM`. Such a name is kept, and means the same window; if a window is landed under both names, one is registered
+and the other is reported.
 
-A directory holds an archive's own tree, complete by marker or by settling, or one `attempt=…` folder for each attempt of the
-producer's: those are its own alone, and one that was never registered is garbage.
+A directory holds the tree of an archive, complete by marker or by settling, or an `attempt=…` folder for each attempt of the
+producer. Only the producer uses these; an attempt that was never registered is orphaned.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ from manifest_platform.sources.veeva.files import Feed, Sidecar
 
 FEEDS: tuple[Feed, ...] = get_args(Feed)
 SIDECAR = "_files.json"
-"""Lies beside the files of a captured window, and is written last."""
+"""The file beside the files of a captured window that describes them. It is written last."""
 ATTEMPT = "attempt="
 VAULT_BEGAN = datetime(2000, 1, 1, tzinfo=UTC)
-"""Where every snapshot starts."""
+"""The start time of every snapshot."""
 
 _NAME = re.compile(
     r"(?:(?P<incr>incr)/)?stoptime=(?P<stop>[0-9]{12})"
@@ -59,9 +60,9 @@ _SPANS = {"incr": timedelta(minutes=15), "log": timedelta(days=1)}
 
 @dataclass(frozen=True, slots=True)
 class WindowName(DirectoryName):
-    """What a window's name says: `incr/stoptime=202601010015` is a window of feed `incr`, and `time` is when it stops.
+    """The parsed name of a window: `incr/stoptime=202601010015` is a window of feed `incr` that stops at `time`.
 
-    `sort` and `start` are of the form `2026-01-01T00:15Z`. `start` is where the source's schedule has such a window begin.
+    `sort` and `start` have the form `2026-01-01T00:15Z`. `start` is the start of such a window by Vault's schedule.
     """
 
     feed: Feed
@@ -69,19 +70,19 @@ class WindowName(DirectoryName):
 
     @property
     def stop(self) -> str:
-        """When the window stops, in the form of `start`: its place among the windows of its feed."""
+        """The stop time of the window in the form of `start`: its sort key."""
         return self.sort
 
 
 def minute(time: datetime) -> str:
-    """A time as windows have it, `2026-01-01T00:15Z`. Raises ValueError for one without a zone or within a minute."""
+    """Returns a time in the form of windows, `2026-01-01T00:15Z`. Raises ValueError without a zone or if it has seconds."""
     if time.tzinfo is None or time.second or time.microsecond:
-        raise ValueError(f"{time!r} is no whole minute with a time zone")
+        raise ValueError(f"{time!r} is not a whole minute with a time zone")
     return f"{time.astimezone(UTC).isoformat()[:16]}Z"
 
 
 def parse_minute(text: str) -> datetime | None:
-    """The time of a text that `minute` gives; None for any other."""
+    """Parses a text that `minute` returned; None for any other text."""
     try:
         return datetime.strptime(text, "%Y-%m-%dT%H:%MZ").replace(tzinfo=UTC)
     except ValueError:
@@ -89,7 +90,7 @@ def parse_minute(text: str) -> datetime | None:
 
 
 def window_name(feed: Feed, stop: datetime) -> str:
-    """The name of the window of a feed that stops at a time. Raises ValueError as `minute`."""
+    """Returns the name of the window of a feed that stops at a time. Raises ValueError as `minute`."""
     text = minute(stop)
     day, time = text[:10], text[11:13] + text[14:16]
     if feed == "incr":
@@ -98,9 +99,9 @@ def window_name(feed: Feed, stop: datetime) -> str:
 
 
 def parse_window_name(name: str) -> WindowName | None:
-    """What a window's name says, or None where it is no window's: a name that `window_name` gives, or one without hyphens.
+    """Parses a window's name; None if the text is not one: the form of `window_name`, or the form without hyphens.
 
-    `stoptime=…` alone is taken for `incr/stoptime=…`; a `date=…` needs its feed, and keeps its form.
+    `stoptime=…` alone means `incr/stoptime=…`; `date=…` needs its feed, and keeps its form.
     """
     found = _NAME.fullmatch(name)
     if found is None:
@@ -118,12 +119,12 @@ def parse_window_name(name: str) -> WindowName | None:
 
 
 def vault_uri(root: str | Path, vault: str) -> str:
-    """The folder of a vault's windows."""
+    """Returns the URI of the folder with a vault's windows."""
     return f"{storage.as_uri(root)}/vault={vault}"
 
 
 def item_uri(root: str | Path, vault: str, name: str) -> str:
-    """The directory of a window, which is its item's id."""
+    """Returns the URI of a window's directory, which is its item's id."""
     return f"{vault_uri(root, vault)}/{name}"
 
 
@@ -134,11 +135,11 @@ def list_windows(
     completeness: Marker | Settle = SUCCESS,
     feeds: Collection[Feed] = FEEDS,
 ) -> Found:
-    """Finds the windows of a vault that somebody landed, of these feeds, that stop at or after a time: a listing a feed.
+    """Lists the landed windows of some feeds of a vault that stop at or after a time, one listing per feed.
 
-    A directory's `name` is the window's, as `incr/stoptime=202601010015`. The producer's attempts are passed over, and so is a
-    directory that holds neither a file nor the marker: an empty window is one with the marker alone. Feeds that have no folder
-    yet have no windows. Raises as `find`, and ValueError for a time without a zone.
+    A directory's `name` is the window's, as `incr/stoptime=202601010015`. The producer's attempts are ignored. So is a
+    directory without files and without the marker: an empty window has the marker alone. A feed whose folder does not exist has
+    no windows. Raises as `find`, and ValueError for a time without a zone.
     """
     if after is not None and after.tzinfo is None:
         raise ValueError(f"after={after!r} has no time zone; give a time in UTC")
@@ -168,9 +169,9 @@ def list_windows(
 def list_window_names(
     root: str | Path, vault: str, feed: Feed, after: datetime | None = None, *, beyond: str = "", most: int | None = None
 ) -> FoundNames:
-    """The names of the windows of a feed that stop at or after a time, whoever landed them, without a look into any.
+    """Lists the names of the windows of a feed that stop at or after a time, without reading the windows.
 
-    `beyond` and `most` are for a part of them, as in `list_names`, and what is raised too.
+    `beyond` and `most` list a part of them, as in `list_names`, which also says what is raised.
     """
     folder = vault_uri(root, vault)
     if feed not in _feeds_there(root, folder):
@@ -185,9 +186,9 @@ def list_window_names(
 
 
 def read_window(place: str, completeness: Marker | Settle = SUCCESS) -> LandedDirectory:
-    """A window as it is now, by the URI of its directory, or of the attempt that holds it.
+    """Reads the current content of a window, by the URI of its directory or of the attempt that holds it.
 
-    Raises LandingDamaged where it is gone, otherwise as `list_windows`; ValueError for a URI that is no window's.
+    Raises LandingDamaged if it is gone, otherwise as `list_windows`; ValueError for a URI that is not a window's.
     """
     folder, _, last = place.rpartition("/")
     uri = folder if last.startswith(ATTEMPT) else place
@@ -198,15 +199,15 @@ def read_window(place: str, completeness: Marker | Settle = SUCCESS) -> LandedDi
 
 
 def root_of(place: str) -> str:
-    """The landing root of a window, by the URI of its directory, or of the attempt that holds it."""
+    """Returns the landing root of a window, by the URI of its directory or of the attempt that holds it."""
     folder, _, last = place.rpartition("/")
     return (folder if last.startswith(ATTEMPT) else place).rsplit("/", 3)[0]
 
 
 def read_files(place: str) -> Sidecar | None:
-    """What the producer captured in a folder; None for one that it did not write.
+    """Reads the sidecar of a captured window; None if the producer did not write the folder.
 
-    Raises LandingUnavailable where it cannot be read, LandingDamaged for a sidecar that is none.
+    Raises LandingUnavailable if it cannot be read, and LandingDamaged if it is not a valid sidecar.
     """
     uri = f"{place}/{SIDECAR}"
     try:
@@ -218,11 +219,11 @@ def read_files(place: str) -> Sidecar | None:
     except OSError as error:
         raise LandingUnavailable(f"{uri} could not be read: {error}; try again") from error
     except ValueError as error:
-        raise LandingDamaged(f"{uri}: {error}; it was altered: put it back, or skip the window") from error
+        raise LandingDamaged(f"{uri}: {error}; it was altered: restore it, or skip the window") from error
 
 
 def check_way(place: str) -> None:
-    """Raises LandingLinked where the way to a folder that is to be written, below the landing root, leads through a link."""
+    """Raises LandingLinked if the path to a folder below the landing root leads through a link. Call it before writing."""
     if storage.is_local(place):
         try:
             landed_files.check_way(str(storage.local_path(place)), str(storage.local_path(root_of(place))))
@@ -233,14 +234,14 @@ def check_way(place: str) -> None:
 
 
 def attempt_folders(item: str) -> list[str]:
-    """The URIs of the producer's attempts in a window's directory, registered or not; a link is none. Raises OSError."""
+    """Returns the URIs of the producer's attempts in a window's directory, registered or not. Ignores links. Raises OSError."""
     if storage.is_local(item):
         try:
             found = landed_files.entries(str(storage.local_path(item)), str(storage.local_path(root_of(item))))
         except (FileNotFoundError, landed_files.NotFollowed):
             return []
         return sorted(f"{item}/{name}" for name, status in found if name.startswith(ATTEMPT) and stat.S_ISDIR(status.st_mode))
-    from pyarrow.fs import FileSelector, FileType  # no other command that looks at names needs it
+    from pyarrow.fs import FileSelector, FileType  # imported here: no other command that reads names needs it
 
     system, folder = storage.filesystem(item)
     listed = system.get_file_info(FileSelector(folder, allow_not_found=True))
@@ -249,7 +250,7 @@ def attempt_folders(item: str) -> list[str]:
 
 
 def list_attempts(item: str) -> list[tuple[str, datetime]]:
-    """The producer's attempts in a window's directory, registered or not, and when each was last written to. Raises OSError."""
+    """Returns the producer's attempts in a window's directory, with the time of the last write to each. Raises OSError."""
     written: dict[str, datetime] = {}
     for path, time in _written(item):
         attempt = path.partition("/")[0]
@@ -259,13 +260,13 @@ def list_attempts(item: str) -> list[tuple[str, datetime]]:
 
 
 def _written(item: str) -> Iterator[tuple[str, datetime]]:
-    """When all that lies in a window's directory was written, by its path in there; of a link, the link itself."""
+    """Yields each path in a window's directory with the time when it was written; for a link, that of the link itself."""
     if storage.is_local(item):
         with contextlib.suppress(FileNotFoundError, landed_files.NotFollowed):
             for path, status in landed_files.walk(str(storage.local_path(item)), str(storage.local_path(root_of(item)))):
                 yield path, datetime.fromtimestamp(status.st_mtime, UTC)
         return
-    from pyarrow.fs import FileSelector  # no other command that looks at names needs it
+    from pyarrow.fs import FileSelector  # imported here: no other command that reads names needs it
 
     system, folder = storage.filesystem(item)
     for info in system.get_file_info(FileSelector(folder, allow_not_found=True, recursive=True)):
@@ -274,13 +275,13 @@ def _written(item: str) -> Iterator[tuple[str, datetime]]:
 
 
 def is_missing(root: str | Path) -> bool:
-    """Whether a landing root on a disk does not exist. In S3 none has to."""
+    """True if a local landing root does not exist. In S3 a root need not exist."""
     uri = storage.as_uri(root)
     return storage.is_local(uri) and not os.path.exists(storage.local_path(uri))
 
 
 def _feeds_there(root: str | Path, folder: str) -> tuple[Feed, ...]:
-    """The feeds to look at. On a disk a folder that is missing is no mistake; a missing root is, and S3 has neither."""
+    """Returns the feeds to list. On a disk, a feed's folder may be missing but the root may not; S3 has no folders."""
     if not storage.is_local(folder):
         return FEEDS
     if is_missing(root):
@@ -290,12 +291,12 @@ def _feeds_there(root: str | Path, folder: str) -> tuple[Feed, ...]:
 
 
 def _first_name(feed: Feed, after: datetime) -> str:
-    """Where the listing of a feed's folder begins: the names of its windows sort by their stops."""
+    """Returns the name at which the listing of a feed's folder begins: names sort by stop time."""
     return window_name(feed, after.replace(second=0, microsecond=0)).partition("/")[2]
 
 
 def _passed_over(feed: Feed, after: datetime | None) -> tuple[str, str] | None:
-    """The names without hyphens from the beginning of the year on that do not count: they sort behind those with hyphens."""
+    """Returns the range of names without hyphens of the same year that are too early: they sort behind names with hyphens."""
     if feed == "incr" or after is None:
         return None
     compact = _first_name(feed, after).replace("-", "")

@@ -1,7 +1,6 @@
-"""Who logs in at a vault, and where the bearer tokens come from that an identity provider gives.
+"""Credentials for a vault, and the bearer tokens of an identity provider.
 
-Belongs here: credentials, and one provider's tokens: obtained by client credentials, renewed before they expire. What Vault
-makes of them is the client's matter.
+The module obtains tokens by client credentials and renews them before they expire. `client` opens sessions with them.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from manifest_platform.sources.veeva.reading import can_be_sent, parsed, shown, 
 from manifest_platform.sources.veeva.settings import VaultLimits
 
 WELL_KNOWN = (".well-known/openid-configuration", ".well-known/oauth-authorization-server")
-"""Where a provider tells its metadata: by OpenID Connect Discovery 1.0, else by RFC 8414."""
+"""The paths of a provider's metadata: by OpenID Connect Discovery 1.0, and by RFC 8414."""
 _LEEWAY = 60
-"""Seconds before its end at which a token is replaced: Vault must still take it when it arrives there."""
+"""Seconds before its expiry at which a token is replaced, so that it is still valid when it arrives at Vault."""
 
 
 @dataclass(frozen=True)
@@ -38,38 +37,38 @@ class Password:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What a login by it is told by from others; holds secrets."""
+        """The values that distinguish this login from others. They contain secrets."""
         return self.user, self.password
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must stand in no message."""
+        """The secrets to mask in messages."""
         return (self.password,)
 
 
 @dataclass(frozen=True)
 class SessionId:
-    """A session that somebody else has opened and gives away by its id. It cannot be renewed here."""
+    """A session that was opened elsewhere, by its id. It cannot be renewed here."""
 
     id: str = field(repr=False)
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What a login by it is told by from others; holds secrets."""
+        """The values that distinguish this login from others. They contain secrets."""
         return (self.id,)
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must stand in no message."""
+        """The secrets to mask in messages."""
         return (self.id,)
 
 
 @dataclass(frozen=True)
 class ClientCredentials:
-    """A client of an identity provider, which gives it tokens for its secret.
+    """A client of an identity provider, which obtains tokens with its secret.
 
-    `issuer`: the provider, whose metadata name its token endpoint; or `token_url`: that endpoint. Raises ValueError for none
-    and for both, and for a URL to which the secret would travel in the clear.
+    `issuer`: the provider, whose metadata names its token endpoint. `token_url`: the token endpoint itself. Raises ValueError
+    unless exactly one of them is given, and for a URL to which the secret would travel unencrypted.
     """
 
     client: str
@@ -80,15 +79,16 @@ class ClientCredentials:
 
     def __post_init__(self) -> None:
         if bool(self.issuer) == bool(self.token_url):
-            raise ValueError("client credentials need an issuer or a token_url, and not both")
+            raise ValueError("client credentials need either an issuer or a token_url, not both")
         check_safe(self.issuer or self.token_url or "")
 
 
 @dataclass(frozen=True)
 class OAuth:
-    """A login by a bearer token of an identity provider: the profile and the client that Vault knows it by.
+    """A login by a bearer token of an identity provider.
 
-    `token`: the token itself, or the client that obtains one. `url`: the server that opens sessions.
+    `profile`, `client`: the OAuth profile and the client's id at the vault. `token`: the token itself, or the client that
+    obtains tokens. `url`: the server that opens sessions.
     """
 
     profile: str
@@ -98,14 +98,14 @@ class OAuth:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What a login by it is told by from others; holds secrets."""
+        """The values that distinguish this login from others. They contain secrets."""
         who = self.token
         told = (who.client, who.secret, who.issuer, who.token_url, who.scope) if isinstance(who, ClientCredentials) else (who,)
         return self.profile, self.client, *told
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must stand in no message."""
+        """The secrets to mask in messages."""
         return (self.token.secret if isinstance(self.token, ClientCredentials) else self.token,)
 
 
@@ -113,7 +113,7 @@ Credentials = Password | SessionId | OAuth
 
 
 def check_safe(url: str) -> None:
-    """Raises ValueError for a URL to which a secret would travel in the clear: https, or http to this machine alone."""
+    """Raises ValueError unless a URL is https, or http to this machine: a secret would travel unencrypted."""
     parts = urlsplit(url)
     local = is_this_machine(parts.hostname)
     if parts.scheme != "https" and not (parts.scheme == "http" and local):
@@ -121,9 +121,9 @@ def check_safe(url: str) -> None:
 
 
 class IdentityProvider:
-    """The tokens of one client of a provider. Asks for one when the one before expires within a minute.
+    """Obtains the tokens of a client from a provider, again when the last token is within a minute of its expiry.
 
-    `clock`: seconds, for tests. Calls raise VaultUnavailable where another try may help, VaultRefused where none will.
+    `clock`: seconds, for tests. Calls raise VaultUnavailable if a later try may succeed, else VaultRefused.
     """
 
     def __init__(
@@ -141,15 +141,15 @@ class IdentityProvider:
 
     @property
     def is_valid(self) -> bool:
-        """Whether a token is held that is valid for a while."""
+        """True if there is a token that is valid for a while."""
         return self._token is not None and self._clock() < self._until
 
     def forget(self) -> None:
-        """Makes the next question ask for another token."""
+        """Drops the token, so that the next call obtains another."""
         self._token = None
 
     def token(self) -> str:
-        """A token that is valid for a minute at least, where the provider says for how long."""
+        """Returns a token that is valid for at least a minute, if the provider gives its lifetime."""
         if not self.is_valid or self._token is None:
             self._token = self._obtain()
         return self._token
@@ -169,26 +169,26 @@ class IdentityProvider:
         except (TemporarilyUnavailableError, ServerError) as error:
             raise VaultUnavailable(self._said(endpoint, error)) from None
         except OAuth2Error as error:
-            refused = response.status_code >= 400 and error.error == "missing_token"  # in words that are none of OAuth's
+            refused = response.status_code >= 400 and error.error == "missing_token"  # an error that is not in OAuth's form
             raise VaultRefused(
                 self._said(endpoint, error), f"HTTP {response.status_code}" if refused else text_of(error.error)
             ) from None
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-            raise VaultRefused(f"{endpoint} gives no token: its answer is none of OAuth's", "NO_TOKEN") from error
+            raise VaultRefused(f"{endpoint} gives no token: its answer is not in OAuth's form", "NO_TOKEN") from error
         if not can_be_sent(token):
-            raise VaultRefused(f"{endpoint} gives a token that cannot be sent: it is no line of printable ASCII", "NO_TOKEN")
+            raise VaultRefused(f"{endpoint} gives a token that cannot be sent: it is not printable ASCII", "NO_TOKEN")
         masking.keep(token)
         self._until = began + until - _LEEWAY
         return token
 
     def _said(self, endpoint: str, error: OAuth2Error) -> str:
-        """A failure in the provider's words, which might repeat what it was sent."""
+        """Returns a failure in the provider's words, masked: they may repeat what was sent."""
         return masking.masked(
             f"{endpoint} gives no token: {text_of(error.error)}: {text_of(error.description or 'no reason given')}"
         )
 
     def _discover(self) -> str:
-        """The token endpoint by the provider's metadata, asked for once."""
+        """Finds the token endpoint in the provider's metadata, once."""
         issuer = (self._client.issuer or "").rstrip("/")
         for url in self._places(issuer):
             response = self._ask("GET", url)
@@ -198,7 +198,7 @@ class IdentityProvider:
         raise VaultRefused(f"{issuer} has no metadata at {' or '.join(self._places(issuer))}", "NO_METADATA")
 
     def _places(self, issuer: str) -> Iterator[str]:
-        """OpenID Connect puts the path of a provider before the well-known one, RFC 8414 behind it."""
+        """Yields the URLs of the metadata. OpenID Connect puts the issuer's path before the well-known path, RFC 8414 after."""
         parts = urlsplit(issuer)
         yield f"{issuer}/{WELL_KNOWN[0]}"
         yield f"{parts.scheme}://{parts.netloc}/{WELL_KNOWN[1]}{parts.path}"
@@ -206,7 +206,7 @@ class IdentityProvider:
     def _chosen(self, issuer: str, url: str, metadata: dict[str, Any]) -> str:
         if text_of(metadata.get("issuer", "")).rstrip("/") != issuer:
             raise VaultRefused(
-                f"{url} is of issuer {shown(metadata.get('issuer'))}, and {issuer} is configured", "WRONG_ISSUER"
+                f"{url} is of issuer {shown(metadata.get('issuer'))}, but {issuer} is configured", "WRONG_ISSUER"
             )
         endpoint = text_of(metadata["token_endpoint"], 2000)
         try:

@@ -1,4 +1,4 @@
-"""What a sample of a vault's windows becomes, in memory."""
+"""The preview of a vault's windows: a sample of them, shredded in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from manifest_platform.sources.veeva.shredder import VeevaOptions, Window, sampl
 
 
 def sample(options: VeevaOptions, directories: Sequence[tuple[str, LandedDirectory]], bounds: Bounds) -> Sample:
-    """What windows become, or the beginning of each of their files."""
+    """Shreds the beginning of each file of some windows."""
     sampler = Sampler(time.monotonic() + bounds.seconds)
     sampling = Sampling(sampler, directories, bounds)
     for _, directory in sampling.each():
@@ -28,7 +28,7 @@ def sample(options: VeevaOptions, directories: Sequence[tuple[str, LandedDirecto
 
 def _window(directory: LandedDirectory) -> Window:
     parsed = parse_window_name(directory.name)
-    assert parsed is not None  # a look gives no others
+    assert parsed is not None  # listings return windows only
     files = tuple((file.uri, file.size) for file in directory.files)
     return Window(
         item=directory.uri,

@@ -1,8 +1,8 @@
-"""The producer: what Vault has published and the manifest does not know is downloaded, verified, written and registered.
+"""The producer: a capture downloads, verifies, writes and registers what Vault has published and the manifest does not know.
 
-Belongs here: one run of it. Nothing is registered before all of it is verified and written, under a folder that is the
-attempt's own; what an attempt leaves that was not registered is garbage, and nobody reads it. The producer takes no lease and
-looks at nobody's progress: it works while consumers stand still, and any number of producers do no harm to each other.
+A window is registered only after all of it is verified and written, in a folder of this attempt. What an attempt leaves without
+registering it is orphaned, and never read. The producer takes no lease and does not depend on the progress of other steps: it
+works while consumers are stopped, and several producers may run concurrently.
 """
 
 from __future__ import annotations
@@ -57,25 +57,25 @@ from manifest_platform.sources.veeva.layout import (
 )
 
 BY_URGENCY: tuple[Feed, ...] = ("log", "incr", "full")
-"""The order in which feeds are captured: logs first, which Vault keeps for two days only."""
+"""The order in which feeds are captured. Logs come first, because Vault keeps them for two days only."""
 AWAITED = "vault"
-"""Where the manifest keeps the windows that Vault failed to publish."""
+"""The name under which the manifest keeps the windows that Vault failed to publish."""
 OFFERED = "offered"
-"""Where the manifest keeps what Vault offers for known windows, where it announces something else than was captured."""
+"""The name under which the manifest keeps the other content that Vault now offers for captured windows."""
 LOGIN = "login"
-"""Where the manifest keeps the login that Vault refused."""
+"""The name under which the manifest keeps the login that Vault refused."""
 LOGIN_PAUSE = timedelta(hours=24)
-"""How long a login that was refused is not tried again by a schedule: some five wrong passwords lock the user out."""
+"""The time during which schedules do not repeat a refused login: about five wrong passwords lock the user out."""
 GARBAGE_AGE = timedelta(days=1)
-"""How long an attempt that was not registered is left alone: another producer may be at it."""
+"""The age at which an attempt that was not registered is removed: until then another producer may be writing it."""
 AHEAD = timedelta(days=1)
-"""How far a window may stop in the future: clocks differ."""
+"""The furthest that a window may stop in the future, because clocks differ."""
 TOLD = 1000
-"""So many entries of a list are told that cannot be used, and so many that Vault failed to publish."""
+"""The most entries of a list that are reported as unusable, and as not published."""
 FAILED_IN_A_ROW = 2
-"""So many windows that Vault does not give, one after the other, and the rest of their feed is not asked for."""
+"""The number of consecutive windows that Vault fails to give, after which the rest of the feed is not requested."""
 _OF_ONE_WINDOW = (BadArchive, VaultRefused, VaultUnavailable, LandingLinked, NoRoom)
-"""What costs a window alone, once what tells of Vault as a whole was passed on."""
+"""Errors that affect a single window, after errors of Vault as a whole were raised."""
 
 
 def capture(
@@ -90,16 +90,16 @@ def capture(
     insist: bool = True,
     keep_unnamed: bool = False,
 ) -> Iterator[CaptureEvent]:
-    """Captures what Vault has of some feeds and the manifest does not know; what happened, and at last a CaptureReport.
+    """Captures what Vault has of some feeds and the manifest does not know. Yields events, the last a CaptureReport.
 
-    Each window is registered by itself, the oldest of a feed first, so that a run that ends early keeps what it has done. Of
-    snapshots only the newest is captured. `names`: these windows alone, as `full/date=2026-01-01`, and of snapshots older ones
-    too. `now`: the time, UTC. `insist`: tries a login too that Vault refused within the last day; not for schedules, for every
-    try brings the user nearer to being locked out. `keep_unnamed`: files that an archive's manifest does not name are kept.
+    Each window is registered by itself, the oldest of a feed first, so that a capture that ends early keeps its results. Of
+    snapshots only the newest is captured. `names`: only these windows, as `full/date=2026-01-01`, older snapshots included.
+    `now`: the time, UTC. `insist`: try even a login that Vault refused within the last day; not for schedules, because every
+    try brings the user closer to being locked out. `keep_unnamed`: keeps files that an archive's manifest does not name.
 
-    A window or a list that Vault fails to give holds no other up. Where several windows in a row fail so their feed ends early,
-    and where Vault or the landing place cannot be reached the run; the report says why. Raises LoginRefused for a session that
-    cannot be had, ValueError for a name that is no window's, and what the manifest raises.
+    A window or a list that Vault fails to give does not stop the others. After several failures in a row the feed ends early,
+    and if Vault or the landing place cannot be reached, the whole capture; the report says why. Raises LoginRefused if there is
+    no session, ValueError for a name that is not a window's, and the errors of the manifest.
     """
     run = _Run(vault, manifest, root, vault_id, None if names is None else _window_names(names), limits, keep_unnamed)
     unavailable: str | None = None
@@ -123,7 +123,7 @@ def capture(
 
 
 def offered(manifest: Manifest, key: ItemKey) -> str | None:
-    """Stands for the other content that Vault offered for a window when it was captured last; None where it offers none."""
+    """Returns the checksum of other content that Vault offered for a window at its last capture; None if there is none."""
     row = manifest.looks(OFFERED).get(key.name)
     return (row.data["content"] or None) if row else None
 
@@ -131,15 +131,15 @@ def offered(manifest: Manifest, key: ItemKey) -> str | None:
 def capture_again(
     vault: Vault, manifest: Manifest, root: str | Path, vault_id: str, key: ItemKey, keep_unnamed: bool = False
 ) -> Landed:
-    """Downloads what Vault offers for a known window now, verified and written beside what was captured; registers nothing.
+    """Downloads and verifies what Vault now offers for a known window, beside what was captured. Registers nothing.
 
-    Raises Refused where Vault does not have the window or its archive cannot be used, and what the client and landing raise.
+    Raises Refused if Vault no longer has the window or the archive is unusable, and the errors of the client and of landing.
     """
     run = _Run(vault, manifest, root, vault_id, frozenset([key.name]), LIMITS, keep_unnamed)
     feed = next(feed for feed in BY_URGENCY if feed == key.feed)
     file = next((file for file in vault.files(feed).files if window_name(feed, file.stop) == key.name), None)
     if file is None:
-        raise Refused(f"{key.name}: Vault does not have it any more, so there is nothing to accept")
+        raise Refused(f"{key.name}: Vault no longer has it, so there is nothing to accept")
     try:
         return run.fetch(file, key)
     except BadArchive as error:
@@ -148,7 +148,7 @@ def capture_again(
 
 @dataclass
 class _Run:
-    """One run of the producer, while it runs."""
+    """A capture in progress."""
 
     vault: Vault
     manifest: Manifest
@@ -165,7 +165,7 @@ class _Run:
     _offered: dict[str, Row] | None = None
 
     def wants(self, feed: Feed) -> bool:
-        """Whether anything of a feed is to be captured."""
+        """True if anything of a feed should be captured."""
         return self.names is None or any(name.startswith(f"{feed}/") for name in self.names)
 
     def feed(self, feed: Feed, now: datetime) -> Iterator[CaptureEvent]:
@@ -180,18 +180,18 @@ class _Run:
         self.failed_in_a_row = 0
         yield from self._keep_awaited(feed, listing.awaiting, now)
         for entry in listing.unusable[:TOLD]:
-            yield CaptureFailed(feed, entry.name, f"Vault's list says of it: {entry.reason}", permanent=True)
+            yield CaptureFailed(feed, entry.name, f"its entry in Vault's list cannot be used: {entry.reason}", permanent=True)
         if more := len(listing.unusable[TOLD:]):
             yield CaptureFailed(feed, feed, f"Vault's list has {more} more entries that cannot be used", permanent=True)
         if listing.files:
             self.oldest[feed] = minute(listing.files[0].stop)
         listing, future = _without_future(listing, now)
         for file in future:
-            reason = f"Vault's list says that it stops at {minute(file.stop)}, and now it is {format_time(now)}"
+            reason = f"according to Vault's list it stops at {minute(file.stop)}, but it is only {format_time(now)} now"
             yield CaptureFailed(feed, window_name(feed, file.stop), reason, permanent=True)
         chosen = self._chosen(feed, listing)
         for name in self._not_there(feed, chosen):
-            yield CaptureFailed(feed, name, "Vault does not have it, or not any more", permanent=True)
+            yield CaptureFailed(feed, name, "Vault does not have it, or no longer has it", permanent=True)
         keys = {file: self._key(file) for file in chosen}
         known = self.manifest.known(feed, list(keys.values()))
         elsewhere = self.manifest.registered(feed, list(keys.values()))
@@ -206,7 +206,7 @@ class _Run:
                 return
 
     def fetch(self, file: DirectDataFile, key: ItemKey) -> Landed:
-        """A window as it was downloaded, verified and written under an attempt of its own; an empty one is not downloaded."""
+        """Downloads, verifies and writes a window to an attempt's folder. An empty window is not downloaded."""
         landed = Landed(key, 0, 0, file.fingerprint, minute(file.start), minute(file.stop))
         if file.is_empty:
             return landed
@@ -216,7 +216,7 @@ class _Run:
         return replace(landed, files=len(files), bytes=sum(one.bytes for one in files), content=content)
 
     def report(self, unavailable: str | None) -> CaptureReport:
-        """What all of it came to."""
+        """Returns the report of the capture."""
         captured = [event for event in self.events if isinstance(event, Captured)]
         return CaptureReport(
             captured=tuple(event.name for event in captured),
@@ -231,10 +231,10 @@ class _Run:
             bytes=self.vault.bytes,
         )
 
-    # What there is
+    # Choice
 
     def _chosen(self, feed: Feed, listing: FileListing) -> Sequence[DirectDataFile]:
-        """What is to be captured of what Vault has: an older snapshot only where it is asked for."""
+        """Returns the files to capture. An older snapshot is captured only on request."""
         if self.names is not None:
             return [file for file in listing.files if window_name(feed, file.stop) in self.names]
         return listing.files[-1:] if feed == "full" else listing.files
@@ -248,7 +248,7 @@ class _Run:
         return ItemKey(file.feed, minute(file.stop), item_uri(self.root, self.vault_id, name))
 
     def _keep_awaited(self, feed: Feed, awaiting: Sequence[Awaiting], now: datetime) -> Iterator[Awaited]:
-        """Notes the windows of a feed that Vault failed to publish, in place of those that were noted before."""
+        """Stores the windows of a feed that Vault failed to publish, in place of those stored before."""
         before = self.manifest.looks(AWAITED)
         others = {name: row.data for name, row in before.items() if row.data["feed"] != feed}
         noted: dict[str, dict[str, str]] = {}
@@ -262,7 +262,7 @@ class _Run:
     # Windows
 
     def _capture(self, file: DirectDataFile, key: ItemKey) -> Iterator[Captured | Diverged | CaptureFailed]:
-        """Downloads, verifies, writes and registers a window. An empty one has nothing to be written."""
+        """Downloads, verifies, writes and registers a window."""
         began = time.monotonic()
         try:
             landed = self.fetch(file, key)
@@ -283,15 +283,15 @@ class _Run:
             yield Captured(file.feed, key.name, landed, found.outcome, file.size, time.monotonic() - began)
 
     def _failed(self, feed: Feed, name: str, error: LandingError) -> CaptureFailed:
-        """A window, or the list of a feed, that could not be had; gives up where Vault does not give several in a row."""
-        if not isinstance(error, LandingLinked | NoRoom):  # these two say nothing of Vault
+        """Returns the failure of a window, or of the list of a feed. Gives up on the feed after several failures in a row."""
+        if not isinstance(error, LandingLinked | NoRoom):  # these two are not faults of Vault
             self.failed_in_a_row = self.failed_in_a_row + 1 if isinstance(error, VaultUnavailable) else 0
         if self.failed_in_a_row >= FAILED_IN_A_ROW:
             self.given_up = str(error)
         return CaptureFailed(feed, name, str(error), permanent=not isinstance(error, LandingUnavailable))
 
     def _write(self, file: DirectDataFile, content: str) -> tuple[UnpackedFile, ...]:
-        """Writes a window's files, and when all are verified the sidecar. What is written of one that fails is removed."""
+        """Writes a window's files and, after all are verified, its sidecar. After an error, removes what was written."""
         try:
             needed = () if file.feed == "full" else (METADATA,)
             limits = replace(self.limits, part_bytes=self.vault.limits.part_bytes)
@@ -307,24 +307,24 @@ class _Run:
         return files
 
     def _lost_race(self, found: Discovered, file: DirectDataFile) -> Iterator[Diverged | CaptureFailed]:
-        """Another registered the window while it was captured here: one item it is, and what was written here is garbage."""
+        """Handles a window that another producer registered during this capture: what was written here is discarded."""
         key, content = found.landed.key, found.landed.content
         if found.known_as:
             yield _moved(file, found.known_as)
         else:
             there = self.manifest.item(key).landed
             if there and there.content == content:
-                return  # it is our own, after an answer that was lost
+                return  # it is our own registration, whose answer was lost
             yield from self._compare(file, key, there.checksum if there else None)
         if content:
             _discard(content)
 
     def _compare(self, file: DirectDataFile, key: ItemKey, known: str | None) -> Iterator[Diverged | CaptureFailed]:
-        """What the manifest has of a window stays; that Vault has other content now is told, until somebody acknowledges it.
+        """Compares what Vault announces with what was captured. Other content is reported until a person accepts it.
 
-        The checksum of one that somebody else landed is of another kind, and says nothing here. A Vault may begin to tell
-        MD5s: what was captured before is known without. What is announced otherwise is downloaded once, to compare the files:
-        the same ones in other bytes of gzip are no other content.
+        The checksum of a window that others landed is of another kind and is not compared. If Vault announces MD5s only now,
+        the announcement is compared without them. For any other difference the archive is downloaded once, and the files are
+        compared: the same files in another compression are no other content.
         """
         announced = file.fingerprint, file.without_md5.fingerprint
         if known is None or known in announced or not known.startswith(FINGERPRINT):
@@ -332,7 +332,7 @@ class _Run:
             return
         item = self.manifest.item(key)
         if item.landed is None or item.landed.checksum in announced or not item.landed.checksum.startswith(FINGERPRINT):
-            self.known += 1  # it was accepted since
+            self.known += 1  # it was accepted in the meantime
             return
         try:
             content = self._content_of(file, key, item.landed)
@@ -347,7 +347,7 @@ class _Run:
             yield Diverged(file.feed, key.name, item.landed.checksum, content)
 
     def _content_of(self, file: DirectDataFile, key: ItemKey, landed: Landed) -> str:
-        """Stands for the files that Vault offers for a known window; empty where they are those that were captured."""
+        """Returns the checksum of the files that Vault offers for a known window; empty if they are the captured files."""
         noted = self._noted(key.name)
         if noted is not None and (noted["announced"], noted["captured"]) == (file.fingerprint, landed.checksum):
             return noted["content"]
@@ -356,19 +356,19 @@ class _Run:
         own = captured.content if captured else content_of(())
         content = "" if offered == own else offered
         look = {"feed": file.feed, "announced": file.fingerprint, "captured": landed.checksum, "content": content}
-        assert self._offered is not None  # they were read above
+        assert self._offered is not None  # read above
         before = {name: row for name, row in self._offered.items() if name == key.name}
         self.manifest.keep_looks(OFFERED, before, {key.name: look})
         return content
 
     def _noted(self, name: str) -> Mapping[str, str] | None:
-        """What an earlier capture noted of a window; read once, where first something is announced otherwise."""
+        """Returns what an earlier capture stored about a window. Reads the manifest once, at the first difference."""
         if self._offered is None:
             self._offered = self.manifest.looks(OFFERED)
         return self._offered[name].data if name in self._offered else None
 
     def _download(self, file: DirectDataFile, key: ItemKey) -> str:
-        """Stands for the files of an archive that nobody keeps; for what Vault announces where it is none."""
+        """Downloads and discards an archive; returns the checksum of its files, or of its announcement if it is unusable."""
         try:
             place = self.fetch(file, key).content
         except BadArchive:
@@ -381,48 +381,48 @@ class _Run:
 
 
 def _without_future(listing: FileListing, now: datetime) -> tuple[FileListing, list[DirectDataFile]]:
-    """The listing without the windows that stop in the future: loaded, such a one would hide all that is still to come."""
+    """Removes the windows that stop in the future from a listing: after one was loaded, all real windows would be late."""
     future = [file for file in listing.files if file.stop > now + AHEAD]
     return replace(listing, files=tuple(file for file in listing.files if file.stop <= now + AHEAD)), future
 
 
 def _moved(file: DirectDataFile, elsewhere: str) -> CaptureFailed:
-    reason = f"it is registered as {elsewhere}: landing.root was another then, and it would be loaded twice"
+    reason = f"it is registered as {elsewhere}, under another landing.root; registered again, it would be loaded twice"
     return CaptureFailed(file.feed, window_name(file.feed, file.stop), reason, permanent=True)
 
 
 def _discard(content: str) -> None:
-    """Removes what an attempt wrote that nobody reads; what cannot be removed stays, and does no harm."""
+    """Removes an attempt that nobody reads. What cannot be removed stays, and is harmless."""
     with contextlib.suppress(OSError):
         storage.delete_folder(content)
 
 
 def _collect_garbage(item: str, content: str | None) -> None:
-    """Removes the old attempts of a window that was registered, which nobody will read; best effort."""
+    """Removes the old attempts of a registered window, as far as possible."""
     with contextlib.suppress(OSError):
         for attempt, written in list_attempts(item):
             if attempt != content and datetime.now(UTC) - written > GARBAGE_AGE:
                 _discard(attempt)
 
 
-# Logins that were refused
+# Refused logins
 
 
 def _check_login(vault: Vault, refused: Mapping[str, Row], now: datetime) -> None:
-    """Raises LoginRefused where Vault refused the same user and secret a short while ago."""
+    """Raises LoginRefused if Vault refused the same user and secret within the last day."""
     for look in (row.data for row in refused.values()):
         until = parse_time(look["time"]) + LOGIN_PAUSE
         if now < until and look["who"] == _who(vault, look["salt"]):
             raise LoginRefused(
-                f"no login is tried: the same one was refused at {look['time']}, and further tries may lock the user out"
-                f" ({look['message']}). Correct user or secret, or capture by hand; else it is tried again at"
+                f"no login is tried: the same login was refused at {look['time']}, and further tries may lock the user out"
+                f" ({look['message']}). Correct the user or the secret, or capture by hand. The next try of a schedule is at"
                 f" {format_time(until)}",
                 look["type"],
             )
 
 
 def _keep_refused(vault: Vault, manifest: Manifest, error: LoginRefused, now: datetime) -> None:
-    """Notes a login that Vault refused, for whoever captures next. What did not come from Vault's own check is no refusal."""
+    """Stores a login that Vault refused, for later captures. Errors that did not come from Vault's own check are not stored."""
     if isinstance(error, WrongVault) or error.type.startswith("HTTP "):
         return
     salt = uuid.uuid4().hex
@@ -431,7 +431,7 @@ def _keep_refused(vault: Vault, manifest: Manifest, error: LoginRefused, now: da
 
 
 def _who(vault: Vault, salt: str) -> str:
-    """Stands for who logs in where, and with which secret, which it does not give away: guessing is dear."""
+    """Returns a salted hash of the user, the vault and the secret. It is slow to compute, so that guessing is expensive."""
     login = vault.login
     text = repr((login.url, login.vault, login.credentials.identity))
     return hashlib.scrypt(text.encode(), salt=salt.encode(), n=1 << 14, r=8, p=1, dklen=32).hex()
@@ -441,5 +441,7 @@ def _window_names(names: Collection[str]) -> frozenset[str]:
     found = {name: parse_window_name(name) for name in names}
     for name, parsed in found.items():
         if parsed is None:
-            raise ValueError(f"{name!r} is no window's name, as incr/stoptime=202601010015 or full/date=2026-01-01")
+            raise ValueError(
+                f"{name!r} is not the name of a window, such as incr/stoptime=202601010015 or full/date=2026-01-01"
+            )
     return frozenset(parsed.name for parsed in found.values() if parsed)

@@ -1,6 +1,6 @@
-"""What a vault or an identity provider tells, read so that nothing in it does harm: JSON of any depth, texts of any length.
+"""Safe reading of untrusted answers of a vault or an identity provider: JSON of any depth, texts of any length.
 
-Belongs here: values alone. What they mean is the matter of who asked.
+The caller interprets the values.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any
 from manifest_platform import masking
 
 TEXT = 300
-"""How many characters of a text are told."""
+"""The most characters of a text that are shown."""
 _DEEPEST = 100
-_BEYOND = 1000  # characters that are looked at behind those that are told: a secret may begin among these
+_BEYOND = 1000  # further characters that are searched for secrets, because a secret may be cut at the end
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 _BRIEF = reprlib.Repr()
 _BRIEF.maxlevel, _BRIEF.maxlist, _BRIEF.maxdict, _BRIEF.maxstring, _BRIEF.maxother = 4, 20, 20, TEXT, TEXT
 
 
 def parsed(body: bytes) -> dict[str, Any]:
-    """The object that a text of JSON is, and an empty one for any other text.
+    """Parses a JSON object; returns an empty one for any other text.
 
-    What lies deeper than anything that is told lies in is null: it costs the entry that it is in, and no others.
+    Values that are nested too deeply become null, so that only the entry that holds them is lost.
     """
     try:
         try:
@@ -52,13 +52,13 @@ def _flattened(body: bytes) -> bytes:
 
 
 def text_of(value: Any, most: int = TEXT) -> str:
-    """A value as a text that can be printed and stored: no secret that it repeats, no half characters, and not without end."""
+    """Returns a value as a text to print and store: masked, of at most `most` characters, without broken characters."""
     text = value if isinstance(value, str) else _BRIEF.repr(value)
     return masking.masked(_whole(text[: most + _BEYOND]))[:most]
 
 
 def shown(value: Any) -> str:
-    """A value as it stands in a message: a text in quotes, and all else as Python writes it."""
+    """Returns a value as it appears in a message: a text in quotes, anything else as Python writes it."""
     if not isinstance(value, str):
         return text_of(value)
     text = masking.masked(value[: TEXT + _BEYOND])[:TEXT]
@@ -66,17 +66,17 @@ def shown(value: Any) -> str:
 
 
 def word_of(value: Any) -> str:
-    """A value that is to be a number or a time, as the text that says it; not to be told."""
+    """Returns the text of a value that should be a number or a time. It is not masked, so do not show it."""
     return _whole(str(value) if isinstance(value, str | int | float) else "")[:TEXT]
 
 
 def _whole(text: str) -> str:
-    """A text without halves of characters, which no encoding has."""
+    """Replaces lone surrogates, which no encoding holds."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def can_be_sent(secret: Any) -> bool:
-    """Whether a session or a token can stand in a header: printable ASCII without spaces, and not without end."""
+    """True if a session or a token fits in a header: printable ASCII without spaces, of limited length."""
     return (
         isinstance(secret, str)
         and 0 < len(secret) <= 1 << 14

@@ -1,8 +1,8 @@
 """The Spark job that shreds a batch of windows of Veeva Vault's Direct Data.
 
-A task shreds one large file of a window, chunk by chunk, or several small ones; either way it first reads what the window's
-manifest and metadata say. Configuration that an archive holds besides (`Metadata/object.csv` and the like) becomes no
-table: it stays where it landed. Rows with the same key are not looked for here: that is the warehouse's.
+A task shreds one large file of a window, chunk by chunk, or several small files. It first reads the window's manifest and
+metadata. Configuration in an archive (`Metadata/object.csv` and the like) does not become a table and stays where it landed.
+The warehouse, not the shredder, handles rows with the same key.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ if TYPE_CHECKING:
     from manifest_platform.shred.csv_kernel import Stream
 
 BAD_ROWS = replace(BAD, mode="merge", key=("file", "line"))
-"""The bad rows of windows: a window that is loaded again after a snapshot replaces those that it brought before."""
+"""The table of bad rows: a window that is loaded again after a snapshot replaces the bad rows that it brought before."""
 
 _SAMPLED = InputLimits(line=1 << 20)
-"""The longest record of a sample."""
+"""The limits of a sample: the longest record."""
 
-_READERS = 8  # small files of one task that are read at the same time
+_READERS = 8  # small files of a task that are read concurrently
 
 
 @dataclass(frozen=True)
 class Window(Directory):
-    """A window to shred; without files it is an empty one.
+    """A window to shred. A window without files is empty.
 
-    `place`: the URI of the folder that the files lie below. `stop`: the end of its time, as `2026-01-01T00:15Z`. `expected`:
-    the SHA-256 of every file by its path below the place, as it was when the window was registered; None where that was not
-    noted. Files whose names begin with `_` or `.` are not the window's.
+    `place`: the URI of the folder that holds the files. `stop`: its stop time, as `2026-01-01T00:15Z`. `expected`: the SHA-256
+    of every file at registration, by its path below the place; None if they were not stored. Files whose names begin with `_`
+    or `.` do not belong to the window.
     """
 
     place: str
@@ -67,7 +67,7 @@ class Window(Directory):
 
     @functools.cached_property
     def paths(self) -> dict[str, tuple[str, int]]:
-        """The window's files as (URI, size in bytes) by their paths below the place, in order."""
+        """The window's files as path below the place -> (URI, size in bytes), sorted by path."""
         found = {self._path(uri): (uri, size) for uri, size in self.files}
         return {path: found[path] for path in sorted(found) if _is_data(path)}
 
@@ -80,12 +80,12 @@ class Window(Directory):
 
 @dataclass(frozen=True)
 class VeevaOptions(Options):
-    """What is different about a vault, besides how to cut the work and how many bad rows a window may have.
+    """Options for a vault, in addition to those of the work's division and of bad rows.
 
-    `types`: by `table.column`, the type in Vault's words, where that of the metadata is wrong. `partial_in_full`: patterns of
-    the workflows' tables that a snapshot holds only in part: their rows are merged, and none goes. `keep_unnamed`: files that
-    the manifest does not name become no table; else they fail their window. `tables`: by `Component.name`, the table of an
-    extract that is not to be called as the extract is. `metadata`: the most bytes of a file that is read whole.
+    `types`: by `table.column`, Vault's type, where the metadata is wrong. `partial_in_full`: patterns of workflow tables that a
+    snapshot holds only in part: their rows are merged, and none is deleted. `keep_unnamed`: ignores files that the manifest
+    does not name, instead of failing their window. `tables`: by `Component.name`, the table of an extract whose default name is
+    not used. `metadata`: the most bytes of a file that is read into memory.
     """
 
     types: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -96,11 +96,11 @@ class VeevaOptions(Options):
 
 
 def shred(spark: SparkSession, windows: Sequence[Window], options: VeevaOptions | None = None) -> list[Listing | ShredFailure]:
-    """Shreds a batch of windows in one Spark job; the results come in the order of the windows.
+    """Shreds a batch of windows in one Spark job; returns a result for each, in the same order.
 
-    Each window's Parquet files lie under `output/<table>/date=YYYY-MM-DD/`, by the day of its stop, and its listing is
-    `output/listing.json`. The same window gives the same rows and files. A window that fails is a ShredFailure, never an
-    exception: where files and manifest do not agree, a file is not what was registered, or a file cannot be read as CSV.
+    A window's Parquet files are in `output/<table>/date=YYYY-MM-DD/`, by the day of its stop time, and its listing is
+    `output/listing.json`. The same window always gives the same rows and files. A window that fails gives a ShredFailure, never
+    an exception: if files and manifest disagree, if a file is not what was registered, or if a file is not valid CSV.
     """
     options, batch = options or VeevaOptions(), uuid.uuid4().hex
     windows = tuple(windows)
@@ -118,9 +118,9 @@ def shred(spark: SparkSession, windows: Sequence[Window], options: VeevaOptions 
 
 
 def _plan(window: Window, split_size: int) -> list[tuple[str, ...]]:
-    """The paths of the files of each task: large ones alone, small ones together up to `split_size` bytes.
+    """Returns the paths of the files of each task: large files alone, small files together up to `split_size` bytes.
 
-    A window that has files, or should have, has a task at least, to look at its manifest; an empty one has none.
+    A window that has or should have files has at least one task, which reads its manifest. An empty window has none.
     """
     if not window.files and not window.expected:
         return []
@@ -142,7 +142,7 @@ def _is_data(path: str) -> bool:
 
 
 def shred_files(task: Task[tuple[str, ...]], window: Window, contents: Contents, options: VeevaOptions) -> Written:
-    """Shreds a task's files and writes what they become; after more bad rows than the window can have, the rest is not read.
+    """Shreds a task's files and writes the result. If a window has too many bad rows to succeed, the rest is not read.
 
     Raises Unusable, LimitExceeded, OSError.
     """
@@ -159,7 +159,7 @@ def shred_files(task: Task[tuple[str, ...]], window: Window, contents: Contents,
         try:
             _shred_file(extract, stream, window.paths[path][0], contents, writer, options.limits)
         except Unusable:
-            _verify(window, path)  # that it was altered says more than what is wrong with it now
+            _verify(window, path)  # an altered file is the better explanation
             raise
         if writer.is_hopeless:
             break
@@ -167,7 +167,7 @@ def shred_files(task: Task[tuple[str, ...]], window: Window, contents: Contents,
 
 
 def sample_window(window: Window, options: VeevaOptions, sampler: Sampler) -> None:
-    """Has a sampler take the beginning of each file of a window, as much of each as it may. Raises as `shred_files`."""
+    """Shreds the beginning of each file of a window for a sampler, each up to its share. Raises as `shred_files`."""
     if not window.files:
         return
     contents = _contents(window, options, uuid.uuid4().hex)
@@ -184,14 +184,14 @@ def sample_window(window: Window, options: VeevaOptions, sampler: Sampler) -> No
 
 
 def _most_good(window: Window, contents: Contents) -> int:
-    """How many good rows a window can have at most: as many as its manifest says, and a row has two bytes at least."""
+    """Returns the most good rows of a window: at most the manifest's number of records, and one for every two bytes."""
     files = [(extract.records, window.paths[extract.file][1]) for extract in contents.extracts if extract.file]
     return sum(min(records, size // 2 + 1) for records, size in files)
 
 
 @functools.lru_cache(maxsize=4)
 def _contents(window: Window, options: VeevaOptions, batch: str) -> Contents:
-    """What a window's manifest and metadata say, read once for its tasks of a batch in one worker process."""
+    """Reads a window's manifest and metadata, once for all tasks of a batch in one worker process."""
     if window.expected is not None:
         other = sorted(set(filter(_is_data, window.expected)) ^ set(window.paths))
         if other:
@@ -208,10 +208,10 @@ def _contents(window: Window, options: VeevaOptions, batch: str) -> Contents:
 
 
 def _read_whole(window: Window, paths: Sequence[str], most: int) -> dict[str, bytes]:
-    """The contents of the files that say what a window has. Raises LimitExceeded for one of more bytes than so many."""
+    """Reads the manifest or metadata files. Raises LimitExceeded for a file of more than `most` bytes."""
     for uri, size in (window.paths[path] for path in paths):
         if size > most:
-            raise LimitExceeded("metadata_mib", uri, f"has {size:,} bytes, and is read whole", f"{most >> 20} MiB")
+            raise LimitExceeded("metadata_mib", uri, f"has {size:,} bytes, and is read into memory", f"{most >> 20} MiB")
     return dict(zip(paths, _read_all(window, paths), strict=True))
 
 
@@ -235,13 +235,13 @@ def _shred_file(extract: Extract, stream: Stream, uri: str, contents: Contents, 
     if records != extract.records:
         least = "at least " if records > extract.records else ""
         raise Unusable(
-            f"{uri} has {least}{records} records, but {MANIFEST} says {extract.records}: it is not whole; "
-            "land the window again, or ask for it again"
+            f"{uri} has {least}{records} records, but {MANIFEST} says {extract.records}, so it is not complete; "
+            "land or capture the window again"
         )
 
 
 def _opened(window: Window, extracts: Sequence[Extract]) -> Iterator[tuple[Extract, Stream]]:
-    """The data files as streams: one alone is verified when it ends; several are small, and read beforehand."""
+    """Yields the data files as streams. A single file is verified at its end; several small files are read completely first."""
     paths = [extract.file or "" for extract in extracts]
     if len(paths) > 1:
         for extract, data in zip(extracts, _read_all(window, paths), strict=True):
@@ -253,7 +253,7 @@ def _opened(window: Window, extracts: Sequence[Extract]) -> Iterator[tuple[Extra
 
 
 def _read_all(window: Window, paths: Sequence[str]) -> list[bytes]:
-    """The contents of files, verified, read at the same time: from an object store each costs a round trip."""
+    """Reads and verifies files concurrently: in an object store each costs a round trip."""
 
     def read(path: str) -> bytes:
         with _Verified(window, path) as stream:
@@ -264,19 +264,19 @@ def _read_all(window: Window, paths: Sequence[str]) -> list[bytes]:
 
 
 def _verify(window: Window, path: str) -> None:
-    """Raises what reading a file to its end raises: Unusable where it was altered."""
+    """Reads a file to its end. Raises Unusable if it was altered."""
     with _Verified(window, path) as stream:
         while stream.read(CHUNK):
             pass
 
 
-_ADVICE = "is not what it was then; put the content back that was registered and resolve the item, or skip it"
+_ADVICE = "is not what it was then; restore the registered content and resolve the item, or skip it"
 
 
 class _Verified(io.RawIOBase):
-    """A file of a window as a stream that, at its end, compares what was read with what was registered.
+    """A file of a window as a stream that compares its content with what was registered when it ends.
 
-    Opening raises FileChanged, NotFollowed; reading, Unusable where the file was altered, OSError.
+    Opening raises FileChanged, NotFollowed; reading raises OSError, and Unusable if the file was altered.
     """
 
     def __init__(self, window: Window, path: str):

@@ -1,7 +1,7 @@
-"""A Veeva vault's Direct Data as a source: windows of changes, days of logs, snapshots.
+"""The source of a Veeva vault's Direct Data: windows of changes, days of logs, and snapshots.
 
-Changes are loaded in strict order without a gap, after a snapshot; logs are appended, in an order of their own; a snapshot is
-loaded when somebody begins a full load with it.
+Changes are loaded after a snapshot, in strict order and without a gap. Logs are appended, in an order of their own. A snapshot
+is loaded when an operator begins a full load with it.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ if TYPE_CHECKING:
     from manifest_platform.sources.veeva.shredder import VeevaOptions
 
 KEPT = timedelta(days=10)
-"""How long a vault keeps its windows of changes."""
+"""The time for which a vault keeps its windows of changes."""
 
 
 class VeevaDirectData(Source):
-    """The windows of one vault, below `vault=<id>/` of one landing root."""
+    """The windows of one vault, below `vault=<id>/` in a landing root."""
 
     model = VeevaSettings
     settings: VeevaSettings
@@ -75,7 +75,7 @@ class VeevaDirectData(Source):
         form="a window's name (incr/stoptime=YYYYMMDDHHMM, log/date=YYYY-MM-DD or full/date=YYYY-MM-DD, or YYYYMMDD)",
         rows="rows",
         landed="Direct Data windows of a vault, verified, and registered in the manifest once they are whole.",
-        shredded="Typed Parquet of every window: one table an extract, the deleted keys beside, and the bad rows.",
+        shredded="Typed Parquet of every window: a table for each extract, another for its deleted keys, and the bad rows.",
         loaded={
             INCR: "The changes in the warehouse: strictly in order, without a gap, exactly once, one transaction a window.",
             LOG: "The vault's logs in the warehouse: appended, each day exactly once.",
@@ -91,12 +91,12 @@ class VeevaDirectData(Source):
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """What a snapshot leaves as it is where it lacks it: bad rows, and workflows of which it holds only a part."""
+        """The tables that a snapshot leaves unchanged if it lacks them: bad rows, and partial workflow tables."""
         return (BAD_TABLE, *self.settings.shred.partial_in_full)
 
     @property
     def limits(self) -> Limits:
-        """How much a snapshot may shrink a table; of its tables, the metadata alone are no data."""
+        """The number of rows that a snapshot may remove from a table. The metadata table is exempt: it holds no data."""
         shrink = self.settings.load.shrink
         return Limits(shrink.max_share, shrink.max_count, frozenset({METADATA_TABLE}))
 
@@ -111,7 +111,7 @@ class VeevaDirectData(Source):
         return self.settings.vault.id
 
     def steps(self, feed: str, attempts: int) -> tuple[Step, ...]:
-        """Shred, and load as the feed demands."""
+        """Returns shred, and load with the order and the gap rule of the feed."""
         load, shred = Application(LOAD, __version__), Step(Application(SHRED, __version__), max_attempts=attempts)
         if feed == FULL:
             return shred, Step(load, (SHRED,), order="full", covers=(INCR,), max_attempts=attempts)
@@ -120,42 +120,42 @@ class VeevaDirectData(Source):
         return shred, Step(load, (SHRED,), order="strict", gap="contiguous", needs_full=True, max_attempts=attempts)
 
     def named(self, text: str) -> list[Named]:
-        """The window of a name; a date alone may be a day of logs and a snapshot."""
+        """Returns the window of a name. A date without a feed may be a day of logs and a snapshot."""
         forms = [f"{LOG}/{text}", f"{FULL}/{text}"] if text.startswith("date=") else [text]
         return [Named(parsed.feed, parsed.sort) for form in forms if (parsed := parse_window_name(form))]
 
     def placed(self, uri: str) -> Named | None:
-        """The window that a URI ends in."""
+        """Returns the window that a URI ends in."""
         _, _, name = uri.rpartition(f"/vault={self.vault_id}/")
         return next(iter(self.named(name)), None)
 
     def time(self, name: str) -> datetime | None:
-        """When the window stops, or the snapshot was taken."""
+        """Returns the stop time of the window, or the time of the snapshot."""
         parsed = parse_window_name(name)
         return parsed.time if parsed else parse_minute(name)
 
     @classmethod
     def began(cls, name: str) -> datetime | None:
-        """When a window of changes or a day of logs starts by the vault's schedule; when a snapshot was taken."""
+        """Returns the start of a window of changes or a day of logs by Vault's schedule, or the time of the snapshot."""
         parsed = parse_window_name(name)
         if parsed is None:
             return None
         return parsed.time if parsed.feed == FULL else parse_minute(parsed.start)
 
     def logical_time(self, landed: Landed) -> datetime | None:
-        """When a window of changes or a day of logs starts; when a snapshot was taken."""
+        """Returns the start of a window of changes or a day of logs, or the time of the snapshot."""
         start = landed.start if landed.key.feed != FULL else None
         return parse_minute(start) if start else self.time(landed.key.name)
 
     def look(self, feed: str, after: datetime | None, known: Known) -> Found:
-        """The windows that somebody else landed. Of a feed that is captured, those that are known are not looked into.
+        """Returns the windows that others landed. In a feed that is captured, known windows are not read again.
 
-        They have some twenty files each, and were verified before they were registered.
+        Windows have about twenty files each, and were verified before they were registered.
         """
         if self.settings.vault.url is None or feed not in self.settings.vault.feeds:
             return list_windows(self.root, self.vault_id, after, self.completeness, [_feed(feed)])
         if is_missing(self.root):
-            return Found([], [], 0)  # the first capture makes it
+            return Found([], [], 0)  # the first capture creates it
         listed = list_window_names(self.root, self.vault_id, _feed(feed), after)
         keys = {one.name: ItemKey(feed, one.sort, item_uri(self.root, self.vault_id, one.name)) for one in listed.names}
         present = known(list(keys.values()))
@@ -175,25 +175,27 @@ class VeevaDirectData(Source):
         return Found(landed, listed.unparseable, requests, len(present), listed.now, tuple(unreadable))
 
     def names(self, feed: str, beyond: str, most: int) -> FoundNames:
-        """The windows of the feed's folder, a part of them."""
+        """Returns the names of a part of the windows in the feed's folder."""
         if is_missing(self.root):
             return FoundNames([], [], 0)
         return list_window_names(self.root, self.vault_id, _feed(feed), beyond=beyond, most=most)
 
     def read(self, feed: str, name: DirectoryName) -> LandedDirectory | None:
-        """A window that somebody else landed; None for one with neither a file nor the marker, as while it is captured."""
+        """Reads a window that others landed; None if it has neither a file nor the marker, as while it is being captured."""
         window = read_window(item_uri(self.root, self.vault_id, name.name), self.completeness)
         return window if window.files or window.marker else None
 
     def landed(self, feed: str, seen: LandedDirectory) -> Landed:
-        """A window that somebody else landed: its times are those of its name."""
+        """Returns a window that others landed, with the start and stop of its name."""
         window = parse_window_name(seen.name)
-        assert window is not None  # a sweep gives no others
+        assert window is not None  # listings return windows only
         key = ItemKey(feed, window.sort, seen.uri)
         return Landed(key, len(seen.files), seen.bytes, seen.checksum, window.start, window.stop)
 
     def reread(self, landed: Landed) -> Landed:
-        """A window, by one listing. Shredding compares the bytes of what was captured: here its number and size are enough."""
+        """Reads a window again, by one listing. For a captured window, number and size of files suffice: shredding compares
+        bytes.
+        """
         window = read_window(landed.place, self.completeness)
         captured = read_files(landed.place) if landed.content else None
         size = sum(file.size for file in window.files)
@@ -201,7 +203,7 @@ class VeevaDirectData(Source):
         return replace(landed, files=len(window.files), bytes=size, checksum=landed.checksum if same else window.checksum)
 
     def directory(self, claim: Claim, output: str) -> Directory:
-        """The window's files; what was captured is held against the checksums that were taken then."""
+        """Returns the window's files. Those of a captured window are compared with the checksums of the capture."""
         from manifest_platform.sources.veeva.shredder import Window
 
         key, landed = claim.item.key, claim.item.landed
@@ -231,13 +233,13 @@ class VeevaDirectData(Source):
         )
 
     def shred(self, session: SparkSession, directories: Sequence[Directory]) -> list[Listing | ShredFailure]:
-        """Extracts, typed by the window's own metadata."""
+        """Shreds extracts, typed by the window's own metadata."""
         from manifest_platform.sources.veeva.shredder import Window, shred
 
         return shred(session, [one for one in directories if isinstance(one, Window)], self._options())
 
     def _options(self) -> VeevaOptions:
-        """How windows are shredded."""
+        """Returns the options of shredding from the settings."""
         from manifest_platform.sources.veeva.shredder import VeevaOptions
 
         settings = self.settings.shred
@@ -255,34 +257,34 @@ class VeevaDirectData(Source):
 
     @classmethod
     def guesses(cls, place: Place, schemas: Sequence[str] = ()) -> Iterator[Guess]:
-        """A folder a vault."""
+        """Recognizes a folder for each vault."""
         from manifest_platform.sources.veeva.recognition import guesses
 
         yield from guesses(place)
 
     @classmethod
     def hints(cls, place: Place) -> Iterator[str]:
-        """Archives that are not unpacked, windows below no vault's folder."""
+        """Reports packed archives, and windows that are not below a vault's folder."""
         from manifest_platform.sources.veeva.recognition import hints
 
         yield from hints(place)
 
     def sample(self, directories: Sequence[tuple[str, LandedDirectory]], bounds: Bounds) -> Sample:
-        """The beginning of each extract."""
+        """Shreds the beginning of each extract."""
         from manifest_platform.sources.veeva.preview import sample
 
         return sample(self._options(), directories, bounds)
 
     @property
     def drains(self) -> tuple[Drain, ...]:
-        """One drain, or one for the logs beside."""
+        """A single drain, or a separate drain for the logs."""
         if self.settings.load.logs == "with":
             return super().drains
         return Drain("drain", tuple(feed for feed in self.feeds if feed != LOG)), Drain("log_drain", (LOG,))
 
     @property
     def checks(self) -> tuple[SourceCheck, ...]:
-        """That the windows of a feed follow each other."""
+        """The check that the windows of a feed follow each other."""
         return tuple(
             SourceCheck(
                 "no_window_missing",
@@ -297,9 +299,9 @@ class VeevaDirectData(Source):
 
     @property
     def captures(self) -> CapturePlan | None:
-        """What is captured of the vault; None without its URL, and where another deployment captures it.
+        """The feeds and schedules of captures; None without a URL, and if another deployment captures the vault.
 
-        Logs are asked for often: the vault keeps them for two days.
+        Logs are captured often, because the vault keeps them for two days only.
         """
         vault = self.settings.vault
         if vault.url is None or not vault.capture:
@@ -315,7 +317,7 @@ class VeevaDirectData(Source):
         return CapturePlan(vault.feeds, "the vault", secret, tuple(schedules))
 
     def attempts(self, feed: str) -> Attempts:
-        """The `attempt=…` folders of the feed's windows; none of a vault that is not captured here: they are not ours."""
+        """Returns the `attempt=…` folders of the feed's windows; none if another deployment captures the vault."""
         if self.captures is None or is_missing(self.root):
             return Attempts({})
         listed = list_window_names(self.root, self.vault_id, _feed(feed))
@@ -333,10 +335,12 @@ class VeevaDirectData(Source):
     ) -> Iterator[CaptureEvent]:
         """Captures what the vault has and the manifest does not know, as `producer.capture` does.
 
-        Raises Refused where the vault has no URL in the configuration, for a feed that is not configured and a name that is no
-        window's.
+        Raises Refused if the vault has no URL in the configuration, for a feed that is not configured, and for a name that is
+        not a window's.
         """
-        from manifest_platform.sources.veeva import producer  # loads an HTTP client, which no other command needs
+        from manifest_platform.sources.veeva import (
+            producer,
+        )  # imported here: it loads an HTTP client, which no other command needs
 
         configured = self.settings.vault.feeds
         if strangers := sorted(set(feeds or ()) - set(configured)):
@@ -347,7 +351,7 @@ class VeevaDirectData(Source):
             window = parse_window_name(name)
             if window and window.feed not in (feeds or configured):
                 captured = ", ".join(feeds or configured)
-                raise Refused(f"{name} is of feed {window.feed}, which is not to be captured: {captured} are")
+                raise Refused(f"{name} is of feed {window.feed}, which is not captured; captured are {captured}")
         wanted = [feed for feed in configured if feeds is None or feed in feeds]
         with closing(self.vault()) as vault:
             try:
@@ -360,13 +364,13 @@ class VeevaDirectData(Source):
                 raise Refused(str(error)) from error
 
     def offered_instead(self, manifest: Manifest, landed: Landed) -> str | None:
-        """The checksum of the files that the vault offers for a window, as the last capture found them."""
+        """Returns the checksum of the other files that the vault offers for a window, as the last capture found them."""
         from manifest_platform.sources.veeva import producer
 
         return producer.offered(manifest, landed.key) if self.captures else None
 
     def capture_again(self, manifest: Manifest, landed: Landed) -> Landed:
-        """The window as the vault offers it now."""
+        """Captures the window as the vault offers it now."""
         from manifest_platform.sources.veeva import producer
 
         keep = self.settings.archive.unnamed == "keep"
@@ -374,21 +378,22 @@ class VeevaDirectData(Source):
             return producer.capture_again(vault, manifest, self.root, self.vault_id, landed.key, keep)
 
     def vault(self) -> Vault:
-        """The Vault that is captured, by the configuration and the secrets of the environment; logs in at first use.
+        """Returns the client of the configured vault, with secrets from the environment. It logs in at first use.
 
-        Raises Refused where it is not configured, or a secret is missing.
+        Raises Refused if the vault is not configured, or a secret is missing.
         """
         from manifest_platform.sources.veeva.client import Patience, Vault, VaultLogin
 
         vault = self.settings.vault
         if not vault.capture:
             raise Refused(
-                f"dataset {self.dataset} is not captured here: another deployment does it, and its windows land in {self.root}"
+                f"dataset {self.dataset} is not captured here: another deployment captures it, and its windows land in"
+                f" {self.root}"
             )
         if vault.url is None or vault.login is None:
             raise Refused(
-                f"nothing is captured of dataset {self.dataset}: its vault has no url in the configuration."
-                " Whoever lands its windows is to land what is needed, and discover finds it; or give vault.url"
+                f"dataset {self.dataset} captures nothing: its vault has no url in the configuration."
+                " Land the missing windows, so that discover finds them; or set vault.url to capture them"
             )
         credentials = _credentials(vault.login)
         login = VaultLogin(vault.url, vault.id, credentials, vault.api, vault.client_id)
@@ -396,12 +401,12 @@ class VeevaDirectData(Source):
 
 
 def _feed(name: str) -> Feed:
-    """A feed's name as one of the three."""
+    """Returns the name of a feed as a literal type."""
     return next(feed for feed in FEEDS if feed == name)
 
 
 def _credentials(login: Login) -> Credentials:
-    """Who logs in, with the secret of the environment. Raises Refused where it is missing, UnusableSecret where it is none."""
+    """Returns the credentials, with secrets from the environment. Raises Refused for a missing secret, else UnusableSecret."""
     from manifest_platform.sources.veeva.login import ClientCredentials, OAuth, Password, SessionId
 
     match login:
@@ -420,5 +425,5 @@ def _credentials(login: Login) -> Credentials:
 def _secret(variable: str, what: str, in_header: bool = False) -> str:
     secret = masking.secret(variable, in_header)
     if not secret:
-        raise Refused(f"the Vault's {what} is to be in the environment, as {variable}, and is not")
+        raise Refused(f"the Vault's {what} is missing: set it in the environment variable {variable}")
     return secret

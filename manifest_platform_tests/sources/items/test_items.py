@@ -67,7 +67,7 @@ def landed(checksum: str = "", sort: str = "2026-01-01") -> Landed:
 
 
 @pytest.mark.every_store
-def test_an_id_is_registered_once_whatever_is_said_of_it_later(store: Store) -> None:
+def test_an_id_is_registered_once_and_later_calls_change_nothing(store: Store) -> None:
     of = manifest(store)
     given = [landed("a"), landed("a"), landed(), landed("a", "another"), landed("b")]
     assert [of.register(one).outcome for one in given] == ["new", "known", "known", "known", "changed"]
@@ -84,7 +84,7 @@ def test_a_registration_whose_answer_was_lost_happened_once(store: Store, fault:
 
 
 @pytest.mark.parametrize("sorts", [("same", "same"), ("one", "other")])
-def test_of_many_that_register_an_id_at_once_one_does(store: Store, sorts: tuple[str, str]) -> None:
+def test_of_concurrent_registrations_of_an_id_one_succeeds(store: Store, sorts: tuple[str, str]) -> None:
     start = threading.Barrier(4)
 
     def register(number: int) -> str:
@@ -170,7 +170,7 @@ def test_a_directory_that_lands_is_not_registered_by_hand(tmp_path: Path) -> Non
         new(pipeline, URL)
 
 
-def test_what_is_late_and_what_a_rule_means_are_told(home: Path, ask) -> None:
+def test_put_new_reports_late_items_and_items_that_a_rule_skips(home: Path, ask) -> None:
     ask("put", "new", "--item", URL, "--sort", "2")
     for step in ("fetch", "publish"):
         assert main(["run", "--application", step, "--", "true"]) == 0
@@ -185,17 +185,17 @@ def test_what_is_late_and_what_a_rule_means_are_told(home: Path, ask) -> None:
     [
         ("{source: items}", "at least one step"),
         ("{source: items, steps: [{name: a, upstream: [shred]}]}", "waits for shred"),
-        ("{source: items, steps: [{name: load}]}", "declared already"),
+        ("{source: items, steps: [{name: load}]}", "of a step is taken"),
         ("{source: items, steps: [{name: a}], landing: {root: x}}", "landing"),
     ],
 )
-def test_what_a_configuration_cannot_say(tmp_path: Path, wrong: str, message: str) -> None:
+def test_invalid_configurations_are_refused(tmp_path: Path, wrong: str, message: str) -> None:
     (tmp_path / "platform.yaml").write_text(f"datasets:\n  reports: {wrong}\n")
     with pytest.raises(ConfigError, match=message):
         config.load(tmp_path / "platform.yaml")
 
 
-def test_dagster_shows_the_datasets_beside(tmp_path: Path) -> None:
+def test_dagster_shows_the_datasets_beside_others(tmp_path: Path) -> None:
     from manifest_platform.orchestration.build import build_defs
 
     file = tmp_path / "platform.yaml"

@@ -1,4 +1,4 @@
-"""Enriched events and schemas that tests make for themselves."""
+"""Enriched events and schemas, made for tests."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ DEFAULTS = {
 
 
 def enriched(**fields: str) -> bytes:
-    """One enriched line, without its end, from field values by name."""
+    """Returns an enriched line, without its line end, from field values by name."""
     values = [""] * len(FIELDS)
     for name, value in {**DEFAULTS, **fields}.items():
         values[POSITION[name]] = value
@@ -60,7 +60,7 @@ def unstruct(data: Any) -> str:
 
 
 def _json(document: Any) -> str:
-    """Compact JSON, also of what a careless producer writes: NaN, and integers of more than 64 bits."""
+    """Returns compact JSON, even of careless values: NaN, and integers of more than 64 bits."""
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -72,7 +72,7 @@ def publish(registry: Path, key: str, schema: Any) -> None:
 
 
 def acme_registry(root: Path) -> Path:
-    """A folder registry with the two schemas that most tests use."""
+    """Creates a folder registry with the two schemas that most tests use."""
     publish(root, CLICK, CLICK_SCHEMA)
     publish(root, PAGE, PAGE_SCHEMA)
     return root

@@ -8,7 +8,7 @@ def test_an_event_has_131_fields_and_its_table_the_128_that_are_not_json():
     assert len(EVENTS.columns) == 128
 
 
-def test_places_that_matter():
+def test_positions_of_important_fields():
     places = {
         0: "app_id",
         6: "event_id",

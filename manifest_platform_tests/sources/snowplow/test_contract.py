@@ -1,4 +1,4 @@
-"""Snowplow enriched runs as a source."""
+"""The contract suite of sources, for Snowplow enriched runs."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_columns_of_later_versions_are_appended():
     assert list(columns(first, second, third, required=("a",))) == ["m", "a", "b_c"]
 
 
-def test_names_that_are_taken_get_an_underscore():
+def test_columns_whose_name_is_taken_get_an_underscore():
     names = columns({name: {"type": "string"} for name in ("rootId", "schema_name", "fooBar", "foo_bar", "x")})
     assert list(names) == ["foo_bar", "foo_bar_", "root_id_", "schema_name_", "x"]
 

@@ -37,7 +37,7 @@ def test_a_key_is_parsed_and_printed():
         "iglu:com.acme/a/jsonschema/1-0-9999999999",
     ],
 )
-def test_what_is_no_key(text: str):
+def test_other_texts_are_not_keys(text: str):
     with pytest.raises(ValueError, match="is no schema key"):
         SchemaKey.parse(text)
 
@@ -80,14 +80,14 @@ def test_the_first_registry_wins_and_versions_are_those_of_all(tmp_path: Path):
     assert resolver.versions(KEY) == [key("1-0-0"), key("1-0-1")]
 
 
-def test_an_unknown_schema_names_where_it_was_looked_for(tmp_path: Path):
+def test_the_error_for_an_unknown_schema_names_the_registries(tmp_path: Path):
     acme_registry(tmp_path)
     resolver = Resolver([str(tmp_path)])
     with pytest.raises(UnknownSchema, match=rf"{key('1-0-5')} is in none of the registries {tmp_path}"):
         resolver.table(key("1-0-5"))
 
 
-def test_found_and_not_found_are_kept(tmp_path: Path):
+def test_found_and_missing_schemas_are_remembered(tmp_path: Path):
     acme_registry(tmp_path)
     resolver = Resolver([str(tmp_path)])
     resolver.table(KEY)
@@ -101,7 +101,7 @@ def test_found_and_not_found_are_kept(tmp_path: Path):
     assert Resolver([str(tmp_path)]).schema(key("3-0-0")) == CLICK_SCHEMA
 
 
-def test_a_schema_that_is_no_json_or_contradicts_another_is_permanent(tmp_path: Path):
+def test_invalid_json_and_contradictions_are_permanent_errors(tmp_path: Path):
     publish(tmp_path, CLICK, b"{")
     with pytest.raises(SchemaError, match="is not valid JSON"):
         Resolver([str(tmp_path)]).table(KEY)

@@ -33,7 +33,7 @@ def key(version: str) -> SchemaKey:
 
 
 class Site:
-    """An HTTP server of canned answers by path; counts what it is asked."""
+    """An HTTP server of canned answers by path, which counts the requests."""
 
     def __init__(self) -> None:
         self.answers: dict[str, tuple[int, bytes]] = {}
@@ -108,7 +108,7 @@ def test_a_version_that_nobody_published_starts_no_search(site: Site):
 
 
 @pytest.mark.parametrize("status", [404, 410, 403])
-def test_not_found_is_asked_once_and_the_next_registry_then(site: Site, tmp_path: Path, status: int):
+def test_a_missing_schema_is_asked_for_once_and_then_in_the_next_registry(site: Site, tmp_path: Path, status: int):
     site.missing = status
     resolver = Resolver([Place(site.url, forbidden_is_absent=True), str(acme_registry(tmp_path))])
     assert resolver.schema(KEY) == resolver.schema(KEY) == CLICK_SCHEMA
@@ -116,7 +116,7 @@ def test_not_found_is_asked_once_and_the_next_registry_then(site: Site, tmp_path
 
 
 @pytest.mark.parametrize("status", [500, 503, 429])
-def test_server_errors_are_transient_retried_and_never_kept(site: Site, tmp_path: Path, status: int):
+def test_server_errors_are_transient_retried_and_not_remembered(site: Site, tmp_path: Path, status: int):
     site.missing = status
     resolver = Resolver([site.url, str(acme_registry(tmp_path))])
     with pytest.raises(RegistryUnavailable, match=str(status)):
@@ -127,8 +127,8 @@ def test_server_errors_are_transient_retried_and_never_kept(site: Site, tmp_path
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_refused_access_is_no_schemas_absence(site: Site, tmp_path: Path, status: int):
-    """A whole backlog went to `bad` as of unknown schemas while a key had expired."""
+def test_refused_access_does_not_mean_that_a_schema_is_missing(site: Site, tmp_path: Path, status: int):
+    """A key had expired, and a whole backlog went to `bad` for unknown schemas."""
     site.missing = status
     resolver = Resolver([site.url, str(acme_registry(tmp_path))])
     with pytest.raises(RegistryRefused, match=rf"{site.url}/schemas/.*: the registry answers {status}") as refused:
@@ -139,8 +139,8 @@ def test_refused_access_is_no_schemas_absence(site: Site, tmp_path: Path, status
     assert resolver.schema(KEY) == CLICK_SCHEMA, "it is asked again"
 
 
-def test_forbidden_is_absent_from_a_registry_that_has_given_another(site: Site):
-    """Static stores answer 403 for what they lack."""
+def test_403_means_missing_from_a_registry_that_has_given_another_schema(site: Site):
+    """Static stores answer 403 for missing files."""
     site.missing = 403
     site.publish("1-0-0")
     resolver = Resolver([site.url])
@@ -154,8 +154,8 @@ def test_forbidden_is_absent_from_a_registry_that_has_given_another(site: Site):
         resolver.schema(key("4-0-0"))
 
 
-def test_forbidden_is_clear_once_another_schema_of_the_same_lines_is_given(site: Site):
-    """Whichever of the two is asked for first, the lines become the same."""
+def test_403_means_missing_once_another_schema_of_the_same_lines_was_given(site: Site):
+    """The lines become the same, whichever of the two schemas is asked for first."""
     site.missing = 403
     site.publish("1-0-0")
     unknown = enriched(contexts=contexts(entity(str(key("3-0-0")), {})))
@@ -182,7 +182,7 @@ def test_apikey_is_sent_and_appears_nowhere(site: Site):
     assert "s3cr3t" not in f"{refused.value} {place} {place!r} {resolver._registries}"
 
 
-def test_nobody_listening_is_transient(site: Site):
+def test_a_server_that_does_not_listen_is_a_transient_error(site: Site):
     with pytest.raises(RegistryUnavailable, match="refused"):
         Resolver(["http://127.0.0.1:1"]).schema(KEY)
 

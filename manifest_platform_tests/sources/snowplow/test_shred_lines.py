@@ -51,7 +51,7 @@ def only_event(resolver: Resolver, **fields: str) -> dict[str, Any]:
 
 
 def reasons(resolver: Resolver, line: bytes) -> list[dict[str, Any]]:
-    """What is wrong with a line, which must leave nothing in any other table."""
+    """Returns the reasons of a bad line, and checks that no other table has anything of it."""
     result = shredded(resolver, line)
     assert (result.lines, result.good, result.bad.num_rows) == (1, 0, 1)
     assert result.tables == {}
@@ -337,12 +337,12 @@ def test_an_entity_that_does_not_fit(resolver: Resolver, data: Any, path: str):
     assert misfit(resolver, data)["path"] == path
 
 
-def test_a_literal_backslash_before_u0000_is_no_nul(resolver: Resolver):
+def test_an_escaped_backslash_before_u0000_is_not_nul(resolver: Resolver):
     row = only_click(resolver, {"targetUrl": "\\u0000", "elementClasses": ["\\u0000"]})
     assert (row["target_url"], row["element_classes"]) == ("\\u0000", '["\\\\u0000"]')
 
 
-def test_json_that_nests_too_deeply_to_be_written_is_a_misfit(resolver: Resolver):
+def test_json_that_is_nested_too_deeply_makes_a_bad_row(resolver: Resolver):
     deep = "[" * 400 + "]" * 400
     text = f'{{"schema":"{CLICK}","data":{{"elementClasses":{deep}}}}}'
     line = enriched(unstruct_event=unstruct(1).replace('"data":1', f'"data":{text}'))
@@ -350,7 +350,7 @@ def test_json_that_nests_too_deeply_to_be_written_is_a_misfit(resolver: Resolver
     assert (reason["type"], reason["path"]) == ("entity", "elementClasses")
 
 
-def test_one_bad_entity_takes_its_whole_event_and_no_other(resolver: Resolver):
+def test_a_bad_entity_makes_its_event_bad_and_no_other(resolver: Resolver):
     good = enriched(contexts=contexts(entity(PAGE, {"id": "good"}), entity(CLICK, {"position": 1})))
     bad = enriched(contexts=contexts(entity(PAGE, {"id": "bad"}), entity(CLICK, {"position": "1", "total": "2"})))
     result = shredded(resolver, good, bad, good)
@@ -420,7 +420,7 @@ def test_contradicting_versions_send_their_events_to_bad(tmp_path: Path):
     assert "column id is string in 1-0-0 but bigint in 1-0-1" in reason["message"]
 
 
-def test_garbage_collection_is_as_it_was(resolver: Resolver):
+def test_garbage_collection_is_restored(resolver: Resolver):
     assert gc.isenabled()
     shredded(resolver, enriched())
     assert gc.isenabled()

@@ -31,7 +31,7 @@ def registries(tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def landed(tmp_path: Path) -> Callable[..., Directory]:
-    """Makes a directory of files, each of lines or of bytes."""
+    """Creates a directory of files, each given as lines or bytes."""
 
     def make(name: str, /, **files: list[bytes] | bytes) -> Directory:
         folder = tmp_path / "landed" / name
@@ -178,7 +178,7 @@ def test_few_or_a_small_share_of_bad_lines_pass(
 
 @pytest.mark.parametrize(("lines", "bad"), [(1, 1), (100, 100), (6, 4), (199, 100)])
 def test_a_directory_that_is_mostly_bad_fails_however_small(lines: int, bad: int):
-    """A run of up to a hundred lines was wholly bad and counted as applied."""
+    """A run of up to a hundred lines was completely bad and counted as applied."""
     assert not Options(max_bad_share=0.05, max_bad_count=100).allows(bad, lines)
     assert not Options(max_bad_share=1, max_bad_count=100).allows(lines, lines), "no line is good"
 

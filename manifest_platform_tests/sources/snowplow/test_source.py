@@ -1,4 +1,4 @@
-"""Sweeps of enriched runs: what is found, what is left alone, and when a run is complete; on disk and in S3 alike."""
+"""Listings of enriched runs, on disk and in S3: names, other files, completeness, failures."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_names_of_runs(name: str, time_: tuple[int, int, int], sort: str) -> Non
         "",
     ],
 )
-def test_names_of_no_runs(name: str) -> None:
+def test_other_names_are_not_runs(name: str) -> None:
     assert parse_run_name(name) is None
 
 
@@ -172,7 +172,7 @@ def test_the_root_may_be_a_whole_bucket(s3_bucket: str) -> None:
     assert (run.uri, run.bytes) == (f"{s3_bucket}/{RUN}", 2)
 
 
-def test_what_is_no_run_is_reported_and_left_alone(place: Place) -> None:
+def test_names_that_are_not_runs_are_reported_and_left_alone(place: Place) -> None:
     place.put(f"{RUN}/part", b"1")
     place.put("run=2024-13-01-00-00-00/part", b"1")
     place.put("archive/2023/part", b"1")
@@ -189,7 +189,7 @@ def test_what_is_no_run_is_reported_and_left_alone(place: Place) -> None:
     assert listing.unparseable == ["README.txt", "archive", "run=2024-05-01-11-00-00", "run=2024-13-01-00-00-00"]
 
 
-def test_a_neighbour_that_begins_like_the_root_is_not_swept(place: Place) -> None:
+def test_a_folder_whose_name_begins_like_the_root_is_not_listed(place: Place) -> None:
     place.put(f"{RUN}/part")
     storage.write_bytes(f"{place.root}-old/run=2024-05-02-00-00-00/part", b"1")
     listing = list_runs(place.root)
@@ -524,7 +524,7 @@ def test_a_run_that_is_removed_while_it_is_listed_is_passed_over(tmp_path: Path,
 
 
 def test_a_link_that_leads_nowhere_is_told_and_stops_nothing_else(tmp_path: Path) -> None:
-    """All discovery of the feed stopped at it once."""
+    """A single such link stopped all discovery of the feed."""
     (tmp_path / OTHER).mkdir()
     circle, away = tmp_path / "run=2024-05-01-12-00-00", tmp_path / "run=2024-05-01-13-00-00"
     circle.symlink_to(circle)
@@ -576,7 +576,7 @@ def test_asking_a_disk_for_its_time_leaves_nothing_behind(tmp_path: Path) -> Non
     assert sorted(os.listdir(tmp_path)) == [RUN]
 
 
-def test_a_disk_that_may_not_be_written_to_is_taken_to_be_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_disk_is_assumed_to_have_this_machines_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(**_options: Any) -> None:
         raise OSError(30, "Read-only file system")
 
@@ -584,7 +584,7 @@ def test_a_disk_that_may_not_be_written_to_is_taken_to_be_here(tmp_path: Path, m
     assert abs((sweep.local_time(str(tmp_path)) - datetime.now(UTC)).total_seconds()) < 60
 
 
-def test_what_is_written_anew_with_the_same_content_settles_anew() -> None:
+def test_a_file_rewritten_with_the_same_content_settles_again() -> None:
     def seen(changed: datetime | None) -> LandedDirectory:
         return LandedDirectory(RUN, f"s3://landing/{RUN}", sort_of(RUN), NOON, (), False, False, "same", changed)
 

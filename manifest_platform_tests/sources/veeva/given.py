@@ -1,4 +1,4 @@
-"""Archives made by hand, for tests of what unpacks them: any tree, any tar, any fault."""
+"""Archives made by hand, with any tree, any tar and any fault, for tests of unpacking."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROWS = b'id,name__v\r\nV1,plain\r\nV2,"with, comma"\r\nV3,"two\r\nlines and ""qu
 
 
 def manifest_of(**records: int) -> bytes:
-    """A manifest.csv that names a file an object, with its records."""
+    """Returns a manifest.csv that names a file for each object, with its number of records."""
     return manifest_rows(f"Object.{name},{name},updates,{count},Object/{name}.csv" for name, count in records.items())
 
 
@@ -28,7 +28,7 @@ TREE: Mapping[str, bytes] = {
     "metadata_full.csv": b"extract,column_name\r\nObject.product__v,id\r\n",
     PRODUCT: ROWS,
 }
-"""The files of a small window that is in order."""
+"""Returns the files of a small valid window."""
 
 
 def member(name: str, data: bytes = b"", type: bytes = tarfile.REGTYPE, link: str = "") -> tuple[tarfile.TarInfo, bytes]:  # noqa: A002
@@ -46,12 +46,12 @@ def tar_of(members: Iterable[tuple[tarfile.TarInfo, bytes]], format: int = tarfi
 
 
 def packed(tree: Mapping[str, bytes]) -> bytes:
-    """The tar.gz of a tree."""
+    """Returns the tar.gz of a tree."""
     return gzip.compress(tar_of(member(name, data) for name, data in tree.items()), compresslevel=1, mtime=0)
 
 
 def split(archive: bytes, size: int = 1 << 30) -> list[tuple[Part, bytes]]:
-    """The parts of an archive, with what Vault would announce of them."""
+    """Returns the parts of an archive, as Vault would announce them."""
     slices = [archive[start : start + size] for start in range(0, len(archive), size)]
     return [
         (Part(f"archive.{number:03}", number, len(data), hashlib.md5(data).hexdigest()), data)
@@ -60,7 +60,7 @@ def split(archive: bytes, size: int = 1 << 30) -> list[tuple[Part, bytes]]:
 
 
 class Source:
-    """Gives parts in blocks, each as often as it is asked for; `spoilt`: what comes instead, asking by asking."""
+    """A source of parts in blocks. `spoilt`: the contents that it returns instead, one for each request."""
 
     def __init__(self, slices: Sequence[tuple[Part, bytes]], block: int = 1000, **spoilt: list[bytes]):
         self.parts = [part for part, _ in slices]

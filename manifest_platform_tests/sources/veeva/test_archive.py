@@ -1,4 +1,4 @@
-"""Archives are unpacked as they are, or refused with a word that says what, where and what was expected."""
+"""Archives are unpacked unchanged, or refused with a message that says what is wrong, where, and what was expected."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_parts_are_slices_of_any_size(tmp_path: Path, size: int) -> None:
     assert source.asked == [part.name for part in source.parts]
 
 
-def test_folders_and_leading_dots_are_no_files(tmp_path: Path) -> None:
+def test_folders_are_not_files_and_leading_dots_are_removed(tmp_path: Path) -> None:
     members = [member("./", type=tarfile.DIRTYPE), member("./Object/", type=tarfile.DIRTYPE)]
     members += [member(f"./{name}", data) for name, data in TREE.items()]
     unpacked(tmp_path, gzip.compress(tar_of(members)))
@@ -107,7 +107,7 @@ def test_gzips_that_follow_each_other_are_one(tmp_path: Path) -> None:
     assert tree_of(tmp_path) == TREE
 
 
-def test_an_md5_that_vault_does_not_tell_is_not_asked_for(tmp_path: Path) -> None:
+def test_a_part_without_an_announced_md5_is_accepted(tmp_path: Path) -> None:
     [(part, data)] = split(packed(TREE))
     source = Source([(Part(part.name, 1, part.size, None), data)])
     unpack(source.parts, source, storage.as_uri(tmp_path))
@@ -115,7 +115,7 @@ def test_an_md5_that_vault_does_not_tell_is_not_asked_for(tmp_path: Path) -> Non
 
 
 def test_memory_is_flat_and_one_part_at_a_time_waits_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twenty-four megabytes of content in parts of half a megabyte, of which half may wait in memory."""
+    """Unpacks twenty-four megabytes in parts of half a megabyte, while at most half a part is kept in memory."""
     block = b"".join(b"V%d,%s\r\n" % (n, random.Random(n).randbytes(8).hex().encode()) for n in range(40_000))
     tree = {"manifest.csv": manifest_of(big=24 * 40_000), "Object/big.csv": b"id,x\r\n" + block * 24}
     slices = split(packed(tree), 1 << 19)
@@ -158,13 +158,13 @@ def test_P2_a_part_that_is_wrong_is_fetched_again_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        (spoilt, r"part archive.002 has MD5 [0-9a-f]{32}, and Vault announced [0-9a-f]{32}"),
-        (lambda data: data[:-7], r"part archive.002 has 93 bytes, and Vault announced 100"),
-        (lambda data: data + b"x", r"part archive.002 has more than 100 bytes, and Vault announced 100"),
-        (lambda data: b"", r"part archive.002 has 0 bytes, and Vault announced 100"),
+        (spoilt, r"part archive.002 has MD5 [0-9a-f]{32}, but Vault announced [0-9a-f]{32}"),
+        (lambda data: data[:-7], r"part archive.002 has 93 bytes, but Vault announced 100"),
+        (lambda data: data + b"x", r"part archive.002 has more than 100 bytes, but Vault announced 100"),
+        (lambda data: b"", r"part archive.002 has 0 bytes, but Vault announced 100"),
     ],
 )
-def test_P2_a_part_that_stays_wrong_ends_it_before_a_byte_of_it_is_unpacked(tmp_path: Path, change: object, match: str) -> None:
+def test_P2_a_part_that_stays_wrong_fails_before_a_byte_of_it_is_unpacked(tmp_path: Path, change: object, match: str) -> None:
     slices = split(packed(TREE), 100)
     source = Source(slices, p2=[change(slices[1][1])] * 3)  # ty: ignore[not-callable]
     with pytest.raises(BadArchive, match=match):
@@ -172,7 +172,7 @@ def test_P2_a_part_that_stays_wrong_ends_it_before_a_byte_of_it_is_unpacked(tmp_
     assert source.asked == ["archive.001", *["archive.002"] * 3]
 
 
-def test_P2_a_part_that_does_not_end_is_not_read_on(tmp_path: Path) -> None:
+def test_P2_a_part_is_not_read_beyond_its_announced_size(tmp_path: Path) -> None:
     given: list[int] = []
 
     def endless(part: Part) -> Generator[bytes]:
@@ -185,7 +185,7 @@ def test_P2_a_part_that_does_not_end_is_not_read_on(tmp_path: Path) -> None:
     assert len(given) == 3 * 2
 
 
-def test_a_download_that_breaks_off_is_begun_again(tmp_path: Path) -> None:
+def test_a_download_that_breaks_off_begins_again(tmp_path: Path) -> None:
     source = Source(split(packed(TREE)))
     broken = [2]
 
@@ -213,7 +213,7 @@ def test_a_temporary_directory_that_is_full_is_named(tmp_path: Path, monkeypatch
         unpacked(tmp_path, packed(TREE))
 
 
-def test_a_file_that_is_needed_is_missed_though_no_manifest_names_it(tmp_path: Path) -> None:
+def test_a_needed_file_is_missed_though_no_manifest_names_it(tmp_path: Path) -> None:
     source = Source(split(packed({name: data for name, data in TREE.items() if name != archive.METADATA})))
     unpack(source.parts, source, storage.as_uri(tmp_path))
     with pytest.raises(BadArchive, match=r"metadata_full.csv is missing, which every such archive has"):
@@ -231,7 +231,7 @@ def test_an_archive_that_is_cut_anywhere_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_tar_that_is_cut_anywhere_is_refused(tmp_path: Path) -> None:
-    """Gzip is in order then: it is the tar, or what the manifest names, that is not."""
+    """The gzip is valid; only the tar, or the manifest, shows the fault."""
     tree = {name: TREE[name] for name in ("manifest.csv", "metadata_full.csv", PRODUCT)}
     tar = tar_of(member(name, data) for name, data in tree.items())
     end = tar.index(ROWS) + len(ROWS)
@@ -245,14 +245,14 @@ def test_bytes_after_the_archive_are_refused(tmp_path: Path) -> None:
         unpacked(tmp_path, packed(TREE) + b"more")
 
 
-def test_a_wrong_checksum_at_the_very_end_is_seen(tmp_path: Path) -> None:
+def test_a_wrong_checksum_at_the_end_of_the_gzip_is_noticed(tmp_path: Path) -> None:
     content = packed(TREE)
     with pytest.raises(BadArchive, match="incorrect data check"):
         unpacked(tmp_path, content[:-8] + spoilt(content[-8:-4]) + content[-4:])
 
 
 def test_any_damage_to_a_tar_is_refused_or_leaves_the_files_named_as_they_are(tmp_path: Path) -> None:
-    """A byte flipped here and there, with all checksums of the source's own in order."""
+    """Damages single bytes of the tar, with valid checksums of the gzip and of Vault."""
     tar = bytearray(tar_of(member(name, data) for name, data in TREE.items()))
     chance = random.Random(1)
     for number in range(150):
@@ -266,7 +266,7 @@ def test_any_damage_to_a_tar_is_refused_or_leaves_the_files_named_as_they_are(tm
         assert {"manifest.csv", PRODUCT} <= set(tree_of(folder))
 
 
-def test_what_is_no_gzip_is_refused(tmp_path: Path) -> None:
+def test_content_that_is_not_gzip_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadArchive, match="incorrect header check"):
         unpacked(tmp_path, b'{"responseStatus":"FAILURE"}')
 
@@ -283,16 +283,16 @@ def test_what_is_no_gzip_is_refused(tmp_path: Path) -> None:
         ("Object/a\x1b[2J.csv", "has characters"),
         ("Object/\udcff.csv", "has characters"),
         ("Object//a.csv", "has an empty part"),
-        (f"Object/{'a' * 256}.csv", "is too long"),
-        ("/".join(["Object"] * 120), "is too long"),
-        ("_files.json", "no data of a window's"),
-        ("Object/.hidden.csv", "no data of a window's"),
-        ("attempt=1/a.csv", "no data of a window's"),
-        (PRODUCT, "is there twice"),
-        (f"./{PRODUCT}", "is there twice"),
-        (f"{PRODUCT}/below.csv", "lies below Object/product__v.csv, which is a file"),
-        ("Object", "is there twice"),
-        ("Object/not_named__c.csv", "Object/not_named__c.csv is there, and manifest.csv does not name it"),
+        (f"Object/{'a' * 256}.csv", "too long a name"),
+        ("/".join(["Object"] * 120), "too long a name"),
+        ("_files.json", "marks files that are not data"),
+        ("Object/.hidden.csv", "marks files that are not data"),
+        ("attempt=1/a.csv", "marks files that are not data"),
+        (PRODUCT, "occurs twice"),
+        (f"./{PRODUCT}", "occurs twice"),
+        (f"{PRODUCT}/below.csv", "is below Object/product__v.csv, which is a file"),
+        ("Object", "occurs twice"),
+        ("Object/not_named__c.csv", "Object/not_named__c.csv exists, but manifest.csv does not name it"),
     ],
 )
 def test_names_that_no_member_may_have(tmp_path: Path, name: str, match: str) -> None:
@@ -304,7 +304,7 @@ def test_links_and_devices_are_refused(tmp_path: Path, type_: bytes) -> None:
     refused_members(tmp_path, member("Object/x.csv", type=type_, link="/etc/passwd"), match="is a link, a device or the like")
 
 
-def test_a_link_to_a_folder_outside_is_no_way_out(tmp_path: Path) -> None:
+def test_a_link_to_a_folder_outside_is_not_followed(tmp_path: Path) -> None:
     refused_members(
         tmp_path,
         member("Object/out", type=tarfile.SYMTYPE, link=str(tmp_path)),
@@ -338,7 +338,7 @@ def test_a_block_that_becomes_a_thousand_times_as_much_is_unpacked_in_pieces(tmp
 
 
 def test_a_bomb_in_a_header_is_refused(tmp_path: Path) -> None:
-    """The length of a member's name, which tarfile reads into memory whole."""
+    """The length of a member's name, which tarfile reads into memory completely."""
     header = member("././@LongLink", type=tarfile.GNUTYPE_LONGNAME)[0]
     header.size = 40 << 20
     content = gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + b"a" * header.size)
@@ -353,10 +353,10 @@ def test_more_members_than_any_archive_has(tmp_path: Path) -> None:
 
 def test_a_manifest_that_would_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "_MANIFEST_SIZE", 10)
-    refused(tmp_path, TREE, r"manifest.csv has \d+ bytes: that is none")
+    refused(tmp_path, TREE, r"manifest.csv has \d+ bytes: it is too large")
 
 
-def test_a_disk_that_is_full_is_no_bad_archive(tmp_path: Path) -> None:
+def test_a_full_disk_is_not_a_fault_of_the_archive(tmp_path: Path) -> None:
     (tmp_path / "Object").touch()
     with pytest.raises(OSError, match="Object"):
         unpacked(tmp_path, packed(TREE))
@@ -377,27 +377,27 @@ PRODUCTS = f"Object.product__v,Product,updates,3,{PRODUCT}"
     [
         ({PRODUCT: ROWS}, "manifest.csv is missing"),
         ({**TREE, "manifest.csv": b""}, "manifest.csv is empty"),
-        ({**TREE, "manifest.csv": b"extract,records\r\n"}, "manifest.csv has 0 columns 'file', not one"),
-        ({**TREE, "manifest.csv": b"extract,records,file,records\r\n"}, "manifest.csv has 2 columns 'records', not one"),
-        ({**TREE, "manifest.csv": b"extract,records,file\r\nObject.\xfcber,0,\r\n"}, "no UTF-8 at byte 29"),
-        ({**TREE, "manifest.csv": b'extract,records,file\r\n"a"b,0,\r\n'}, "no CSV"),
-        ({**TREE, "manifest.csv": b'extract,records,file\r\n"a,0,\r\n'}, "no CSV"),
-        (with_manifest("Object.product__v,Product,updates,3"), "manifest.csv, record 2: 4 fields, and its header has 5"),
+        ({**TREE, "manifest.csv": b"extract,records\r\n"}, "manifest.csv has 0 columns 'file' instead of one"),
+        ({**TREE, "manifest.csv": b"extract,records,file,records\r\n"}, "manifest.csv has 2 columns 'records' instead of one"),
+        ({**TREE, "manifest.csv": b"extract,records,file\r\nObject.\xfcber,0,\r\n"}, "not valid UTF-8 at byte 29"),
+        ({**TREE, "manifest.csv": b'extract,records,file\r\n"a"b,0,\r\n'}, "not valid CSV"),
+        ({**TREE, "manifest.csv": b'extract,records,file\r\n"a,0,\r\n'}, "not valid CSV"),
+        (with_manifest("Object.product__v,Product,updates,3"), "manifest.csv, record 2: 4 fields, but its header has 5"),
         (with_manifest(PRODUCTS.replace("3", "three")), "record 2: records of Object.product__v is 'three', not a number"),
         (with_manifest(PRODUCTS.replace("3", "-3")), "is '-3', not a number"),
         (with_manifest(PRODUCTS.replace("3", "٣")), "not a number"),
-        (with_manifest(PRODUCTS, "Object.x,x,updates,2,"), "record 3: Object.x has 2 records, and no file is named"),
+        (with_manifest(PRODUCTS, "Object.x,x,updates,2,"), "record 3: Object.x has 2 records, but no file"),
         (with_manifest(PRODUCTS, PRODUCTS), "record 3: Object/product__v.csv is named twice"),
         (
             with_manifest(PRODUCTS, "Object.x,x,updates,2,Object/x.csv"),
             "Object/x.csv is missing: manifest.csv names it, with 2 records",
         ),
-        (with_manifest(PRODUCTS.replace("3", "4")), "has 3 records, and manifest.csv says 4"),
-        (with_manifest(PRODUCTS.replace("3", "2")), "has 3 records, and manifest.csv says 2"),
-        (with_manifest(), r"Object/product__v.csv is there, and manifest.csv does not name it \(1 such\)"),
+        (with_manifest(PRODUCTS.replace("3", "4")), "has 3 records, but manifest.csv says 4"),
+        (with_manifest(PRODUCTS.replace("3", "2")), "has 3 records, but manifest.csv says 2"),
+        (with_manifest(), r"Object/product__v.csv exists, but manifest.csv does not name it \(1 such\)"),
     ],
 )
-def test_P3_files_and_records_are_held_against_the_manifest(tmp_path: Path, tree: dict[str, bytes], match: str) -> None:
+def test_P3_files_and_records_are_compared_with_the_manifest(tmp_path: Path, tree: dict[str, bytes], match: str) -> None:
     refused(tmp_path, tree, match)
 
 
@@ -426,7 +426,7 @@ def test_records_are_counted_as_a_csv_reader_reads_them(
     rows: list[tuple[str, str]], line_end: str, quote_all: bool, ends: bool, data: st.DataObject
 ) -> None:
     target = io.StringIO()
-    alone = line_end == "\n"  # a lone \r is not quoted by itself then
+    alone = line_end == "\n"  # a lone \r does not cause quoting then
     quoting = csv.QUOTE_ALL if quote_all or alone else csv.QUOTE_MINIMAL
     writer = csv.writer(target, lineterminator=line_end, quoting=quoting)
     writer.writerow(["id", "text"])

@@ -1,4 +1,4 @@
-"""The client of Vault's API: sessions, patience, failures, and what it makes of odd answers."""
+"""The client of Vault's API: sessions, retries, failures, and unusual answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Connect = Callable[..., Vault]
 
 
 class Waits:
-    """Sleeps that cost no time, and a clock that they and the test move."""
+    """A sleep that takes no time, and a clock that it and the test advance."""
 
     def __init__(self) -> None:
         self.all: list[float] = []
@@ -54,7 +54,7 @@ def waits() -> Waits:
 
 @pytest.fixture
 def connect(waits: Waits) -> Iterator[Connect]:
-    """Clients of a fake Vault; `password`, `credentials` and what Patience takes may be given."""
+    """Returns clients of a fake Vault; `password`, `credentials` and the arguments of Patience may be given."""
     opened: list[Vault] = []
 
     def connect(fake: FakeVault, *, credentials: Password | OAuth | None = None, **patience: Any) -> Vault:
@@ -97,14 +97,14 @@ def test_P10_a_session_with_another_vault_is_not_used(vault: FakeVault, connect:
     client = connect(vault)
     for _ in range(2):
         with pytest.raises(
-            WrongVault, match=f"opened a session with vault 999, and vault {vault.settings.vault_id} is configured"
+            WrongVault, match=f"opened a session with vault 999, but vault {vault.settings.vault_id} is configured"
         ):
             client.files("incr")
     assert [request.call for request in vault.requests] == ["auth"]
 
 
 def test_a_login_that_is_refused_is_not_tried_again(vault: FakeVault, connect: Connect) -> None:
-    """Each further try would bring the user nearer to being locked out."""
+    """Every further try would bring the user closer to being locked out."""
     client = connect(vault, credentials=Password(vault.settings.user, "wrong"))
     for _ in range(4):
         with pytest.raises(LoginRefused, match="USERNAME_OR_PASSWORD_INCORRECT") as refused:
@@ -131,7 +131,7 @@ def test_a_session_that_ended_is_opened_again_once(vault: FakeVault, connect: Co
     assert [request.outcome for request in vault.requests] == ["SUCCESS", "INVALID_SESSION_ID", "SUCCESS", "SUCCESS"]
 
 
-def test_a_session_that_ends_again_at_once_is_no_loop(vault: FakeVault, connect: Connect) -> None:
+def test_a_session_that_ends_again_immediately_is_an_error(vault: FakeVault, connect: Connect) -> None:
     vault.inject(Fault("error", call="list", error="INVALID_SESSION_ID"))
     with pytest.raises(VaultRefused, match="in a session that was just opened") as refused:
         connect(vault).files("incr")
@@ -160,7 +160,9 @@ def test_a_session_is_replaced_before_vault_ends_it(vault: FakeVault, connect: C
     assert [request.call for request in vault.requests] == ["auth", "list", "auth", "list"]
 
 
-def test_a_session_is_kept_alive_by_word_and_during_a_long_download(vault: FakeVault, connect: Connect, waits: Waits) -> None:
+def test_a_session_is_kept_alive_on_request_and_during_a_long_download(
+    vault: FakeVault, connect: Connect, waits: Waits
+) -> None:
     client = connect(vault, idle=300)
     client.keep_alive()
     [file, *_] = client.files("incr").files
@@ -183,7 +185,7 @@ def test_a_keep_alive_that_fails_ends_no_download(vault: FakeVault, connect: Con
 
 
 @pytest.mark.parametrize("url", ["http://acme.veevavault.com", "ftp://localhost", "acme.veevavault.com"])
-def test_secrets_do_not_travel_in_the_clear(url: str) -> None:
+def test_secrets_are_not_sent_unencrypted(url: str) -> None:
     with pytest.raises(ValueError, match="secrets are sent by https"):
         VaultLogin(url, "1", Password("user", "password"))
     with pytest.raises(ValueError, match="secrets are sent by https"):
@@ -230,7 +232,9 @@ def test_no_secret_is_logged_or_told(vault: FakeVault, connect: Connect, caplog:
         Fault("status", call="auth", status=500, times=3),
     ],
 )
-def test_what_passes_is_waited_for_longer_and_longer(vault: FakeVault, connect: Connect, waits: Waits, fault: Fault) -> None:
+def test_transient_failures_are_retried_with_growing_waits(
+    vault: FakeVault, connect: Connect, waits: Waits, fault: Fault
+) -> None:
     vault.inject(fault)
     assert connect(vault).files("incr").files
     assert [1 <= waits.all[0] <= 2, 2 <= waits.all[1] <= 3, 4 <= waits.all[2] <= 5, len(waits.all)] == [True, True, True, 3]
@@ -238,7 +242,7 @@ def test_what_passes_is_waited_for_longer_and_longer(vault: FakeVault, connect: 
     assert waits.all != [1, 2, 4]
 
 
-def test_P1_patience_ends(vault: FakeVault, connect: Connect, waits: Waits) -> None:
+def test_P1_retries_end(vault: FakeVault, connect: Connect, waits: Waits) -> None:
     vault.inject(Fault("status", call="list", status=502))
     client = connect(vault, attempts=4, longest_wait=3)
     with pytest.raises(VaultUnavailable, match=r"GET /api/v25.2/services/directdata/files .*execution .*: HTTP 502"):
@@ -246,13 +250,13 @@ def test_P1_patience_ends(vault: FakeVault, connect: Connect, waits: Waits) -> N
     assert (vault.count("list"), len(waits.all), max(waits.all)) == (4, 3, 3)
 
 
-def test_vault_is_not_asked_before_it_wants_to_be(vault: FakeVault, connect: Connect, waits: Waits) -> None:
+def test_vault_is_not_called_before_the_time_that_it_asks_for(vault: FakeVault, connect: Connect, waits: Waits) -> None:
     vault.inject(Fault("status", call="list", status=429, retry_after=17, times=1))
     assert connect(vault).files("incr").files
     assert waits.all == [17]
 
 
-def test_who_is_told_to_wait_too_long_comes_back_another_time(vault: FakeVault, connect: Connect, waits: Waits) -> None:
+def test_a_call_fails_if_vault_asks_for_too_long_a_wait(vault: FakeVault, connect: Connect, waits: Waits) -> None:
     vault.inject(Fault("status", call="list", status=503, retry_after=3600))
     with pytest.raises(VaultUnavailable) as unavailable:
         connect(vault, longest_wait=60).files("incr")
@@ -305,7 +309,7 @@ def test_a_login_that_fails_for_a_passing_reason_leaves_nothing_to_be_asked(vaul
     assert not isinstance(failed.value, VaultUnreachable)
 
 
-def test_who_is_told_to_wait_long_has_nothing_else_to_ask(vault: FakeVault, connect: Connect) -> None:
+def test_no_further_call_is_made_if_vault_asks_for_a_long_wait(vault: FakeVault, connect: Connect) -> None:
     vault.inject(Fault("status", call="list", status=429, retry_after=3600))
     with pytest.raises(VaultUnreachable):
         connect(vault).files("incr")
@@ -372,7 +376,7 @@ def says(*, status: int = 200, headers: dict[str, str] | None = None, **body: An
 
 
 class Scripted:
-    """A server that gives a session, and then answers as it is told, one answer after the other."""
+    """A server that gives a session, and then sends prepared answers, one after another."""
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []
@@ -422,7 +426,7 @@ PART = Part("x.001", 1, 4, None)
 OCTETS = {"Content-Type": "application/octet-stream"}
 
 
-def test_bytes_come_as_they_are_whatever_they_are_said_to_be(odd: Vault, scripted: Scripted) -> None:
+def test_a_download_keeps_its_bytes_whatever_their_content_type(odd: Vault, scripted: Scripted) -> None:
     scripted.answers.append((200, {**OCTETS, "Content-Encoding": "gzip"}, b"\x1f\x8b\x08\x00not to be unpacked"))
     assert content(odd, PART) == b"\x1f\x8b\x08\x00not to be unpacked"
     assert scripted.asked[-1][1]["Accept-Encoding"] == "identity"
@@ -437,7 +441,7 @@ def rest(start: int = TAKEN, total: int = 400_000, body: bytes = bytes(400_000 -
     return 206, {**OCTETS, "Content-Range": f"bytes {start}-{total - 1}/{total}", "ETag": '"a"'}, body
 
 
-def test_a_download_that_breaks_off_goes_on_where_it_was(odd: Vault, scripted: Scripted, waits: Waits) -> None:
+def test_a_download_that_breaks_off_continues_where_it_was(odd: Vault, scripted: Scripted, waits: Waits) -> None:
     scripted.answers += [BROKEN, rest()]
     assert content(odd, LONG) == bytes(400_000)
     assert (odd.bytes, len(waits.all)) == (400_000, 1)
@@ -445,7 +449,7 @@ def test_a_download_that_breaks_off_goes_on_where_it_was(odd: Vault, scripted: S
     assert scripted.asked[-1][1]["If-Range"] == '"a"'
 
 
-def test_a_weak_etag_stands_for_no_bytes(odd: Vault, scripted: Scripted) -> None:
+def test_a_weak_etag_does_not_identify_bytes(odd: Vault, scripted: Scripted) -> None:
     weak = (200, {**OCTETS, "Content-Length": "400000", "ETag": 'W/"a"'}, bytes(300_000))
     scripted.answers += [weak, rest()]
     assert content(odd, LONG) == bytes(400_000)
@@ -462,15 +466,15 @@ def test_a_weak_etag_stands_for_no_bytes(odd: Vault, scripted: Scripted) -> None
         (206, OCTETS, bytes(100)),
     ],
 )
-def test_a_rest_that_is_not_of_the_same_content_is_not_taken(odd: Vault, scripted: Scripted, answer: Answer) -> None:
+def test_the_rest_of_other_content_is_not_used(odd: Vault, scripted: Scripted, answer: Answer) -> None:
     scripted.answers += [BROKEN, answer]
     blocks = odd.download(LONG)
     assert next(blocks) == bytes(TAKEN)
-    with pytest.raises(DownloadBroken, match=r"x\.001 has other content now, or cannot be had in pieces"):
+    with pytest.raises(DownloadBroken, match=r"x\.001 has other content now, or cannot be downloaded in pieces"):
         list(blocks)
 
 
-def test_a_download_that_gets_no_further_is_given_up(odd: Vault, scripted: Scripted, waits: Waits) -> None:
+def test_a_download_without_progress_is_given_up(odd: Vault, scripted: Scripted, waits: Waits) -> None:
     scripted.answers += [BROKEN, *[(206, rest()[1] | {"Content-Length": "137856"}, bytes(100))] * 30]
     with pytest.raises(VaultUnavailable):
         content(odd, LONG)
@@ -483,22 +487,22 @@ def test_an_empty_body_is_no_bytes(odd: Vault, scripted: Scripted) -> None:
 
 
 @pytest.mark.parametrize("type_", ["application/octet-stream", "application/json;charset=UTF-8", "text/plain"])
-def test_a_failure_is_no_file_whatever_it_is_said_to_be(odd: Vault, scripted: Scripted, type_: str) -> None:
+def test_a_failure_is_not_taken_for_a_file_whatever_its_content_type(odd: Vault, scripted: Scripted, type_: str) -> None:
     body = json.dumps({"responseStatus": "FAILURE", "errors": [{"type": "INVALID_DATA", "message": "no such file"}]}).encode()
     scripted.answers.append((200, {"Content-Type": type_}, body))
     with pytest.raises(VaultRefused, match="INVALID_DATA: no such file"):
         content(odd, PART)
 
 
-def test_what_is_said_to_be_json_is_no_file(odd: Vault, scripted: Scripted) -> None:
+def test_an_answer_declared_as_json_is_not_taken_for_a_file(odd: Vault, scripted: Scripted) -> None:
     scripted.answers.append((200, {"Content-Type": "application/json"}, b'{"anything": "else"}'))
-    with pytest.raises(VaultRefused, match="none of Vault's"):
+    with pytest.raises(VaultRefused, match="not in Vault's form"):
         content(odd, PART)
 
 
-def test_a_success_without_a_file_is_no_file(odd: Vault, scripted: Scripted) -> None:
+def test_a_success_without_a_file_is_refused(odd: Vault, scripted: Scripted) -> None:
     scripted.answers.append(says(responseStatus="SUCCESS"))
-    with pytest.raises(VaultRefused, match="an answer came, and no file"):
+    with pytest.raises(VaultRefused, match="Vault sent an answer instead of a file"):
         content(odd, PART)
 
 
@@ -520,7 +524,7 @@ def test_a_redirect_is_not_followed_with_the_session(odd: Vault, scripted: Scrip
 def test_a_login_without_a_session_is_refused(odd: Vault, scripted: Scripted) -> None:
     scripted.login = says(responseStatus="SUCCESS", vaultId=1)
     for _ in range(2):
-        with pytest.raises(LoginRefused, match="says that it opened a session, and gives none"):
+        with pytest.raises(LoginRefused, match="answers that it opened a session, but its session id cannot be sent back"):
             odd.files("incr")
     assert (len(scripted.asked), odd.has_session) == (1, False)
 
@@ -542,7 +546,7 @@ def test_a_login_without_a_session_is_refused(odd: Vault, scripted: Scripted) ->
         (says(responseStatus="EXCEPTION", errors=[{"type": "USER_LOCKED_OUT"}]), "USER_LOCKED_OUT"),
     ],
 )
-def test_what_is_permanent_is_asked_once(odd: Vault, scripted: Scripted, answer: Answer, kind: str) -> None:
+def test_a_permanent_error_is_not_retried(odd: Vault, scripted: Scripted, answer: Answer, kind: str) -> None:
     scripted.answers.append(answer)
     with pytest.raises(VaultRefused) as refused:
         odd.files("incr")
@@ -560,7 +564,7 @@ def test_a_vault_that_generates_its_first_files_still_is_asked_again_another_tim
         assert client.files("incr").files
 
 
-def test_an_exception_at_vaults_side_may_pass(odd: Vault, scripted: Scripted, waits: Waits) -> None:
+def test_an_exception_in_vault_is_retried(odd: Vault, scripted: Scripted, waits: Waits) -> None:
     scripted.answers += [
         says(responseStatus="EXCEPTION", errors=[{"type": "NEW_ONE"}]),
         says(responseStatus="WARNING", data=[]),
@@ -577,7 +581,7 @@ def test_a_session_that_ended_with_http_401_is_opened_again(odd: Vault, scripted
     assert ["Authorization" in headers for _, headers in scripted.asked] == [False, True, False, True]
 
 
-def test_a_message_that_repeats_a_secret_is_told_without_it(odd: Vault, scripted: Scripted) -> None:
+def test_a_secret_that_vault_repeats_is_masked(odd: Vault, scripted: Scripted) -> None:
     errors = [{"type": "INVALID_DATA", "message": "what is pa55word, and what is S3SS10N-99?"}]
     scripted.answers.append(says(responseStatus="FAILURE", errors=errors, headers={"X-VaultAPI-ExecutionId": "e-17"}))
     with pytest.raises(VaultRefused, match=r"\(execution e-17\): INVALID_DATA: what is \*\*\*, and what is \*\*\*\?"):
@@ -594,7 +598,7 @@ def test_retry_after_may_be_a_date(odd: Vault, scripted: Scripted, waits: Waits)
     assert waits.all[1] < 3
 
 
-def test_a_downtime_that_is_announced_is_told(odd: Vault, scripted: Scripted) -> None:
+def test_an_announced_downtime_is_reported(odd: Vault, scripted: Scripted) -> None:
     headers = {"X-VaultAPI-DowntimeExpectedDurationMinutes": "10", "Retry-After": "600"}
     scripted.answers.append((503, headers, b""))
     with pytest.raises(VaultUnavailable, match="expects to be down for 10 minutes"):
@@ -667,25 +671,25 @@ def test_an_entry_without_records_and_parts_is_an_empty_window(
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"stop_time": ...}, "it has stop_time None, and a time is needed"),
-        ({"start_time": "yesterday"}, "it has start_time 'yesterday', and a time is needed"),
-        ({"stop_time": "2026-01-01T00:15"}, "it has stop_time '2026-01-01T00:15', and a time is needed"),
-        ({"stop_time": "2026-01-01T00:15:30Z"}, "and a time is needed, in whole minutes"),
-        ({"stop_time": "2026-01-01T00:00Z"}, "it stops at 2026-01-01T00:00Z, and starts at 2026-01-01T00:00Z"),
-        ({"record_count": "many"}, "it has record_count 'many', and a whole number is needed"),
-        ({"filepart_details": []}, r"it has 1 parts \(fileparts\), and 0 are described"),
-        ({"filepart_details": [], "fileparts": 0}, r"it has 3 records \(record_count\), and no parts"),
+        ({"stop_time": ...}, "it has stop_time None, which is not a time"),
+        ({"start_time": "yesterday"}, "it has start_time 'yesterday', which is not a time"),
+        ({"stop_time": "2026-01-01T00:15"}, "it has stop_time '2026-01-01T00:15', which is not a time"),
+        ({"stop_time": "2026-01-01T00:15:30Z"}, "which is not a time in whole minutes"),
+        ({"stop_time": "2026-01-01T00:00Z"}, "it stops at 2026-01-01T00:00Z, but starts at 2026-01-01T00:00Z"),
+        ({"record_count": "many"}, "it has record_count 'many', which is not a whole number"),
+        ({"filepart_details": []}, r"it has 1 parts \(fileparts\), but 0 are described"),
+        ({"filepart_details": [], "fileparts": 0}, r"it has 3 records \(record_count\), but no parts"),
         ({"filepart_details": ..., "fileparts": ..., "record_count": ...}, "does not say that it has no records"),
         ({"filepart_details": [], "fileparts": 0, "record_count": None}, "does not say that it has no records"),
-        ({"filepart_details": [], "fileparts": 0, "record_count": 0, "size": 999}, r"it has 999 bytes \(size\), and no parts"),
+        ({"filepart_details": [], "fileparts": 0, "record_count": 0, "size": 999}, r"it has 999 bytes \(size\), but no parts"),
         ({"filepart_details": [{**PART_ENTRY, "filepart": 2}]}, r"its parts are numbered \[2\]"),
         ({"filepart_details": [PART_ENTRY, PART_ENTRY], "fileparts": 2}, r"its parts are numbered \[1, 1\]"),
-        ({"filepart_details": [{**PART_ENTRY, "size": None}]}, "it has size None, and a whole number is needed"),
+        ({"filepart_details": [{**PART_ENTRY, "size": None}]}, "it has size None, which is not a whole number"),
         ({"filepart_details": [{**PART_ENTRY, "name": ""}]}, "one of its parts has no name"),
-        ({"extract_type": "log_directdata"}, "it is of extract_type log_directdata, and incremental_directdata was asked for"),
+        ({"extract_type": "log_directdata"}, "it is of extract_type log_directdata, but incremental_directdata was requested"),
     ],
 )
-def test_an_entry_that_lacks_what_is_needed_is_told_and_stops_no_other(
+def test_an_incomplete_entry_is_reported_and_stops_no_other(
     odd: Vault, scripted: Scripted, changes: dict[str, Any], reason: str
 ) -> None:
     other = entry(start_time="2026-01-01T00:15Z", stop_time="2026-01-01T00:30Z", name="other")
@@ -694,7 +698,7 @@ def test_an_entry_that_lacks_what_is_needed_is_told_and_stops_no_other(
     [unusable, no_object] = listing.unusable
     assert re.search(reason, unusable.reason)
     assert (unusable.name, unusable.feed) == ("146478-20260101-0015-N", "incr")
-    assert no_object.reason == "it is 'no object', and no object"
+    assert no_object.reason == "it is 'no object', not an object"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Whatever an entry of Vault's list is, the entries beside it are captured: no entry raises, each costs only itself."""
+"""Faulty entries of Vault's list: none raises, and each affects only itself."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ anything = st.sampled_from(ODD) | st.text(max_size=4) | st.integers()
 
 @st.composite
 def spoilt(draw: st.DrawFn) -> Any:
-    """An entry with some of its fields, or of its part's, replaced; or no entry at all."""
+    """Returns an entry with some of its fields, or its part's, replaced; or a value that is not an entry."""
     if draw(st.integers(0, 9)) == 0:
         return draw(anything)
     entry = copy.deepcopy(ENTRY)
@@ -56,7 +56,7 @@ def spoilt(draw: st.DrawFn) -> Any:
 
 
 @given(entry=spoilt())
-def test_no_entry_costs_another_one(entry: Any) -> None:
+def test_a_faulty_entry_affects_only_itself(entry: Any) -> None:
     listing = read_list("incr", [entry, GOOD])
     assert sum(file.name == "good" for file in listing.files) == 1
     assert len(listing.files) + len(listing.awaiting) + len(listing.unusable) == 2
@@ -69,15 +69,18 @@ def test_no_entry_costs_another_one(entry: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"filepart_details": [17]}, "one of its parts is 17, and no object"),
+        ({"filepart_details": [17]}, "one of its parts is 17, not an object"),
         ({"filepart_details": PART}, r"its parts (filepart_details) are {'filepart'"),
-        ({"filepart_details": [{**PART, "name": "\ud800"}]}, r"one of its parts is called '\ud800', and no file can be"),
-        ({"filepart_details": [{**PART, "size": -1}]}, "it has size -1, and a whole number is needed"),
-        ({"stop_time": "0001-01-01T00:00+05:00"}, "it has stop_time '0001-01-01T00:00+05:00', and a time is needed"),
-        ({"record_count": -1}, "it has record_count -1, and a whole number is needed"),
+        (
+            {"filepart_details": [{**PART, "name": "\ud800"}]},
+            r"one of its parts is named '\ud800', which cannot be the name of a file",
+        ),
+        ({"filepart_details": [{**PART, "size": -1}]}, "it has size -1, which is not a whole number"),
+        ({"stop_time": "0001-01-01T00:00+05:00"}, "it has stop_time '0001-01-01T00:00+05:00', which is not a time"),
+        ({"record_count": -1}, "it has record_count -1, which is not a whole number"),
     ],
 )
-def test_what_is_wrong_with_an_entry_is_told(changes: dict[str, Any], reason: str) -> None:
+def test_the_fault_of_an_entry_is_reported(changes: dict[str, Any], reason: str) -> None:
     listing = read_list("incr", [{**ENTRY, **changes}, GOOD])
     assert [file.name for file in listing.files] == ["good"]
     [unusable] = listing.unusable

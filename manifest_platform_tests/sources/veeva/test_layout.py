@@ -1,4 +1,4 @@
-"""Windows by name and in sweeps: what is found, what is left alone; on disk and in S3 alike."""
+"""Names and listings of windows, on disk and in S3: what is found and what is ignored."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_window_of_changes_may_be_named_without_its_feed() -> None:
         "",
     ],
 )
-def test_names_of_no_windows(name: str) -> None:
+def test_other_names_are_not_windows_of_a_vault(name: str) -> None:
     assert parse_window_name(name) is None
 
 
@@ -168,8 +168,8 @@ def test_a_sweep_may_be_of_some_feeds_alone(place: Place) -> None:
     assert listing.requests == (0 if place.is_local else 2)
 
 
-def test_attempts_are_their_producers_alone(place: Place) -> None:
-    """Neither a registered attempt nor the garbage of a dead one makes a window of its directory."""
+def test_attempts_are_ignored_by_a_sweep(place: Place) -> None:
+    """A directory with only attempts, registered or orphaned, is not a window."""
     landed(place, INCR, "attempt=0a/manifest.csv")
     landed(place, INCR, "attempt=0a/_files.json")
     landed(place, "incr/stoptime=202601010030", "attempt=0b/Object/a.csv")
@@ -202,7 +202,7 @@ def test_an_empty_directory_is_no_window_and_never_settles_into_one(tmp_path: Pa
     assert complete_directories([run], Marker(), {}, NOON)[0] == [run]
 
 
-def test_what_is_no_window_is_reported_and_left_alone(place: Place) -> None:
+def test_names_that_are_not_windows_are_reported_and_left_alone(place: Place) -> None:
     landed(place, INCR)
     landed(place, "incr/date=2026-01-01")
     landed(place, "full/date=2026-01-01T0000")
@@ -229,9 +229,7 @@ def test_a_sweep_begins_at_the_time_itself(place: Place, after: datetime, names:
 
 
 @pytest.mark.parametrize("form", ["%Y-%m-%d", "%Y%m%d"])
-def test_a_sweep_reads_what_counts_whatever_lies_there_in_either_form(
-    place: Place, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_lists_names_of_both_forms_from_its_time_on(place: Place, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directories, "_PAGE", 20)
     days = [datetime(2025, 10, 20, tzinfo=UTC) + timedelta(days=day) for day in range(80)]
     for day in days:
@@ -251,7 +249,7 @@ def test_a_vault_of_which_nothing_landed_has_no_windows(place: Place) -> None:
     assert list_windows(place.root, VAULT).directories == []
 
 
-def test_a_root_that_does_not_exist_is_a_mistake(tmp_path: Path) -> None:
+def test_a_root_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(LandingMisconfigured, match="nowhere does not exist"):
         list_windows(tmp_path / "nowhere", VAULT)
 
@@ -280,7 +278,7 @@ def test_an_attempt_is_read_as_the_window_that_it_holds(place: Place) -> None:
 def test_a_window_that_is_finished_while_it_is_read_is_read_whole(
     s3_place: Place, monkeypatch: pytest.MonkeyPatch, writes_between_pages: Callable[[Any, Callable[[], None]], None]
 ) -> None:
-    """S3 lists in order of names, page by page: the marker may be of a later page than what was written before it."""
+    """S3 lists in order of names, page by page, so the marker may be on a later page than files that were written before it."""
     monkeypatch.setattr(sweep, "_PAGE", 2)
     monkeypatch.setattr(sweep, "s3_client", lambda root_uri: s3_place.client)
     for name in ("1.csv", "2.csv", "3.csv"):
@@ -333,13 +331,13 @@ def test_a_sidecar_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", FILES.to_bytes()[:-10], b'{"source": 1, "files": []}'])
-def test_a_sidecar_that_is_none(tmp_path: Path, data: bytes) -> None:
+def test_an_invalid_sidecar_is_damage(tmp_path: Path, data: bytes) -> None:
     (tmp_path / SIDECAR).write_bytes(data)
     with pytest.raises(LandingDamaged, match="it was altered"):
         read_files(storage.as_uri(tmp_path))
 
 
-def test_a_sidecar_that_cannot_be_read_now(tmp_path: Path) -> None:
+def test_a_sidecar_that_cannot_be_read_is_a_transient_error(tmp_path: Path) -> None:
     (tmp_path / SIDECAR).mkdir()
     with pytest.raises(LandingUnavailable, match="could not be read"):
         read_files(storage.as_uri(tmp_path))

@@ -1,4 +1,4 @@
-"""Logins by other means than a password: tokens of an identity provider, and sessions that somebody else has opened."""
+"""Logins without a password: tokens of an identity provider, and sessions that were opened elsewhere."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def calls(vault: FakeVault) -> list[str | None]:
 
 
 @pytest.mark.parametrize("tells_in", ["header", "body"])
-def test_a_token_is_obtained_where_the_providers_metadata_say(vault: FakeVault, connect: Connect, tells_in: str) -> None:
+def test_a_token_is_obtained_at_the_endpoint_in_the_providers_metadata(
+    vault: FakeVault, connect: Connect, tells_in: str
+) -> None:
     vault.client_tells_in = tells_in
     assert connect(by_client(vault)).files("incr").files
     assert calls(vault) == ["discovery", "token", "auth", "list"]
@@ -119,15 +121,13 @@ def test_a_provider_that_is_down_is_asked_again_and_then_another_time(vault: Fak
     ("path", "told"),
     [("/oauth/other", "has no metadata at"), ("/oauth/../oauth", "is of issuer")],
 )
-def test_metadata_that_are_not_there_or_another_ones_are_refused(
-    vault: FakeVault, connect: Connect, path: str, told: str
-) -> None:
+def test_missing_or_foreign_metadata_is_refused(vault: FakeVault, connect: Connect, path: str, told: str) -> None:
     with pytest.raises(LoginRefused, match=told):
         connect(by_client(vault, issuer=f"{vault.url}{path}")).files("incr")
     assert "token" not in calls(vault)
 
 
-def test_a_secret_is_sent_to_no_endpoint_in_the_clear(vault: FakeVault) -> None:
+def test_a_secret_is_not_sent_to_an_unencrypted_endpoint(vault: FakeVault) -> None:
     for where in ({"issuer": "http://acme.example"}, {"issuer": None, "token_url": "http://acme.example/token"}):
         with pytest.raises(ValueError, match="secrets are sent by https"):
             by_client(vault, **where)
@@ -166,7 +166,7 @@ def test_a_session_that_somebody_else_opened_is_used_as_long_as_it_lives(vault: 
     assert calls(vault) == ["keep-alive", "list", "list"]
     vault.expire_sessions()
     for _ in range(2):
-        with pytest.raises(LoginRefused, match="The session has ended: open another one, and give its id"):
+        with pytest.raises(LoginRefused, match="The session has ended: open another session, and give its id"):
             client.files("incr")
     assert calls(vault)[3:] == ["list", "keep-alive"]
 
@@ -198,7 +198,7 @@ def test_each_kind_of_login_captures_by_its_configuration(
         written = yaml.safe_load(ward.config_file.read_text())
         written["datasets"]["vault"]["vault"] |= {"login": login, "client_id": "acme-loader"}
         ward.config_file.write_text(yaml.safe_dump(written))
-        with ward.open() as pipeline, pytest.raises(Refused, match=f"in the environment, as {variable}, and is not"):
+        with ward.open() as pipeline, pytest.raises(Refused, match=f"set it in the environment variable {variable}"):
             ward.captured(pipeline, INCR)
         monkeypatch.setenv(variable, secret)
         vault.requests.clear()

@@ -1,6 +1,6 @@
-"""The producer against a fake Vault: what is registered, when, and what becomes of what fails.
+"""The producer against a fake Vault: what it registers, when, and how it handles failures.
 
-P1 to P13 are cases of acceptance; where they speak of a consumer, its steps are done at the manifest.
+P1 to P13 are acceptance cases. Where they involve a consumer, the tests take its steps in the manifest directly.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EVERY_STORE = pytest.mark.every_store
 
 QUARTER = timedelta(minutes=15)
 STOPS = ("0015", "0030", "0045", "0100", "0115", "0130", "0145")
-"""The windows of changes that the fixture's Vault has."""
+"""The windows of changes in the fixture's Vault."""
 
 
 def incr(*stops: str) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ def incr(*stops: str) -> tuple[str, ...]:
 
 
 class Producer:
-    """Captures from one Vault, each time as a new process would, and remembers what happened the last time."""
+    """Captures from a Vault, each time like a new process, and keeps the last report and events."""
 
     def __init__(self, fake: FakeVault, root: str, reopen: Callable[[], Store]):
         self.fake, self.root, self._reopen = fake, root, reopen
@@ -85,7 +85,7 @@ class Producer:
         return found
 
     def attempts(self, name: str) -> list[str]:
-        """The attempts that lie on the disk, whole or in part."""
+        """The attempts on the disk, complete or not."""
         folder = storage.local_path(f"{self.root}/vault={self.fake.settings.vault_id}/{name}")
         return sorted(path.name for path in folder.glob("attempt=*"))
 
@@ -113,7 +113,7 @@ def shred_all(of: Manifest, feed: str = INCR) -> None:
 
 
 def load_full(run: Producer) -> Manifest:
-    """Captures and loads the snapshot of the beginning."""
+    """Captures and loads the first snapshot."""
     run("full")
     of = run.manifest()
     shred_all(of, "full")
@@ -126,7 +126,7 @@ def load_full(run: Producer) -> Manifest:
 # --- what is captured ------------------------------------------------------------------------------------------------
 
 
-def test_what_vault_has_is_captured_logs_first_then_in_order(run: Producer) -> None:
+def test_a_capture_takes_logs_first_and_each_feed_in_order(run: Producer) -> None:
     report = run()
     assert report.captured == ("log/date=2026-01-01", *incr(*STOPS), "full/date=2026-01-01")
     assert (run.names("log"), run.names(), run.names("full")) == (
@@ -202,11 +202,11 @@ def test_windows_may_be_asked_for_by_name(run: Producer) -> None:
     assert (failed.name, failed.permanent) == ("incr/stoptime=202601020000", True)
     assert "Vault does not have it" in failed.reason
     assert not any("full_directdata" in request.query.values() for request in run.fake.requests)
-    with pytest.raises(ValueError, match="'yesterday' is no window's name"):
+    with pytest.raises(ValueError, match="'yesterday' is not the name of a window"):
         run(names=["yesterday"])
 
 
-def test_what_is_known_costs_a_list_a_feed(run: Producer) -> None:
+def test_a_capture_of_known_windows_costs_one_list_per_feed(run: Producer) -> None:
     run()
     run.fake.requests.clear()
     report = run()
@@ -230,10 +230,10 @@ def test_the_oldest_window_that_vault_still_has_is_told(run: Producer) -> None:
     run.fake.now += timedelta(days=3)
     report = run("log", names=["log/date=2026-01-01"])
     assert report.oldest == {"log": "2026-01-03T00:00Z"}
-    assert "not any more" in report.failed[0].reason
+    assert "or no longer has it" in report.failed[0].reason
 
 
-def test_in_S3_as_on_a_disk(run: Producer, s3_place: Place) -> None:
+def test_a_capture_into_S3_equals_one_on_a_disk(run: Producer, s3_place: Place) -> None:
     run.root = s3_place.root
     run.fake.inject(Fault("missing_file", window=ref("0030")))
     report = run("incr", "full")
@@ -271,7 +271,7 @@ def test_P2_a_part_with_a_wrong_md5_is_fetched_again(run: Producer) -> None:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes the half of a part that arrives before a break more than one piece."""
+    """Makes the blocks so small that half a part arrives in several."""
     monkeypatch.setattr("manifest_platform.sources.veeva.client._BLOCK", 256)
 
 
@@ -296,7 +296,7 @@ def test_a_part_that_breaks_off_is_resumed_and_the_parts_before_it_are_not_fetch
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("ranges", [True, False])
 def test_a_part_whose_content_changed_since_it_broke_off_is_fetched_from_its_beginning(run: Producer, ranges: bool) -> None:
-    """Its second half behind the first half of another content would be a file that never was."""
+    """Joining the halves of two different contents would give a file that never existed."""
     run.fake.ranges = ranges
     full = "full/2026-01-01T00:00Z"
     run.fake.inject(Fault("cut", window=full, part=2, times=1), Fault("bad_md5", window=full, part=2, times=1))
@@ -308,7 +308,7 @@ def test_a_part_whose_content_changed_since_it_broke_off_is_fetched_from_its_beg
 
 
 @pytest.mark.parametrize("kind", ["bad_md5", "short_part"])
-def test_P2_a_part_that_stays_wrong_is_no_row_and_holds_nothing_up(run: Producer, kind: str) -> None:
+def test_P2_a_window_with_a_wrong_part_is_not_registered_and_stops_nothing_else(run: Producer, kind: str) -> None:
     run.fake.inject(Fault(kind, window=ref("0030"), part=1))
     report = run("incr")
     assert report.captured == incr("0015", *STOPS[2:])
@@ -322,7 +322,7 @@ def test_P2_a_part_that_stays_wrong_is_no_row_and_holds_nothing_up(run: Producer
 
 
 @pytest.mark.parametrize("kind", ["missing_file", "extra_file", "wrong_records", "truncated"])
-def test_P3_an_archive_that_is_not_what_its_manifest_says_is_no_row(run: Producer, kind: str) -> None:
+def test_P3_an_archive_that_contradicts_its_manifest_is_not_registered(run: Producer, kind: str) -> None:
     run.fake.inject(Fault(kind, window=ref("0015")))
     report = run("incr")
     assert [failed.name for failed in report.failed] == list(incr("0015"))
@@ -363,7 +363,7 @@ def test_P5_a_redelivery_is_the_same_item(run: Producer) -> None:
     assert [len(run.attempts(name)) for name in incr(*STOPS[:3])] == [1, 1, 1]
 
 
-def test_P6_other_content_for_a_known_window_is_told_and_changes_nothing(run: Producer) -> None:
+def test_P6_other_content_for_a_known_window_is_reported_and_changes_nothing(run: Producer) -> None:
     run("incr")
     before = run.items()
     run.fake.inject(Fault("duplicate_ids", window=ref("0030")))
@@ -379,8 +379,8 @@ def test_P6_other_content_for_a_known_window_is_told_and_changes_nothing(run: Pr
         assert len(run.attempts(*incr("0030"))) == 1
 
 
-def test_the_same_files_in_another_archive_are_no_other_content(run: Producer) -> None:
-    """It was told at every capture, and no schedule went well any more."""
+def test_the_same_files_in_another_archive_are_the_same_content(run: Producer) -> None:
+    """Such archives were reported at every capture, and every schedule ended as failed."""
     run("incr")
     run.fake.inject(Fault("repacked", window=ref("0030")))
     for downloads in (1, 0):
@@ -391,7 +391,7 @@ def test_the_same_files_in_another_archive_are_no_other_content(run: Producer) -
     assert len(run.attempts(*incr("0030"))) == 1
 
 
-def test_other_content_that_is_acknowledged_is_told_no_more_however_it_is_packed(run: Producer) -> None:
+def test_acknowledged_content_is_not_reported_again_however_it_is_packed(run: Producer) -> None:
     run("incr")
     run.fake.inject(Fault("duplicate_ids", window=ref("0030")))
     run("incr")
@@ -419,7 +419,7 @@ def test_other_content_that_cannot_be_had_just_now_is_compared_later(run: Produc
     assert run("incr").diverged == incr("0030")
 
 
-def test_P6_md5s_that_vault_begins_to_tell_are_no_other_content(run: Producer) -> None:
+def test_P6_md5s_that_vault_announces_only_now_are_the_same_content(run: Producer) -> None:
     run.fake.publisher.md5 = False
     run("incr")
     run.fake.publisher.md5 = True
@@ -456,12 +456,12 @@ def test_a_malformed_entry_of_the_list_costs_only_itself(run: Producer) -> None:
     assert report.captured == ("log/date=2026-01-01", *incr("0015", *STOPS[2:]), "full/date=2026-01-01")
     [failed] = report.failed
     assert (failed.name, failed.permanent) == ("146478-20260101-0030-N", True)
-    assert failed.reason == "Vault's list says of it: one of its parts is 17, and no object"
+    assert failed.reason == "its entry in Vault's list cannot be used: one of its parts is 17, not an object"
     run.fake.heal()
     assert run("incr").captured == incr("0030")
 
 
-def test_a_vault_that_generates_its_first_snapshot_still_fails_nothing_for_good(run: Producer) -> None:
+def test_a_vault_that_still_generates_its_first_snapshot_fails_nothing_permanently(run: Producer) -> None:
     after, run.fake.now = run.fake.now, run.fake.simulation.begin + timedelta(minutes=30)
     report = run()
     assert report.unavailable is not None
@@ -531,7 +531,7 @@ def test_P11_what_a_dead_producer_wrote_is_never_read(run: Producer, monkeypatch
     assert list_windows(run.root, str(run.fake.settings.vault_id), completeness=Settle(0)).directories == []
 
 
-def test_P11_what_a_dead_producer_wrote_goes_a_day_later_when_the_window_is_registered(
+def test_P11_files_of_a_dead_producer_are_removed_a_day_later_when_the_window_is_registered(
     run: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orphans: list[str] = []
@@ -603,7 +603,7 @@ def test_a_vault_that_goes_away_ends_the_run_with_what_was_done(run: Producer, m
 
 
 def _fail(monkeypatch: pytest.MonkeyPatch, *windows: str, kind: str = "UNEXPECTED_ERROR") -> None:
-    """Makes Vault fail whenever a part is asked for whose name has one of these in it."""
+    """Makes Vault fail for each part whose name contains one of these texts."""
     real = Vault.download
 
     def download(client: Vault, part: Part) -> Iterator[bytes]:
@@ -651,7 +651,7 @@ def test_a_list_that_vault_always_fails_to_give_holds_no_other_feed_up(run: Prod
 
 
 @pytest.mark.parametrize("fault", [Fault("status", call="auth", status=503), Fault("status", status=503, retry_after=3600)])
-def test_a_vault_that_lets_nobody_in_now_is_asked_no_more(run: Producer, fault: Fault) -> None:
+def test_a_vault_without_sessions_is_not_called_again(run: Producer, fault: Fault) -> None:
     run.fake.inject(fault)
     report = run()
     assert (report.captured, report.failed) == ((), ())
@@ -660,7 +660,7 @@ def test_a_vault_that_lets_nobody_in_now_is_asked_no_more(run: Producer, fault: 
     assert run.fake.count("list") == 0
 
 
-def test_a_vault_that_asks_for_a_long_wait_in_the_middle_is_asked_no_more(run: Producer) -> None:
+def test_a_vault_that_asks_for_a_long_wait_is_not_called_again(run: Producer) -> None:
     run.fake.inject(Fault("status", call="download", status=503, retry_after=3600))
     report = run()
     assert (report.captured, report.failed) == ((), ())
@@ -753,7 +753,7 @@ def test_a_login_that_succeeds_by_hand_lets_the_schedule_in_again(run: Producer)
 def test_a_session_of_another_vault_and_an_answer_that_is_none_of_vaults_are_asked_again(
     run: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither brings a user nearer to being locked out."""
+    """Neither brings a user closer to being locked out."""
     run.fake.opens_vault = 999
     for _ in range(2):
         assert "opened a session with vault 999" in refused(run)
@@ -761,12 +761,14 @@ def test_a_session_of_another_vault_and_an_answer_that_is_none_of_vaults_are_ask
     with monkeypatch.context() as patch:
         patch.setattr("manifest_platform.sources.veeva.client.parsed", lambda body: {})
         for _ in range(2):
-            assert "none of Vault's" in refused(run)
+            assert "not in Vault's form" in refused(run)
     assert run.manifest().looks(LOGIN) == {}
 
 
-def test_an_archive_of_changes_or_logs_without_its_metadata_is_no_row(run: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing would say what its columns are. A snapshot's manifest names its own."""
+def test_an_archive_of_changes_or_logs_without_metadata_is_not_registered(
+    run: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it the types of columns are unknown. A snapshot's manifest names its own metadata."""
     monkeypatch.setattr(producer, "METADATA", "metadata_other.csv")
     report = run(names=["log/date=2026-01-01", *incr("0015"), "full/date=2026-01-01"])
     assert report.captured == ("full/date=2026-01-01",)
@@ -790,7 +792,9 @@ def test_an_entry_of_the_list_that_is_unusable_holds_nothing_up(run: Producer, m
     monkeypatch.setattr(Vault, "files", files)
     report = run("incr")
     assert report.captured == incr(*STOPS[1:])
-    assert report.failed == (CaptureFailed("incr", "146478-x", "Vault's list says of it: it has no stop", True),)
+    assert report.failed == (
+        CaptureFailed("incr", "146478-x", "its entry in Vault's list cannot be used: it has no stop", True),
+    )
 
 
 def test_a_landing_place_that_cannot_be_written_ends_the_run(run: Producer, tmp_path: Path) -> None:
@@ -825,7 +829,7 @@ def test_the_sidecar_is_written_last(run: Producer, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_registration_of_unknown_outcome_leaves_what_was_written(run: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may have been registered: removing it would leave an item without files."""
+    """The window may be registered: removing its files would leave an item without files."""
 
     def discover(of: Manifest, feed: str, landed: Sequence[Landed]) -> list[Discovered]:
         raise ConnectionError("no answer")
@@ -840,7 +844,7 @@ def test_a_registration_of_unknown_outcome_leaves_what_was_written(run: Producer
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
-    """Does something once, when a producer has written a window and not registered it yet."""
+    """Runs an action once, after a producer has written a window and before it registers it."""
     done: list[str] = []
 
     def reach(point: str) -> None:
@@ -862,7 +866,7 @@ def test_two_producers_register_a_window_once(run: Producer, monkeypatch: pytest
     other.close()
 
 
-def test_a_race_lost_to_other_content_is_told(run: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_race_lost_to_other_content_is_reported(run: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
     other = Producer(run.fake, run.root, run._reopen)
 
     def republish() -> None:
@@ -887,7 +891,7 @@ def test_an_own_registration_whose_answer_was_lost_keeps_its_files(run: Producer
     assert read_files(run.landed(*incr("0015")).place)
 
 
-def test_windows_that_are_registered_under_another_root_are_told_without_a_download(run: Producer, tmp_path: Path) -> None:
+def test_windows_registered_under_another_root_are_reported_without_a_download(run: Producer, tmp_path: Path) -> None:
     run("incr", names=incr("0015"))
     run.fake.requests.clear()
     report = run("incr", names=incr("0015", "0030"), root=storage.as_uri(tmp_path / "elsewhere"))
@@ -907,7 +911,7 @@ def test_a_race_lost_to_a_producer_with_another_root(run: Producer, tmp_path: Pa
 
 
 def test_a_window_that_somebody_else_landed_is_left_as_it_is(run: Producer) -> None:
-    """Its checksum is of files, and cannot be held against what Vault announces."""
+    """Its checksum is of files, and cannot be compared with Vault's announcement."""
     with run.client() as client:
         file = client.files("incr").files[0]
     run("incr", names=incr("0030"))
@@ -920,7 +924,7 @@ def test_a_window_that_somebody_else_landed_is_left_as_it_is(run: Producer) -> N
     assert isinstance(file, DirectDataFile)
 
 
-def test_what_is_awaited_of_an_unknown_time_is_kept_too(run: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_awaited_window_without_a_retry_time_is_stored(run: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Vault.files
 
     def files(client: Vault, feed: Feed) -> FileListing:

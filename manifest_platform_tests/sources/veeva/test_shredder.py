@@ -55,7 +55,7 @@ TREE = {
 
 @pytest.fixture
 def landed(tmp_path: Path) -> Callable[..., Window]:
-    """Makes a window of a tree of files."""
+    """Creates a window from a tree of files."""
     made = 0
 
     def make(tree: dict[str, bytes], feed: Any = "incr", stop: str = STOP, **how: Any) -> Window:
@@ -169,7 +169,7 @@ def test_logs_are_appended_and_need_no_key(spark: SparkSession, landed: Landed):
     assert (listing.lines, listing.retired) == (1, ())
 
 
-def test_a_snapshot_replaces_but_what_it_holds_in_part(spark: SparkSession, landed: Landed):
+def test_a_snapshot_replaces_tables_but_merges_partial_ones(spark: SparkSession, landed: Landed):
     tree = {
         "manifest.csv": lines(
             "extract,records,file",
@@ -223,7 +223,7 @@ def test_the_tables_that_a_snapshot_holds_in_part_are_workflows_whatever_the_pat
 
 
 def test_names_of_columns_match_without_case():
-    """A header that spelled a number's name as the metadata did not made text of it, and of what was announced two columns."""
+    """A header spelled names in another case than the metadata: numbers became text, and announced columns were added twice."""
     path = "Object/product__v_deletes.csv"
     tree = {
         "manifest.csv": manifest(
@@ -269,14 +269,16 @@ def test_columns_have_the_labels_of_the_metadata_where_these_are_other_words():
 
 
 @pytest.mark.parametrize("feed", ["incr", "log"])
-def test_a_window_that_tells_changed_columns_alone_is_refused(feed):
-    """By those alone, what is a number would be typed as text."""
+def test_a_window_with_only_the_changes_of_columns_is_refused(feed):
+    """With those alone, numbers would be typed as text."""
     tree = {
         "manifest.csv": manifest(UPDATES, "Metadata.metadata,Metadata,updates,1,Metadata/metadata.csv"),
         "Metadata/metadata.csv": lines("extract,column_name,type", "Object.study__v,size__c,Number"),
         PRODUCT: TREE[PRODUCT],
     }
-    with pytest.raises(Unusable, match=r"there is no metadata_full.csv, so not every column has a type; land the window whole"):
+    with pytest.raises(
+        Unusable, match=r"there is no metadata_full.csv, so not every column has a type; land the complete window"
+    ):
         read_contents(feed, list(tree), lambda paths: {path: tree[path] for path in paths}, {}, ())
 
 
@@ -349,7 +351,7 @@ def test_the_metadata_are_corrected_by_configuration(spark: SparkSession, landed
     assert rows(listing, "document_version__sys")[0]["document_number__v"] == "VV-00001"
 
 
-def test_a_type_that_nobody_knows_fails_the_window_that_needs_it(spark: SparkSession, landed: Landed):
+def test_an_unknown_type_fails_the_window_that_needs_it(spark: SparkSession, landed: Landed):
     strange = METADATA + lines("Object.product__v,shape__c,Geometry,,", "Object.other__v,shape__c,Geometry,,")
     assert one(shred(spark, [landed({**TREE, "metadata_full.csv": strange})])).good == 1
     needed = {**TREE, "metadata_full.csv": strange, PRODUCT: lines("id,shape__c", "V1,round")}
@@ -387,42 +389,43 @@ LEFT = "Object/left.csv"
 DAMAGES: dict[str, tuple[dict[str, bytes | None], str]] = {
     "no manifest": ({"manifest.csv": None}, "no manifest.csv among 2 files"),
     "no metadata": ({"metadata_full.csv": None}, "there is no metadata_full.csv, so not every column has a type"),
-    "missing file": ({PRODUCT: None}, f"names {PRODUCT}, which is not there"),
-    "extra file": ({LEFT: b"id\n1\n"}, f"{LEFT} is there, but manifest.csv does not name it"),
+    "missing file": ({PRODUCT: None}, f"names {PRODUCT}, which does not exist"),
+    "extra file": ({LEFT: b"id\n1\n"}, f"{LEFT} exists, but manifest.csv does not name it"),
     "fewer records": ({PRODUCT: b"id\n"}, "product__v.csv has 0 records, but manifest.csv says 1"),
     "more records": ({PRODUCT: b"id\n1\n2\n"}, "product__v.csv has at least 2 records, but manifest.csv says 1"),
     "no byte": ({PRODUCT: b""}, "product__v.csv has 0 records, but manifest.csv says 1"),
-    "no key": ({PRODUCT: b"name__v\nx\n"}, "has no column id, by which its rows are known; its header is name__v"),
+    "no key": ({PRODUCT: b"name__v\nx\n"}, "has no column id, which is part of its key; its header is name__v"),
     "duplicate column": ({PRODUCT: b"id,Id\n1,2\n"}, "product__v.csv has id twice"),
     "cut off": ({PRODUCT: b'id\n"V1'}, "product__v.csv ends within quotes"),
     "manifest not UTF-8": ({"manifest.csv": manifest(UPDATES) + b"\xff"}, "manifest.csv is not UTF-8"),
-    "manifest no CSV": ({"manifest.csv": manifest(UPDATES) + b'"a"b\n'}, "manifest.csv, line 3 is no CSV"),
+    "manifest no CSV": ({"manifest.csv": manifest(UPDATES) + b'"a"b\n'}, "manifest.csv, line 3 is not valid CSV"),
     "manifest ragged": ({"manifest.csv": manifest(UPDATES, "a,b")}, "manifest.csv, line 3: 2 fields, but the header has 5"),
     "manifest header": ({"manifest.csv": b"extract,file\n"}, "manifest.csv has no column records"),
     "manifest empty": ({"manifest.csv": b""}, "manifest.csv has no column extract, records, file"),
     "no number": ({"manifest.csv": manifest(f"Object.product__v,P,updates,one,{PRODUCT}")}, "line 2: records is 'one'"),
     "no name of file": ({"manifest.csv": manifest(UPDATES, "Object.a__v,A,updates,1,")}, "Object.a__v has 1 records but no"),
     "other type": ({"manifest.csv": manifest(f"Object.product__v,P,upserts,1,{PRODUCT}")}, "type 'upserts' is neither"),
-    "no component": ({"manifest.csv": manifest(f"product__v,P,updates,1,{PRODUCT}")}, "'product__v' gives no table"),
-    "only a table": ({"manifest.csv": manifest(f".product__v,P,updates,1,{PRODUCT}")}, "'.product__v' gives no table"),
-    "bad name": ({"manifest.csv": manifest(f"Object.a/b,P,updates,1,{PRODUCT}")}, "'Object.a/b' gives no table"),
-    "taken name": ({"manifest.csv": manifest(f"Object.bad,P,updates,1,{PRODUCT}")}, "'Object.bad' gives no table"),
+    "no component": ({"manifest.csv": manifest(f"product__v,P,updates,1,{PRODUCT}")}, "'product__v' cannot be a table"),
+    "only a table": ({"manifest.csv": manifest(f".product__v,P,updates,1,{PRODUCT}")}, "'.product__v' cannot be a table"),
+    "bad name": ({"manifest.csv": manifest(f"Object.a/b,P,updates,1,{PRODUCT}")}, "'Object.a/b' cannot be a table"),
+    "taken name": ({"manifest.csv": manifest(f"Object.bad,P,updates,1,{PRODUCT}")}, "'Object.bad' cannot be a table"),
     "one table twice": (
         {"manifest.csv": manifest(UPDATES, f"Workflow.Product__v,P,updates,1,{LEFT}"), LEFT: b"id\n1\n"},
-        "Object.product__v and Workflow.Product__v would be one table, product__v, and nobody could tell their rows apart; say "
-        "in the configuration where those of the newer one go, as shred.tables: {Workflow.Product__v: workflow_product__v}",
+        "Object.product__v and Workflow.Product__v would share the table product__v, and their rows could not be told apart; "
+        "set another table for the newer extract in the configuration, as"
+        " shred.tables: {Workflow.Product__v: workflow_product__v}",
     ),
     "one table of two, the other of which has no rows": (
         {"manifest.csv": manifest(UPDATES, "Workflow.product__v,P,updates,0,")},
-        "Object.product__v and Workflow.product__v would be one table",
+        "Object.product__v and Workflow.product__v would share the table",
     ),
     "one table of two, the other of which the metadata have": (
         {"metadata_full.csv": METADATA + lines("Workflow.product__v,id,String,,")},
-        "Object.product__v and Workflow.product__v would be one table",
+        "Object.product__v and Workflow.product__v would share the table",
     ),
     "a table with a key of its own": (
         {"manifest.csv": manifest("Object.picklist__sys,P,updates,1,Object/p.csv"), PRODUCT: None, "Object/p.csv": b"id\n1\n"},
-        "Picklist.picklist__sys and Object.picklist__sys would be one table, picklist__sys",
+        "Picklist.picklist__sys and Object.picklist__sys would share the table picklist__sys",
     ),
     "one extract twice": (
         {"manifest.csv": manifest(UPDATES, f"object.Product__v,P,updates,1,{LEFT}"), LEFT: b"id\n1\n"},
@@ -439,12 +442,12 @@ DAMAGES: dict[str, tuple[dict[str, bytes | None], str]] = {
             "manifest.csv": manifest(UPDATES, "Metadata.metadata,M,updates,1,Metadata/metadata.csv"),
             "Metadata/metadata.csv": b"extract,column_name,type\nObject.a b,id,String\n",
         },
-        "Metadata/metadata.csv, line 2: extract 'Object.a b' gives no table",
+        "Metadata/metadata.csv, line 2: extract 'Object.a b' cannot be a table",
     ),
 }  # fmt: skip
 
 
-def test_what_is_damaged_fails_alone_and_says_what_and_where(spark: SparkSession, landed: Landed):
+def test_a_damaged_window_fails_alone_with_the_place_of_the_damage(spark: SparkSession, landed: Landed):
     damaged = [
         landed({path: content for path, content in {**TREE, **damage}.items() if content is not None})
         for damage, _ in DAMAGES.values()
@@ -457,7 +460,7 @@ def test_what_is_damaged_fails_alone_and_says_what_and_where(spark: SparkSession
 
 
 def test_Object_x_beside_Workflow_x_is_two_tables_as_the_message_advises(spark: SparkSession, landed: Landed):
-    """Their rows were mixed where only one of them had any in a window, and their types always."""
+    """Their types were always mixed, and so were their rows if only one of them had any in a window."""
     tree = {
         "manifest.csv": manifest(
             UPDATES, "Workflow.product__v,P,updates,1,Workflow/p.csv", "Workflow.product__v,P,deletes,1,d.csv"
@@ -475,20 +478,20 @@ def test_Object_x_beside_Workflow_x_is_two_tables_as_the_message_advises(spark: 
     assert table_of(listing, "workflow_product__v_deletes").target == "workflow_product__v"
 
 
-def test_files_that_the_manifest_does_not_name_become_no_table_where_they_are_to_be_kept(spark: SparkSession, landed: Landed):
+def test_kept_files_that_the_manifest_does_not_name_do_not_become_tables(spark: SparkSession, landed: Landed):
     tree = {**TREE, LEFT: b"id\n1\n"}
     listing = one(shred(spark, [landed(tree, expected=hashes(tree))], VeevaOptions(keep_unnamed=True)))
     assert (listing.good, listing.lines) == (1, 1)
     assert {table.name for table in listing.tables} == {table.name for table in one(shred(spark, [landed(TREE)])).tables}
 
 
-def test_the_faults_of_a_vault_are_told(spark: SparkSession, landed: Landed):
+def test_the_faults_of_a_vault_are_reported(spark: SparkSession, landed: Landed):
     simulation = Simulation(seed=3, begin=BEGIN, rows=20, changes=(40, 60))
     archive = archive_of(simulation, Told("incr", BEGIN, simulation.stop(0)))
     messages = {
         "wrong_records": "records, but manifest.csv says",
-        "missing_file": "which is not there",
-        "extra_file": "Object/not_in_the_manifest__c.csv is there, but manifest.csv does not name it",
+        "missing_file": "which does not exist",
+        "extra_file": "Object/not_in_the_manifest__c.csv exists, but manifest.csv does not name it",
         "header_mismatch": "fits none of its rows",
         "duplicate_column": "twice",
         "unknown_type": "the type 'Hologram'",
@@ -565,7 +568,7 @@ def test_A9_a_file_that_was_altered_after_it_was_registered_fails_the_window(spa
     assert "registered with" in refused(shred(spark, [size]))
 
 
-def test_A9_others_windows_are_taken_as_they_are(spark: SparkSession, landed: Landed):
+def test_A9_windows_that_others_land_are_not_verified(spark: SparkSession, landed: Landed):
     assert one(shred(spark, [landed({**TREE, PRODUCT: lines("id,price__c", "V1,9.10")}, expected=None)])).good == 1
 
 
@@ -588,9 +591,11 @@ def test_an_empty_window_needs_no_job(spark: SparkSession, landed: Landed):
     assert list(spark.sparkContext.statusTracker().getJobIdsForGroup("no-veeva-job")) == []
 
 
-def test_a_window_without_data_files_is_looked_at(spark: SparkSession, landed: Landed):
+def test_the_manifest_of_a_window_without_data_files_is_checked(spark: SparkSession, landed: Landed):
     assert one(shred(spark, [landed({"manifest.csv": manifest(), "metadata_full.csv": METADATA})])).tables == ()
-    assert "is not there" in refused(shred(spark, [landed({"manifest.csv": manifest(UPDATES), "metadata_full.csv": METADATA})]))
+    assert "which does not exist" in refused(
+        shred(spark, [landed({"manifest.csv": manifest(UPDATES), "metadata_full.csv": METADATA})])
+    )
 
 
 @pytest.mark.parametrize("split_size", [1, 4000, 1 << 20])
@@ -628,7 +633,7 @@ def test_a_large_file_is_written_in_parts(spark: SparkSession, landed: Landed):
 
 
 class Copy:
-    """What a warehouse holds that listings are applied to: tables as rows by their keys, logs as lists."""
+    """The content of a warehouse after applying listings: tables as rows by key, logs as lists."""
 
     def __init__(self) -> None:
         self.tables: dict[str, dict[tuple, dict[str, Any]]] = {}
@@ -652,7 +657,7 @@ class Copy:
 
 
 def as_stored(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of the source as tables hold it: times in UTC without a zone, nothing for an empty text."""
+    """Returns a row in the form of tables: times in UTC without a zone, None for an empty text."""
     return {
         column: value.replace(tzinfo=None) if isinstance(value, datetime) else None if value == "" else value
         for column, value in row.items()
@@ -660,12 +665,12 @@ def as_stored(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def records(tree: dict[str, bytes]) -> int:
-    """The records that the manifest of an archive tells of tables."""
+    """Returns the numbers of records that the manifest of an archive has for tables."""
     told = csv.DictReader(io.StringIO(tree["manifest.csv"].decode(), newline=""))
     return sum(int(row["records"]) for row in told if row["extract"] not in ("Metadata.object", "Metadata.document"))
 
 
-def test_A13_A14_a_vaults_archives_shredded_and_replayed_are_the_vault(spark: SparkSession, landed: Landed):
+def test_A13_A14_shredded_and_replayed_archives_equal_the_vault(spark: SparkSession, landed: Landed):
     """A13: columns come with the metadata; A14: dropped ones are retired. Snapshot and log have the same stop time."""
     changes = schema_changes(add_field=1, add_object=2, drop_field=3, drop_object=4)
     simulation = Simulation(seed=7, begin=BEGIN, rows=20, changes=(20, 40), script=changes)

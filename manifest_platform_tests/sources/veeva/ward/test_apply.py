@@ -53,7 +53,7 @@ AFTER = replayed([SNAPSHOT, WINDOW])
 
 @pytest.fixture
 def once(tmp_path: Path, store_url: str) -> Ward:
-    """A ward in which nothing is tried again by itself."""
+    """A ward without automatic retries."""
     return Ward(tmp_path, store_url, lease={"max_attempts": 1})
 
 
@@ -73,7 +73,7 @@ def ready(pipeline: Pipeline) -> Pipeline:
 
 
 def failure_of(pipeline: Pipeline, window: str = "0015") -> dict[str, Any]:
-    """What the record of a window's failure says."""
+    """Returns the failure in a window's record."""
     [record] = [one for one in pipeline.manifest.history(key_of(pipeline, window)) if one.state is State.FAILED]
     return record.data
 
@@ -93,7 +93,7 @@ def test_A1_the_watermark_moves_after_the_commit(ward: Ward, ready: Pipeline, mo
     assert ward.seen.tables == AFTER
 
 
-def test_A2_a_table_that_fails_leaves_all_as_it_was(ward: Ward, ready: Pipeline) -> None:
+def test_A2_a_table_that_fails_leaves_everything_unchanged(ward: Ward, ready: Pipeline) -> None:
     [*files] = spoil(ready, "0015").glob("*/*/*/*.taken")
     for file in files:
         if "study__v" not in str(file):  # only the second table fails
@@ -130,7 +130,7 @@ def test_A3_what_was_deleted_before_a_failure_is_back(ward: Ward, ready: Pipelin
 
 class TestCrashed:
     @pytest.mark.parametrize("point", ["load.committed", "load.completed"])
-    def test_A5_what_was_committed_is_told_from_the_ledger(
+    def test_A5_a_committed_window_is_completed_from_the_ledger(
         self, ward: Ward, ready: Pipeline, monkeypatch: pytest.MonkeyPatch, point: str
     ) -> None:
         with crashing(point):
@@ -145,7 +145,7 @@ class TestCrashed:
         assert ward.seen.tables == AFTER
 
     @pytest.mark.parametrize("point", ["load.claimed", "load.before_transaction", "load.in_transaction"])
-    def test_A6_what_was_not_committed_fails_and_a_reset_brings_it(self, ward: Ward, ready: Pipeline, point: str) -> None:
+    def test_A6_an_uncommitted_window_fails_and_is_loaded_after_a_reset(self, ward: Ward, ready: Pipeline, point: str) -> None:
         with crashing(point):
             drained(ready)
         assert drained(ready)[1].stop is Stop.BLOCKED
@@ -181,7 +181,7 @@ class TestCrashed:
         assert (watermark(ready), attempts(ready, "0015")) == ("0015" if committed else "0000", 1)
 
     @pytest.mark.parametrize("written", [True, False])
-    def test_A8_the_manifest_that_cannot_be_told(
+    def test_A8_a_manifest_that_cannot_be_written_after_the_commit(
         self, ward: Ward, ready: Pipeline, monkeypatch: pytest.MonkeyPatch, written: bool
     ) -> None:
         complete = Manifest.complete
@@ -282,7 +282,7 @@ def test_A12_A15_what_does_not_fit_fails_the_window_and_changes_nothing(
     assert ward.seen.tables == replayed([SNAPSHOT])
 
 
-def test_A2_resolved_once_its_cause_is_mended_it_is_applied(ward: Ward, ready: Pipeline) -> None:
+def test_A2_a_window_resolved_after_its_cause_is_fixed_is_applied(ward: Ward, ready: Pipeline) -> None:
     taken = spoil(ready, "0015")
     drained(ready)
     mend(taken)

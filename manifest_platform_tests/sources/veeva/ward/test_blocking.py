@@ -1,4 +1,4 @@
-"""What is next, and what stops a feed of windows: the cases B1 to B11, through the pipeline."""
+"""The next window of a feed, and what stops the feed: the cases B1 to B11, through the pipeline."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class TestGap:
         assert ward.seen.applied == ["full 0000", "incr 0015"]
 
     @EVERY_STORE
-    def test_B4_nothing_is_applied_over_it(self, ward: Ward, pipeline: Pipeline) -> None:
+    def test_B4_nothing_is_applied_over_a_gap(self, ward: Ward, pipeline: Pipeline) -> None:
         _, report = drained(pipeline)
         assert (report.stop, report.item, report.loaded) == (Stop.BLOCKED, *names("0045"), 0)
         reason = "gap: it starts at 2026-01-02T00:30Z, and the item before it stopped at 2026-01-02T00:15Z"
@@ -104,14 +104,16 @@ class TestGap:
         assert (watermark(pipeline), attempts(pipeline, "0045")) == ("0015", 0)
         assert ward.seen.applied == ["full 0000", "incr 0015"]
 
-    def test_B5_what_closes_it_late_is_applied_first(self, ward: Ward, pipeline: Pipeline) -> None:
+    def test_B5_the_window_that_closes_a_gap_is_applied_first(self, ward: Ward, pipeline: Pipeline) -> None:
         assert land(pipeline, incr("0030")) == ["new"]
         assert drained(pipeline)[1].stop is Stop.IDLE
         assert watermark(pipeline) == "0045"
         assert ward.seen.applied[-2:] == ["incr 0030", "incr 0045"]
         assert ward.seen.tables == replayed([full("0000"), *incrs("0015", "0045")])
 
-    def test_B6_once_the_source_has_it_no_more_only_a_full_load_helps(self, ward: Ward, pipeline: Pipeline) -> None:
+    def test_B6_once_vault_no_longer_has_the_window_only_a_full_load_passes_the_gap(
+        self, ward: Ward, pipeline: Pipeline
+    ) -> None:
         assert why_needed(pipeline, at("0015") + KEPT) == ""
         late = at("0015") + KEPT + timedelta(minutes=1)
         assert "the window from 2026-01-02T00:15Z on is missing" in why_needed(pipeline, late)
@@ -174,7 +176,7 @@ def test_B10_a_failure_in_one_vault_does_not_stop_another(tmp_path: Path, store_
 
 
 @EVERY_STORE
-def test_B11_windows_of_a_vault_that_no_snapshot_was_loaded_of_wait_for_one(ward: Ward, pipeline: Pipeline) -> None:
+def test_B11_windows_wait_until_a_snapshot_of_their_vault_is_loaded(ward: Ward, pipeline: Pipeline) -> None:
     land(pipeline, *incrs("0015", "0030"))
     _, report = drained(pipeline)
     assert (report.stop, report.item, report.loaded) == (Stop.BLOCKED, *names("0015"), 0)

@@ -1,4 +1,4 @@
-"""Advice that a capture gives, followed: what is told, what is done then, and what has changed."""
+"""The advice of captures: what is reported, how to follow it, and the result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_an_archive_with_a_file_that_its_manifest_does_not_name_is_captured_as_t
     ward = Ward(tmp_path, store_url, vault)
     with ward.open() as pipeline:
         [failed] = ward.captured(pipeline, INCR).failed
-    assert "say archive.unnamed: keep in the configuration" in failed.reason
+    assert "set archive.unnamed: keep in the configuration" in failed.reason
 
     ward = Ward(tmp_path, store_url, vault, archive={"unnamed": "keep"})
     with ward.open() as pipeline:
@@ -39,7 +39,7 @@ def test_an_archive_with_a_file_that_its_manifest_does_not_name_is_captured_as_t
     assert list((tmp_path / "landing").rglob("not_in_the_manifest__c.csv")), "it is kept where the window landed"
 
 
-def test_a_captured_window_that_a_rule_means_is_registered_and_skipped(
+def test_a_captured_window_that_matches_a_skip_rule_is_registered_and_skipped(
     tmp_path: Path, store_url: str, vault: FakeVault
 ) -> None:
     ward = Ward(tmp_path, store_url, vault)
@@ -55,7 +55,7 @@ def test_a_captured_window_that_a_rule_means_is_registered_and_skipped(
 
 
 def killed_capture(ward: Ward, name: str, age: timedelta, attempt: str = "attempt=dead") -> Path:
-    """What a capture leaves of a window that is killed while it writes."""
+    """Returns the files that a killed capture left of a window."""
     folder = ward.home / "landing" / f"vault={ward.vault_id}" / name / attempt
     (folder / "Object").mkdir(parents=True)
     file = folder / "Object" / "product__v.csv"
@@ -74,7 +74,7 @@ def orphans(ward: Ward, grace: timedelta | None = None) -> list[Finding]:
 
 @pytest.fixture
 def captured(tmp_path: Path, store_url: str, vault: FakeVault) -> Ward:
-    """A ward that has captured its windows of changes but one."""
+    """A ward that has captured all its windows of changes but one."""
     vault.inject(Fault("late", window=f"incr/{SECOND}"))
     ward = Ward(tmp_path, store_url, vault)
     with ward.open() as pipeline:
@@ -82,7 +82,7 @@ def captured(tmp_path: Path, store_url: str, vault: FakeVault) -> Ward:
     vault.heal()
     then = time.time() - DAY.total_seconds()
     for path in (tmp_path / "landing").rglob("*"):
-        os.utime(path, (then, then))  # old enough to go, if nothing named it
+        os.utime(path, (then, then))  # old enough to be removed, if nothing named it
     return ward
 
 
@@ -90,7 +90,7 @@ DAY = timedelta(hours=25)
 KNOWN, UNKNOWN = "incr/stoptime=202601010015", "incr/stoptime=202601010030"
 
 
-def test_what_a_killed_capture_left_is_found_and_removed_but_nothing_that_is_in_use(captured: Ward) -> None:
+def test_leftovers_of_a_killed_capture_are_removed_but_nothing_in_use(captured: Ward) -> None:
     dead, fresh = (
         killed_capture(captured, KNOWN, age, name) for age, name in ((DAY, "attempt=dead"), (timedelta(0), "attempt=now"))
     )
@@ -107,7 +107,7 @@ def test_what_a_killed_capture_left_is_found_and_removed_but_nothing_that_is_in_
     assert before - left == {dead / "Object" / "product__v.csv"}
     assert fresh.is_dir()
 
-    # As the finding advises: a capture registers the window, and then the rest can go.
+    # As the finding advises: a capture registers the window, and then the rest can be removed.
     assert captured.command("capture", "--feed", INCR) == 0
     assert [(one.place, one.remedy.action) for one in orphans(captured)] == [(f"file://{unknown}", Action.CLEAN)]
     assert captured.command("doctor", "--no-warehouse", "--clean") == 0

@@ -1,4 +1,4 @@
-"""Columns of a vault that change: their type, or how their names are spelled."""
+"""Columns of a vault that change their type or the spelling of their name."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from manifest_platform_tests.sources.veeva.ward.ward import (
 
 
 def boolean(window: Window, table: str = PRODUCT) -> Window:
-    """The window, where the column holds yes or no instead of text."""
+    """Returns the window, with booleans in the column instead of text."""
     rows: Any = {table: {window.name: True}}
     return replace(window, rows=rows, column=("name__v", "boolean"))
 
 
 def test_a_windows_new_type_needs_a_full_load_and_not_another_attempt(ward: Ward, pipeline: Pipeline) -> None:
-    """The advice was to resolve the window, which failed again for ever."""
+    """The advice said to resolve the window, which then failed again every time."""
     started(pipeline, "0000", boolean(incr("0015")))
     events, report = drained(pipeline)
     [failed] = [event for event in events if isinstance(event, ItemFailed)]
@@ -47,7 +47,7 @@ def test_a_windows_new_type_needs_a_full_load_and_not_another_attempt(ward: Ward
     assert full_status(pipeline).remedy == Remedy(Action.CAPTURE_SNAPSHOT, feed=FULL), "the one there is was taken before"
 
 
-def test_a_logs_new_type_goes_to_a_column_beside_it_and_is_told(
+def test_a_new_type_in_logs_goes_to_another_column_and_is_reported(
     ward: Ward, pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
 ) -> None:
     days = [boolean(log(stop), AUDIT) for stop in ("0103-0000", "0104-0000")]
@@ -72,7 +72,7 @@ def test_a_logs_new_type_goes_to_a_column_beside_it_and_is_told(
     assert notes == {(LOG, LOAD): 1}
 
 
-def test_of_many_notes_the_newest_are_shown(ward: Ward, pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_the_newest_notes_are_shown(ward: Ward, pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
     names = [f"a{number}" for number in range(8)]
     land(pipeline, log("0000", {name: {"1": "ok"} for name in names}))
     land(pipeline, *[boolean(log("0103-0000"), name) for name in names[:1]])
@@ -90,7 +90,7 @@ def test_of_many_notes_the_newest_are_shown(ward: Ward, pipeline: Pipeline, caps
 
 
 def test_a_column_that_is_spelled_in_another_case_is_the_same(ward: Ward, pipeline: Pipeline) -> None:
-    """Its windows, and each snapshot, failed for ever: the warehouse cannot add what it has."""
+    """Every window and snapshot failed: the warehouse cannot add a column that exists."""
     other = ("Name__V", "string")
     started(pipeline, "0000", replace(incr("0015"), column=other), incr("0030"))
     events, report = drained(pipeline)

@@ -1,7 +1,7 @@
-"""Real processes, killed wherever a vault's way to the warehouse is most vulnerable.
+"""Real processes, killed at the most vulnerable points between a vault and the warehouse.
 
-After each, what a scheduler would do is done: capture, and drain. The system comes to rest by itself, and the tables are the
-vault's own history. One vault and one warehouse are shared by all: each test goes on half an hour later.
+After each, the test does what a scheduler does: capture and drain. The system recovers by itself, and the tables equal the
+vault's own history. All tests share a vault and a warehouse; each begins half an hour later.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ HALF_HOUR = 2 * QUARTER
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 LEASE = {"seconds": 1, "max_attempts": 3}
 PASSING = "__mp_"
-"""What the names of tables have that a full load makes only for its own time."""
+"""The prefixes and suffixes of tables that exist only during a full load."""
 
 
 class Stage:
-    """A vault, its ward, and Spark. A snapshot is published every half an hour, a quarter before the newest window."""
+    """A vault, its ward, and Spark. A snapshot is published every half hour, a quarter of an hour before the newest window."""
 
     def __init__(self, home: Path, vault: FakeVault, spark: Any) -> None:
         self.vault, self.spark = vault, spark
         self.ward = Ward(home, vault=vault, lease=LEASE)
 
     def later(self) -> None:
-        """Half an hour passes, and Vault publishes two more windows and a snapshot."""
+        """Advances the clock by half an hour: Vault publishes two more windows and a snapshot."""
         self.vault.now += HALF_HOUR
 
     def killed_at(self, point: str, *command: str) -> None:
-        """A process does a command, and dies at a point of it."""
+        """Runs a command in a process that is killed at a failpoint."""
         process = self.ward.process(*command, failpoint=f"{point}:kill")
         output, _ = process.communicate(timeout=300)
         assert process.returncode == -signal.SIGKILL, output
 
     def shredded(self, pipeline: Pipeline) -> list[ItemKey]:
-        """All windows are captured and shredded, but none of them is loaded; the keys of what was not before."""
+        """Captures and shreds all windows without loading them; returns the keys of the new ones."""
         self.ward.captured(pipeline)
         new = {feed: list(pipeline.manifest.pending(feed, SHRED)) for feed in FEEDS}
         for keys in new.values():
@@ -59,7 +59,7 @@ class Stage:
         return [key for keys in new.values() for key in keys]
 
     def at_rest(self, pipeline: Pipeline) -> DrainReport:
-        """What a scheduler does, until nothing is left; a dead worker's lease runs out on the way."""
+        """Captures and drains like a scheduler until nothing is left; meanwhile a dead worker's lease expires."""
         self.ward.captured(pipeline)
         for _ in range(100):
             report = drained(pipeline, self.spark)[1]
@@ -71,7 +71,7 @@ class Stage:
 
     @property
     def loaded(self) -> list[tuple[str, int]]:
-        """The ledger: windows, and the epochs that they were loaded in."""
+        """Returns the ledger: windows, and the epochs that they were loaded in."""
         return self.ward.seen.ledger
 
     @property
@@ -83,7 +83,7 @@ class Stage:
             warehouse.close()
 
     def check(self, pipeline: Pipeline) -> None:
-        """The tables are the vault's history, nothing was loaded twice, and nothing is left over but what is removed."""
+        """Checks that the tables equal the vault's history, nothing was loaded twice, and nothing orphaned is left."""
         pipeline.warehouse.close()
         newest = self.vault.windows("incr")[-1].stop
         snapshots = [at(window.removeprefix("full ")) for window, _ in self.loaded if window.startswith("full ")]
@@ -100,7 +100,7 @@ class Stage:
 
 @pytest.fixture(scope="module")
 def shared(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """The stage after its first snapshot."""
+    """Returns the stage after its first snapshot."""
     stops = [BEGIN, *(BEGIN + QUARTER + number * HALF_HOUR for number in range(100))]
     simulation = Simulation(seed=3, begin=BEGIN, rows=5, changes=(3, 8), script=schema_changes(2, 3, 4, 5))
     now = BEGIN + HALF_HOUR + QUARTER
@@ -123,7 +123,7 @@ def stage(shared: Stage) -> Stage:
 
 
 def _names(stage: Stage) -> list[str]:
-    """The windows of changes that Vault has published."""
+    """Returns the windows of changes that Vault has published."""
     return [window_name("incr", window.stop) for window in stage.vault.windows("incr")]
 
 
@@ -204,7 +204,7 @@ def test_killed_while_loading_a_snapshot(stage: Stage, point: str, committed: bo
         assert state(pipeline).epoch == epoch + 1
         assert [entry for entry in stage.loaded if entry[1] == epoch + 1 and entry[0].startswith("full")] == stage.loaded[-2:-1]
         assert bool(stage.passing_tables) == committed
-        if committed:  # what it replaced goes with the next full load
+        if committed:  # the replaced tables are removed by the next full load
             begun(pipeline, "latest")
             stage.at_rest(pipeline)
             assert stage.passing_tables == []
@@ -223,6 +223,6 @@ def test_F14_killed_after_a_full_load_was_begun(stage: Stage) -> None:
 
 
 def _attempts(pipeline: Pipeline, key: ItemKey) -> int:
-    """How often a load of an item was begun."""
+    """Returns how often a load of an item was begun."""
     records = pipeline.manifest.history(key)
     return sum(record.application.name == LOAD and str(record.state) == "Processing" for record in records)

@@ -1,4 +1,4 @@
-"""Windows that somebody else lands, in a vault that is captured and in one that is not."""
+"""Windows that others land, in a vault that is captured and in another that is not."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_days_without_hyphens_are_taken_as_they_are_and_no_day_is_taken_twice(tm
         assert pipeline.meant_by(f"{folder_name(by_name[0])}") == pipeline.source.named("log/date=2026-01-01")
 
 
-def test_of_a_captured_feed_only_what_is_unknown_is_looked_into(
+def test_only_unknown_windows_of_a_captured_feed_are_read(
     tmp_path: Path, vault: FakeVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ward = Ward(tmp_path, vault=vault)
@@ -96,7 +96,7 @@ def test_of_a_captured_feed_only_what_is_unknown_is_looked_into(
     assert report.known == len(captured) > 0
 
 
-def test_what_was_captured_is_shredded_by_the_checksums_taken_then_and_what_others_landed_by_none(
+def test_captured_windows_are_verified_by_checksum_and_windows_that_others_land_are_not(
     tmp_path: Path, vault: FakeVault
 ) -> None:
     ward = Ward(tmp_path, vault=vault)

@@ -1,4 +1,4 @@
-"""A vault's day from its API to tables: windows and output in S3, the manifest in DynamoDB, all of them real servers."""
+"""A day of a vault from its API to tables, with S3 and DynamoDB as real servers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.long
 MORNING = datetime(2026, 1, 2, tzinfo=UTC)
 NOON, EVENING = MORNING + 5 * QUARTER, MORNING + 10 * QUARTER
 LATE = MORNING + 2 * QUARTER
-"""A short day: its second window is published late, its fourth is empty, and the snapshot of noon lies within a window."""
+"""A short day: its second window is published late, its fourth is empty, and the snapshot of noon is within a window."""
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def ward(
     dynamodb_server: DynamoDbLocal,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Ward:
-    for name, value in s3_server.environment.items():  # Spark's Python workers have the environment of its start
+    for name, value in s3_server.environment.items():  # Spark's Python workers keep the environment of their start
         monkeypatch.setitem(spark.sparkContext.environment, name, value)
     url = dynamodb_server.store(f"test-{uuid.uuid4().hex[:12]}")
     create_table(url)
@@ -85,7 +85,7 @@ def test_a_day_from_the_vault_to_tables(ward: Ward, vault: FakeVault, spark: Any
         assert ward.seen.applied[-4:] == ["incr 0030", "incr 0045", "incr 0100", "incr 0115"]
         assert ward.differences(simulation, NOON, snapshots[:1], logs=MORNING) == {}
 
-        # Noon: a snapshot from within the newest window; that one and what comes after it are loaded behind it.
+        # Noon: a snapshot from within the newest window. This window and the later ones are loaded after it.
         assert begun(pipeline, "latest", spark).epoch == 3
         vault.now = EVENING + QUARTER
         ward.captured(pipeline)
@@ -95,7 +95,7 @@ def test_a_day_from_the_vault_to_tables(ward: Ward, vault: FakeVault, spark: Any
         assert (state(pipeline).epoch, state(pipeline).boundary) == (3, "2026-01-02T01:08Z")
         assert ward.differences(simulation, EVENING, snapshots, logs=MORNING) == {}
 
-        # At rest: nothing is wrong, nothing is left over, and all of it lies where it is said to.
+        # At the end nothing is wrong, nothing is left over, and all files are where they should be.
         assert len(drained(pipeline, spark)[0]) == 0
         pipeline.warehouse.close()
         assert Doctor(pipeline, grace=timedelta(0)).examine().healthy

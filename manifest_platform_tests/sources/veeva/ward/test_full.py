@@ -83,7 +83,7 @@ def told(pipeline: Pipeline, feed: str = INCR) -> dict[str, list[str]]:
     return {item.key.name: [record.record_id for record in item.records] for item in pipeline.manifest.items(feed)}
 
 
-def test_F1_begun_it_holds_all_else_and_touches_no_window(ward: Ward, ready: Pipeline) -> None:
+def test_F1_a_begun_full_load_holds_all_other_loads_and_touches_no_window(ward: Ward, ready: Pipeline) -> None:
     records, epoch, seen = told(ready), state(ready).epoch, ward.seen
     done = begun(ready, "0000")
     assert (done.epoch, done.boundary) == (epoch + 1, "2026-01-02T00:00Z")
@@ -111,7 +111,7 @@ def test_F2_only_the_snapshot_is_loaded(ward: Ward, ready: Pipeline) -> None:
     assert ward.seen.applied[len(before.applied) :] == order
 
 
-def test_F3_F4_one_that_fails_holds_all_until_it_is_reset(ward: Ward, ready: Pipeline) -> None:
+def test_F3_F4_a_failed_full_load_holds_all_loads_until_it_is_reset(ward: Ward, ready: Pipeline) -> None:
     land(ready, incr("0100"), log("0000"))
     before = ward.seen
     begun(ready, "0000")
@@ -128,7 +128,7 @@ def test_F3_F4_one_that_fails_holds_all_until_it_is_reset(ward: Ward, ready: Pip
     assert ward.seen.tables == replayed([SECOND, *AFTER, incr("0100"), log("0000")])
 
 
-def test_F5_the_windows_behind_it_are_replayed_in_order(ward: Ward, ready: Pipeline) -> None:
+def test_F5_the_windows_behind_a_snapshot_are_replayed_in_order(ward: Ward, ready: Pipeline) -> None:
     epoch = begun(ready, "0000").epoch
     drained(ready, feeds=[FULL])
     assert (state(ready).mode, state(ready).epoch, watermark(ready)) == (Mode.INCREMENTAL, epoch, "0000")
@@ -148,7 +148,7 @@ def test_a_snapshot_fences_the_workers_of_all_feeds_logs_too(ward: Ward, ready: 
     assert {feed: fence[1] for feed, fence in ward.seen.fences.items()} == dict.fromkeys((INCR, LOG, FULL), epoch)
 
 
-def test_F6_what_failed_behind_it_is_tried_anew(ward: Ward, ready: Pipeline) -> None:
+def test_F6_a_window_that_failed_behind_the_snapshot_is_tried_again(ward: Ward, ready: Pipeline) -> None:
     land(ready, incr("0100"))
     taken = spoil(ready, "0100")
     drained(ready)
@@ -160,7 +160,7 @@ def test_F6_what_failed_behind_it_is_tried_anew(ward: Ward, ready: Pipeline) -> 
     assert ward.seen.tables == replayed([SECOND, *AFTER, incr("0100")])
 
 
-def test_F7_what_failed_before_it_is_superseded(ward: Ward, pipeline: Pipeline) -> None:
+def test_F7_a_window_that_failed_before_the_snapshot_is_superseded(ward: Ward, pipeline: Pipeline) -> None:
     started(pipeline, "0101-2330", *BEFORE)
     spoil(pipeline, "0101-2345")
     drained(pipeline)
@@ -204,7 +204,7 @@ class TestOlderWorker:
         assert happened
         return raised.value
 
-    def test_F8_its_commit_is_refused(self, ward: Ward, ready: Pipeline, other: Pipeline) -> None:
+    def test_F8_a_commit_of_an_older_worker_is_refused(self, ward: Ward, ready: Pipeline, other: Pipeline) -> None:
         def full_load() -> None:
             begun(ready, "0000")
             drained(ready, feeds=[FULL])
@@ -217,7 +217,7 @@ class TestOlderWorker:
         assert drained(ready)[1].stop is Stop.IDLE
         assert ward.seen.tables == replayed([SECOND, *AFTER, incr("0100")])
 
-    def test_F8_if_it_had_committed_its_word_is_refused(self, ward: Ward, ready: Pipeline, other: Pipeline) -> None:
+    def test_F8_a_completion_by_an_older_worker_is_refused(self, ward: Ward, ready: Pipeline, other: Pipeline) -> None:
         error = self.paused(other, other.manifest, "complete", lambda: begun(ready, "0000"))
         assert isinstance(error, ClaimLost)
         assert ward.seen.applied[-1] == "incr 0100"
@@ -227,7 +227,7 @@ class TestOlderWorker:
         assert ward.seen.ledger.count(("incr 0100", epoch)) == 1
         assert ward.seen.tables == replayed([SECOND, *AFTER, incr("0100")])
 
-    def test_F8_a_worker_that_had_claimed_before_it_began_changes_nothing_after_it(
+    def test_F8_a_claim_from_before_the_full_load_changes_nothing_after_it(
         self, ward: Ward, ready: Pipeline, other: Pipeline
     ) -> None:
         """The snapshot is loaded, and what is behind it as well, before the worker goes on."""
@@ -244,7 +244,7 @@ class TestOlderWorker:
         assert [ward.seen] == seen
         assert seen[0].tables == replayed([SECOND, *AFTER, incr("0100")])
 
-    def test_F8_what_it_had_chosen_before_is_not_claimed(self, ward: Ward, ready: Pipeline, other: Pipeline) -> None:
+    def test_F8_an_item_chosen_before_the_full_load_is_not_claimed(self, ward: Ward, ready: Pipeline, other: Pipeline) -> None:
         chosen = other.manifest.next(INCR, LOAD)
         assert isinstance(chosen, Ready)
         begun(ready, "0000")
@@ -253,7 +253,7 @@ class TestOlderWorker:
         assert attempts(ready, "0100") == 0
         assert "incr 0100" not in ward.seen.applied
 
-    def test_F9_what_it_left_in_work_does_not_block(self, ward: Ward, ready: Pipeline) -> None:
+    def test_F9_an_item_left_in_processing_does_not_block(self, ward: Ward, ready: Pipeline) -> None:
         left_by_a_dead_worker(ward)
         begun(ready, "0000")
         drained(ready, feeds=[FULL])
@@ -264,7 +264,7 @@ class TestOlderWorker:
         assert ward.seen.tables == replayed([SECOND, *AFTER, incr("0100")])
 
 
-def test_F10_a_window_that_is_registered_meanwhile_is_judged_by_the_new_epoch(
+def test_F10_a_window_registered_during_a_full_load_is_judged_by_the_new_epoch(
     ward: Ward, pipeline: Pipeline, other: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the state that its producer read it is behind the watermark; by the one that it is written under it is not."""
@@ -291,7 +291,7 @@ def test_F10_a_window_that_is_registered_meanwhile_is_judged_by_the_new_epoch(
     assert ward.seen.applied[-1] == "incr 0030"
 
 
-def test_F11_a_second_one_is_refused_while_one_is_in_progress(ward: Ward, ready: Pipeline) -> None:
+def test_F11_a_second_full_load_is_refused_while_another_is_in_progress(ward: Ward, ready: Pipeline) -> None:
     land(ready, full("0015"))
     begun(ready, "0000")
     before = state(ready)
@@ -303,7 +303,7 @@ def test_F11_a_second_one_is_refused_while_one_is_in_progress(ward: Ward, ready:
     assert "full 0015" not in ward.seen.applied
 
 
-def test_F12_without_a_snapshot_in_hand_it_is_refused(ward: Ward, pipeline: Pipeline) -> None:
+def test_F12_a_full_load_without_a_snapshot_is_refused(ward: Ward, pipeline: Pipeline) -> None:
     land(pipeline, *incrs("0015", "0030"))
     before = state(pipeline)
     with pytest.raises(Refused, match="no snapshot in hand") as refused:
@@ -322,7 +322,7 @@ def test_F13_the_boundary_is_the_snapshots_own_stop_time(ward: Ward, pipeline: P
     loads_from(ward, pipeline, "0800")
 
 
-def test_F13_the_first_window_behind_it_may_begin_before_it(ward: Ward, pipeline: Pipeline) -> None:
+def test_F13_the_first_window_behind_a_snapshot_may_begin_before_its_boundary(ward: Ward, pipeline: Pipeline) -> None:
     """As of a vault whose zone is off the grid of the windows."""
     loads_from(ward, pipeline, "0807")
 
@@ -343,7 +343,7 @@ def loads_from(ward: Ward, pipeline: Pipeline, stop: str) -> None:
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("before"), OutcomeUnknown("after")], ids=["before", "after"])
-def test_F14_a_crash_in_the_midst_of_its_begin_rewinds_all_or_nothing(
+def test_F14_a_crash_while_a_full_load_begins_rewinds_all_or_nothing(
     ready: Pipeline, other: Pipeline, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """It is one write, of the snapshot's record and the state: no window has anything to be rewound."""
@@ -371,7 +371,7 @@ def test_F14_a_crash_in_the_midst_of_its_begin_rewinds_all_or_nothing(
 
 
 @pytest.mark.parametrize("point", ["full.committed", "full.in_transaction", "full.shadows_built"])
-def test_F15_a_crash_on_either_side_of_its_commit(
+def test_F15_a_crash_before_or_after_the_commit_of_a_snapshot(
     ward: Ward, ready: Pipeline, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     begun(ready, "0000")
@@ -399,7 +399,7 @@ def test_F15_a_crash_on_either_side_of_its_commit(
 
 
 @pytest.mark.parametrize("crash", ["", "full.in_transaction", "full.committed"])
-def test_F15_a_snapshot_that_was_loaded_before_is_loaded_anew(ward: Ward, ready: Pipeline, crash: str) -> None:
+def test_F15_a_snapshot_that_was_loaded_before_is_loaded_again(ward: Ward, ready: Pipeline, crash: str) -> None:
     """What the ledger has of it from an older epoch does not count."""
     begun(ready, "0000")
     drained(ready)
@@ -413,7 +413,9 @@ def test_F15_a_snapshot_that_was_loaded_before_is_loaded_anew(ward: Ward, ready:
     assert ward.seen.tables == REPLAYED
 
 
-def test_F16_what_it_lacks_becomes_empty_and_logs_and_legacy_workflows_stay(ward: Ward, pipeline: Pipeline) -> None:
+def test_F16_tables_that_a_snapshot_lacks_become_empty_and_logs_and_legacy_workflows_stay(
+    ward: Ward, pipeline: Pipeline
+) -> None:
     objects = {PRODUCT: {"a": "1"}, "study__v": {"s": "1"}, "site__v": {"t": "1"}, "legacy_site__c": {"l": "1"}}
     land(pipeline, full("0101-2330", {**objects, LEGACY: {"w1": "done"}, "task_legacy__sys": {"t1": "done"}}))
     begun(pipeline, "latest")
@@ -446,7 +448,7 @@ def test_F17_readers_see_the_old_rows_until_all_are_new(ward: Ward, ready: Pipel
     assert seen["full.committed"] == ward.seen.tables == replayed([SECOND])
 
 
-def test_F18_it_closes_a_gap(ward: Ward, pipeline: Pipeline) -> None:
+def test_F18_a_full_load_closes_a_gap(ward: Ward, pipeline: Pipeline) -> None:
     started(pipeline, "0000", incr("0015"), incr("0045"))
     assert drained(pipeline)[1].stop is Stop.BLOCKED
     later = full("0103-0000", {PRODUCT: {"last": "next day"}})
@@ -460,7 +462,7 @@ def test_F18_it_closes_a_gap(ward: Ward, pipeline: Pipeline) -> None:
 
 
 class TestCancelled:
-    def test_F19_what_was_loaded_before_counts_on(self, ward: Ward, ready: Pipeline) -> None:
+    def test_F19_earlier_loads_still_count_after_a_cancel(self, ward: Ward, ready: Pipeline) -> None:
         before, standing = (ward.seen.tables, ward.seen.ledger), standings(ready)
         epoch = begun(ready, "0000").epoch
         cancel(ready, "not now")
@@ -476,7 +478,7 @@ class TestCancelled:
         drained(ready)
         assert ward.seen.tables == replayed([log("0000"), SECOND, *AFTER, incr("0100")])
 
-    def test_F19_after_an_attempt_that_failed_too(self, ward: Ward, ready: Pipeline) -> None:
+    def test_F19_a_full_load_is_canceled_after_a_failed_attempt(self, ward: Ward, ready: Pipeline) -> None:
         begun(ready, "0000")
         taken = spoil(ready, "0000", FULL)
         drained(ready)
@@ -488,7 +490,7 @@ class TestCancelled:
         assert ward.seen.tables == replayed([full("0101-2330"), *BEFORE, *AFTER, incr("0100")])
         assert ward.seen.ledger[: len(before.ledger)] == before.ledger
 
-    def test_F19_once_it_is_in_the_warehouse_it_is_refused(self, ward: Ward, ready: Pipeline) -> None:
+    def test_F19_a_cancel_is_refused_once_the_snapshot_is_in_the_warehouse(self, ward: Ward, ready: Pipeline) -> None:
         begun(ready, "0000")
         with crashing("full.committed"):
             drained(ready)
@@ -501,7 +503,7 @@ class TestCancelled:
             cancel(ready, "too late")
 
 
-def test_F20_until_it_is_committed_the_watermark_is_what_is_applied(ward: Ward, ready: Pipeline) -> None:
+def test_F20_the_watermark_stays_at_the_applied_window_until_the_snapshot_is_committed(ward: Ward, ready: Pipeline) -> None:
     begun(ready, "0000")
     found = full_status(ready, at("0100"))
     assert (found.mode, found.loading, found.watermarks[INCR]) == (Mode.FULL_LOAD, SECOND.name, "2026-01-02T00:45Z")

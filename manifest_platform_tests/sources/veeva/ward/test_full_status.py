@@ -12,7 +12,7 @@ from manifest_platform_tests.sources.veeva.ward.ward import Ward, at, drained, f
 LONG_AFTER = at("0200") + timedelta(days=11)
 
 
-def test_without_a_snapshot_one_is_captured_first(pipeline: Pipeline) -> None:
+def test_without_a_snapshot_the_advice_is_to_capture_one(pipeline: Pipeline) -> None:
     land(pipeline, incr("0015"))
     assert full_status(pipeline).remedy == Remedy(Action.CAPTURE_SNAPSHOT, feed="full")
     land(pipeline, full("0000"))
@@ -35,7 +35,7 @@ def test_a_gap_begins_behind_a_window_that_was_skipped(pipeline: Pipeline) -> No
     assert "the window from 2026-01-02T00:30Z on is missing" in why_needed(pipeline, LONG_AFTER)
 
 
-def test_nothing_is_needed_in_good_days(ward: Ward, pipeline: Pipeline) -> None:
+def test_full_status_advises_nothing_while_all_is_well(ward: Ward, pipeline: Pipeline) -> None:
     started(pipeline, "0000", incr("0015"))
     drained(pipeline)
     assert (full_status(pipeline).needed, full_status(pipeline).remedy) == ("", None)

@@ -376,5 +376,5 @@ def short_of(key: ItemKey) -> str:
 
 @pytest.mark.thorough
 @pytest.mark.timeout(600)  # a failure is made small first
-def test_I1_to_I9_no_order_of_events_breaks_what_holds() -> None:
+def test_I1_to_I9_hold_in_any_order_of_events() -> None:
     walk(VaultMachine, examples=cases(4, 25), steps=30)

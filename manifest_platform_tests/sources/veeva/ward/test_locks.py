@@ -66,7 +66,7 @@ def ready(pipeline: Pipeline) -> Pipeline:
 
 
 class TestTogether:
-    def test_C1_of_two_that_begin_at_once_one_works_and_the_other_leaves(
+    def test_C1_of_two_concurrent_workers_one_works_and_the_other_leaves(
         self, ward: Ward, ready: Pipeline, other: Pipeline
     ) -> None:
         reports: list[DrainReport] = []
@@ -88,7 +88,9 @@ class TestTogether:
         assert [attempts(ready, stop) for stop in ("0015", "0030")] == [1, 1]
 
     @pytest.mark.stores("sqlite")
-    def test_C1_who_finds_the_lock_taken_leaves_without_a_word(self, ward: Ward, ready: Pipeline, other: Pipeline) -> None:
+    def test_C1_a_worker_that_finds_the_lock_taken_leaves_without_an_error(
+        self, ward: Ward, ready: Pipeline, other: Pipeline
+    ) -> None:
         with other.lease(INCR, LOAD):
             events, report = drained(ready)
             assert (events, report.stop, report.failed) == ([], Stop.BUSY, 0)
@@ -160,7 +162,7 @@ class TestThrottled:
         assert attempts(far, "0015") == 0
 
 
-def test_C3_what_failed_between_choice_and_claim_is_not_applied(ward: Ward, ready: Pipeline, other: Pipeline) -> None:
+def test_C3_an_item_that_fails_between_choice_and_claim_is_not_applied(ward: Ward, ready: Pipeline, other: Pipeline) -> None:
     chosen = next_of(ready)
     with other.lease(INCR, LOAD) as held:
         [claim] = other.manifest.claim(held, [chosen.item], chosen.state)
@@ -174,7 +176,9 @@ def test_C3_what_failed_between_choice_and_claim_is_not_applied(ward: Ward, read
 
 
 class TestDeadWorker:
-    def test_C4_its_window_fails_as_lease_lost_and_changes_nothing(self, tmp_path: Any, store_url: str) -> None:
+    def test_C4_the_window_of_a_dead_worker_fails_as_lease_lost_and_changes_nothing(
+        self, tmp_path: Any, store_url: str
+    ) -> None:
         ward = Ward(tmp_path, store_url, lease={"max_attempts": 1})
         with ward.open() as pipeline:
             started(pipeline, "0000", incr("0015"))
@@ -187,7 +191,7 @@ class TestDeadWorker:
             assert watermark(pipeline) == "0000"
 
     @pytest.mark.stores("sqlite")
-    def test_C4_by_the_policy_it_is_tried_again(self, ward: Ward, ready: Pipeline) -> None:
+    def test_C4_the_window_of_a_dead_worker_is_retried_by_policy(self, ward: Ward, ready: Pipeline) -> None:
         left_by_a_dead_worker(ward)
         assert drained(ready)[1].stop is Stop.IDLE
         ends = ["load Failed lease_expired", "load Resolved automatic", "load Processing", "load Processed"]
@@ -195,7 +199,9 @@ class TestDeadWorker:
         assert ward.seen.tables == replayed(FIRST)
 
     @pytest.mark.stores("sqlite")
-    def test_C4_while_its_lease_lives_nobody_settles_its_window(self, ward: Ward, ready: Pipeline, other: Pipeline) -> None:
+    def test_C4_the_window_of_a_dead_worker_is_not_settled_while_its_lease_lives(
+        self, ward: Ward, ready: Pipeline, other: Pipeline
+    ) -> None:
         held = other.manifest.acquire(INCR, LOAD, "silent", DAY)
         [claim] = other.manifest.claim(held, [next_of(other).item], next_of(other).state)
         kill(held)
@@ -240,7 +246,7 @@ def test_C5_a_worker_that_was_replaced_commits_nothing(
     assert ward.seen.tables == replayed(FIRST)
 
 
-def test_C5_nor_does_it_tell_the_manifest(
+def test_C5_a_worker_that_was_replaced_completes_nothing(
     ward: Ward, ready: Pipeline, other: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is paused after its COMMIT: the other completes the window from the ledger."""
@@ -261,7 +267,7 @@ def test_C5_nor_does_it_tell_the_manifest(
     assert ward.seen.tables == replayed(FIRST)
 
 
-def test_C6_what_lands_as_the_worker_leaves_needs_no_further_window(
+def test_C6_a_window_that_lands_as_the_worker_leaves_is_loaded_at_the_next_look(
     ward: Ward, ready: Pipeline, other: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It lands after the worker saw nothing more to do, and before its lock is free: the next look takes it."""
@@ -282,7 +288,7 @@ def test_C6_what_lands_as_the_worker_leaves_needs_no_further_window(
     assert ward.seen.tables == replayed([*FIRST, incr("0045")])
 
 
-def test_C7_told_twice_and_out_of_order_each_window_is_applied_once(ward: Ward, pipeline: Pipeline, other: Pipeline) -> None:
+def test_C7_windows_discovered_twice_and_out_of_order_are_applied_once(ward: Ward, pipeline: Pipeline, other: Pipeline) -> None:
     started(pipeline, "0000", incr("0030"))
     drained(pipeline)
     land(pipeline, incr("0015"))

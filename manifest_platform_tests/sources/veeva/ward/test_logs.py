@@ -66,7 +66,7 @@ def test_L3_logs_move_their_own_watermark_alone(ward: Ward, pipeline: Pipeline) 
     assert (watermark(pipeline), watermark(pipeline, LOG)) == ("0015", "0000")
 
 
-def test_L4_a_day_that_was_committed_and_not_told_is_there_once(ward: Ward, pipeline: Pipeline) -> None:
+def test_L4_a_day_that_was_committed_but_not_completed_is_loaded_once(ward: Ward, pipeline: Pipeline) -> None:
     started(pipeline, "0000", log("0000"))
     with crashing("load.committed"):
         drained(pipeline)
@@ -106,7 +106,7 @@ def test_L6_a_day_that_is_missing_stops_nothing_and_is_appended_when_it_comes(wa
     assert watermark(pipeline, LOG) == "0104-0000"
 
 
-def test_days_that_overlap_are_appended_once_and_told(ward: Ward, pipeline: Pipeline) -> None:
+def test_overlapping_days_are_appended_once_and_reported(ward: Ward, pipeline: Pipeline) -> None:
     """A vault's clock was set back: the day began an hour before the one before it ended, and its rows were there twice."""
     days = [
         log("0000", {AUDIT: {"a": "1", "b": "1"}}),

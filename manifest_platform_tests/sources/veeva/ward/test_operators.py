@@ -55,7 +55,7 @@ def test_the_status_of_snapshots_shows_the_boundary(pipeline: Pipeline) -> None:
     assert (status[INCR].watermark, status[LOG].watermark) == ("incr/stoptime=202601020030", None)
 
 
-def test_a_snapshot_that_a_manifest_put_back_knows_nothing_of_is_to_be_begun_again(ward: Ward) -> None:
+def test_a_snapshot_unknown_to_a_restored_manifest_must_be_begun_again(ward: Ward) -> None:
     with_a_snapshot(ward)
     database, backup = ward.home / "manifest.db", ward.home / "backup.db"
     shutil.copy(database, backup)

@@ -65,7 +65,7 @@ def _loaded_anew(ward: Ward, pipeline: Pipeline, *snapshots_and_windows) -> None
     assert watermark(pipeline) == "0200"
 
 
-def test_nothing_is_loaded_onto_a_snapshot_that_the_manifest_knows_nothing_of(ward: Ward) -> None:
+def test_nothing_is_loaded_onto_a_snapshot_unknown_to_the_manifest(ward: Ward) -> None:
     """A full load that is begun and cancelled lifts the epoch beyond the fence: the ledger still knows better."""
     with ward.open() as pipeline:
         land(pipeline, incr("0200"))
@@ -82,7 +82,7 @@ def test_nothing_is_loaded_onto_a_snapshot_that_the_manifest_knows_nothing_of(wa
         _loaded_anew(ward, pipeline, SECOND, *DAY[2:], incr("0200"))
 
 
-def test_a_manifest_put_back_to_before_two_full_loads_goes_on_with_the_next(tmp_path: Path, ward: Ward) -> None:
+def test_a_manifest_restored_to_before_two_full_loads_continues_with_the_next(tmp_path: Path, ward: Ward) -> None:
     with ward.open() as pipeline:
         land(pipeline, THIRD)
         begun(pipeline, "0100")

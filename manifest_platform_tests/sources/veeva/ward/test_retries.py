@@ -50,7 +50,7 @@ def resolve(pipeline: Pipeline, stop: str) -> None:
     pipeline.manifest.resolve(key_of(pipeline, stop), "looked at")
 
 
-def test_R1_reset_it_is_applied_and_all_behind_it(ward: Ward, failed: Pipeline) -> None:
+def test_R1_a_reset_window_is_applied_and_all_behind_it(ward: Ward, failed: Pipeline) -> None:
     mended(failed, "0030")
     resolve(failed, "0030")
     verdict = failed.manifest.next(INCR, LOAD)  # at once: nothing has to land first
@@ -61,7 +61,7 @@ def test_R1_reset_it_is_applied_and_all_behind_it(ward: Ward, failed: Pipeline) 
     assert ward.seen.tables == replayed([full("0000"), *incrs("0015", "0100")])
 
 
-def test_R2_what_is_applied_or_in_work_is_not_reset(ward: Ward, failed: Pipeline) -> None:
+def test_R2_a_window_that_is_applied_or_in_processing_is_not_reset(ward: Ward, failed: Pipeline) -> None:
     mended(failed, "0030")
     resolve(failed, "0030")
     left_by_a_dead_worker(ward)
@@ -72,7 +72,7 @@ def test_R2_what_is_applied_or_in_work_is_not_reset(ward: Ward, failed: Pipeline
         assert history(failed, stop) == before
 
 
-def test_R3_reset_with_its_cause_it_fails_again_and_blocks_on(ward: Ward, failed: Pipeline) -> None:
+def test_R3_a_window_reset_before_its_cause_is_fixed_fails_again_and_still_blocks(ward: Ward, failed: Pipeline) -> None:
     before = ward.seen
     resolve(failed, "0030")
     events, report = drained(failed)
@@ -83,7 +83,7 @@ def test_R3_reset_with_its_cause_it_fails_again_and_blocks_on(ward: Ward, failed
 
 
 @EVERY_STORE
-def test_R4_of_two_that_reset_it_one_does(ward: Ward, failed: Pipeline, other: Pipeline) -> None:
+def test_R4_of_two_concurrent_resets_one_succeeds(ward: Ward, failed: Pipeline, other: Pipeline) -> None:
     mended(failed, "0030")
     both, refused = threading.Barrier(2), []
 
@@ -109,7 +109,7 @@ def test_R4_of_two_that_reset_it_one_does(ward: Ward, failed: Pipeline, other: P
 
 @EVERY_STORE
 @pytest.mark.parametrize("snapshot", ["0015", "0045"])
-def test_R5_what_failed_in_an_older_epoch_is_not_reset(ward: Ward, failed: Pipeline, snapshot: str) -> None:
+def test_R5_a_window_that_failed_in_an_older_epoch_is_not_reset(ward: Ward, failed: Pipeline, snapshot: str) -> None:
     """The snapshot contains the window, or is of before it: then it is ready again, and nothing is to be reset either."""
     land(failed, full(snapshot))
     begun(failed, snapshot)
