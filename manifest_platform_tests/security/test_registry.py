@@ -296,7 +296,7 @@ def test_no_key_or_password_is_in_what_a_registry_is_called():
     place = Place("https://user:hush@iglu.example/api", CANARY)
     assert "hush" not in f"{place} {place!r} {place.open()!r}"
     assert CANARY not in f"{place} {place!r}"
-    with pytest.raises(UnknownSchema, match=r"in none of https://iglu\.example/api;"):
+    with pytest.raises(UnknownSchema, match=r"in none of the registries https://iglu\.example/api;"):
         resolver = Resolver([place])
         resolver._schemas[KEY] = None
         resolver.schema(KEY)

@@ -66,7 +66,7 @@ def test_a_path_outside_the_layout_is_reported_up_to_where_it_leaves_it(path: st
         ("{vendor}/{yyyy}/{MM}/{dd}", "allowed: "),
         ("{yyyy}/{MM}/{dd}/{mm}", "in this order"),
         ("/{yyyy}/{MM}/{dd}", "is empty"),
-        ("_raw/{yyyy}/{MM}/{dd}", "passed over"),
+        ("_raw/{yyyy}/{MM}/{dd}", "marks hidden files"),
         ("{yyyy}/{MM}/{dd}/enriched-*", "behind the last slash"),
         ("{yyyy}/{MM} {dd}", "allowed: "),
     ],

@@ -51,7 +51,7 @@ class Stage:
         assert process.returncode == -signal.SIGKILL, output
 
     def shredded(self, pipeline: Pipeline) -> list[ItemKey]:
-        """Captures and shreds all windows without loading them; returns the keys of the new ones."""
+        """Captures and shreds all windows without loading them; returns the keys of those that were not known before."""
         self.ward.captured(pipeline)
         new = {feed: list(pipeline.manifest.pending(feed, SHRED)) for feed in FEEDS}
         for keys in new.values():

@@ -85,7 +85,7 @@ def test_a_day_from_the_vault_to_tables(ward: Ward, vault: FakeVault, spark: Any
         assert ward.seen.applied[-4:] == ["incr 0030", "incr 0045", "incr 0100", "incr 0115"]
         assert ward.differences(simulation, NOON, snapshots[:1], logs=MORNING) == {}
 
-        # Noon: a snapshot from within the newest window. This window and the later ones are loaded after it.
+        # Noon: a snapshot from within the newest window. This window and later windows are loaded after it.
         assert begun(pipeline, "latest", spark).epoch == 3
         vault.now = EVENING + QUARTER
         ward.captured(pipeline)

@@ -60,18 +60,18 @@ from manifest_platform_tests.sources.veeva.ward.ward import (
     watermark,
 )
 
-"""Enough for what is the warehouse's matter, and for more of the same."""
+"""Settings for the cases that test the warehouse only, and repeat the others."""
 
 BEFORE = incrs("0101-2345", "0000")
 AFTER = incrs("0015", "0045")
 SECOND = full("0000", {PRODUCT: {"last": "0000", "0101-2345": "changed", "0000": "changed"}})
 REPLAYED = replayed([SECOND, *AFTER])
-"""What the tables hold after the second snapshot and the windows behind it: invariant I6."""
+"""Checks the tables after the second snapshot and the windows behind it: invariant I6."""
 
 
 @pytest.fixture
 def ready(pipeline: Pipeline) -> Pipeline:
-    """Loaded from a snapshot of 23:30 on, up to 00:45; a snapshot of 00:00 has landed."""
+    """Returns a ward loaded from a snapshot of 23:30 up to 00:45; a snapshot of 00:00 has landed."""
     started(pipeline, "0101-2330", *BEFORE, *AFTER)
     drained(pipeline)
     land(pipeline, SECOND)
@@ -79,7 +79,7 @@ def ready(pipeline: Pipeline) -> Pipeline:
 
 
 def told(pipeline: Pipeline, feed: str = INCR) -> dict[str, list[str]]:
-    """All records of all windows of a feed."""
+    """Returns all records of all windows of a feed."""
     return {item.key.name: [record.record_id for record in item.records] for item in pipeline.manifest.items(feed)}
 
 
@@ -173,14 +173,14 @@ def test_F7_a_window_that_failed_before_the_snapshot_is_superseded(ward: Ward, p
 
 
 class TestOlderWorker:
-    """F8: a worker of the older epoch, in the midst of a window, as a full load is begun."""
+    """F8: a worker of the older epoch is in the middle of a window when a full load begins."""
 
     @pytest.fixture(autouse=True)
     def window(self, ready: Pipeline) -> None:
         land(ready, incr("0100"))
 
     def paused(self, worker: Pipeline, where: object, name: str, meanwhile: Callable[[], object]) -> Exception:
-        """What a worker meets that is paused before a call while something else happens."""
+        """Returns what a worker meets that is paused before a call while something else happens."""
         patch = pytest.MonkeyPatch()
         happened: list[bool] = []
 
@@ -230,7 +230,7 @@ class TestOlderWorker:
     def test_F8_a_claim_from_before_the_full_load_changes_nothing_after_it(
         self, ward: Ward, ready: Pipeline, other: Pipeline
     ) -> None:
-        """The snapshot is loaded, and what is behind it as well, before the worker goes on."""
+        """The snapshot and the windows behind it are loaded before the worker continues."""
 
         def all_of_it() -> None:
             begun(ready, "0000")
@@ -267,7 +267,7 @@ class TestOlderWorker:
 def test_F10_a_window_registered_during_a_full_load_is_judged_by_the_new_epoch(
     ward: Ward, pipeline: Pipeline, other: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the state that its producer read it is behind the watermark; by the one that it is written under it is not."""
+    """The window is late by the state that its producer read, but not by the state under which it is registered."""
     started(pipeline, "0000", incr("0100", start="0000"))
     drained(pipeline)
     land(pipeline, full("0015"))
@@ -318,17 +318,17 @@ def test_F12_a_full_load_without_a_snapshot_is_refused(ward: Ward, pipeline: Pip
 
 
 def test_F13_the_boundary_is_the_snapshots_own_stop_time(ward: Ward, pipeline: Pipeline) -> None:
-    """As of a vault of the Pacific."""
+    """A vault of the Pacific zone."""
     loads_from(ward, pipeline, "0800")
 
 
 def test_F13_the_first_window_behind_a_snapshot_may_begin_before_its_boundary(ward: Ward, pipeline: Pipeline) -> None:
-    """As of a vault whose zone is off the grid of the windows."""
+    """A vault whose zone is off the grid of the windows."""
     loads_from(ward, pipeline, "0807")
 
 
 def loads_from(ward: Ward, pipeline: Pipeline, stop: str) -> None:
-    """Loads a snapshot of a time in the midst of windows that were loaded, and those that stop behind it."""
+    """Loads a snapshot taken within the loaded windows, and the windows that stop behind it."""
     windows = incrs("0745", "0830")
     started(pipeline, "0730", *windows)
     drained(pipeline)
@@ -346,7 +346,7 @@ def loads_from(ward: Ward, pipeline: Pipeline, stop: str) -> None:
 def test_F14_a_crash_while_a_full_load_begins_rewinds_all_or_nothing(
     ready: Pipeline, other: Pipeline, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """It is one write, of the snapshot's record and the state: no window has anything to be rewound."""
+    """A full load begins with one write, of the snapshot's record and the state: no window's record needs rewinding."""
     transact, sent = other.manifest.store.transact, []
 
     def crash(partition: str, writes: list[Write], token: str) -> None:
@@ -400,7 +400,7 @@ def test_F15_a_crash_before_or_after_the_commit_of_a_snapshot(
 
 @pytest.mark.parametrize("crash", ["", "full.in_transaction", "full.committed"])
 def test_F15_a_snapshot_that_was_loaded_before_is_loaded_again(ward: Ward, ready: Pipeline, crash: str) -> None:
-    """What the ledger has of it from an older epoch does not count."""
+    """The ledger's row from an older epoch does not count."""
     begun(ready, "0000")
     drained(ready)
     epoch = begun(ready, "0000").epoch

@@ -1,4 +1,4 @@
-"""What `full status` says is needed, and the command that gets on from there."""
+"""The need that `full status` reports, and the command that it advises."""
 
 from __future__ import annotations
 

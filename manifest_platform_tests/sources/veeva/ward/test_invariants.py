@@ -1,7 +1,7 @@
-"""Any order of events over the real manifest and the real warehouse: the invariants I1 to I9, after every step.
+"""Events in any order over the real manifest and the real warehouse, with the invariants I1 to I9 after every step.
 
-Windows land in any order, some missing, some late; snapshots are begun, loaded and given up; workers crash at any point, or
-pause there while others go on. The oracle is the source's own history, folded in memory.
+Windows land in any order, some missing, some late; snapshots are begun, loaded and canceled; workers crash at any point, or
+pause while others continue. The oracle is the source's own history, folded in memory.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def stop_of(number: int) -> str:
 
 
 def changes(first: int, last: int) -> Rows:
-    """What changed in the quarters of an hour from one to another: rows come, change and go, in each differently."""
+    """Returns the changes between two quarters of an hour: rows that are created, changed and deleted, differently in each."""
     tables: dict[str, dict[str, str | None]] = {PRODUCT: {}}
     for number in range(first, last + 1):
         tables[PRODUCT] |= {"last": stop_of(number), f"k{number % 3}": None if number % 5 == 0 else stop_of(number)}
@@ -77,17 +77,17 @@ def changes(first: int, last: int) -> Rows:
 
 
 def window(number: int, quarters: int) -> Window:
-    """A window of changes over one or several quarters of an hour."""
+    """Returns a window of changes over one or several quarters of an hour."""
     return incr(stop_of(number), changes(number - quarters + 1, number), stop_of(number - quarters))
 
 
 def truth(number: int) -> Tables:
-    """What the source has after a quarter of an hour."""
+    """Returns the rows of the source after a quarter of an hour."""
     return replayed([full("0000", {PRODUCT: {"first": "0000"}}), *(window(one, 1) for one in range(1, number + 1))])
 
 
 def snapshot(number: int) -> Window:
-    """What the source has; objects without rows are there without rows, or not at all."""
+    """Returns the rows of the source; objects without rows are present without rows, or absent."""
     return full(stop_of(number), {name: rows for name, rows in truth(number).items() if rows or number % 2})
 
 
@@ -100,7 +100,7 @@ def day(number: int) -> Window:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happens; `meanwhile`: and in its midst, at a point of the work, something else, or a crash."""
+    """An event. `meanwhile`: another event, or a crash, at a point in the middle of it."""
 
     what: str
     number: int
@@ -109,7 +109,7 @@ class Event:
 
 
 POINTS = ("load.claimed", "load.before_transaction", "load.committed", "full.shadows_built", "full.committed")
-"""Where a worker may be paused; between them its transaction is open, and others wait for it."""
+"""The points where a worker may pause. Between them its transaction is open, and others wait for it."""
 CRASHES = (*POINTS, "load.in_transaction", "load.completed", "full.in_transaction")
 
 numbers = st.integers(1, LAST)
@@ -149,7 +149,7 @@ class VaultMachine(RuleBasedStateMachine):
             begun(self.first, "latest")
 
     def windows(self, *numbers: int, quarters: int = 1) -> list[Window]:
-        """Windows as they land, if they are not there: the first content of one stands."""
+        """Lands windows that have not landed yet: the first content of a window remains."""
         return [window(one, self.quarters.setdefault(stop_of(one), min(quarters, one))) for one in numbers]
 
     @rule(event=events)
@@ -163,7 +163,7 @@ class VaultMachine(RuleBasedStateMachine):
             self.point, self.then = "", None
 
     def reach(self, point: str) -> None:
-        """A worker is at a point of its work: it crashes, or its lease runs out while something else happens."""
+        """Pauses a worker at a point of its work: it crashes, or its lease expires while something else happens."""
         if point != self.point:
             return
         self.point, meanwhile = "", self.then
@@ -203,8 +203,8 @@ class VaultMachine(RuleBasedStateMachine):
                 self.again(by, number)
 
     def lands(self, by: Pipeline, *windows: Window) -> None:
-        """I8: whatever the state of the dataset, a window that lands is registered, or known."""
-        with suppress(Refused):  # of the shredder alone: a window is skipped, or another worker shreds the feed
+        """I8: a window that lands is registered or known, whatever the state of the dataset."""
+        with suppress(Refused):  # for the shredder only: a window is skipped, or another worker shreds the feed
             [outcome] = land(by, *windows)
             assert outcome in ("new", "known", "quarantined", "late")
         assert key_of(by, short(windows[0].stop), windows[0].feed)
@@ -228,7 +228,7 @@ class VaultMachine(RuleBasedStateMachine):
             self.skipped.add(key.name)
 
     def fails(self, by: Pipeline) -> None:
-        """What is next cannot be read, once."""
+        """Makes the next window unreadable, once."""
         feed = FULL if state(by).mode == Mode.FULL_LOAD else INCR
         verdict = by.manifest.next(feed, LOAD)
         if isinstance(verdict, Idle | Blocked):
@@ -238,7 +238,7 @@ class VaultMachine(RuleBasedStateMachine):
         mend(taken)
 
     def again(self, by: Pipeline, number: int) -> None:
-        """I9: what is in the warehouse is applied once more, by a worker of the newest token, and nothing changes."""
+        """I9: an item that is in the warehouse is applied again by a worker of the newest token, and nothing changes."""
         seen = state(by)
         ledger = {entry.item: entry for entry in by.warehouse.ledger(INCR, seen.feed(INCR).serving_epoch)}
         if not ledger or seen.mode == Mode.FULL_LOAD:
@@ -261,7 +261,7 @@ class VaultMachine(RuleBasedStateMachine):
             assert isinstance(by.warehouse.apply(load), AlreadyApplied)
         assert (self.ward.seen.tables, self.ward.seen.ledger) == (before.tables, before.ledger)
 
-    # What holds at any time
+    # Invariants
 
     @invariant()
     def check(self) -> None:
@@ -348,7 +348,7 @@ class VaultMachine(RuleBasedStateMachine):
             self.folder.cleanup()
 
     def it_comes_to_rest(self) -> None:
-        """Without a crash all that may be loaded is; and after a full load all that there is."""
+        """Checks that without a crash everything that may be loaded is loaded, and after a full load everything."""
         for _ in range(2):
             self.resolve(self.first)
             drained(self.first)
@@ -370,11 +370,11 @@ class VaultMachine(RuleBasedStateMachine):
 
 
 def short_of(key: ItemKey) -> str:
-    """When a window stops, as cases write it."""
+    """Returns the stop time of a window in the form of cases."""
     return short(BEGIN.fromisoformat(key.sort))
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(600)  # a failure is made small first
+@pytest.mark.timeout(600)  # a failure is shrunk first
 def test_I1_to_I9_hold_in_any_order_of_events() -> None:
     walk(VaultMachine, examples=cases(4, 25), steps=30)

@@ -1,4 +1,4 @@
-"""Who may work: the cases C1 to C7, through the pipeline, with every worker in a pipeline of its own."""
+"""Locks: the cases C1 to C7, through the pipeline, with every worker in a pipeline of its own."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def next_of(pipeline: Pipeline) -> Ready:
 
 @pytest.fixture
 def ready(pipeline: Pipeline) -> Pipeline:
-    """The first snapshot is loaded, 0015 and 0030 are ready."""
+    """The first snapshot is loaded; 0015 and 0030 are ready."""
     started(pipeline, "0000", *incrs("0015", "0030"))
     return pipeline
 
@@ -99,18 +99,20 @@ class TestTogether:
 
 
 class TestThrottled:
-    """C2: DynamoDB's client repeats a throttled write, with pauses that grow, and so often; then the drain ends with a word."""
+    """C2: DynamoDB's client repeats a throttled write a limited number of times with growing pauses; then the drain ends with
+    an error.
+    """
 
     pytestmark = pytest.mark.stores("dynamodb")
 
     @pytest.fixture
     def pauses(self, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-        """The pauses between the tries, which are made at once."""
+        """Records the pauses between the tries, and skips them."""
         pauses: list[float] = []
         delay_amount = ExponentialBackoff.delay_amount
 
         def pause(self: ExponentialBackoff, context: Any) -> float:
-            self._random = lambda: 1.0  # the longest that they may be
+            self._random = lambda: 1.0  # the longest pauses possible
             pauses.append(delay_amount(self, context))
             return 0.0
 
@@ -125,7 +127,7 @@ class TestThrottled:
 
     @pytest.fixture
     def far(self, ward: Ward, ready: Pipeline, proxy: Proxy, store_url: str) -> Iterator[Pipeline]:
-        """The ward that is ready, with the proxy before its manifest."""
+        """Returns a ward ready to load, with the proxy before its manifest."""
         del ready
         server = urlsplit(parse_qs(urlsplit(store_url).query)["endpoint"][0])
         with Ward(ward.home, store_url.replace(f":{server.port}", f":{proxy.port}")).open() as opened:
@@ -134,7 +136,7 @@ class TestThrottled:
 
     @staticmethod
     def throttling(times: int) -> Chooser:
-        """The first writes of the lease are throttled."""
+        """Throttles the first writes of the lease."""
         met = count()
         return lambda _, request: (
             Fault.THROTTLED
@@ -215,7 +217,7 @@ class TestDeadWorker:
 def test_C5_a_worker_that_was_replaced_commits_nothing(
     ward: Ward, ready: Pipeline, other: Pipeline, monkeypatch: pytest.MonkeyPatch, meanwhile: str
 ) -> None:
-    """It is paused past its lease, before its transaction, while another settles what it had claimed."""
+    """The worker is paused past its lease, before its transaction, while another worker settles its claim."""
     drained(ready, budget=Budget(items=1))  # so that the next window brings nothing new but its rows
     apply = Warehouse.apply
     warehouse = other.warehouse
@@ -249,7 +251,7 @@ def test_C5_a_worker_that_was_replaced_commits_nothing(
 def test_C5_a_worker_that_was_replaced_completes_nothing(
     ward: Ward, ready: Pipeline, other: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is paused after its COMMIT: the other completes the window from the ledger."""
+    """The worker is paused after its COMMIT: the other worker completes the window from the ledger."""
     complete = other.manifest.complete
 
     def paused(*arguments: Any) -> Any:
@@ -270,7 +272,7 @@ def test_C5_a_worker_that_was_replaced_completes_nothing(
 def test_C6_a_window_that_lands_as_the_worker_leaves_is_loaded_at_the_next_look(
     ward: Ward, ready: Pipeline, other: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It lands after the worker saw nothing more to do, and before its lock is free: the next look takes it."""
+    """The window lands after the worker saw nothing more to do, and before its lock is free: the next look takes it."""
     release = Lease.release
 
     def late(self: Lease) -> None:
@@ -283,7 +285,7 @@ def test_C6_a_window_that_lands_as_the_worker_leaves_is_loaded_at_the_next_look(
     monkeypatch.setattr(Lease, "release", late)
     assert drained(ready)[1].loaded == 2
     assert landed_late == [True]
-    assert next_of(ready).item.key == key_of(ready, "0045")  # which is what a sensor asks
+    assert next_of(ready).item.key == key_of(ready, "0045")  # the sensor's question
     assert drained(ready)[1].loaded == 1
     assert ward.seen.tables == replayed([*FIRST, incr("0045")])
 

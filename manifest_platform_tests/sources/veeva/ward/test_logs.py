@@ -95,7 +95,7 @@ def test_L5_while_a_full_load_waits_logs_are_captured_and_not_applied(ward: Ward
 
 
 def test_L6_a_day_that_is_missing_stops_nothing_and_is_appended_when_it_comes(ward: Ward, pipeline: Pipeline) -> None:
-    """That it is missing is told by the check `no_window_missing`."""
+    """The check `no_window_missing` reports the missing day."""
     started(pipeline, "0000", log("0000"), log("0104-0000"))
     assert drained(pipeline)[1].stop is Stop.IDLE
     assert watermark(pipeline, LOG) == "0104-0000"
@@ -107,7 +107,7 @@ def test_L6_a_day_that_is_missing_stops_nothing_and_is_appended_when_it_comes(wa
 
 
 def test_overlapping_days_are_appended_once_and_reported(ward: Ward, pipeline: Pipeline) -> None:
-    """A vault's clock was set back: the day began an hour before the one before it ended, and its rows were there twice."""
+    """A vault's clock was set back: a day began an hour before the previous day ended, and its rows were loaded twice."""
     days = [
         log("0000", {AUDIT: {"a": "1", "b": "1"}}),
         dataclasses.replace(log("0103-0000", {AUDIT: {"b": "1", "c": "1"}}), start=at("0101-2300")),

@@ -1,4 +1,4 @@
-"""What operators are told of a vault: by `status`, and by the doctor of a manifest that was put back."""
+"""Reports for operators of a vault: those of `status`, and of `doctor` after the manifest was restored."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from manifest_platform_tests.sources.veeva.ward.ward import (
 
 
 def told(ward: Ward) -> list[tuple[str, str, Remedy]]:
-    """Kind, subject and remedy of what the doctor finds."""
+    """Returns kind, subject and remedy of the doctor's findings."""
     with ward.open() as pipeline:
         return [(one.kind, one.subject, one.remedy) for one in Doctor(pipeline, objects=False).examine().findings]
 
 
 def repaired(ward: Ward) -> list[tuple[str, str, Remedy]]:
-    """What is left once the doctor has mended what it can."""
+    """Returns the findings that remain after the doctor's repairs."""
     with ward.open() as pipeline:
         Doctor(pipeline, objects=False).repair()
     return told(ward)
 
 
 def with_a_snapshot(ward: Ward) -> None:
-    """A vault that was loaded up to 00:45; a snapshot of 00:30 has landed."""
+    """Returns a vault that was loaded up to 00:45; a snapshot of 00:30 has landed."""
     with ward.open() as pipeline:
         started(pipeline, "0000", *incrs("0015", "0045"))
         drained(pipeline)

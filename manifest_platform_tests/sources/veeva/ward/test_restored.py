@@ -1,4 +1,4 @@
-"""A manifest that was put back to before full loads: nothing is loaded onto a snapshot unknown to it, and there is a way on."""
+"""A manifest restored to a time before full loads: nothing is loaded onto a snapshot unknown to it, and there is a remedy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ THIRD = full("0100", {PRODUCT: {"last": "0100", "0015": "changed", "0030": "chan
 
 @pytest.fixture
 def ward(tmp_path: Path) -> Ward:
-    """A vault whose manifest was put back to before a full load, which the warehouse has; nothing behind it is loaded anew."""
+    """Returns a vault whose manifest was restored to before a full load; the warehouse has it, and nothing is loaded twice."""
     ward = Ward(tmp_path)
     with ward.open() as pipeline:
         started(pipeline, "0000", *DAY)
@@ -66,7 +66,7 @@ def _loaded_anew(ward: Ward, pipeline: Pipeline, *snapshots_and_windows) -> None
 
 
 def test_nothing_is_loaded_onto_a_snapshot_unknown_to_the_manifest(ward: Ward) -> None:
-    """A full load that is begun and cancelled lifts the epoch beyond the fence: the ledger still knows better."""
+    """A full load that is begun and canceled raises the epoch above the fence's: the ledger still decides."""
     with ward.open() as pipeline:
         land(pipeline, incr("0200"))
         assert drained(pipeline)[1].stop is Stop.FENCED
@@ -96,7 +96,7 @@ def test_a_manifest_restored_to_before_two_full_loads_continues_with_the_next(tm
 
 
 def test_a_full_load_that_the_fence_refuses_can_be_given_up(ward: Ward, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Begun while the warehouse could not be asked, so in an epoch that it has seen."""
+    """The full load began while the warehouse could not be reached, so in an epoch that the warehouse has seen."""
     with ward.open() as pipeline:
         begun(pipeline, "0030")
         drained(pipeline)

@@ -1,4 +1,4 @@
-"""What an operator's word does for a window that failed: the cases R1 to R5, through the pipeline."""
+"""The effect of `resolve` on a failed window: the cases R1 to R5, through the pipeline."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def resolve(pipeline: Pipeline, stop: str) -> None:
 def test_R1_a_reset_window_is_applied_and_all_behind_it(ward: Ward, failed: Pipeline) -> None:
     mended(failed, "0030")
     resolve(failed, "0030")
-    verdict = failed.manifest.next(INCR, LOAD)  # at once: nothing has to land first
+    verdict = failed.manifest.next(INCR, LOAD)  # immediately: nothing has to land first
     assert not isinstance(verdict, Refused)
     assert drained(failed)[1].stop is Stop.IDLE
     assert ward.seen.applied == ["full 0000", "incr 0015", "incr 0030", "incr 0045", "incr 0100"]
@@ -110,7 +110,7 @@ def test_R4_of_two_concurrent_resets_one_succeeds(ward: Ward, failed: Pipeline, 
 @EVERY_STORE
 @pytest.mark.parametrize("snapshot", ["0015", "0045"])
 def test_R5_a_window_that_failed_in_an_older_epoch_is_not_reset(ward: Ward, failed: Pipeline, snapshot: str) -> None:
-    """The snapshot contains the window, or is of before it: then it is ready again, and nothing is to be reset either."""
+    """The snapshot contains the window, or is older: then the window is ready again, and needs no reset either."""
     land(failed, full(snapshot))
     begun(failed, snapshot)
     drained(failed, feeds=[FULL])

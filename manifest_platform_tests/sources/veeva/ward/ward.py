@@ -1,12 +1,12 @@
-"""A vault whose windows go from landing to warehouse: real files, a real manifest, a real DuckDB file.
+"""A vault whose windows go from landing to warehouse, with real files, a real manifest and a real DuckDB file.
 
-Windows come in two ways. Most tests `land` them: registered and shredded by the manifest's own rules, with listing and Parquet
-written as the shredder would, but without a server and without Spark. Or a fake Vault has them: `captured` fetches them, and a
-drain with Spark does the rest; `differences` holds the warehouse against the vault's own history.
+Windows come in two ways. Most tests `land` them: the manifest's own rules register and shred them, and the test writes listing
+and Parquet as the shredder would, without a server and without Spark. Or a fake Vault publishes them: `captured` downloads
+them, and a drain with Spark does the rest; `differences` compares the warehouse with the vault's own history.
 
 As a program (`python -m manifest_platform_tests.sources.veeva.ward.ward CONFIG COMMAND`), it captures, drains, begins or
-cancels in a process of its own, which a test may kill or stop: it says `ready`, waits for a line, works, and says as JSON how
-that ended.
+cancels in a process of its own, which a test may kill or stop. It prints `ready`, waits for a line, works, and prints the
+result as JSON.
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ Tables = dict[str, dict[str, str]]
 
 
 def at(text: str) -> datetime:
-    """A time as cases write it: `0015`, of the second day of 2026; `0101-2330`, of another one."""
+    """Returns a time from the form of cases: `0015` on the second day of 2026, or `0101-2330` with month and day."""
     day, _, time = text.rpartition("-")
     return datetime.strptime(f"2026{day or TODAY}{time}", "%Y%m%d%H%M").replace(tzinfo=UTC)
 
 
 def short(time: datetime) -> str:
-    """The text that `at` takes."""
+    """Returns the text from which `at` makes a time."""
     text = f"{time:%m%d-%H%M}"
     return text.removeprefix(f"{TODAY}-")
 
@@ -92,9 +92,9 @@ def short(time: datetime) -> str:
 
 @dataclass(frozen=True)
 class Window:
-    """A window of a feed. `rows`: by table and id, the `name__v`; None for a row that was deleted, in windows of changes.
+    """A window of a feed. `rows`: by table and id, the `name__v`; in windows of changes, None for a deleted row.
 
-    `column`: what that column is called there, and its type, where it has changed.
+    `column`: the name and the type of that column in the window, if they changed.
     """
 
     feed: str
@@ -109,29 +109,29 @@ class Window:
 
 
 def incr(stop: str, rows: Rows | None = None, start: str | None = None) -> Window:
-    """A window of changes. If not told what: a row of its own, and one that every window changes, so that order shows."""
+    """Returns a window of changes; by default with a row of its own, and a row that every window changes, to show order."""
     time = at(stop)
     return Window(INCR, at(start) if start else time - QUARTER, time, rows or {PRODUCT: {"last": stop, stop: "changed"}})
 
 
 def incrs(first: str, last: str) -> list[Window]:
-    """Windows of changes without a gap, from the one that stops first to the one that stops last."""
+    """Returns windows of changes without a gap, between two stop times."""
     count = (at(last) - at(first)) // QUARTER
     return [incr(short(at(first) + number * QUARTER)) for number in range(count + 1)]
 
 
 def log(stop: str, rows: Rows | None = None) -> Window:
-    """A day's logs; if not told otherwise, with one row."""
+    """Returns a day's logs; by default with one row."""
     return Window(LOG, at(stop) - DAY, at(stop), rows or {AUDIT: {f"login {stop}": "ok"}})
 
 
 def full(stop: str, rows: Rows | None = None) -> Window:
-    """A snapshot; if not told otherwise, what changes up to then would have left, in short."""
+    """Returns a snapshot; by default with the rows that the changes up to its time leave."""
     return Window(FULL, BEGAN, at(stop), rows if rows is not None else {PRODUCT: {"last": f"full {stop}"}})
 
 
 def replayed(windows: Iterable[Window]) -> Tables:
-    """What the tables must hold after windows in this order, by the source's rules alone."""
+    """Returns the rows that tables must hold after windows in this order, by the source's rules."""
     tables: Tables = {}
     for window in windows:
         if window.feed == FULL:
@@ -150,7 +150,7 @@ _MODES = {INCR: "merge", LOG: "append", FULL: "replace"}
 
 
 def _tables(window: Window) -> list[tuple[Table, list[dict[str, Any]]]]:
-    """The window's tables as a listing has them, deletes beside."""
+    """Returns the window's tables as in a listing, with deletes as tables of their own."""
     found: list[tuple[Table, list[dict[str, Any]]]] = []
     for name, rows in window.rows.items():
         mode: Any = "merge" if fnmatchcase(name, "*legacy*__sys") else _MODES[window.feed]
@@ -171,10 +171,11 @@ def _tables(window: Window) -> list[tuple[Table, list[dict[str, Any]]]]:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a reader finds in the warehouse.
+    """The content of the warehouse that a reader finds.
 
-    `tables`: `name__v` by table and id, those of `land` alone, without those in the making; `ledger`: (window, epoch), as
-    `incr 0015`, in the order of the commits; `fences`: by feed its token, epoch, and up to when it was applied.
+    `tables`: `name__v` by table and id, only tables that `land` writes, without those in preparation. `ledger`: (window,
+    epoch), as `incr 0015`, in the order of the commits. `fences`: by feed its token, its epoch, and the stop time of the last
+    applied window.
     """
 
     tables: Tables
@@ -191,9 +192,9 @@ NOTHING = Seen({}, [], {})
 
 
 class Ward:
-    """One vault under a directory; `settings` are those of the configuration, laid over small defaults.
+    """A vault in a directory. `settings`: values of the configuration, on top of small defaults.
 
-    `store_url`: the manifest's, SQLite where none is given. `vault`: the fake one that is captured; none if windows only land.
+    `store_url`: the manifest's store, by default SQLite. `vault`: the fake vault that is captured; None if windows only land.
     `names`: the datasets, each a vault of its own.
     """
 
@@ -240,13 +241,13 @@ class Ward:
         return Pipeline(config.load(self.config_file), name, run_id)
 
     def command(self, *arguments: str) -> int:
-        """The exit code of an operator's command, run in this process."""
+        """Runs an operator's command in this process; returns its exit code."""
         with patch.dict(os.environ, {config.VARIABLE: str(self.config_file), **self.environment}):
             return cli.main(list(arguments))
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to log in."""
+        """The environment variables that a process needs to log in."""
         return {PASSWORD: self.vault.settings.password} if self.vault else {}
 
     @property
@@ -254,7 +255,7 @@ class Ward:
         return self.seen_of(NAME)
 
     def seen_of(self, name: str) -> Seen:
-        """What a reader finds of one of several datasets."""
+        """Returns what a reader finds of one of several datasets."""
         if not (self.home / "warehouse.duckdb").exists():
             return NOTHING
         warehouse = DuckDB(self.home / "warehouse.duckdb")
@@ -285,15 +286,16 @@ class Ward:
         wait: bool = False,
         environment: dict[str, str] | None = None,
     ) -> subprocess.Popen[str]:
-        """A process that does a command, up to a failpoint (`load.committed:kill`). With `wait`, a line on stdin begins it.
+        """Starts a process that runs a command up to a failpoint (`load.committed:kill`).
 
-        Commands: `capture`, `drain`, `begin ITEM`, `cancel`; before them options, as `--without-heartbeat`.
+        With `wait`, the command begins at a line on stdin. Commands: `capture`, `drain`, `begin ITEM`, `cancel`; options come
+        before them, as `--without-heartbeat`.
         """
         own = {**self.environment, **(environment or {})}
         return launched([__name__, str(self.config_file), *arguments], self.home, own, failpoint, wait)
 
     def captured(self, pipeline: Pipeline, *feeds: str) -> CaptureReport:
-        """Captures what the fake Vault has, of all feeds where none are named."""
+        """Captures what the fake Vault has, by default of all feeds."""
         with patch.dict(os.environ, self.environment):
             *_, report = pipeline.source.capture(pipeline.manifest, pipeline.clock(), feeds or None)
         assert isinstance(report, CaptureReport)
@@ -302,10 +304,10 @@ class Ward:
     def differences(
         self, simulation: Simulation, upto: datetime, snapshots: Sequence[datetime] = (), logs: datetime | None = None
     ) -> dict[str, tuple[list[Any], list[Any]]]:
-        """The tables that do not hold what the vault had at a time: the rows that are too much, and those that lack.
+        """Returns the tables that differ from the vault at a time: the surplus rows, and the missing rows.
 
-        `snapshots`: the stop times of those that were loaded. `logs`: up to when logs were loaded, since the day before the
-        beginning; not looked at where that is not said.
+        `snapshots`: the stop times of the loaded snapshots. `logs`: the time up to which logs were loaded, from the day before
+        the beginning on; by default logs are not compared.
         """
         wanted = {name: list(rows.values()) for name, rows in simulation.tables(upto, snapshots).items()}
         wanted |= simulation.logs(logs) if logs else {}
@@ -329,7 +331,7 @@ class Ward:
 
 
 def rows_in(ward: Ward, schema: str, table: str, *columns: str) -> list[tuple[Any, ...]]:
-    """Columns of the rows of a table, by id."""
+    """Returns columns of the rows of a table, by id."""
     warehouse = DuckDB(ward.home / "warehouse.duckdb")
     try:
         names = ", ".join(f'"{column}"' for column in columns)
@@ -345,28 +347,28 @@ def _by_id(rows: list[tuple[Any, ...]]) -> dict[str, str]:
 
 
 def _stored(value: Any) -> Any:
-    """A value of the vault as tables hold it: times in UTC without a zone, nothing for an empty text."""
+    """Returns a value of the vault in the form of tables: times in UTC without a zone, None for an empty text."""
     return value.astimezone(UTC).replace(tzinfo=None) if isinstance(value, datetime) else None if value == "" else value
 
 
 def _short_name(uri: str) -> str:
-    """`incr 0015` of an item's URI."""
+    """Returns a short name, as `incr 0015`, for an item's URI."""
     feed, sort = uri.split("/")[-2], uri.rpartition("=")[2]
     time = datetime.strptime(sort.replace("-", "").replace("T", "").ljust(12, "0"), "%Y%m%d%H%M").replace(tzinfo=UTC)
     return f"{feed} {short(time)}"
 
 
 def short_position(position: str) -> str:
-    """The time of a position, as cases write it; nothing for none."""
+    """Returns the time of a position in the form of cases; empty if there is none."""
     time = parse_minute(position.partition("#")[0])
     return short(time) if time else ""
 
 
-# What is done in a ward
+# Actions
 
 
 def land(pipeline: Pipeline, *windows: Window, shredded: bool = True) -> list[str]:
-    """Windows that land, in this order, and are shredded; what became of each, as `new` or `quarantined`."""
+    """Lands and shreds windows in this order; returns the outcome of each, as `new` or `quarantined`."""
     outcomes: list[str] = []
     for feed, some in groupby(windows, key=lambda window: window.feed):
         outcomes += [found.outcome for found in pipeline.manifest.discover(feed, [landed(pipeline, one) for one in some])]
@@ -377,7 +379,7 @@ def land(pipeline: Pipeline, *windows: Window, shredded: bool = True) -> list[st
 
 
 def landed(pipeline: Pipeline, window: Window, checksum: str = "as-landed") -> Landed:
-    """A window as the manifest is to know it."""
+    """Returns a window as it is registered in the manifest."""
     assert isinstance(pipeline.dataset, VeevaSettings)
     key = ItemKey(window.feed, minute(window.stop), item_uri(pipeline.source.root, pipeline.dataset.vault.id, window.name))
     return Landed(key, len(window.rows), 100, checksum, minute(window.start), minute(window.stop))
@@ -398,7 +400,7 @@ def _shred(pipeline: Pipeline, feed: str, windows: Sequence[Window]) -> None:
 
 
 def write_listing(pipeline: Pipeline, window: Window, attempt: str) -> Listing:
-    """Parquet and listing of a window, where an attempt at shredding it would have put them."""
+    """Writes Parquet and listing of a window where an attempt at shredding would have put them."""
     key = landed(pipeline, window).key
     folder = Path(pipeline.dataset.shred.output) / pipeline.name / folder_name(key)
     listing = dataclasses.replace(written(folder, attempt, _tables(window)), item=key.id, attempt=attempt)
@@ -407,7 +409,7 @@ def write_listing(pipeline: Pipeline, window: Window, attempt: str) -> Listing:
 
 
 def started(pipeline: Pipeline, snapshot: str = "0000", *windows: Window) -> None:
-    """The first snapshot is loaded; then windows land that may be loaded."""
+    """Loads the first snapshot, then lands windows that may be loaded."""
     land(pipeline, full(snapshot))
     begun(pipeline, snapshot)
     drained(pipeline)
@@ -415,7 +417,7 @@ def started(pipeline: Pipeline, snapshot: str = "0000", *windows: Window) -> Non
 
 
 def spoil(pipeline: Pipeline, window: str, feed: str = INCR) -> Path:
-    """Takes away what shredding wrote of a window, so that loading it fails; returns where it is, for `mend`."""
+    """Removes the shredded output of a window, so that loading it fails; returns its place."""
     folder = Path(pipeline.dataset.shred.output) / pipeline.name / folder_name(key_of(pipeline, window, feed))
     [*files] = folder.glob("*/*/*/*.parquet")
     for file in files:
@@ -424,13 +426,13 @@ def spoil(pipeline: Pipeline, window: str, feed: str = INCR) -> Path:
 
 
 def mend(folder: Path) -> None:
-    """Puts back what `spoil` took away."""
+    """Restores what `spoil` removed."""
     for file in folder.glob("*/*/*/*.taken"):
         file.rename(file.with_suffix(".parquet"))
 
 
 def left_by_a_dead_worker(ward: Ward, feed: str = INCR) -> Claim:
-    """What is next on a feed, claimed by a worker that dies; its lease is ended, as whoever knows of its death does."""
+    """Claims the next item of a feed with a worker that dies, and ends its lease, as someone does who knows of its death."""
     with ward.open(run_id="dead") as worker:
         held = worker.manifest.acquire(feed, LOAD, "a worker", DAY)
         ready = worker.manifest.next(feed, LOAD, holding=True)
@@ -443,7 +445,7 @@ def left_by_a_dead_worker(ward: Ward, feed: str = INCR) -> Claim:
 
 @contextmanager
 def crashing(point: str) -> Generator[None]:
-    """The worker's end at a point of its work; its lease is free at once."""
+    """Ends the worker at a point of its work, and frees its lease immediately."""
     with patch.dict(os.environ, {failpoints.VARIABLE: f"{point}:raise"}), pytest.raises(failpoints.FailpointReached):
         yield
 
@@ -451,14 +453,14 @@ def crashing(point: str) -> Generator[None]:
 def drained(
     pipeline: Pipeline, spark: Any = no_spark, budget: Budget = UNBOUNDED, feeds: Sequence[str] | None = None
 ) -> tuple[list[Event], DrainReport]:
-    """What a drain did, and its report. `spark`: a session, or what gives one."""
+    """Drains; returns the events and the report. `spark`: a session, or a function that returns one."""
     *events, report = drain(pipeline, spark if callable(spark) else lambda: spark, budget, feeds)
     assert isinstance(report, DrainReport)
     return [event for event in events if not isinstance(event, DrainReport)], report
 
 
 def begun(pipeline: Pipeline, item: str, spark: Any = no_spark) -> Begun:
-    """Begins a full load with a snapshot, by its name, or as cases write its stop time."""
+    """Begins a full load with a snapshot, given by its name or by its stop time in the form of cases."""
     name = item if "/" in item or item == "latest" else full(item).name
     *_, last = begin(pipeline, spark if callable(spark) else lambda: spark, name, "for a test")
     assert isinstance(last, Begun)
@@ -466,7 +468,7 @@ def begun(pipeline: Pipeline, item: str, spark: Any = no_spark) -> Begun:
 
 
 def key_of(pipeline: Pipeline, window: str, feed: str = INCR) -> ItemKey:
-    """The key of a window, by its stop time as cases write it."""
+    """Returns the key of a window, by its stop time in the form of cases."""
     return pipeline.manifest.find(feed, minute(at(window)))
 
 
@@ -475,12 +477,12 @@ def state(pipeline: Pipeline) -> StepState:
 
 
 def watermark(pipeline: Pipeline, feed: str = INCR) -> str:
-    """Up to when a feed is loaded, as cases write it; nothing where nothing is."""
+    """Returns the stop time up to which a feed is loaded, in the form of cases; empty if nothing is loaded."""
     return short_position(state(pipeline).feed(feed).watermark)
 
 
 def standings(pipeline: Pipeline, feed: str = INCR) -> dict[str, Standing]:
-    """How each window of a feed stands with `load`, by its stop time; those that are to be loaded as the backlog has them."""
+    """Returns the state of each window of a feed for `load`, by stop time; for those still to be loaded, as in the backlog."""
     step = pipeline.manifest.step(feed, LOAD)
     seen = state(pipeline).seen_by(step, feed)
     every = {short_position(item.key.position): judge(item, step, seen) for item in pipeline.manifest.items(feed)}
@@ -489,12 +491,12 @@ def standings(pipeline: Pipeline, feed: str = INCR) -> dict[str, Standing]:
 
 
 def history(pipeline: Pipeline, window: str, feed: str = INCR) -> list[str]:
-    """A window's records, each as `application state kind`; `New` for the one that registered it."""
+    """Returns a window's records, each as `application state kind`; `New` for its registration."""
     return [_words(record) for record in pipeline.manifest.history(key_of(pipeline, window, feed))]
 
 
 def attempts(pipeline: Pipeline, window: str, feed: str = INCR) -> int:
-    """How often a load of a window was begun."""
+    """Returns how often a load of a window was begun."""
     return history(pipeline, window, feed).count("load Processing")
 
 
