@@ -127,7 +127,7 @@ def test_a_merge_that_failed_is_looked_at(shop: Shop, terminal: Terminal) -> Non
     for file in (shop.home / "shredded").rglob("events/*/*.parquet"):
         file.unlink()
     terminal.run("merge", "run", code=1)
-    assert "is not there" in words(terminal.follow(Action.SHOW_MERGING, code=3))
+    assert "does not exist" in words(terminal.follow(Action.SHOW_MERGING, code=3))
 
 
 @pytest.mark.walks(Action.MERGE_PARTITION)
