@@ -493,9 +493,9 @@ def test_the_role_of_the_cluster_is_taken_where_none_is_named(published: Shop, a
     [
         (["--role", "spectrum"], "give its ARN"),
         (["--role", f"{ROLE}'; DROP"], "give its ARN"),
-        (["--to", 'a" ; DROP SCHEMA x; --'], "is no grantee"),
-        (["--to", "group:"], "is no grantee"),
-        (["--to", "x" * 128], "is no grantee"),
+        (["--to", 'a" ; DROP SCHEMA x; --'], "is not a valid grantee"),
+        (["--to", "group:"], "is not a valid grantee"),
+        (["--to", "x" * 128], "is not a valid grantee"),
         (["--name", "lake"], "2 databases, lake_finance"),
     ],
 )

@@ -70,7 +70,7 @@ def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda folder: (folder / "one-1.jar").write_bytes(b"onf"), "other content than in the list: one-1.jar"),
+        (lambda folder: (folder / "one-1.jar").write_bytes(b"onf"), "different content: one-1.jar"),
         (lambda folder: (folder / "one-1.jar").unlink(), "missing: one-1.jar"),
         (lambda folder: (folder / "three-1.jar").write_bytes(b""), "not in the list: three-1.jar"),
     ],
@@ -91,7 +91,7 @@ def test_what_was_fetched_is_used_only_once_it_is_verified(fetched: Path, tmp_pa
 
     monkeypatch.setattr(jars.subprocess, "run", ivy)
     cache = tmp_path.with_name("cache")
-    with pytest.raises(JarsRefused, match=r"other content than in the list: two-1\.jar"):
+    with pytest.raises(JarsRefused, match=r"different content: two-1\.jar"):
         jars.fetch(S3A, cache / S3A, "java")
     assert list(cache.iterdir()) == []
 

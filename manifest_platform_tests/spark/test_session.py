@@ -212,8 +212,8 @@ def test_a_connect_server_that_does_not_answer_is_said_in_time(made, tmp_path, m
     [
         ("local[2]", "spark.remote must be sc://HOST:PORT"),
         ("sc://host:1/path", "spark.remote must be sc://HOST:PORT"),
-        ("sc://host:1/;user_id=a;token=abcdefgh", "set it as SPARK_CONNECT_AUTHENTICATE_TOKEN"),
-        ("sc://host:1/;TOKEN=abcdefgh", "set it as SPARK_CONNECT_AUTHENTICATE_TOKEN"),
+        ("sc://host:1/;user_id=a;token=abcdefgh", "set SPARK_CONNECT_AUTHENTICATE_TOKEN instead"),
+        ("sc://host:1/;TOKEN=abcdefgh", "set SPARK_CONNECT_AUTHENTICATE_TOKEN instead"),
     ],
 )
 def test_a_wrong_address_of_a_connect_server_is_refused_and_no_token_quoted(made, tmp_path, remote, told):
