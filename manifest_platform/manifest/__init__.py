@@ -1,8 +1,15 @@
-"""The control plane: an append-only log of events on items, and what it allows next.
+"""The control plane: an append-only log of records on items, and the rules that decide what may happen next.
 
-Pure Python above a store: `records` and `item` (one event, one directory), `dataset` (order, epochs, what counts as done),
-`keys` (where each row lies), `claims`, `transitions` (every change, as a pure function), `lease`, `manifest` (the
-operations), `store` (the contract of drivers, and how to write through any of them) and its drivers.
+Belongs here, in pure Python above a store:
+
+- `records` and `item`: one event, and one directory as the fold of its events.
+- `dataset`: order, epochs, and the choice of the next item; `beside`: the rows of items that wait or need a person.
+- `transitions`: every change as a pure function; `keys`: the sort key of every row.
+- `manifest` (the operations), `claims`, `lease`, `outputs`, `queries`, `skip_rules`, `payloads`.
+- `store`: the contract of drivers; `stores`: the drivers. `takeover`, `archive`, `dump`, `cost`: a store's rows as a whole.
+
+Does not belong here: what a step does with an item (`pipeline`), commands that combine several operations (`operations`), the
+warehouse's ledger and fence (`warehouse`). Nothing here imports Dagster, Spark or pandas.
 """
 
 from manifest_platform.manifest.claims import Claim, Failure

@@ -1,11 +1,11 @@
-"""Archiving: which items may leave the log, and what stays of them there.
+"""Archiving: which items may leave the log, and the row that remains of each.
 
-Belongs here: when an item is finished, and the writes that move its records out, pure. The files that they go to are
-`record_files`'; a run that moves them is `operations.archive`'s.
+Belongs here: the condition that an item is finished, and the writes that move its records out, as pure functions. The files
+that hold the archived records are in `record_files`; the run that moves them is in `operations.archive`.
 
-An item is moved as a whole, in one transaction: of its rows the first stays, its first record unchanged, with the place of all
-that were there. So the manifest still knows the item, its checksum and its place in the order; and a record that is appended
-later takes the next number, as ever. This is the only thing that takes records out of the log.
+An item is archived as a whole, in one transaction. Its first row remains, with its first record unchanged and the location of
+all its records. So the manifest still knows the item, its checksum and its place in the order, and a later record takes the
+next number. Archiving is the only operation that removes records from the log.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from manifest_platform.manifest.keys import record_key
 from manifest_platform.manifest.store import ABSENT, MAX_WRITES, Check, Delete, Put, Write
 
 MOST_RECORDS = MAX_WRITES - 1
-"""Records of an item that is archived, at most: they go in one transaction."""
+"""The most records of an item that can be archived: they are moved in one transaction."""
 
 
 def is_finished(item: Item, steps: Sequence[Step], states: Mapping[str, StepState], before: datetime) -> bool:
-    """Whether an item may be archived: every step is done with it for good, and its newest record is older than `before`.
+    """True if an item may be archived: every step is permanently done with it, and its newest record is older than `before`.
 
-    Never one that is blocked, waits late, or that an ordered step's watermark stands on or has not left behind.
+    An item is not finished if it is blocked, waits as late, or is the current watermark of an ordered step or beyond it.
     """
     fits = item.records[-1].timestamp < before and len(item.records) <= MOST_RECORDS
     return fits and next(item.open_records(), None) is None and all(_is_past(item, step, states) for step in steps)
@@ -41,7 +41,10 @@ def _is_past(item: Item, step: Step, states: Mapping[str, StepState]) -> bool:
 
 
 def move(item: Item, place: ArchivedRecords) -> list[Write]:
-    """The writes that leave of an item's rows the first, with the place of all. Conditional on its being as it was read."""
+    """The writes that remove an item's rows except the first, which gets the location of all.
+
+    Conditional: the item is unchanged.
+    """
     first, *others = item.records
     kept = {**first.to_dict(), "archived": dataclasses.asdict(place)}
     after = item.sequence + 1

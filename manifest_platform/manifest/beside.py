@@ -1,8 +1,9 @@
-"""The rows that are kept beside the log: which items a step may work on, and which need a person or a retry.
+"""The rows that are kept beside the log: the items that a step may work on, and the items that need a person or a retry.
 
-Belongs here: which such rows an item has. They follow from its records alone, so that one transaction writes them with the
-record that makes the difference, and the doctor compares them with the log. Each is put once and deleted once: nothing in it
-changes. What more than the records decides (a watermark, a full load) is judged by who reads them.
+Belongs here: the rows that an item has beside the log. They follow from its records alone, so one transaction writes them
+together with the record that changes them, and the doctor compares them with the log. Each row is put once and deleted once,
+never updated. Conditions that depend on more than the records (a watermark, a full load) are evaluated by the readers of the
+rows.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from manifest_platform.manifest.store import ABSENT, Delete, Put, Write
 
 
 class Need(StrEnum):
-    """Why an item needs a person, or a retry."""
+    """The reason why an item needs a person or a retry."""
 
     INVALID = "invalid"
     SET_ASIDE = "set-aside"
@@ -37,16 +38,16 @@ _NEEDS = {
     Standing.FAILED: Need.FAILED,
 }
 STANDINGS = {need: standing for standing, need in _NEEDS.items()}
-"""How an item stands that needs a person; one that waits for a retry is ready."""
+"""The standing of an item that needs a person, by need. An item that waits for a retry is ready."""
 _NEVER = 0
-"""The epoch of what no full load makes up for."""
+"""The epoch of a need that no full load resolves."""
 
 
 @dataclass(frozen=True)
 class Attention:
     """An item that needs a person or a retry, for a step.
 
-    `epoch`: a full load that serves a later epoch makes up for the item; 0 where no full load does.
+    `epoch`: a full load that serves a later epoch resolves the need; 0 if no full load does.
     """
 
     key: ItemKey
@@ -54,27 +55,30 @@ class Attention:
     epoch: int = _NEVER
 
     def sort(self, application: Application) -> str:
-        """Sort key of its row."""
+        """The sort key of its row."""
         return f"{attention_prefix(application, self.key.feed)}{self.key.position}#{self.need}.{self.epoch}"
 
     @classmethod
     def of(cls, sort: str, application: Application, feed: str) -> Self:
-        """What a key says that `sort` made."""
+        """Parses a key that `sort` made."""
         position, _, said = sort.removeprefix(attention_prefix(application, feed)).rpartition("#")
         need, _, epoch = said.rpartition(".")
         return cls(ItemKey.at(feed, position), Need(need), int(epoch))
 
     def holds(self, step: Step, feed: FeedState) -> bool:
-        """Whether the need still stands, by the feed's state: a full load makes up for all that its snapshot contains."""
+        """True if the need remains in the feed's current state.
+
+        A full load resolves the needs of all items that its snapshot contains.
+        """
         if step.order == "strict" and self.key.position <= feed.boundary:
             return False
         return self.epoch == _NEVER or self.epoch >= feed.serving_epoch
 
 
 def is_waiting(item: Item, step: Step) -> bool:
-    """Whether an item has a waiting row for a step: it is ready, being worked on, or late and to be appended.
+    """True if an item has a waiting row for a step: it is ready, being processed, or late and will be appended.
 
-    A failed item has none: 5,000 failed runs among the waiting rows cost each tick of the sensor 5,013 requests.
+    A failed item has no waiting row: 5,000 failed runs among the waiting rows cost each tick of the sensor 5,013 requests.
     """
     if not item.records:
         return False
@@ -90,7 +94,10 @@ def is_waiting(item: Item, step: Step) -> bool:
 
 
 def attention(item: Item, step: Step) -> Attention | None:
-    """What an item needs for a step, by its records alone, in the newest epoch in which the step worked on it."""
+    """The need of an item for a step, by its records alone; None if there is none.
+
+    It is judged in the newest epoch in which the step worked on the item.
+    """
     if not item.records:
         return None
     application = step.application
@@ -107,19 +114,19 @@ def attention(item: Item, step: Step) -> Attention | None:
 
 
 def prefixes(step: Step, feed: str) -> tuple[str, str]:
-    """What the sort keys of a step's rows beside the log of a feed start with."""
+    """The prefixes of the sort keys of a step's waiting rows and attention rows, for a feed."""
     return pending_prefix(step.application, feed), attention_prefix(step.application, feed)
 
 
 def rows_of(item: Item, step: Step) -> set[str]:
-    """Sort keys of the rows that an item has beside the log for a step."""
+    """The sort keys of the rows that an item has beside the log for a step."""
     rows = {pending_key(step.application, item.key)} if is_waiting(item, step) else set()
     needed = attention(item, step)
     return rows | {needed.sort(step.application)} if needed else rows
 
 
 def changes(before: Item, after: Item, steps: Sequence[Step]) -> list[Write]:
-    """The writes by which the rows beside the log follow an item's change."""
+    """The writes that update the rows beside the log after an item's change."""
     writes: list[Write] = []
     for step in steps:
         were, are = rows_of(before, step), rows_of(after, step)

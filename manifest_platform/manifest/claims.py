@@ -1,6 +1,6 @@
-"""A claim: the right to work on one item; and how it may end badly.
+"""A claim: the right to work on one item; and the failure that may end it.
 
-Belongs here: what a worker holds while it works on an item. How claims are opened and ended is in `transitions`.
+Belongs here: what a worker holds while it works on an item. The writes that open and end claims are in `transitions`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TRACEBACK_LIMIT = 8192
 
 @dataclass(frozen=True)
 class Claim:
-    """The right to work on one item: its open Processing record, the step's state that the claim rested on, the dataset."""
+    """The right to work on one item: its open Processing record, the state on which the claim is conditional, the dataset."""
 
     item: Item
     processing: Record
@@ -32,7 +32,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why an attempt failed. `remedy`: the action that helps, by name; None: to resolve the item once the cause is mended."""
+    """The reason of a failed attempt.
+
+    `remedy`: the name of the action that a person must take; None: resolve the item once the cause is fixed.
+    """
 
     kind: FailureKind
     message: str
@@ -42,20 +45,20 @@ class Failure:
 
     @classmethod
     def of(cls, error: Exception, traceback: str | None = None) -> Failure:
-        """Why an attempt failed that an error ended: a transient fault is tried again, any other waits for a person.
+        """The failure of an attempt that ended with an error: a transient fault is retried, any other waits for a person.
 
-        An error that knows what helps has it as its `remedy`; an item is all that this may need.
+        An error that knows its remedy has it as an attribute `remedy`, which may need no argument but the item.
         """
         kind = FailureKind.TRANSIENT if isinstance(error, Transient) else FailureKind.PERMANENT
         remedy: Remedy | None = getattr(error, "remedy", None)
         return cls(kind, str(error), type(error).__name__, traceback, remedy.action.name if remedy else None)
 
     def remedy_for(self, item: str) -> Remedy:
-        """What a person can do about an item that failed so."""
+        """The remedy for an item with this failure."""
         return after_failure(self.remedy, item)
 
     def payload(self) -> Payload:
-        """The payload of the Failed record, its secrets masked; long texts are cut, the traceback at its beginning."""
+        """The payload of the Failed record, with secrets masked. Long texts are cut; a traceback keeps its end."""
         traceback = masked(self.traceback)[-TRACEBACK_LIMIT:] if self.traceback else None
         data = {
             **dataclasses.asdict(self),

@@ -1,9 +1,9 @@
-"""What an item costs a manifest: the rows and bytes that it occupies, and the units that it took to write and read them.
+"""The cost of an item in a manifest: the rows and bytes that it occupies, and the units that its writes and reads took.
 
-Belongs here: estimates from the log alone, pure, in DynamoDB's units. A row that is written, or checked, in a transaction costs
-two write units for each KB begun, a strongly consistent read one read unit for each 4 KB begun. Each item is counted as if it
-had been worked on alone, so batches cost less; leases that are taken and heartbeats are not an item's. What a store really
-charged is in its `units`.
+Belongs here: estimates from the log alone, as pure functions, in DynamoDB's units. A row that is written or checked in a
+transaction costs two write units for each started KB; a strongly consistent read costs one read unit for each started 4 KB. The
+estimate treats each item as if it had been worked on alone, so batches cost less. Taking leases and heartbeats are not charged
+to items. The units that a store really charged are in its `units`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ WRITE_UNIT, READ_UNIT = 1024, 4096
 """Bytes."""
 _PER_TRANSACTED = 2
 _NAMES = len("partitionsortversiondata") + len("1")
-"""Bytes of a row's attribute names and version."""
+"""The bytes of a row's attribute names and version."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one item: its records, its rows in the store with their bytes, the transactions that wrote it, units (estimated)."""
+    """The cost of one item: its records, its rows with their bytes, the transactions that wrote it, and units (estimated)."""
 
     records: int
     rows: int
@@ -46,9 +46,9 @@ def cost_of(
     leases: Mapping[str, LeaseState],
     place: ArchivedRecords | None = None,
 ) -> Cost:
-    """What an item costs. `states` and `leases`: of the feed's steps, by application key, as they are now.
+    """The cost of an item. `states` and `leases`: the current states and leases of the feed's steps, by application key.
 
-    `place`: where its records were archived, if they were; its rows and bytes are then of what is left in the store.
+    `place`: the location of its archived records, if any; rows and bytes are then those that remain in the store.
     """
     sizes = [_size(dataset, record_key(item.key, record.sequence), record.to_dict()) for record in item.records]
     kept = [_size(dataset, row, {}) for step in steps for row in rows_of(item, step)]
@@ -57,7 +57,7 @@ def cost_of(
         before, after = Item(item.key, item.records[: count - 1]), Item(item.key, item.records[:count])
         units += Units(0, _write_units(sizes[count - 1]))
         units += Units(0, sum(map(_write_units, _beside(dataset, before, after, record, steps, states, leases))))
-        if record.state is State.PROCESSING:  # it was chosen by a reading of its records and of the step's state
+        if record.state is State.PROCESSING:  # choosing it took a reading of its records and of the step's state
             units += Units(_read_units(sum(sizes[: count - 1])) + 1, 0)
         if not _continues(item, count):
             transactions += 1
@@ -69,8 +69,11 @@ def cost_of(
 
 
 def _continues(item: Item, count: int) -> bool:
-    """Whether the transaction that wrote an item's record goes on with the next: a failure that is retried is resolved at once,
-    a claim that is freed for its item is late is marked so, and what a rule skips is skipped as it is registered."""
+    """True if the transaction that wrote an item's record also wrote the next record.
+
+    That is so for a failure that is retried, a claim that is freed because its item is late, and an item that a skip rule skips
+    when it is registered.
+    """
     record, *others = item.records[count - 1 : count + 1]
     following = others[0] if others else None
     if following is None:
@@ -81,7 +84,7 @@ def _continues(item: Item, count: int) -> bool:
 
 
 def _left(item: Item, dataset: str, place: ArchivedRecords) -> list[int]:
-    """The sizes of the rows that archiving left: the first record's, with the place, and those of records written since."""
+    """The sizes of the rows after archiving: the first record's row, with the location, and the rows of later records."""
     first, *others = item.records
     rows = [(first, {**first.to_dict(), "archived": asdict(place)})]
     rows += [(record, record.to_dict()) for record in others if record.sequence > place.upto]
@@ -97,7 +100,7 @@ def _beside(
     states: Mapping[str, StepState],
     leases: Mapping[str, LeaseState],
 ) -> list[int]:
-    """The sizes of states and leases that a record is written with, put or checked; of the skip rules as if there were none."""
+    """The sizes of the states and leases that are put or checked together with a record. Skip rules are counted as empty."""
     sizes: list[int] = []
     for step in steps:
         name = step.application.key

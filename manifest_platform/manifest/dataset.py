@@ -1,7 +1,8 @@
-"""A dataset's order: what its steps declare, and what of an item counts as done, ready, late or blocking.
+"""The order of a dataset: what its steps declare, and whether an item is done, ready, late or blocking.
 
-Belongs here: the declared steps of a feed, the stored state of a step and of its leases, the judgement of an item against
-them, and the choice of what comes next. Pure: state in, judgement out; the writes that follow from it are in `transitions`.
+Belongs here: the declared steps of a feed, the stored state of a step and of its leases, the judgement of an item by them, and
+the choice of the next item. Everything is pure: state in, judgement out. The writes that follow from a judgement are in
+`transitions`; reading and writing the store is in `manifest`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from manifest_platform.remedies import Action, Remedy, after_failure
 
 
 class Mode(StrEnum):
-    """What a step is about in its dataset. A mode that a later release stored reads as itself, and is none of these."""
+    """The mode of a step in its dataset. A mode that a later release stored is kept as it is, and equals none of these."""
 
     INCREMENTAL = "INCREMENTAL"
     FULL_LOAD = "FULL_LOAD"
@@ -35,28 +36,30 @@ class Mode(StrEnum):
 
 
 BEYOND_IDS = "\x7f"
-"""Sorts behind every item id: `<sort>#<this>` is the position behind all items of a sort key."""
+"""A text that sorts behind every item id: `<sort>#<this>` is the position behind all items of a sort key."""
 
 
 def position_name(feed: str, position: str) -> str:
-    """What people call a position: the name of its item; where a snapshot put it, the snapshot's stop time."""
+    """The name of a position for people: the name of its item, or the snapshot's stop time if a snapshot set the position."""
     sort, _, id_ = position.partition("#")
     return sort if id_ in ("", BEYOND_IDS) else ItemKey(feed, sort, id_).name
 
 
 @dataclass(frozen=True)
 class Step:
-    """What an application does on a feed, and in which order.
+    """The declaration of an application's work on a feed: its upstream applications, its order, its rules.
 
-    `order`: `any` takes every item whose upstream is done, oldest first, many at once; `strict` takes the earliest item
-    that is not done, or nothing; `full` takes the one snapshot for which a full load was begun. `covers`, for `full`: the
-    feeds that a snapshot contains up to its stop time, which is written as their sort keys are. `late`, for strict steps: an
-    item that arrives behind the watermark is set aside for the operator (`quarantine`) or loaded next and marked late
-    (`append`, for tables that only append). The policy is for items that arrive from now on: one that is set aside stays so
-    until it is unskipped, one that waits is loaded. `gap`: `contiguous` demands that an item starts where the item before it
-    stopped. `max_attempts` bounds how often an attempt that died or hit a passing fault is repeated without a person.
-    `numbered`: its completions get numbers in the order in which they are committed, over all of the dataset's feeds.
-    `needs_full`, for strict steps: nothing is done before a snapshot that covers the feed was loaded.
+    - `order`: `any` takes every item whose upstream is done, oldest first, many at once; `strict` takes the earliest item that
+      is not done, or nothing; `full` takes the snapshot for which a full load was begun.
+    - `covers`, for `full`: the feeds that a snapshot contains up to its stop time. The stop time is written like their sort
+      keys.
+    - `late`, for strict steps: the policy for an item that arrives behind the watermark. `quarantine` sets it aside for a
+      person; `append` loads it next and marks it late, for tables that only append. A change of the policy affects only later
+      arrivals: a quarantined item stays so until it is unskipped, and a waiting late item is loaded.
+    - `gap`: `contiguous` requires that an item starts where the item before it stopped.
+    - `max_attempts`: the number of attempts that may die or meet a transient fault before the item waits for a person.
+    - `numbered`: its completions get numbers in the order of their commits, over all of the dataset's feeds.
+    - `needs_full`, for strict steps: nothing is done before a snapshot that covers the feed was loaded.
     """
 
     application: Application
@@ -71,21 +74,25 @@ class Step:
 
     @property
     def ordered(self) -> bool:
-        """Whether what may be claimed rests on the step's state, so that it claims one item at a time."""
+        """True if a claim is conditional on the step's state, so that the step claims one item at a time."""
         return self.order != "any"
 
 
 @dataclass(frozen=True)
 class FeedState:
-    """What an ordered step remembers of a feed.
+    """The state of an ordered step on a feed.
 
-    `watermark`: position of the newest item such that it and all before it are done. `swept`: up to where the stretch that
-    the watermark jumped was looked at again. Counters: `applied`, `skipped`, `quarantined`, and `late` (late items that
-    wait to be appended). `stop`: where the watermark item's window stops, for the gap rule. Work of an epoch before
-    `serving_epoch` counts no more; `boundary`: position up to which a full load's snapshot contains the feed. `believed`: the
-    id of the attempt, its Processing record, that the sink applied last as far as the manifest knows; empty before the first.
-    `accepted`: the token under which the sink was last taken as it is; what was done under an older one it may lack. `unknown`:
-    what a newer release wrote beside, which is written back.
+    - `watermark`: position of the newest item such that it and all items before it are done.
+    - `swept`: position up to which the items that the watermark jumped over were examined again.
+    - `stop`: the stop time of the watermark item's window, for the gap rule.
+    - `serving_epoch`: work of an earlier epoch does not count any more.
+    - `boundary`: position up to which a full load's snapshot contains the feed.
+    - `believed`: the id of the attempt (its Processing record) that the sink applied last, as far as the manifest knows; empty
+      before the first.
+    - `accepted`: the token under which the sink was last accepted as it is; the sink may lack items that were done under an
+      older token.
+    - Counters: `applied`, `skipped`, `quarantined`, and `late` (late items that wait to be appended).
+    - `unknown`: attributes that a newer release wrote; they are written back.
     """
 
     watermark: str = ""
@@ -102,13 +109,16 @@ class FeedState:
     unknown: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """The stored form. Release 0.1.0 names the first key that it does not know, so that comes first."""
+        """The stored form.
+
+        Release 0.1.0 reports the first key that it does not know, so the key that names the release comes first.
+        """
         data = dataclasses.asdict(self)
         return {NEEDS.format(RELEASE): FORM, **data.pop("unknown"), **data}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> FeedState:
-        """The state of its stored form."""
+        """Parses the stored form."""
         names = {one.name for one in dataclasses.fields(cls)} - {"unknown"}
         others = unknown(data, {*names, NEEDS.format(RELEASE)})
         return cls(**{name: data[name] for name in names & data.keys()}, unknown=others)
@@ -118,9 +128,10 @@ class FeedState:
 class StepState:
     """The stored state of a step over all feeds of its dataset; `version` is the row's, for conditions.
 
-    `mode`: INCREMENTAL, or FULL_LOAD while the snapshot at position `full` is to be loaded and all other feeds are held.
-    `epoch`: the generation of the warehouse's data. `boundary`: the stop time of the snapshot loaded last. `form`: which
-    release wrote the row; `unknown`: what it has that this one does not know, which is written back.
+    - `mode`: INCREMENTAL, or FULL_LOAD while the snapshot at position `full` is being loaded and all other feeds are held.
+    - `epoch`: the generation of the warehouse's data.
+    - `boundary`: the stop time of the snapshot loaded last.
+    - `form`: the release that wrote the row. `unknown`: attributes that this release does not know; they are written back.
     """
 
     mode: Mode = Mode.INCREMENTAL
@@ -133,11 +144,14 @@ class StepState:
     unknown: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def feed(self, name: str) -> FeedState:
-        """The state of a feed; a fresh one for a feed that nothing was done on yet."""
+        """The state of a feed; a fresh state for a feed without any work."""
         return self.feeds.get(name, FeedState())
 
     def seen_by(self, step: Step, name: str) -> FeedState:
-        """The feed as a step judges its items: of a snapshot, only a load of the epoch that was begun for it counts."""
+        """The state of a feed by which a step judges its items.
+
+        For a snapshot, only a load in the epoch that was begun for it counts.
+        """
         feed = self.feed(name)
         loading = step.order == "full" and self.mode is Mode.FULL_LOAD
         return dataclasses.replace(feed, serving_epoch=self.epoch) if loading else feed
@@ -162,7 +176,7 @@ class StepState:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], version: int) -> StepState:
-        """The state of its stored form."""
+        """Parses the stored form."""
         feeds = {name: FeedState.from_dict(feed) for name, feed in data["feeds"].items()}
         others = unknown(data, {"version", "release", "mode", "epoch", "boundary", "full", "feeds"})
         form = Form.of(data)
@@ -172,16 +186,17 @@ class StepState:
 
 
 GIVEN_BACK = datetime(1970, 1, 1, tzinfo=UTC)
-"""When a lease runs out that was given back: a time that is over by every clock, and that every release reads."""
+"""The expiry of a lease that was given back: a past time by every clock, which every release can read."""
 
 
 @dataclass(frozen=True)
 class SinkState:
-    """What a sink that was set back says of a feed, for the manifest to believe.
+    """The state of a feed in a sink that was set back, for the manifest to believe.
 
-    `record`: the record of the load that it applied last, "" where it applied none. `applied`: the position of the newest item
-    that it has; `stop`: where that item's window ends. `swept`: the position up to which no item was reopened.
-    `lacks_snapshot`: whether it lacks the snapshot that the feed follows.
+    - `record`: the record of the load that the sink applied last; "" if it applied none.
+    - `applied`: the position of the newest item that it has; `stop`: the stop time of that item's window.
+    - `swept`: the position up to which no item was reopened.
+    - `lacks_snapshot`: the sink lacks the snapshot on which the feed is based.
     """
 
     record: str
@@ -193,11 +208,11 @@ class SinkState:
 
 @dataclass(frozen=True)
 class LeaseState:
-    """The stored lease of (application, feed): who may work, until when (UTC), under which token, on which item.
+    """The stored lease of (application, feed): its holder, expiry (UTC), token, and current item.
 
-    The token only grows. `current` is the position of the item claimed last; a new holder settles it first. `nonce` tells
-    the writer's own write apart when an answer was lost. `purpose`: what it is held for, where that is no step's work. `form`:
-    which release wrote the row; `unknown`: what it has that this one does not know, which is written back.
+    The token only grows. `current` is the position of the item claimed last; a new holder settles it first. `nonce` identifies
+    the writer's own write after a lost answer. `purpose`: the reason for the lease, if it is not for a step's work. `form`: the
+    release that wrote the row; `unknown`: attributes that this release does not know; they are written back.
     """
 
     holder: str
@@ -213,11 +228,11 @@ class LeaseState:
 
     @property
     def given_back(self) -> bool:
-        """Whether it did not run out but was ended, by its holder or by somebody who knows that the holder is dead."""
+        """True if the lease did not expire but was ended, by its holder or by somebody who knows that the holder is dead."""
         return self.expires_at == GIVEN_BACK
 
     def is_live(self, now: datetime) -> bool:
-        """Whether the holder still may work, by the clock. Clocks decide when a takeover is tried, not whether it is safe."""
+        """True if the holder may still work, by the clock. Clocks decide when a takeover is tried, not whether it is safe."""
         return now < self.expires_at
 
     def to_dict(self) -> dict[str, Any]:
@@ -236,7 +251,7 @@ class LeaseState:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], version: int) -> LeaseState:
-        """The lease of its stored form."""
+        """Parses the stored form."""
         names = ("holder", "run_id", "token", "expires_at", "current", "nonce")
         form = Form.of_key(data)
         fields: dict[str, Any] = {name: data[name] for name in names} | {"expires_at": parse_time(data["expires_at"])}
@@ -245,7 +260,7 @@ class LeaseState:
 
 
 class Standing(StrEnum):
-    """How an item stands with one step."""
+    """The state of an item for one step, as judged by `judge`."""
 
     DONE = "done"
     SKIPPED = "skipped"
@@ -265,7 +280,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True)
 class Judgement:
-    """An item's standing with a step; where it is blocked, the reason in words and the record at fault."""
+    """An item's standing with a step. For a blocked item also the reason in words, and the record that causes it."""
 
     standing: Standing
     reason: str = ""
@@ -273,13 +288,13 @@ class Judgement:
 
 
 PASSED = frozenset({Standing.DONE, Standing.SKIPPED, Standing.SUPERSEDED})
-"""Standings that the watermark moves over, with nothing left to do. An item that is set aside is passed too."""
+"""Standings over which the watermark moves, with nothing left to do. The watermark also passes items that are set aside."""
 
 
 def judge(item: Item, step: Step, feed: FeedState) -> Judgement:
-    """How an item stands with a step.
+    """Judges an item for a step.
 
-    A skip, of the step or of what it waits for, comes before a failure: that is what an operator skips for.
+    A skip, of the step or of its upstream, has priority over a failure: operators skip an item because it failed.
     """
     problems = item.problems
     if problems:
@@ -299,7 +314,7 @@ def judge(item: Item, step: Step, feed: FeedState) -> Judgement:
     for upstream in step.upstream:
         cut_off = item.skipped_for(Application.parse(upstream))
         if cut_off:
-            reason = f"{upstream} is told to skip it, so {application.key} never gets it: unskip it, or skip it for all"
+            reason = f"it is skipped for {upstream}, so {application.key} never gets it: unskip it, or skip it for all"
             return Judgement(Standing.CUT_OFF, reason, cut_off)
     blocker = item.blocker({application.key: feed.serving_epoch})
     if blocker and blocker.state is State.FAILED:
@@ -316,26 +331,26 @@ def judge(item: Item, step: Step, feed: FeedState) -> Judgement:
 
 
 def _judge_start(item: Item, step: Step, feed: FeedState) -> Judgement:
-    """Whether an item's window begins where the one before it stopped, for steps that demand it.
+    """Judges whether an item's window starts where the window before it stopped, for steps that require it.
 
-    The first window after a snapshot may begin before the snapshot was taken: it says again what that contains.
+    The first window after a snapshot may start before the snapshot was taken: it repeats changes that the snapshot contains.
     """
     landed, ahead = item.landed, item.key.position > feed.watermark
     if step.gap != "contiguous" or not ahead or feed.stop is None or landed is None or landed.start == feed.stop:
         return Judgement(Standing.READY)
     start = landed.start
     if start is None or start > feed.stop:
-        reason = f"gap: it starts at {start}, and the item before it stopped at {feed.stop}"
+        reason = f"gap: it starts at {start}, but the item before it stopped at {feed.stop}"
         return Judgement(Standing.GAP, reason, item.records[-1])
     if feed.watermark == feed.boundary:
         return Judgement(Standing.READY)
-    reason = f"overlap: it starts at {start}, and the item before it stopped at {feed.stop} only"
+    reason = f"overlap: it starts at {start}, but the item before it stopped only at {feed.stop}"
     return Judgement(Standing.OVERLAP, reason, item.records[-1])
 
 
 @dataclass(frozen=True)
 class Ready:
-    """The item that may be claimed now. `state` is what the claim will be conditional on."""
+    """The item that may be claimed now. The claim will be conditional on `state`."""
 
     item: Item
     state: StepState
@@ -350,12 +365,12 @@ _ACTIONS = {
     Standing.WAITING: Action.DRAIN,
     Standing.READY: Action.DRAIN,
 }
-"""What helps where an item stands so and stops its feed; where nothing is named, a person has to look first."""
+"""The remedy by the standing of the item that stops its feed. For any other standing a person has to look first."""
 
 
 @dataclass(frozen=True)
 class Blocked:
-    """The item that must come next and cannot: why, since when, and what helps."""
+    """The next item of a feed, which cannot be claimed: the reason, since when, and the remedy."""
 
     item: Item
     standing: Standing
@@ -366,7 +381,7 @@ class Blocked:
 
 @dataclass(frozen=True)
 class Abandoned:
-    """A Processing item whose worker no longer holds the lease: settle it with the sink before anything else."""
+    """A Processing item whose worker no longer holds the lease: it must be settled with the sink before anything else."""
 
     item: Item
     processing: Record
@@ -374,12 +389,12 @@ class Abandoned:
 
 @dataclass(frozen=True)
 class Idle:
-    """Nothing to do."""
+    """The verdict that there is nothing to do."""
 
 
 @dataclass(frozen=True)
 class Jumped:
-    """An item that was registered while the watermark moved past it: it is marked late before anything else is chosen."""
+    """An item that was registered while the watermark moved past it: it must be marked late before the next choice."""
 
     item: Item
 
@@ -390,11 +405,14 @@ Verdict = Ready | Blocked | Abandoned | Idle
 def choose(
     step: Step, state: StepState, feed: str, late: Iterable[Item], items: Iterable[Item], holding: bool = False
 ) -> Verdict | Jumped:
-    """What a strict step does next on a feed: the earliest item that is not done, or nothing.
+    """Chooses the next item of a strict step on a feed: the earliest item that is not done, or nothing.
 
-    `late`: the late items that wait to be appended; they come first. `items`: those beyond the swept watermark, in order.
-    Both are read as far as needed. `holding`: the caller holds the lease, so an open Processing of the step is a dead worker's.
-    What was reopened behind the watermark is not late: it was registered in time, and the sink says whether it can be applied.
+    `late`: the late items that wait to be appended; they come first. `items`: the items beyond the swept watermark, in order.
+    Both are read only as far as needed. `holding`: the caller holds the lease, so an open Processing of the step is a dead
+    worker's.
+
+    An item that was reopened behind the watermark is not late: it was registered in time, and the sink decides whether it can
+    be applied.
     """
     standing = state.feed(feed)
     if state.mode is not Mode.INCREMENTAL:
@@ -428,14 +446,14 @@ def _choose_late(step: Step, state: StepState, feed: str, late: Iterable[Item], 
 
 
 def choose_full(step: Step, state: StepState, item: Item | None, holding: bool = False) -> Verdict:
-    """What a step that loads snapshots does next: `item` is the snapshot that a full load was begun for, None without one."""
+    """Chooses the next item of a step that loads snapshots. `item`: the snapshot whose full load was begun, or None."""
     if item is None:
         return Idle()
     return verdict_on(item, judge(item, step, state.seen_by(step, item.key.feed)), step, state, holding)
 
 
 def verdict_on(item: Item, judged: Judgement, step: Step, state: StepState, holding: bool) -> Verdict:
-    """The verdict on the item that must come next, by how it stands."""
+    """The verdict on the next item of a feed, by its judgement."""
     if judged.standing is Standing.READY:
         return Ready(item, state)
     record = judged.record
@@ -446,7 +464,7 @@ def verdict_on(item: Item, judged: Judgement, step: Step, state: StepState, hold
 
 
 def passed(feed: FeedState, item: Item, judged: Judgement) -> FeedState:
-    """The feed as the item after this one meets it: where a passed item's window stops, the next may start."""
+    """The state of the feed for the item after a passed item: the next window may start where the passed window stops."""
     over = judged.standing in PASSED or judged.standing is Standing.LATE
     if over and item.landed and item.key.position > feed.watermark:
         return dataclasses.replace(feed, stop=item.landed.stop)
@@ -454,7 +472,10 @@ def passed(feed: FeedState, item: Item, judged: Judgement) -> FeedState:
 
 
 def supposing_done(feed: FeedState, item: Item) -> FeedState:
-    """The feed as the item after this one will meet it once this one is done: behind what waits, nothing is a gap."""
+    """The state of the feed for the item after this item, as if this item were done.
+
+    So an item behind a waiting item is not a gap.
+    """
     if item.landed and item.key.position > feed.watermark:
         return dataclasses.replace(feed, watermark=item.key.position, stop=item.landed.stop)
     return feed

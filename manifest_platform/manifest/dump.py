@@ -1,11 +1,11 @@
-"""A whole manifest as text: lines of JSON, written from one store and put into another.
+"""A dump: a whole manifest as text, lines of JSON that are read from one store and put into another.
 
-Belongs here: the format, and the checks before anything is put. A dump has a first line that says of what it is, a line for
-each row in the order of the store's keys, and a last line with their number. Versions of rows are no part of it: they only tell
-apart the writes of one store, and begin at 1 where a row is put first; records and waiting rows never have another.
+Belongs here: the format, and the checks before anything is put. A dump has a first line that names its content, a line for each
+row in the order of the store's keys, and a last line with their number. Versions of rows are left out: they only distinguish
+the writes in one store, and start at 1 when a row is first put. Records and waiting rows never have another version.
 
-Nobody may work on a dataset while it is put into a store. One that is worked on while it is dumped is dumped as of several
-instants; what then differs from its log, the doctor mends.
+Nobody may work on a dataset while it is put into a store. A dataset that is worked on while it is dumped is dumped as of
+several moments. Differences from its log are then repaired by the doctor.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from manifest_platform.releases import Form
 
 FORMAT = 1
 MOST_BYTES = 1 << 20
-"""Text of one transaction's rows, at most, some way below what any store takes."""
+"""The maximum text of one transaction's rows, in bytes: below the limit of any store."""
 
 
 class NotImportable(Refused):
-    """A dump that cannot be put into the store: damaged, against the rules, or different from what is there. Names the line."""
+    """A dump that cannot be put into the store: damaged, against the rules, or different from existing rows. Names the line."""
 
 
 @dataclass(frozen=True)
 class Imported:
-    """How many rows were put, and how many were there already."""
+    """The number of rows that were put, and of rows that existed already."""
 
     written: int
     there: int
@@ -54,7 +54,10 @@ class Line:
 
 
 def dump(store: Store, dataset: str, feed: str | None = None) -> Iterator[str]:
-    """The lines of a dataset, streamed; of one feed only the log, from which the doctor makes all else. Raises StoreError."""
+    """Yields the lines of a dataset. For one feed only the log, from which the doctor makes all other rows.
+
+    Raises StoreError.
+    """
     yield _text({"kind": "dump", "format": FORMAT, "dataset": dataset, "feed": feed})
     count = 0
     for row in stored_rows(store, dataset, _prefix(feed)):
@@ -65,11 +68,11 @@ def dump(store: Store, dataset: str, feed: str | None = None) -> Iterator[str]:
 
 
 def put_dump(store: Store, dataset: str, lines: Callable[[], Iterable[str]]) -> Imported:
-    """Puts a dump into a store; `lines` gives its text, as often as it is asked.
+    """Puts a dump into a store; each call of `lines` returns its text from the beginning.
 
-    What is there already, and equal, is passed over. All of it is checked before anything is put, so an import that was
-    interrupted goes on when it is repeated. Raises NotImportable, having changed nothing, for a dump that is damaged or breaks
-    the manifest's rules, and where the store has a row that differs or that the dump lacks; NewerRelease; StoreError.
+    Rows that exist already, and are equal, are passed over. Everything is checked before anything is put, so an interrupted
+    import continues when it is repeated. Raises NotImportable, without any change, for a dump that is damaged or breaks the
+    manifest's rules, and if the store has a row that differs or that the dump lacks; NewerRelease; StoreError.
     """
     _check_items(_parsed(lines(), dataset))
     total = sum(1 for _ in _missing(store, dataset, lines))  # and every difference is met
@@ -79,8 +82,8 @@ def put_dump(store: Store, dataset: str, lines: Callable[[], Iterable[str]]) -> 
             store.transact(dataset, [Put(line.sort, line.data, ABSENT) for line in batch], str(uuid4()))
         except ConditionFailed as error:
             raise NotImportable(
-                f"dataset {dataset}: {error.failed[0].sort} was written meanwhile; end whoever works on it, and look at what"
-                " differs by importing again"
+                f"dataset {dataset}: {error.failed[0].sort} was written meanwhile. Stop the programs that work on"
+                " the dataset, and repeat the import to see the differences"
             ) from error
         written += len(batch)
     there = sum(1 for _ in _parsed(lines(), dataset)) - total
@@ -92,7 +95,10 @@ def _prefix(feed: str | None) -> str:
 
 
 def _text(data: dict[str, Any]) -> str:
-    """One line: the order of an object's names means nothing, and not every store keeps it. ASCII holds any text."""
+    """A line of JSON. ASCII holds any text.
+
+    Keys are sorted, because their order has no meaning and not every store keeps it.
+    """
     return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
 
@@ -105,7 +111,8 @@ def _header(text: str, dataset: str) -> dict[str, Any]:
         raise NotImportable(f"line 1: a dump of format {FORMAT} begins with a line of kind 'dump'; this one has {text[:80]!r}")
     if header.get("dataset") != dataset:
         raise NotImportable(
-            f"line 1: a dump of dataset {header.get('dataset')!r}, to be put into {dataset!r}: name that dataset (--dataset)"
+            f"line 1: a dump of dataset {header.get('dataset')!r}, but the import is into {dataset!r}: name the former"
+            " (--dataset)"
         )
     return header
 
@@ -114,33 +121,35 @@ def _object(text: str, number: int) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise NotImportable(f"line {number}: no JSON ({error}): the file is damaged, dump again") from error
+        raise NotImportable(f"line {number}: not JSON ({error}): the file is damaged, dump again") from error
     if not isinstance(found, dict):
-        raise NotImportable(f"line {number}: no JSON object: the file is damaged, dump again")
+        raise NotImportable(f"line {number}: not a JSON object: the file is damaged, dump again")
     return found
 
 
 def _parsed(lines: Iterable[str], dataset: str) -> Iterator[Line]:
-    """The rows of a dump, in order, complete."""
+    """The rows of a complete dump, in order."""
     numbered = enumerate(lines, start=1)
     prefix = _prefix(_header(next(numbered, (1, ""))[1], dataset)["feed"])
     before, count, last = "", 0, {}
     for number, text in numbered:
         if last:
-            raise NotImportable(f"line {number}: goes on after its last line: the file is damaged, dump again")
+            raise NotImportable(f"line {number}: the dump continues after its last line: the file is damaged, dump again")
         found = _object(text, number)
         if found.get("kind") == "end":
             last = found
             continue
         sort, data = found.get("sort"), found.get("data")
         if not isinstance(sort, str) or not isinstance(data, dict) or not sort.startswith(prefix):
-            raise NotImportable(f"line {number}: no row of this dump: {text[:80]!r}")
+            raise NotImportable(f"line {number}: not a row of this dump: {text[:80]!r}")
         if sort <= before:
-            raise NotImportable(f"line {number}: {sort} is not after {before}: the lines of a dump are in order, once each")
+            raise NotImportable(
+                f"line {number}: {sort} is not after {before}: the lines of a dump are in order, without repeats"
+            )
         before, count = sort, count + 1
         yield Line(number, sort, data)
     if last.get("rows") != count:
-        raise NotImportable(f"the dump ends after {count:,} rows without saying that these are all: dump again")
+        raise NotImportable(f"the dump ends after {count:,} rows without its last line: dump again")
 
 
 def _check_items(lines: Iterator[Line]) -> None:
@@ -165,13 +174,13 @@ def _check_records(rows: list[Line]) -> None:
         key = ItemKey.at(feed, position)
         records = tuple(Record.from_dict(line.data) for line in rows)
     except (ValueError, KeyError, TypeError) as error:
-        raise NotImportable(f"line {first.number}: {first.sort} holds no record: {error}") from error
+        raise NotImportable(f"line {first.number}: {first.sort} does not hold a record: {error}") from error
     for line, record in zip(rows, records, strict=True):
         Form.of(line.data).require_writable(f"line {line.number}: record {record.sequence} of {key.name}, by {record.author},")
         if line.sort != record_key(key, record.sequence):
             raise NotImportable(f"line {line.number}: {line.sort} holds record {record.sequence} of {record.item}")
     if "archived" in first.data:
-        return  # the records that the others follow are elsewhere
+        return  # the records before these are archived
     if wrong := problems(Item(key, records)):
         raise NotImportable(f"line {first.number}: {key.id} breaks the rules: {'; '.join(wrong)}")
 
@@ -193,11 +202,11 @@ def _check_other(line: Line) -> None:
         raise NotImportable(f"line {line.number}: {line.sort} cannot be read: {error!r}") from error
 
 
-# Comparing with what is there
+# Comparing with the store
 
 
 def _missing(store: Store, dataset: str, lines: Callable[[], Iterable[str]]) -> Iterator[Line]:
-    """The rows of a dump that the store lacks. Raises NotImportable where it has another in their place, or one too many."""
+    """The rows of a dump that the store lacks. Raises NotImportable if the store has a different row, or an additional row."""
     prefix = _prefix(_header(next(iter(lines()), ""), dataset)["feed"])
     stored = stored_rows(store, dataset, prefix)
     row = next(stored, None)
@@ -209,12 +218,14 @@ def _missing(store: Store, dataset: str, lines: Callable[[], Iterable[str]]) -> 
             continue
         if _text(row.data) != _text(line.data):
             raise NotImportable(
-                f"line {line.number}: dataset {dataset} has another {line.sort} already; nothing is overwritten. Import into a"
-                " store that has none of it"
+                f"line {line.number}: dataset {dataset} has another {line.sort} already. Nothing is overwritten: import into a"
+                " store that does not have this dataset"
             )
         row = next(stored, None)
     if row:
-        raise NotImportable(f"dataset {dataset} has {row.sort}, which the dump lacks: import into a store that has none of it")
+        raise NotImportable(
+            f"dataset {dataset} has {row.sort}, which the dump lacks: import into a store that does not have this dataset"
+        )
 
 
 def _batches(lines: Iterator[Line]) -> Iterator[list[Line]]:

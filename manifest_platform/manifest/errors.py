@@ -1,4 +1,4 @@
-"""What the manifest refuses, told apart by what the caller must do next. What goes wrong in the store itself is in `store`."""
+"""The refusals of the manifest, a class for each reaction of the caller. Errors of the store itself are in `store`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class Refused(Exception):
-    """What was asked is not allowed as things stand; the message says why. Nothing was written.
+    """A request that is not allowed in the current state; the message gives the reason. Nothing was written.
 
-    `remedy`: what a person can do, where that is known; it is told behind the message.
+    `remedy`: what a person can do, if that is known; it is shown after the message.
     """
 
     def __init__(self, message: str = "", remedy: Remedy | None = None):
@@ -27,15 +27,15 @@ class UnknownItem(Refused):
 
 
 class ClaimLost(Refused):
-    """Somebody else has taken the item over since it was claimed: stop working on it."""
+    """A claim that somebody else has taken over or ended: the worker must stop working on the item."""
 
 
 class LeaseLost(ClaimLost):
-    """The lease ran out or was taken over: the worker must stop before its next write."""
+    """A lease that expired or was taken over: the worker must stop before its next write."""
 
 
 class LeaseBusy(Refused):
-    """Another worker holds the lease."""
+    """A lease that another worker holds."""
 
     def __init__(self, application: Application, feed: str, lease: LeaseState):
         self.lease = lease

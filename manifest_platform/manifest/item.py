@@ -1,7 +1,7 @@
 """An item: one landed directory, as the fold of its records.
 
-Belongs here: what the records of one item add up to (validity, what blocks it, who is done with it, who is to skip it), and
-where they are once they are archived. What that means for a feed's order is in `dataset`.
+Belongs here: the state of one item as it follows from its records (validity, what blocks it, which applications have done it or
+skip it), and the location of its archived records. What that means for a feed's order is in `dataset`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,15 @@ from manifest_platform.manifest.store import Row
 
 _KEY_TEXT = re.compile(r"[\x24-\x7e]+")
 _BELOW_SEVERAL_FEEDS = re.compile(r"/vault=[^/]+/((?:incr|log|full)/[^/]+)$")
-"""The layout where one folder, `vault=<id>/`, holds several feeds: there, the feed's folder is a part of an item's name. The
-rule does not take any folder `key=value`: a landing root may be one, and names that are in use would change."""
+"""The layout in which one folder, `vault=<id>/`, holds several feeds. There the feed's folder is part of an item's name.
+
+The rule does not match every folder `key=value`: a landing root may be such a folder, and names that are in use would change.
+"""
 ITEMS = "items"
-"""The feed of items that programs register by their ids. People call them by these: what is the end of a folder's URI to a
-directory says nothing of a URL or a span of time."""
+"""The feed of items that programs register by their ids.
+
+Their name is the whole id: the last segment of a URL or of a period would not identify it.
+"""
 NO_EPOCHS: Mapping[str, int] = MappingProxyType({})
 
 
@@ -40,13 +44,13 @@ class InvalidKey(ValueError):
 
 
 def check_key_text(name: str, text: str) -> None:
-    """Raises InvalidKey for text that cannot be a part of the store's keys."""
+    """Raises InvalidKey for text that cannot be part of the store's keys."""
     if not _KEY_TEXT.fullmatch(text):
         raise InvalidKey(f"{name} {text!r} must be printable ASCII without spaces, '!', '\"' or '#'")
 
 
 def short_name(id_: str) -> str:
-    """What people call an item, by its id: see `ItemKey.name`."""
+    """The short name of an item, by its id: see `ItemKey.name`."""
     uri = id_.rstrip("/")
     below = _BELOW_SEVERAL_FEEDS.search(uri)
     return below[1] if below else uri.rsplit("/", 1)[-1]
@@ -54,10 +58,10 @@ def short_name(id_: str) -> str:
 
 @dataclass(frozen=True, order=True)
 class ItemKey:
-    """Where an item stands: its feed, its sort key (logical time, as text) and its id (its URI).
+    """The place of an item: its feed, its sort key (logical time, as text) and its id (its URI).
 
-    Raises InvalidKey for text with characters outside `$` to `~`: a `#` or anything below it would break the order of
-    the store's keys.
+    Raises InvalidKey for text with characters outside `$` to `~`: a `#` or a character below it would break the order of the
+    store's keys.
     """
 
     feed: str
@@ -75,15 +79,15 @@ class ItemKey:
 
     @property
     def name(self) -> str:
-        """The short name for people: the last segment of the URI; with the feed's folder where one folder holds several.
+        """The short name for people: the last segment of the URI, with the feed's folder if one folder holds several feeds.
 
-        Of an item that a program registered, the whole id.
+        For an item that a program registered: the whole id.
         """
         return self.id if self.feed == ITEMS else short_name(self.id)
 
     @classmethod
     def at(cls, feed: str, position: str) -> ItemKey:
-        """The key of a position."""
+        """The key of the item at a position."""
         sort, _, id_ = position.partition("#")
         return cls(feed, sort, id_)
 
@@ -92,9 +96,10 @@ class ItemKey:
 class Landed:
     """A complete directory that discovery found: its key, number of files, size in bytes, checksum of names and contents.
 
-    `start` and `stop` bound the source's time window, for feeds that have windows. `content`: the folder with the files, where
-    that is one of several attempts below the item's own. `after` and `upto`: of its place the item has only the files that were
-    written later than the one and not later than the other, by the storage's clock; ISO 8601.
+    - `start`, `stop`: bounds of the source's time window, for feeds that have windows.
+    - `content`: the folder with the files, if it is one of several attempts below the item's own folder.
+    - `after`, `upto`: bounds of the time at which a file was written, by the storage's clock, ISO 8601. The item has only the
+      files of its folder that were written after `after` and not after `upto`.
     """
 
     key: ItemKey
@@ -113,11 +118,15 @@ class Landed:
         return self.content or self.key.id
 
     def payload(self, late_for: Mapping[str, int] | None = None, set_aside_for: Sequence[str] = ()) -> Payload:
-        """The payload of the item's New record: late for whom since which serving epoch, set aside for whom."""
+        """The payload of the item's New record.
+
+        `late_for`: the serving epoch by application key, for each application to which the item is late. `set_aside_for`: the
+        keys of those that quarantine it.
+        """
         return Payload(LANDED, {**self._data(), **lateness(late_for or {}, set_aside_for)})
 
     def accepted(self, version: int, reason: str, reopens: Sequence[str]) -> Payload:
-        """The payload of a later New record: the directory was rewritten on purpose, for the `version`-th time in all."""
+        """The payload of a later New record: the directory was rewritten on purpose; `version` counts its accepted contents."""
         again = {"version": version, "reason": reason, "reopens": list(reopens), "keeps_skips": True}
         return Payload(ACCEPTED, {**self._data(), **again})
 
@@ -135,21 +144,23 @@ class Landed:
 
 @dataclass(frozen=True)
 class Move:
-    """Where an item's files are now: the URI of their folder; and their checksum, where it is another there."""
+    """The current location of an item's files: the URI of their folder, and their checksum if it differs there."""
 
     place: str | None
     checksum: str | None = None
 
 
 def lateness(late: Mapping[str, int], set_aside: Sequence[str]) -> dict[str, Any]:
-    """What a New record's payload says of lateness: serving epochs by application key, and the keys that set the item aside."""
+    """The marks of lateness in a New record's payload: serving epochs by application key, and the keys of those that quarantine
+    it.
+    """
     marks = {"late": dict(late), "set_aside": list(set_aside)}
     return {name: value for name, value in marks.items() if value}
 
 
 @dataclass(frozen=True)
 class ArchivedRecords:
-    """Where an item's archived records are: a file, the SHA-256 of its bytes, and up to which sequence number they go."""
+    """The location of an item's archived records: a file, the SHA-256 of its bytes, and their last sequence number."""
 
     uri: str
     checksum: str
@@ -157,14 +168,14 @@ class ArchivedRecords:
 
     @classmethod
     def of(cls, row: Row) -> ArchivedRecords | None:
-        """The place that an item's first row names; None for an item that is not archived."""
+        """The location that an item's first row names; None for an item that is not archived."""
         place = row.data.get("archived")
         return cls(place["uri"], place["checksum"], place["upto"]) if place else None
 
 
 @dataclass(frozen=True)
 class Item:
-    """All records of one item, in sequence order."""
+    """An item with all its records, in sequence order."""
 
     key: ItemKey
     records: tuple[Record, ...]
@@ -176,7 +187,7 @@ class Item:
 
     @cached_property
     def landed(self) -> Landed | None:
-        """The directory as discovery saw it or as it was accepted last, where it lies now; None where none was found."""
+        """The directory as it was discovered or last accepted, with its current location; None if none was discovered."""
         move: Move | None = None
         for record in reversed(self.records):
             if record.state is not State.NEW:
@@ -192,7 +203,7 @@ class Item:
 
     @property
     def move(self) -> Move | None:
-        """Where the item's files were moved to last; None where they are where they landed."""
+        """The last move of the item's files; None if they are where they landed."""
         for record in reversed(self.records):
             if record.state is State.NEW and record.data.get("place"):
                 return Move(record.data["place"], record.data.get("checksum"))
@@ -200,18 +211,18 @@ class Item:
 
     @property
     def place(self) -> str:
-        """The URI of the folder that holds the item's files now, as far as its records say."""
+        """The URI of the folder that holds the item's files now, by its records."""
         if self.landed:
             return self.landed.place
         return (self.move.place if self.move else None) or self.key.id
 
     @property
     def version(self) -> int:
-        """How many contents of the directory were accepted: 1 as long as it was never rewritten on purpose."""
+        """The number of accepted contents of the directory: 1 if it was never rewritten on purpose."""
         return max((record.data["version"] for record in self.records if _is_accepted(record)), default=1)
 
     def knows(self, checksum: str) -> bool:
-        """Whether a directory's content is the item's, or other content that somebody acknowledged."""
+        """True if a directory's content is the item's, or other content that was acknowledged."""
         landed = self.landed
         own = landed is None or landed.checksum == checksum
         return own or any(record.data.get("acknowledges") == checksum for record in self.records)
@@ -222,7 +233,9 @@ class Item:
         found: list[str] = []
         for expected, record in enumerate(self.records, start=1):
             if record.item != self.key.id:
-                found.append(f"record {record.record_id} ({record.state}) of {record.item} lies among those of {self.key.id}")
+                found.append(
+                    f"record {record.record_id} ({record.state}) of {record.item} is stored among those of {self.key.id}"
+                )
             if record.sequence != expected:
                 found.append(f"record {record.record_id} of {record.item} has number {record.sequence}, not {expected}")
             if problem := coupling_problem(record, self.records):
@@ -234,14 +247,14 @@ class Item:
         return Item(self.key, (*self.records, record))
 
     def blocker(self, serving: Mapping[str, int] = NO_EPOCHS) -> Record | None:
-        """The earliest record that blocks the item; None where nothing does."""
+        """The earliest record that blocks the item; None if it is not blocked."""
         return next(self.open_records(serving), None)
 
     def open_records(self, serving: Mapping[str, int] = NO_EPOCHS) -> Iterator[Record]:
         """The records that block the item, in order.
 
         A Processing blocks until a Processed, Failed or Resolved points at it, a Failed until a Resolved does. `serving`:
-        serving epochs by application key; an application's records of an earlier epoch are superseded and block nothing.
+        serving epochs by application key; an application's records of an earlier epoch are superseded and do not block.
         """
         consumed = {record.previous for record in self.records if record.state is not State.SKIPPED}
         resolved = {record.previous for record in self.records if record.state is State.RESOLVED}
@@ -254,12 +267,15 @@ class Item:
                 yield record
 
     def processed_by(self, application: Application, serving_epoch: int = 0) -> Record | None:
-        """The newest Processed record of an application, of an epoch not below `serving_epoch`; None if it is not done."""
+        """The newest Processed record of an application in `serving_epoch` or later; None if the item is not done."""
         done = (one for one in self.done_by(application) if one.epoch is None or one.epoch >= serving_epoch)
         return next(done, None)
 
     def done_by(self, application: Application) -> Iterator[Record]:
-        """The Processed records of an application that count, newest first: none from before a New record that reopened it."""
+        """The Processed records of an application that count, newest first.
+
+        Records before a New record that reopened the item for the application do not count.
+        """
         for record in reversed(self.records):
             if any(application.is_done_by(Application.parse(key)) for key in record.data.get("reopens", ())):
                 return
@@ -267,7 +283,7 @@ class Item:
                 yield record
 
     def is_reopened_for(self, application: Application) -> bool:
-        """Whether an application was told to do the item again, and has not, nor was the item called late since."""
+        """True if an application must do the item again: it has not done so since, and the item was not marked late since."""
         for record in reversed(self.records):
             if application.key in record.data.get("reopens", ()):
                 return True
@@ -277,9 +293,9 @@ class Item:
         return False
 
     def was_sent_back(self, application: Application) -> bool:
-        """Whether an application did the item again by itself, with nothing gone well and no person's word since.
+        """True if the application's last repetition of the item was automatic, with no success and no person's decision since.
 
-        What is lost again then is no accident: the item fails.
+        If its output is lost once more, the item fails, because the loss is then not accidental.
         """
         for record in reversed(self.records):
             if application.key in record.data.get("reopens", ()):
@@ -290,7 +306,7 @@ class Item:
         return False
 
     def skipped_for(self, application: Application) -> Record | None:
-        """The Skipped record that stops an application; a later New record lifts it, unless it only marks the item late."""
+        """The Skipped record that stops an application. A later New record lifts it, unless it has `keeps_skips`."""
         for record in reversed(self.records):
             if record.state is State.NEW and not record.data.get("keeps_skips"):
                 return None
@@ -304,14 +320,14 @@ class Item:
         return max((mark for mark in marks if mark is not None), default=None)
 
     def is_late_for(self, application: Application, serving_epoch: int = 0) -> bool:
-        """Whether the item arrived behind the watermark of an application's feed, in an epoch that still serves."""
+        """True if the item arrived behind the watermark of an application's feed, in an epoch that still serves."""
         epoch = self.late_epoch(application)
         return epoch is not None and epoch >= serving_epoch
 
     def is_set_aside_for(self, application: Application) -> bool:
-        """Whether the item, late for an application, waits for the operator and not to be appended.
+        """True if the item is late for an application and quarantined, so that it waits for a person.
 
-        The newest record that calls it late decides: a policy that the feed was given since changes nothing.
+        The newest record that marks it late decides: a later change of the feed's policy does not affect it.
         """
         for record in reversed(self.records):
             if record.state is State.NEW and application.key in record.data.get("late", {}):
@@ -319,9 +335,10 @@ class Item:
         return False
 
     def died_with(self, application: Application) -> int | None:
-        """How many items were claimed together, this one included, where the application's last attempt at this one died.
+        """The number of items that were claimed together, this item included, if the application's last attempt at it died.
 
-        None where it ended otherwise or is open, and without an attempt. That a worker died does not say by which item.
+        None if the attempt is open or ended in another way, and if there was no attempt. The death of a worker does not tell
+        which of its items caused it.
         """
         attempt: Record | None = None
         for record in reversed(self.records):
@@ -333,22 +350,21 @@ class Item:
         ends = [record for record in self.records if record.previous == attempt.record_id and record.state is not State.SKIPPED]
         for end in ends:
             if end.state is State.FAILED and end.data.get("kind") == FailureKind.TRANSIENT:
-                return 1  # known as the one
+                return 1  # the fault is this item's
             if end.data.get("kind") == FailureKind.LEASE_EXPIRED or end.data.get("died"):
                 return attempt.data.get("batch", 1)
         return None
 
     def is_repeated(self, application: Application) -> bool:
-        """Whether the application's last attempt was ended by itself, failed or put back, and is to be repeated."""
+        """True if the application's last attempt failed or was put back automatically, and will be repeated."""
         own = (record for record in reversed(self.records) if record.application.key == application.key)
         last = next(own, None)
         return bool(last and last.state is State.RESOLVED and last.data.get("automatic"))
 
     def automatic_retries(self, application: Application) -> int:
-        """How often in a row an attempt of the application ended without a word or by a passing fault.
+        """The number of consecutive attempts of the application that died or ended with a transient fault.
 
-        Counted since the last attempt that went well or that a person resolved; the policy of automatic retries is bounded
-        by it.
+        Counted since the last attempt that succeeded or that a person resolved. `Step.max_attempts` bounds it.
         """
         count = 0
         for record in self.records:

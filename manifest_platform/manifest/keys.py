@@ -1,6 +1,6 @@
-"""The layout of a dataset's partition: the sort key of every row that the manifest keeps, made and read.
+"""The layout of a dataset's partition: functions that make and parse the sort key of every row of the manifest.
 
-Belongs here: keys alone. Which rows there are, and when, is said by `transitions`. Merging lays out its own rows.
+Belongs here: keys only. `transitions` decides which rows exist, and when. The keys of merging's rows are in `merging`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ def state_key(application: Application) -> str:
 
 
 ID = "ID"
-"""Sort key of the row that tells a dataset's manifest from every other, and of which form its rows are."""
+"""Sort key of the row that identifies a dataset's manifest and holds the version of its rows."""
 UNNAMED = "UNNAMED#"
-"""What the sort keys of the notes start with on objects outside the store that no row names any more."""
+"""Prefix of the sort keys of notes on objects outside the store that no row names any more."""
 STATES = "STATE#"
 LEASES = "LEASE#"
 
@@ -30,13 +30,13 @@ def lease_key(application: Application, feed: str) -> str:
 
 
 def lease_of(sort: str) -> tuple[Application, str]:
-    """The application and feed, or other place, in a key that `lease_key` made."""
+    """The application and the feed (or other place) in a key that `lease_key` made."""
     application, _, place = sort.removeprefix(LEASES).partition("#")
     return Application.parse(application), place
 
 
 def look_prefix(feed: str) -> str:
-    """What the sort keys of a feed's notes on directories start with."""
+    """Prefix of the sort keys of a feed's notes on directories."""
     return f"LOOK#{feed}#"
 
 
@@ -51,37 +51,37 @@ def looked_at(sort: str, feed: str) -> str:
 
 
 def old_looks_key(feed: str) -> str:
-    """Sort key of the one row that held all of a feed's notes, until a store's largest row was too small for them."""
+    """Sort key of the row in which an older release kept all of a feed's notes. They outgrew the largest row of a store."""
     return f"LOOKS#{feed}"
 
 
 def listed_key(feed: str) -> str:
-    """Sort key of how far the full listing of a feed's directories has come."""
+    """Sort key of the row with the progress of the full listing of a feed's directories."""
     return f"LISTED#{feed}"
 
 
 def item_key(feed: str, id_: str) -> str:
-    """Sort key of the row that says where in its feed's order an item stands that a program registered, by its id."""
+    """Sort key of the row that gives, by its id, the sort key of an item that a program registered."""
     return f"ITEM#{feed}#{id_}"
 
 
 SKIP_RULES = "SKIPRULES"
-"""Sort key of the rules by which items are skipped as they are registered."""
+"""Sort key of the row with the skip rules in force."""
 SKIP_RULE_CHANGES = "SKIPRULE#"
-"""What the sort keys of the rows start with that say how those rules came to be: a change each."""
+"""Prefix of the sort keys of the skip rules' changes, a row for each change."""
 
 
 def skip_rule_change_key(number: int) -> str:
-    """Sort key of the row that says what the so-manieth change of the skip rules was."""
+    """Sort key of the row with a change of the skip rules, by its number."""
     return f"{SKIP_RULE_CHANGES}{number:06d}"
 
 
 FAMILIES = "FAMILY#"
-"""What the sort keys of the rows start with that say whose rows a table has."""
+"""Prefix of the sort keys of the rows that record the family of schemas whose rows a table holds."""
 
 
 def family_key(table: str) -> str:
-    """Sort key of the row that says whose rows a table has, by the table's name in lower case."""
+    """Sort key of the row that records the family of schemas whose rows a table holds, by the table's name in lower case."""
     return f"{FAMILIES}{quote(table.lower(), safe='')}"
 
 
@@ -89,12 +89,12 @@ COMMITS = "COMMIT#"
 
 
 def commit_key(number: int) -> str:
-    """Sort key of the row that gives the completion of a numbered step its number."""
+    """Sort key of the row that numbers the completion of a numbered step."""
     return f"{COMMITS}{number:013d}"
 
 
 MERGED = "MCURSOR"
-"""Sort key of merging's own row that says up to which commit it has registered what was shredded."""
+"""Sort key of merging's row that holds the number of the last commit whose output it has registered."""
 
 
 def commit_number(sort: str) -> int:
@@ -103,7 +103,7 @@ def commit_number(sort: str) -> int:
 
 
 def records_prefix(feed: str, position: str = "") -> str:
-    """What the sort keys of a feed's records, or of one item's, start with."""
+    """Prefix of the sort keys of a feed's records, or of one item's."""
     return f"RECORD#{feed}#{position}#" if position else f"RECORD#{feed}#"
 
 
@@ -116,20 +116,23 @@ PENDING = "PENDING#"
 
 
 def pending_prefix(application: Application, feed: str) -> str:
-    """What the sort keys of a step's waiting items start with."""
+    """Prefix of the sort keys of a step's waiting items."""
     return f"{PENDING}{application.key}#{feed}#"
 
 
 def pending_key(application: Application, key: ItemKey) -> str:
-    """Sort key of the row that exists exactly while an unordered step may work on an item, or it is late for an ordered one."""
+    """Sort key of an item's waiting row.
+
+    The row exists while an unordered step may work on the item, or while the item is late and not set aside.
+    """
     return pending_prefix(application, key.feed) + key.position
 
 
 def attention_prefix(application: Application, feed: str) -> str:
-    """What the sort keys of the rows start with that exist exactly while an item needs a person or a retry for a step."""
+    """Prefix of the sort keys of the rows that exist while an item needs a person or a retry for a step."""
     return f"ATTENTION#{application.key}#{feed}#"
 
 
 def position_beside(sort: str, prefix: str) -> str:
-    """The position of the item that a row beside the log is of, by its sort key and what such keys start with."""
+    """The position of the item in the sort key of a row beside the log, given the prefix of such keys."""
     return "#".join(sort.removeprefix(prefix).split("#", 2)[:2])

@@ -1,7 +1,7 @@
-"""A held lease: its row in the store, and the thread that keeps it alive.
+"""A held lease: its row in the store, and the thread that extends it.
 
-Belongs here: heartbeats and what a worker learns from them. Safety never rests on them: a claim is conditional on the lease's
-row, a commit on the sink's fence.
+Belongs here: heartbeats, and how a worker learns that it lost its lease. Safety does not depend on heartbeats: a claim is
+conditional on the lease's row, and a commit on the sink's fence.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEARTBEATS_PER_DURATION = 3
 def write_lease(
     store: Store, partition: str, application: Application, feed: str, lease: LeaseState, writes: Sequence[Write] = ()
 ) -> LeaseState:
-    """Puts a lease's row over the version it was read at, together with other writes; returns it with its new version.
+    """Puts a lease's row over the version that was read, together with other writes; returns the lease with its new version.
 
     Raises NewerRelease for a row that a newer release wrote.
     """
@@ -40,14 +40,17 @@ def write_lease(
 
 
 class Lease:
-    """The right of one worker to work on (application, feed). A context manager: leaving it gives the lease back.
+    """The right of one worker to work on (application, feed). A context manager that gives the lease back on exit.
 
-    A heartbeat at a third of the duration extends it, on a thread of its own. `lost` is set as soon as the worker can
-    know that it does not hold the lease any more, and what it does under `cancelling` is stopped then; `token` tells this
-    grant from every other. `settled`: whether the item that the holder before left behind is known to be ended. `given_back`:
-    the lease's row since it was given back.
+    A heartbeat thread extends the lease after each third of its duration.
 
-    Work that hangs under `within` loses the lease at its limit: nothing extends it from then on, so that it runs out.
+    - `lost`: an event that is set as soon as the worker can know that it has lost the lease. Work under `canceling` is then
+      canceled.
+    - `token`: the number of this grant, which no other grant has.
+    - `settled`: True if the item that the former holder left is known to be ended.
+    - `given_back`: the lease's row after it was given back.
+
+    If work under `within` takes longer than its limit, the lease is not extended any more and expires.
     """
 
     def __init__(
@@ -70,7 +73,7 @@ class Lease:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._cancels: list[Callable[[], object]] = []
-        self._given_up = ""  # for which work, where a limit was reached
+        self._given_up = ""  # the message, once a limit was reached
         self._thread = threading.Thread(target=self._beat, name=f"heartbeat {application.key} {feed}", daemon=True)
         self._thread.start()
 
@@ -86,7 +89,7 @@ class Lease:
 
     @property
     def current(self) -> str | None:
-        """The position of the item claimed last under this lease's row, by whichever holder."""
+        """The position of the item claimed last under this lease's row, by any holder."""
         return self._state.current
 
     def check(self) -> None:
@@ -96,11 +99,11 @@ class Lease:
 
     @contextmanager
     def within(self, limit: timedelta, work: str) -> Generator[None]:
-        """Gives the lease up where the block takes longer than a limit: what runs under `cancelling` is stopped, and nothing
-        extends the lease any more. `work`: what the block does, for the message.
+        """Gives the lease up if the block takes longer than `limit`. `work` describes the block, for the message.
 
-        The heartbeat lives on a thread of its own, so a job or a statement that hung held its feed for ever. The lease's next
-        holder settles what was claimed, whether or not the block ever ends. Raises LeaseLost where it is lost already.
+        Work under `canceling` is then canceled, and the lease is not extended any more. The heartbeat has a thread of its own,
+        so without a limit a job or statement that hangs would hold its feed forever. The lease's next holder settles what was
+        claimed, whether or not the block ever ends. Raises LeaseLost if the lease is lost already.
         """
         self.check()
         timer = threading.Timer(limit.total_seconds(), self._give_up, [f"{work} took longer than its limit of {limit}"])
@@ -117,10 +120,10 @@ class Lease:
         self._lose()
 
     @contextmanager
-    def cancelling(self, cancel: Callable[[], object]) -> Generator[None]:
-        """Has `cancel` called, from another thread, once the lease is lost and as long as the block runs. Raises LeaseLost.
+    def canceling(self, cancel: Callable[[], object]) -> Generator[None]:
+        """Calls `cancel` from another thread if the lease is lost while the block runs. Raises LeaseLost.
 
-        For work that does not look at `lost` by itself: a Spark job, a statement of the warehouse.
+        For work that does not check `lost` itself: a Spark job, a statement of the warehouse.
         """
         self._cancels.append(cancel)
         try:
@@ -130,7 +133,7 @@ class Lease:
             raise
         except Exception as error:
             if self.lost.is_set():
-                raise LeaseLost(self._given_up or f"{self._name} was lost, so the work was cancelled") from error
+                raise LeaseLost(self._given_up or f"{self._name} was lost, so the work was canceled") from error
             raise
         finally:
             self._cancels.remove(cancel)
@@ -144,16 +147,16 @@ class Lease:
             try:
                 cancel()
             except Exception:
-                log.exception("%s was lost, and its work could not be cancelled", self._name)
+                log.exception("%s was lost, but its work could not be canceled", self._name)
 
     @property
     def _name(self) -> str:
         return f"the lease of {self.application.key} on feed {self.feed} (token {self.token})"
 
     def transact(self, writes: list[Write], current: str | None = None) -> None:
-        """Writes under the lease: on condition that its row is still this grant's. `current` becomes the claimed item.
+        """Writes under the lease, on condition that its row is still this grant's. `current` becomes the claimed item.
 
-        Raises LeaseLost if it is not, and ConditionFailed for the other writes.
+        Raises LeaseLost if the row is another grant's, and ConditionFailed for the other writes.
         """
         with self._lock:
             self.check()
@@ -162,20 +165,20 @@ class Lease:
             self._write(dataclasses.replace(changed, expires_at=self._clock() + self._duration), writes)
 
     def heartbeat(self) -> None:
-        """Extends the lease by its duration. Raises LeaseLost if somebody else has it."""
+        """Extends the lease by its duration. Raises LeaseLost if another worker has it."""
         self.transact([])
 
     def raise_token(self, above: int) -> None:
-        """Takes the lease again under a token above `above`, which a sink that knows more than the manifest has seen."""
+        """Takes the lease again under a token above `above`, the token of a sink whose state is newer than the manifest's."""
         with self._lock:
             self.check()
             self._read_back()
             self._write(dataclasses.replace(self._state, token=max(self.token, above) + 1), [])
 
     def release(self) -> None:
-        """Ends the heartbeat and gives the lease back, so that the next worker need not wait. From then on it is lost."""
+        """Ends the heartbeat and gives the lease back, so that the next worker need not wait. It counts as lost afterward."""
         self._stopped.set()
-        self._thread.join(self._duration.total_seconds())  # what cancels may hang with the work
+        self._thread.join(self._duration.total_seconds())  # the cancel function may hang with the work
         with self._lock:
             if self.lost.is_set():
                 return
@@ -184,14 +187,14 @@ class Lease:
                 self._write(expire(self._state), [])
                 self.given_back = self._state
             except StoreError as error:
-                log.warning("lease of %s not given back, it runs out by itself: %s", self.application.key, error)
+                log.warning("the lease of %s could not be given back and will expire: %s", self.application.key, error)
             except LeaseLost:
                 return
             finally:
                 self.lost.set()
 
     def leave(self) -> None:
-        """Ends the heartbeat and lets the lease run out by itself: another process works on under its token."""
+        """Ends the heartbeat and lets the lease expire: another process continues to work under its token."""
         self._stopped.set()
         self._thread.join()
 
@@ -215,7 +218,7 @@ class Lease:
             raise
 
     def _read_back(self) -> None:
-        """Finds out about a write whose outcome was unknown and could not be read then: the row is still this grant's."""
+        """Settles a write with an unknown outcome that could not be read back then: checks if the row is still this grant's."""
         if self._unclear:
             row = self._store.get(self._partition, lease_key(self.application, self.feed))
             if row and row.data["nonce"] == self._unclear.nonce:
@@ -226,13 +229,13 @@ class Lease:
         pause = self._duration.total_seconds() / HEARTBEATS_PER_DURATION
         while not self._stopped.wait(pause):
             if self.lost.is_set():
-                self._cancel()  # again, for work may have been about to begin when it was cancelled
+                self._cancel()  # again, because work may have begun after the first call
                 continue
             try:
                 self.heartbeat()
             except LeaseLost as error:
                 log.error("%s", error)
-            except Exception as error:  # whatever it is: without heartbeats the lease runs out
-                log.warning("heartbeat of %s failed, trying again: %s", self.application.key, error)
+            except Exception as error:  # any error: without heartbeats the lease expires
+                log.warning("a heartbeat of %s failed and will be tried again: %s", self.application.key, error)
                 if not self._state.is_live(self._clock()):
                     self._lose()

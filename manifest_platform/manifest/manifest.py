@@ -1,7 +1,8 @@
 """The manifest of one dataset: what may happen next, who may do it, and what has happened.
 
-Belongs here: the operations, each a read of what it needs, a pure transition and one transaction. The rules are in
-`dataset` and `transitions`, storage behind `store`.
+Belongs here: the operations. Each reads what it needs, calls a pure transition, and writes one transaction. The rules are in
+`dataset` and `transitions`, storage is behind `store`. Programs that combine several operations are in `pipeline` and
+`operations`.
 """
 
 from __future__ import annotations
@@ -103,25 +104,33 @@ from manifest_platform.manifest.takeover import NOTE, Identity, note
 from manifest_platform.remedies import Action, Remedy
 
 FIRST_PAGE = 40
-"""Rows that hold the watermark's item and the next, mostly: a step needs no more of a long backlog."""
+"""The rows of the first page.
+
+Mostly they hold the watermark's item and the next item: a step needs no more of a long backlog.
+"""
 NEIGHBORS = 4
-"""Rows that hold an item and show whether the next one is wanted too."""
+"""The rows of a small page: enough to hold one item and to show if the next item is needed too."""
 SURVEYED, ATTENDED = 200, 1000
-"""How many of the items that wait, and of those that need a person or a retry, are looked at for people."""
+"""The number of waiting items, and of items that need a person or a retry, that a survey reads."""
 KNOWN = 50_000
-"""Items that an object remembers as confirmed; twice as many as it is asked for at once, where that is more."""
+"""The number of confirmed items that a Manifest object remembers.
+
+It remembers twice the number of keys in one call if that is more.
+"""
 NEEDS = frozenset({Standing.INVALID, Standing.LATE, Standing.CUT_OFF, Standing.FAILED})
 DISCOVERY, OPERATOR = Application("discover", __version__), Application("operator", __version__)
 
 
 @dataclass(frozen=True)
 class Discovered:
-    """What became of a landed directory.
+    """The outcome of the registration of a landed directory.
 
-    `new`: registered. `late`: registered behind the watermark, to be appended. `quarantined`: registered behind the watermark
-    and set aside. `known`: registered before. `changed`: known with another checksum; refused, the first one stands.
-    `moved`: refused, for an item with its sort key is registered under another URI, `known_as`; it would be done twice.
-    `skipped_by`: the ids of the rules by which it was skipped as it was registered now.
+    - `new`: registered. `late`: registered behind the watermark, and will be appended. `quarantined`: registered behind the
+      watermark and set aside.
+    - `known`: registered before. `changed`: known with another checksum; refused, the registered content remains valid.
+    - `moved`: refused, because an item with its sort key is registered under another URI, `known_as`; it would be loaded twice.
+
+    `skipped_by`: the ids of the skip rules that skipped it now.
     """
 
     landed: Landed
@@ -132,22 +141,23 @@ class Discovered:
 
 @dataclass(frozen=True)
 class Kept:
-    """The states of steps that are stored, by application key, and their leases, by application key and feed."""
+    """The stored states of steps, by application key, and their leases, by application key and feed."""
 
     states: dict[str, StepState]
     leases: dict[tuple[str, str], LeaseState]
 
     def state(self, application: str) -> StepState:
-        """The state of a step; a fresh one where none is stored."""
+        """The state of a step; a fresh state if none is stored."""
         return self.states.get(application, StepState())
 
 
 @dataclass(frozen=True)
 class Survey:
-    """A feed for people: its state, what is next, and how many items of its backlog stand how with the step.
+    """A feed's state for people: the next item, and the number of items of its backlog by their standing.
 
-    `counts` are exact unless there are `more`: then of the first SURVEYED items that wait and the first ATTENDED that need
-    somebody. `needed`: those, in order; `late`: the late items that wait to be appended.
+    `counts` are exact unless `more` is True. Then they count the first SURVEYED waiting items and the first ATTENDED items that
+    need a person or a retry. `needed`: those items that need a person or a retry, in order. `late`: the late items that wait to
+    be appended.
     """
 
     feed: str
@@ -164,7 +174,7 @@ class Survey:
 
 @dataclass(frozen=True, order=True)
 class Witness:
-    """A record that was read or written: when it was made, the sort key of its row, and its id."""
+    """A record that was read or written: its timestamp, the sort key of its row, and its id."""
 
     time: str
     sort: str
@@ -173,20 +183,20 @@ class Witness:
 
 @dataclass(frozen=True)
 class Memory:
-    """By what it is known whether what was once read of a manifest still stands in it.
+    """Evidence by which a later reading shows that the store is still the same, and not older than when it was read before.
 
-    `id`: the manifest's own, None where that is not known. `witnesses`: the newest of the records that were read or written.
+    `id`: the manifest's identity, None if not known. `witnesses`: the newest of the records that were read or written.
     """
 
     id: str | None = None
     witnesses: tuple[Witness, ...] = ()
 
     def with_newest(self, other: Memory) -> Memory:
-        """This memory with the newest of all witnesses alone, its own and another's of the same store."""
+        """This memory with only the newest of all witnesses: its own and those of another memory of the same store."""
         return Memory(self.id, tuple(sorted({*self.witnesses, *other.witnesses})[-1:]))
 
     def stands(self, rows: Mapping[str, Row]) -> bool:
-        """Whether rows that were read just now, that of the identity among them, are of the same manifest and not older."""
+        """True if these rows, read just now and including the identity's row, are of the same manifest and not older."""
         found = Identity.of(rows.get(ID))
         same = self.id is None or (found is not None and found.id == self.id)
         return same and all(one.sort in rows and rows[one.sort].data["record_id"] == one.record_id for one in self.witnesses)
@@ -194,7 +204,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Commit:
-    """The completion of an item by a numbered step, with its number: 1 for the first, then without holes."""
+    """The completion of an item by a numbered step, and its number: 1 for the first, without gaps."""
 
     number: int
     key: ItemKey
@@ -203,9 +213,10 @@ class Commit:
 
 @dataclass(frozen=True)
 class FullListing:
-    """How far the listing of all of a feed's directories has come, a part at a time: `beyond`, empty at the beginning.
+    """The progress of the listing of all of a feed's directories, which is read in parts.
 
-    `done_at`: when one was last at its end. `version` is the row's.
+    `beyond`: the last name that was listed, empty at the beginning. `done_at`: the time at which a listing last reached its
+    end. `version`: the row's version.
     """
 
     beyond: str = ""
@@ -216,10 +227,12 @@ class FullListing:
 class Manifest:
     """The manifest of one dataset over a store. Safe to share between threads.
 
-    `feeds` declares the steps of each feed; `author` names the program (and its version) in every record it writes, and
-    `run_id` its run, a new one where none is named; `read_archived` reads the records of an item that were archived, so that
-    they are as if still there. `time_of` tells the logical time of a directory, by which skip rules may mean it. Raises
-    InvalidKey for a feed or application that keys cannot hold, ValueError for a step declared twice.
+    - `feeds`: the declared steps of each feed.
+    - `author`: the program and its version, written in every record. `run_id`: the program's run; a new id by default.
+    - `read_archived`: reads the archived records of an item, so that they appear with its other records.
+    - `time_of`: the logical time of a directory, for skip rules with a period.
+
+    Raises InvalidKey for a feed or application that keys cannot hold, ValueError for a step declared twice.
     """
 
     def __init__(
@@ -240,13 +253,13 @@ class Manifest:
         self._confirmed: dict[ItemKey, str | None] = {}
         self._uris: dict[tuple[str, str], str] = {}
         self._aliases: dict[ItemKey, ItemKey] = {}  # keys of the places that items were moved to
-        self._asked: set[tuple[str, str]] = set()  # sort keys that no item had when they were asked for
-        self._taken_over: set[str] = set()  # feeds without notes of a release before
-        self._nothing_noted: set[str] = set()  # feeds of which discovery found no notes when it looked last, and made none
+        self._asked: set[tuple[str, str]] = set()  # (feed, sort key) pairs that no item had when they were asked for
+        self._taken_over: set[str] = set()  # feeds whose notes of an older release were converted
+        self._nothing_noted: set[str] = set()  # feeds for which discovery last found no notes, and wrote none
         self._full_listings: dict[str, FullListing] = {}
         self._leases: dict[tuple[str, str], Lease] = {}
         self._rehearsing = False
-        self._last_commit: int | None = None  # or a number before it, never one beyond
+        self._last_commit: int | None = None  # or an older number, never a newer
         self._id: str | None = None
         self._read: Witness | None = None
         self._written: Witness | None = None
@@ -262,7 +275,7 @@ class Manifest:
                 self._check_full(feed, step)
 
     def _check_full(self, feed: str, step: Step) -> None:
-        """Raises ValueError for a step of snapshots that is not its application's only one, or covers what is not in order."""
+        """Raises ValueError if an application has several snapshot steps, or snapshots cover a feed that is not strict."""
         name = step.application.key
         orders = {other: one.order for other, steps in self.feeds.items() for one in steps if one.application.key == name}
         if step.order == "full" and list(orders.values()).count("full") > 1:
@@ -274,22 +287,22 @@ class Manifest:
                 raise ValueError(f"feed {feed} covers {other}, which {name} does not work on in strict order")
 
     def step(self, feed: str, application: str) -> Step:
-        """The declared step of an application on a feed. Raises Refused for one that is not declared."""
+        """The declared step of an application on a feed. Raises Refused if it is not declared."""
         for step in self.feeds.get(feed, ()):
             if step.application.key == application:
                 return step
         raise Refused(f"dataset {self.dataset} declares no step {application!r} on a feed {feed!r}")
 
     def steps(self, feed: str) -> tuple[Step, ...]:
-        """The declared steps of a feed. Raises Refused for a feed that is not declared."""
+        """The declared steps of a feed. Raises Refused if the feed is not declared."""
         if feed not in self.feeds:
             raise Refused(f"dataset {self.dataset} declares no feed {feed!r}; there are: {', '.join(self.feeds)}")
         return self.feeds[feed]
 
-    # Looking
+    # Reading
 
     def item(self, key: ItemKey) -> Item:
-        """The item of a key. Raises UnknownItem if the manifest does not have it."""
+        """The item with a key. Raises UnknownItem if the manifest does not have it."""
         rows = self.store.query(self.dataset, records_prefix(key.feed, key.position))
         if not rows:
             raise UnknownItem(f"dataset {self.dataset} has no item {key.id} in feed {key.feed}; is it discovered yet?")
@@ -304,17 +317,17 @@ class Manifest:
         return _state(self.store.get(self.dataset, state_key(application)))
 
     def lease(self, application: Application, feed: str) -> LeaseState | None:
-        """The stored lease of a step on a feed."""
+        """The stored lease of a step on a feed; None if it was never taken."""
         row = self.store.get(self.dataset, lease_key(application, feed))
         return LeaseState.from_dict(row.data, row.version) if row else None
 
     def items(
         self, feed: str, after: str = "", page: int = PAGE, reverse: bool = False, archived: bool = True
     ) -> Iterator[Item]:
-        """The items of a feed in order, from beyond a position on, read page by page; `page`: rows of the first.
+        """Yields the items of a feed in order, from beyond a position, read page by page.
 
-        With `reverse` the newest come first, and `after` bounds from above. Without `archived`, items with archived
-        records are left out, and cost no more than their row.
+        `page`: the rows of the first page. With `reverse` the newest come first, and `after` bounds from above. Without
+        `archived`, items with archived records are left out, and cost no more than their row.
         """
         prefix = records_prefix(feed)
         bound = f"{prefix}{after}#" if reverse else f"{prefix}{after}#~"
@@ -328,7 +341,7 @@ class Manifest:
         return stored_rows(self.store, self.dataset, prefix, after, page, reverse)
 
     def _whole(self, key: ItemKey, rows: Sequence[Row]) -> Item:
-        """The item of its rows, with those of its records that were archived."""
+        """The item of its rows, together with its archived records."""
         self._saw(rows[-1])
         records = tuple(Record.from_dict(row.data) for row in rows)
         place = ArchivedRecords.of(rows[0])
@@ -341,15 +354,15 @@ class Manifest:
         return Item(key, (*self._read_archived(key, place), *records[1:]))
 
     def newest(self, feed: str, limit: int, state: State) -> list[Record]:
-        """The records in a state among the `limit` newest of a feed's items, newest first: one query.
+        """The records in a state among the `limit` newest records of a feed, newest item first: one query.
 
-        The others are not checked for their form, which costs most: `status` of 100 datasets took 2 s, half of it here.
+        Only the matching records are parsed. Parsing all took half of the 2 s that `status` of 100 datasets took.
         """
         rows = self.store.query(self.dataset, records_prefix(feed), limit=limit, reverse=True)
         return [Record.from_dict(row.data) for row in rows if row.data.get("state") == state]
 
     def find(self, feed: str, sort: str) -> ItemKey:
-        """The key of the item with a sort key. Raises UnknownItem if there is none, Refused if it is not the only one."""
+        """The key of the item with a sort key. Raises UnknownItem if there is none, Refused if there are several."""
         rows = self.store.query(self.dataset, f"{records_prefix(feed)}{sort}#")
         prefix = records_prefix(feed)
         positions = sorted({_position(row, prefix) for row in rows})
@@ -361,7 +374,7 @@ class Manifest:
         return ItemKey.at(feed, positions[0])
 
     def commits(self, after: int = 0) -> Iterator[Commit]:
-        """The completions of numbered steps, in the order in which they were committed, from beyond a number on."""
+        """The completions of numbered steps, in the order of their commits, from beyond a number."""
         for row in self._pages(COMMITS, commit_key(after)):
             number = commit_number(row.sort)
             yield Commit(number, ItemKey.at(row.data["feed"], row.data["position"]), row.data["record_id"])
@@ -372,18 +385,20 @@ class Manifest:
         return commit_number(rows[0].sort) if rows else 0
 
     def serving_epochs(self, feed: str) -> dict[str, int]:
-        """The epoch from which on work counts on a feed, by application key of its ordered steps."""
+        """The serving epochs of a feed: the first epoch whose work counts, by application key of its ordered steps."""
         return transitions.serving_epochs(feed, self.steps(feed), self._states(feed))
 
     # What is next
 
     def next(self, feed: str, application: str, holding: bool = False, state: StepState | None = None) -> Verdict:
-        """What a step may do next on a feed: Ready(item), Blocked(item, reason), Abandoned(item) or Idle.
+        """The next verdict for a step on a feed: Ready(item), Blocked(item, reason), Abandoned(item) or Idle.
 
-        A strict step gets the earliest item that is not done, or nothing: one query from its swept watermark on. A step that
-        loads snapshots gets the one that a full load was begun for. An unordered one gets its earliest waiting item that
-        nothing blocks. `holding`: the caller holds the lease and has no claim of its own open, so an open Processing of the
-        step is a dead worker's and comes back as Abandoned. `state`: the step's, where it was read just now.
+        A strict step gets the earliest item that is not done, or nothing: one query from its swept watermark. A step that loads
+        snapshots gets the snapshot whose full load was begun. An unordered step gets its earliest waiting item that is not
+        blocked.
+
+        `holding`: the caller holds the lease and has no open claim of its own, so an open Processing of the step is a dead
+        worker's and is returned as Abandoned. `state`: the step's state, if the caller has just read it.
         """
         step = self.step(feed, application)
         if step.order == "any":
@@ -407,7 +422,7 @@ class Manifest:
         )
 
     def _begun(self, state: StepState, feed: str) -> Item | None:
-        """The snapshot that a full load was begun for."""
+        """The snapshot whose full load was begun."""
         return self.item(ItemKey.at(feed, state.full)) if state.full else None
 
     def _next_any(self, step: Step, feed: str, holding: bool) -> Verdict:
@@ -423,7 +438,7 @@ class Manifest:
         return self._first_stuck(step, feed, stuck[:1], self.attention(feed, step.application.key))
 
     def _first_stuck(self, step: Step, feed: str, stuck: Sequence[Blocked], needed: Iterable[Attention]) -> Blocked | Idle:
-        """The earliest item of an unordered step that is blocked: one that somebody works on, or one that needs a person."""
+        """The earliest blocked item of an unordered step: an item that is being processed, or needs a person."""
         for one in needed:
             if one.need is Need.RETRY:
                 continue
@@ -434,7 +449,7 @@ class Manifest:
         return min(stuck, key=lambda one: one.item.key, default=Idle())
 
     def _next_strict(self, step: Step, state: StepState, feed: str, holding: bool) -> Verdict | Jumped:
-        """The verdict under one reading of the state; or an item that the watermark jumped, to be marked late first."""
+        """The verdict by one reading of the state; or an item that the watermark jumped over, to mark late first."""
         standing = state.feed(feed)
         late = self._pending(step, feed, FIRST_PAGE) if standing.late else ()
         return choose(step, state, feed, late, self.items(feed, after=standing.swept, page=FIRST_PAGE), holding)
@@ -443,16 +458,20 @@ class Manifest:
         return self.read(feed, self.pending(feed, step.application.key, page))
 
     def pending(self, feed: str, application: str, page: int = PAGE) -> Iterator[ItemKey]:
-        """The keys of the items that have a waiting row of a step, in order: those that an unordered step may work on or works
-        on, or late ones for a strict step; read page by page, of which the first has so many rows."""
+        """Yields the keys of the items that have a waiting row of a step, in order, read page by page.
+
+        For an unordered step: items that are ready or being processed. For a strict step: late items that wait to be appended.
+        `page`: the rows of the first page.
+        """
         prefix = pending_prefix(self.step(feed, application).application, feed)
         for row in self._pages(prefix, None, page):
             yield ItemKey.at(feed, row.sort.removeprefix(prefix))
 
     def attention(self, feed: str, application: str, page: int = PAGE) -> Iterator[Attention]:
-        """What needs a person or a retry for a step, in order, as the feed's state has it now; read page by page.
+        """Yields the items that need a person or a retry for a step, in order, by the feed's current state; read page by page.
 
-        What a full load made up for is left out. An item that is not done, has no such row and waits nowhere is one upstream.
+        Needs that a full load resolved are left out. An item that is not done, has no such row and no waiting row, waits for an
+        upstream step.
         """
         step = self.step(feed, application)
         return self._attention(step, feed, self.state(step.application) if step.ordered else StepState(), page)
@@ -466,9 +485,10 @@ class Manifest:
                 yield one
 
     def read(self, feed: str, keys: Iterable[ItemKey]) -> Iterator[Item]:
-        """The items of keys in order, neighbors by the page: a batch of new items costs a few requests, not one an item.
+        """Yields the items with these keys in order.
 
-        Raises UnknownItem for one that the manifest does not have.
+        Neighbors are read by the page: a batch of new items costs a few requests. Raises UnknownItem for a key that the
+        manifest does not have.
         """
         prefix = records_prefix(feed)
         found: dict[str, list[Row]] = {}
@@ -478,20 +498,23 @@ class Manifest:
                 page = min(PAGE, 2 * page) if hits > 1 else NEIGHBORS
                 rows = self.store.query(self.dataset, prefix, after=f"{prefix}{key.position}#", limit=page)
                 groups = [(at, list(some)) for at, some in groupby(rows, key=lambda row: _position(row, prefix))]
-                found, hits = dict(groups if len(rows) < page else groups[:-1]), 0  # the last may go on behind the page
+                found, hits = (
+                    dict(groups if len(rows) < page else groups[:-1]),
+                    0,
+                )  # the last item may continue on the next page
             hits += 1
             mine = found.pop(key.position, None)
             yield self._whole(key, mine) if mine else self.item(key)
 
     def any_pending(self, feed: str, application: str) -> bool:
-        """Whether an unordered step may work on any item, or works on one: one query."""
+        """True if any item is ready for an unordered step, or being processed by it: one query."""
         prefix = pending_prefix(self.step(feed, application).application, feed)
         return bool(self.store.query(self.dataset, prefix, limit=1))
 
     def waiting(self, feed: str, application: str, limit: int) -> tuple[list[Item], list[Blocked]]:
-        """The oldest items that an unordered step may claim, at most `limit`; and those before them that somebody works on.
+        """The oldest items that an unordered step may claim, at most `limit`; and the earlier items that are being processed.
 
-        What needs a person is not among them: `attention` has it.
+        Items that need a person are not among them: see `attention`.
         """
         step = self.step(feed, application)
         ready: list[Item] = []
@@ -507,10 +530,10 @@ class Manifest:
         return ready, stuck
 
     def backlog(self, feed: str, application: str) -> Iterator[tuple[Item, Judgement]]:
-        """The items that a step has not done, in the order in which it will: late ones to append first, then the feed's.
+        """Yields the items that a step has not done, in the order of its work: late items to append first, then the feed's.
 
-        Each stands as if those before it were done. Quarantined items are among them, with their standing; skipped ones are
-        not.
+        Each is judged as if the items before it were done. Quarantined items are included, with their standing; skipped items
+        are not.
         """
         step = self.step(feed, application)
         state = self.state(step.application)
@@ -534,15 +557,15 @@ class Manifest:
                 standing = supposing_done(standing, item)
 
     def open_keys(self, feed: str, application: str) -> Iterator[ItemKey]:
-        """The keys of all that an unordered step has left to do, in order: what waits, and what needs a person or a retry."""
+        """Yields the keys of the items that an unordered step has left to do, in order: `pending` and `attention` together."""
         needed = (one.key for one in self.attention(feed, application))
         for key, _ in groupby(heapq.merge(self.pending(feed, application), needed)):
             yield key
 
     def kept(self, rows: Mapping[str, Row] | None = None) -> Kept:
-        """The stored states and leases of all steps of all feeds, by as few requests as the store allows.
+        """The stored states and leases of all steps of all feeds, in as few requests as the store allows.
 
-        `rows`: these and others, where they were read just now.
+        `rows`: these rows and others, if the caller has just read them.
         """
         states, leases = self._kept_at()
         rows = rows or self.store.get_many(self.dataset, [*states.values(), *leases.values()])
@@ -552,15 +575,15 @@ class Manifest:
         )
 
     def _kept_at(self) -> tuple[dict[str, str], dict[tuple[str, str], str]]:
-        """Where the states and the leases of all steps are stored."""
+        """The sort keys of the states and the leases of all steps."""
         every = [(step.application, feed) for feed, steps in self.feeds.items() for step in steps]
         states = {application.key: state_key(application) for application, _ in every}
         return states, {(application.key, feed): lease_key(application, feed) for application, feed in every}
 
     def survey(self, feed: str, application: str, kept: Kept | None = None) -> Survey:
-        """A feed's state for people. It reads so much of a backlog and no more, however long that is.
+        """A feed's state for people. It reads a bounded part of the backlog, however long the backlog is.
 
-        `kept`: the states and leases, where they were read just now.
+        `kept`: the states and leases, if the caller has just read them.
         """
         step, kept = self.step(feed, application), kept or self.kept()
         state, lease = kept.state(application), kept.leases.get((application, feed))
@@ -603,32 +626,39 @@ class Manifest:
             verdict = self.next(feed, step.application.key) if len(keys) > SURVEYED else found
         return _surveyed(feed, step, state, verdict, judged, needed, lease, len(keys) > SURVEYED)
 
-    # What this object knows
+    # The memory of this object
 
     @property
     def memory(self) -> Memory:
-        """By what it can be told later, by another process too, whether what was read and written here still stands."""
+        """The evidence of what was read and written here.
+
+        Later it shows, also to another process, if the store was set back.
+        """
         return Memory(self._id, tuple(dict.fromkeys(one for one in (self._read, self._written) if one)))
 
     def recall(self, other: Memory | None = None) -> bool:
-        """Looks whether the store is still the one that this object knows; forgets all if it is not. Says whether it is.
+        """Checks that the store is still the store that this object knows.
 
-        A store is replaced, or put back in place to an earlier moment, under whoever has it open. The identity tells another
-        store. One that was put back has the same identity, and lacks what was written last. One request; none where nothing is
-        known. `other`: what another process knew, which must stand as well.
+        If it is not, forgets everything and returns False. A store may be replaced, or set back to an earlier moment, while
+        programs have it open. Another store has another identity. A store that was set back has the same identity, and lacks
+        what was written last. Costs one request; none if nothing is known. `other`: the memory of another process, which must
+        hold as well.
         """
         if not (self.memory.witnesses or self._leases or (other and (other.id or other.witnesses))):
             return True
         return self._recall(other or Memory(), ())[0]
 
     def recall_kept(self, other: Memory) -> tuple[bool, Kept]:
-        """What `recall` says, and the `kept` states and leases: by one request."""
+        """The results of `recall` and of `kept`, in one request."""
         states, leases = self._kept_at()
         stands, rows = self._recall(other, (*states.values(), *leases.values()))
         return stands, self.kept(rows) if rows else Kept({}, {})
 
     def _recall(self, other: Memory, more: Sequence[str]) -> tuple[bool, dict[str, Row]]:
-        """Whether the store is the one that is known, and the rows that were read: those that tell, and `more`."""
+        """Checks that the store is the known store.
+
+        Returns the answer, and the rows read: the evidence, and those in `more`.
+        """
         held = {lease_key(Application.parse(name), place): (name, place) for name, place in self._leases}
         own = self.memory
         known = [one.sort for one in (*own.witnesses, *other.witnesses)]
@@ -656,23 +686,23 @@ class Manifest:
         self._last_commit = self._read = self._written = None
 
     def _saw(self, row: Row) -> None:
-        """Notes a record's row that was read, if it is the newest."""
+        """Remembers a record's row that was read, if it is the newest."""
         seen = Witness(row.data["timestamp"], row.sort, row.data["record_id"])
         self._read = max(self._read or seen, seen)
 
     def _wrote(self, writes: Sequence[Write]) -> None:
-        """Notes what was written last."""
+        """Remembers the record that was written last."""
         if isinstance(writes[0], Put):
             self._written = Witness(writes[0].data["timestamp"], writes[0].sort, writes[0].data["record_id"])
 
     # Discovery
 
     def known(self, feed: str, keys: Sequence[ItemKey]) -> dict[str, str | None]:
-        """Which of the items the manifest has: their checksums by id, None where it knows none.
+        """The checksums of the items that the manifest has, by id; None for an item whose checksum it does not know.
 
-        What it has once confirmed costs no request. What was asked for before in vain, as a directory that is never
-        completed, is asked for by itself: nobody reads what lies between it and the newest. The oldest items are forgotten once
-        there are many, for a process may live for years.
+        An item that was confirmed once costs no request. A key that was not found before, such as a directory that is never
+        completed, is asked for alone, so that the items between it and the newest are not read. The oldest items are forgotten
+        if there are many, because a process may live for years.
         """
         self._forget_the_oldest(feed, len(keys))
         unheard = [key for key in keys if (feed, key.sort) not in self._uris]
@@ -688,7 +718,7 @@ class Manifest:
         return {id_: self._confirmed[key] for id_, key in items.items() if key in self._confirmed}
 
     def _forget_the_oldest(self, feed: str, asked: int) -> None:
-        """Forgets a feed's oldest items where too many are known: as many as are `asked` for at once are kept."""
+        """Forgets a feed's oldest items if too many are known. It keeps at least the number that is `asked` for in one call."""
         most = max(KNOWN, 2 * asked)
         if len(self._uris) + len(self._asked) <= most:
             return
@@ -702,19 +732,19 @@ class Manifest:
         self._aliases = {place: key for place, key in self._aliases.items() if key.feed != feed or key.sort >= oldest}
 
     def has_heard_beyond(self, feed: str, position: str) -> bool:
-        """Whether this object has heard of an item beyond a position: of all that discovery saw. Asks the store nothing."""
+        """True if this object knows an item beyond a position, from anything that discovery saw. No request."""
         return any(of_feed == feed and sort > position.partition("#")[0] for of_feed, sort in self._uris)
 
     def registered(self, feed: str, keys: Sequence[ItemKey]) -> dict[str, str]:
-        """Which of the sort keys the manifest has, under whatever id: that id, by sort key. Asks as `known` does."""
+        """The ids under which the manifest has these sort keys, by sort key. Costs what `known` costs."""
         self.known(feed, keys)
         return {key.sort: self._uris[feed, key.sort] for key in keys if (feed, key.sort) in self._uris}
 
     def looks(self, feed: str, all_known: bool = False) -> dict[str, Row]:
-        """What discovery noted of directories that are not complete yet: a row a directory, by its name.
+        """The notes of discovery on directories that are not complete yet: a row for each directory, by its name.
 
-        `all_known`: every directory there is registered. Then nothing is read where nothing was noted before: whoever notes
-        a directory sees one that is not registered.
+        `all_known`: every directory that was listed is registered. Nothing is then read for a feed that had no notes before,
+        because a process writes a note only for a directory that is not registered.
         """
         if all_known and feed in self._nothing_noted:
             return {}
@@ -722,9 +752,9 @@ class Manifest:
         return {looked_at(row.sort, feed): row for row in self._pages(look_prefix(feed), None)}
 
     def keep_looks(self, feed: str, before: Mapping[str, Row], looks: Mapping[str, Mapping[str, str]]) -> None:
-        """Notes what discovery saw of directories, in place of what `looks` read before.
+        """Stores discovery's notes on directories, in place of the notes that `looks` read before.
 
-        A directory that `looks` lacks is forgotten. Only what changed is written. Another process's newer note stays.
+        A directory that is missing in `looks` is forgotten. Only changes are written. Another process's newer note stays.
         """
         if before or looks:
             self._nothing_noted.discard(feed)
@@ -739,7 +769,7 @@ class Manifest:
         self._write_notes(writes)
 
     def _write_notes(self, writes: Sequence[Write]) -> None:
-        """Makes writes that do not rest on each other; those whose row changed meanwhile are left out."""
+        """Carries out writes that do not depend on each other. Writes whose row changed meanwhile are left out."""
         for start in range(0, len(writes), MAX_WRITES):
             left = list(writes[start : start + MAX_WRITES])
             while left:
@@ -751,7 +781,7 @@ class Manifest:
                     left = [write for write in left if write.sort not in changed] if changed else []
 
     def _take_over_looks(self, feed: str) -> None:
-        """Turns the one row that a release before kept into a row a directory, once; what is noted already stays."""
+        """Converts the single row of an older release to a row for each directory, once. Existing notes stay."""
         if feed in self._taken_over:
             return
         old = self.store.get(self.dataset, old_looks_key(feed))
@@ -762,11 +792,11 @@ class Manifest:
         self._taken_over.add(feed)
 
     def discover(self, feed: str, landed: Sequence[Landed]) -> list[Discovered]:
-        """Registers landed directories of a feed, in any order, as often as one likes.
+        """Registers landed directories of a feed, in any order; idempotent.
 
-        Of several directories with one sort key, one is registered: the one that the manifest has, or else the first by URI.
-        What this object has once confirmed costs no request again. One transaction registers up to some forty. Raises Refused
-        for a feed that is not declared, ValueError for a directory of another feed.
+        Of several directories with one sort key, only one is registered: the directory that the manifest has, or else the first
+        by URI. A directory that this object has confirmed once costs no request again. A transaction registers up to about
+        forty. Raises Refused for a feed that is not declared, ValueError for a directory of another feed.
         """
         steps = self.steps(feed)
         strangers = [found.key.id for found in landed if found.key.feed != feed]
@@ -795,13 +825,17 @@ class Manifest:
         return Discovered(found, "known" if self.knows(found.key, found.checksum) else "changed")
 
     def knows(self, key: ItemKey, checksum: str) -> bool:
-        """Whether a content is a known item's, or was acknowledged. Only for other content than the first is the log asked."""
+        """True if the content is a known item's, or was acknowledged.
+
+        The log is read only if it is not the registered content.
+        """
         return self._confirmed.get(key) in (None, checksum) or self.item(key).knows(checksum)
 
     def _hear_of_moves(self, feed: str, landed: Sequence[Landed]) -> None:
-        """Learns anew where items are, once the first that is at another place is known to be there.
+        """Learns the current locations of items again, once the first item is found at another location.
 
-        Somebody may have said so since this object asked: until then that costs a query a look.
+        Another process may have recorded a move since this object read the items. Until it has, this costs a query for each
+        look.
         """
         moved = [one.key for one in landed if one.key not in self._confirmed and one.key not in self._aliases]
         moved = [key for key in moved if (feed, key.sort) in self._uris]
@@ -811,9 +845,9 @@ class Manifest:
                 self._learn(feed, [key.sort for key in moved])
 
     def _learn(self, feed: str, sorts: Sequence[str]) -> None:
-        """Remembers the items of sort keys, every id of each, and those between: an item never goes away.
+        """Remembers the items with these sort keys, every id of each, and the items between them. Items never disappear.
 
-        Between which it knows of others already, it does not read.
+        It does not read between sort keys if it knows items between them already.
         """
         if not sorts:
             return
@@ -834,7 +868,10 @@ class Manifest:
                 self._saw(row)
 
     def unregistered(self, feed: str, sorts: Iterable[str]) -> set[str]:
-        """Which of some sort keys no item has. For items of long ago, which are many: what is read of them is not kept."""
+        """The sort keys among these that no item has.
+
+        For the many items of the past: what is read of them is not remembered.
+        """
         left = {sort for sort in sorts if (feed, sort) not in self._uris}
         if left:
             prefix, last = records_prefix(feed), max(left)
@@ -846,7 +883,7 @@ class Manifest:
         return left
 
     def full_listing(self, feed: str) -> FullListing:
-        """How far the listing of all of a feed's directories has come. Read once, and kept."""
+        """The progress of the listing of all of a feed's directories. Read once, then remembered."""
         if feed not in self._full_listings:
             row = self.store.get(self.dataset, listed_key(feed))
             done_at = parse_time(row.data["done_at"]) if row and row.data["done_at"] else None
@@ -854,7 +891,7 @@ class Manifest:
         return self._full_listings[feed]
 
     def keep_full_listing(self, feed: str, beyond: str, done_at: datetime | None) -> None:
-        """Notes how far the listing has come since `full_listing` was read. Another process's newer note stays."""
+        """Stores the progress of the listing since `full_listing` was read. Another process's newer progress stays."""
         before = self._full_listings.pop(feed, FullListing())
         data = {"beyond": beyond, "done_at": format_time(done_at) if done_at else None}
         try:
@@ -868,7 +905,7 @@ class Manifest:
         self._uris.setdefault((key.feed, key.sort), key.id)
 
     def _register(self, feed: str, landed: Sequence[Landed]) -> dict[ItemKey, Discovered]:
-        """Registers directories in one transaction, and says what became of those that nobody else registered meanwhile."""
+        """Registers directories in one transaction. Returns the outcome of those that nobody else registered meanwhile."""
         steps = self.feeds[feed]
 
         def register() -> dict[ItemKey, Discovered]:
@@ -900,10 +937,10 @@ class Manifest:
         )
 
     def register(self, landed: Landed) -> Discovered:
-        """Registers an item by its id, whatever it is, as often as one likes; its id alone tells it, and not its sort key.
+        """Registers any item by its id; idempotent. Only the id identifies it, not the sort key.
 
-        For items that are no directories, which nobody finds by looking: a row says where the item stands, by its id. Checksums
-        are compared where both have one. `known`: it stands where it stood, whatever sort key is given now. Raises Refused.
+        For items that are not directories, which no listing finds: a row gives the item's sort key by its id. Checksums are
+        compared if both are given. `known`: the item keeps its place, whatever sort key is given now. Raises Refused.
         """
         key = landed.key
         index = item_key(key.feed, key.id)
@@ -928,12 +965,12 @@ class Manifest:
         )
 
     def registered_as(self, feed: str, id_: str) -> ItemKey | None:
-        """The key of an item that a program registered, by its id; None where none did."""
+        """The key of an item that a program registered, by its id; None if none was."""
         row = self.store.get(self.dataset, item_key(feed, id_))
         return ItemKey(feed, row.data["sort"], id_) if row else None
 
     def _skips(self, landed: Sequence[Landed], rules: SkipRules, steps: Sequence[Step]) -> dict[ItemKey, list[SkipRule]]:
-        """By which rules directories that are to be registered are skipped."""
+        """The rules that skip directories when they are registered, by item."""
         rules.require_writable()
         if rules.have_periods and self._time_of is None:
             raise Refused("a skip rule is in force for a period, and this program was given no way to tell the time of items")
@@ -941,10 +978,10 @@ class Manifest:
         applying = {found.key: rules.applying(found.key, time_of(found), steps, now) for found in landed if rules.rules}
         return {key: found for key, found in applying.items() if found}
 
-    # Rules by which items are skipped as they are registered
+    # Rules that skip items when they are registered
 
     def skip_rules(self) -> SkipRules:
-        """The rules in force, and how many changes there were."""
+        """The rules in force, and the number of changes so far."""
         return SkipRules.of(self.store.get(self.dataset, SKIP_RULES))
 
     def skip_rule_changes(self) -> Iterator[RuleChange]:
@@ -952,9 +989,9 @@ class Manifest:
         return (RuleChange.of(row) for row in self._pages(SKIP_RULE_CHANGES, None))
 
     def add_skip_rule(self, wanted: SkipRule) -> SkipRule:
-        """Adds a rule: what is registered from now on and meant by it is skipped, whoever registers it.
+        """Adds a rule: matching items that are registered from now on are skipped, whoever registers them.
 
-        What is registered already stays as it is. Raises Refused where there are too many, where it is over already, and for a
+        Registered items stay unchanged. Raises Refused if there are too many rules, if the rule has ended already, and for a
         feed or application that is not declared.
         """
         who = Application.parse(wanted.application)
@@ -966,7 +1003,7 @@ class Manifest:
         return self._change_skip_rules(lambda rules: skip_rules.add(rules, wanted, self._stamp()))
 
     def remove_skip_rule(self, id_: str, reason: str) -> SkipRule:
-        """Ends a rule; what it had skipped stays so. Raises Refused for an id that no rule has."""
+        """Ends a rule; items that it has skipped stay skipped. Raises Refused if no rule has this id."""
         return self._change_skip_rules(lambda rules: skip_rules.remove(rules, id_, reason, self._stamp()))
 
     def _change_skip_rules(self, change: Callable[[SkipRules], tuple[SkipRule, list[Write]]]) -> SkipRule:
@@ -981,13 +1018,14 @@ class Manifest:
     # Working
 
     def acquire(self, feed: str, application: str, holder: str, duration: timedelta) -> Lease:
-        """Takes the lease of a step on a feed, with a heartbeat. Raises LeaseBusy while another's is live."""
+        """Takes the lease of a step on a feed, with a heartbeat. Raises LeaseBusy while another worker's lease is live."""
         return self.hold(self.step(feed, application).application, feed, holder, duration)
 
     def hold(self, application: Application, place: str, holder: str, duration: timedelta) -> Lease:
-        """Takes the lease of any work at a place, a feed or whatever it is about. Raises LeaseBusy while another's is live.
+        """Takes a lease of an application at a place: a feed, or any other subject.
 
-        One that this object gave back is taken again without a look at it first: mostly nobody else had it meanwhile.
+        Raises LeaseBusy while another worker's is live. A lease that this object gave back is taken again without reading it
+        first: mostly nobody else has had it meanwhile.
         """
 
         def take() -> LeaseState:
@@ -1005,7 +1043,7 @@ class Manifest:
         return lease
 
     def end_leases(self, run_id: str) -> int:
-        """Ends the leases that a run holds which is known to be dead, so that nobody waits for them. Returns how many."""
+        """Ends the leases of a run that is known to be dead, so that nobody waits for them. Returns their number."""
         ended = 0
         for row in self._pages(LEASES, None):
             application, place = lease_of(row.sort)
@@ -1015,12 +1053,12 @@ class Manifest:
                 try:
                     write_lease(self.store, self.dataset, application, place, after)
                 except ConditionFailed:
-                    continue  # it lives, or another has it
+                    continue  # its holder lives, or another has taken it
                 ended += 1
         return ended
 
     def unsettled(self, lease: Lease) -> Abandoned | None:
-        """The item that the lease's row names and that is still Processing: a new holder settles it before anything else."""
+        """The item that the lease's row names, if it is still Processing: a new holder settles it before anything else."""
         if lease.current is None:
             return None
         step = self.step(lease.feed, lease.application.key)
@@ -1033,7 +1071,7 @@ class Manifest:
         return None
 
     def verdicts(self, lease: Lease) -> Iterator[Verdict]:
-        """What comes next under a lease, asked anew each time and without end; first what its last holder left unfinished."""
+        """Yields verdicts under a lease without end: first the item that its last holder left open, then each next verdict."""
         if left := self.unsettled(lease):
             yield left
         while True:
@@ -1042,8 +1080,8 @@ class Manifest:
     def claim(self, lease: Lease, items: Sequence[Item], state: StepState | None = None) -> list[Claim]:
         """Claims items under a lease, all or none, in one transaction. `state`: the Ready verdict's, for an ordered step.
 
-        Raises LeaseLost; ConditionFailed if an item or the state changed since it was read: ask what is next again; Refused
-        for an item that is not ready, and while the item that the lease's former holder worked on is not settled.
+        Raises LeaseLost; ConditionFailed if an item or the state changed since it was read: call `next` again; Refused for an
+        item that is not ready, and while the item of the lease's former holder is not settled.
         """
         step = self.step(lease.feed, lease.application.key)
         self._require_own(lease.dataset)
@@ -1060,38 +1098,41 @@ class Manifest:
         return [Claim(item, item.records[-1], step, state, self.dataset) for item in claimed]
 
     def complete(self, held: Claim, payload: Payload, believed: str | None = None) -> Record:
-        """Ends a claim well: record, watermark and waiting rows in one transaction. Raises ClaimLost.
+        """Ends a claim with success: record, watermark and waiting rows in one transaction. Raises ClaimLost.
 
-        `believed`: the record by which the sink's ledger names what it applied, for steps with a sink.
+        `believed`: the record that the sink's ledger names for the load, for steps with a sink.
         """
         return self._end(held, lambda item, state, stamp: self._completion(item, held, state, payload, stamp, None, believed))
 
     def fail(self, held: Claim, failure: Failure) -> Record:
-        """Ends a claim badly. A passing fault is resolved by the step's policy in the same transaction. Raises ClaimLost."""
+        """Ends a claim with a failure. A transient fault is resolved by the step's policy in the same transaction.
+
+        Raises ClaimLost.
+        """
         return self._end(
             held, lambda item, _state, stamp: transitions.fail(item, held, failure, self.steps(item.key.feed), stamp)
         )
 
     def defer(self, held: Claim, reason: str) -> Record:
-        """Ends a claim on an item that the sink is past: it is late from now on, by the step's policy. Raises ClaimLost."""
+        """Ends a claim on an item that the sink is past: it becomes late, by the step's policy. Raises ClaimLost."""
         return self._end(held, lambda item, state, stamp: transitions.defer(item, held, state, reason, stamp))
 
     def put_back(self, held: Claim, reason: str, died: bool = False) -> Record:
-        """Ends a claim without a failure, for what is not the item's fault. Raises ClaimLost.
+        """Ends a claim without a failure, for causes that are not the item's fault. Raises ClaimLost.
 
-        `died`: what the worker works with went down while it did, so that the item is tried with fewer others.
+        `died`: the worker's cluster or server went down during the work, so the item is tried with fewer others.
         """
         return self._end(held, lambda item, _state, stamp: transitions.put_back(item, held, reason, stamp, died))
 
     def send_back(self, held: Claim, applications: Sequence[str], reason: str) -> Record:
-        """Ends a claim without a failure and has applications before it do the item again. Raises ClaimLost."""
+        """Ends a claim without a failure and reopens the item for upstream applications. Raises ClaimLost."""
         steps = self.feeds[held.item.key.feed]
         return self._end(
             held, lambda item, _state, stamp: transitions.send_back(item, held, applications, reason, steps, stamp)
         )
 
     def adopt(self, lease: Lease, abandoned: Abandoned, epoch: int, payload: Payload, believed: str | None = None) -> Record:
-        """Completes what a dead worker had committed, in the ledger's epoch, while this worker holds the lease."""
+        """Completes an item that a dead worker had committed, in the ledger's epoch, under this worker's lease."""
         held = self._inherit(lease, abandoned)
         ended = self._end(
             held,
@@ -1102,12 +1143,15 @@ class Manifest:
         return ended
 
     def believe(self, lease: Lease, record: str, instead_of: str) -> None:
-        """Believes, under the lease, that the sink applied a record last. Raises LeaseLost, Refused if another is by now."""
+        """Stores, under the lease, which record the sink applied last.
+
+        Raises LeaseLost; Refused if another is believed by now.
+        """
         step = self.step(lease.feed, lease.application.key)
         self._change_state(lease, instead_of, lambda state: transitions.believe(step, lease.feed, state, record))
 
     def free(self, lease: Lease, key: ItemKey, reason: str) -> Record:
-        """Reopens an item for the lease's step, under the lease: its sink lacks what was done. Raises Refused, LeaseLost."""
+        """Reopens an item for the lease's step, under the lease, because its sink lacks it. Raises Refused, LeaseLost."""
         steps, application = self.steps(key.feed), lease.application.key
 
         def attempt() -> Record:
@@ -1121,17 +1165,17 @@ class Manifest:
         )
 
     def believe_sink(self, lease: Lease, sink: SinkState, instead_of: str, accepts: bool = False) -> None:
-        """Believes a sink that was set back, under the lease, once every item that it lacks is reopened: one last write.
+        """Believes a sink that was set back, under the lease, after every item that it lacks was reopened: one last write.
 
-        `accepts`: the sink is taken as it is, so what it lacks of all that was done so far stays out. Raises LeaseLost; Refused
-        if another record is believed by now, and while a full load is in progress.
+        `accepts`: the sink is accepted as it is, so the items that it lacks so far stay out. Raises LeaseLost; Refused if
+        another record is believed by now, and while a full load is in progress.
         """
         step = self.step(lease.feed, lease.application.key)
         accepted = lease.token if accepts else 0
         self._change_state(lease, instead_of, lambda state: transitions.believe_sink(step, lease.feed, state, sink, accepted))
 
     def _change_state(self, lease: Lease, believed: str, writes_of: Callable[[StepState], list[Write]]) -> None:
-        """Writes a changed state under the lease, as long as the record is believed that it rests on."""
+        """Writes a changed state under the lease, on condition that the believed record has not changed."""
 
         def attempt() -> None:
             state = self.state(lease.application)
@@ -1145,7 +1189,7 @@ class Manifest:
         )
 
     def abandon(self, lease: Lease, abandoned: Abandoned, failure: Failure | None = None) -> Record:
-        """Fails what a dead worker had not committed, as `lease_expired`, retried by the step's policy; or as given."""
+        """Fails an item that a dead worker had not committed: as `lease_expired`, retried by the step's policy, or as given."""
         held = self._inherit(lease, abandoned)
         dead = abandoned.processing
         message = f"lease expired: {dead.author} (run {dead.run_id}, token {dead.token}) did not finish"
@@ -1157,7 +1201,7 @@ class Manifest:
         return ended
 
     def _inherit(self, lease: Lease, abandoned: Abandoned) -> Claim:
-        """A dead worker's claim. The watermark is still the one it claimed under: nothing passes an open claim."""
+        """A dead worker's claim. The watermark is unchanged since the claim, because nothing passes an open claim."""
         step = self.step(lease.feed, lease.application.key)
         worker = abandoned.processing.application
         if worker.key != step.application.key or abandoned.item.key.feed != lease.feed:
@@ -1185,9 +1229,9 @@ class Manifest:
         writes_of: Callable[[Item, StepState, Stamp], list[Write]],
         lease: Lease | None = None,
     ) -> Record:
-        """Ends a claim by the item's next sequence number, whichever that is while the claim stands.
+        """Ends a claim under the item's next sequence number, as long as the claim is open.
 
-        It is tried with the item and state that the claim holds: mostly both are still those.
+        The first try uses the item and state in the claim: mostly both are current.
         """
         self._require_own(held.dataset)
         key, application = held.item.key, held.step.application
@@ -1213,8 +1257,8 @@ class Manifest:
         return optimistically(
             end,
             lambda: Refused(
-                f"{key.name}: its records changed {TRIES} times while ending the claim, or its waiting rows are amiss;"
-                " try again",
+                f"{key.name}: its records changed {TRIES} times while the claim was ended, or its waiting rows are wrong."
+                " Try again",
                 Remedy(Action.REPAIR),
             ),
         )
@@ -1222,15 +1266,15 @@ class Manifest:
     # Outputs
 
     def outputs(self) -> Outputs:
-        """What the applications have made of items, as it stands from now on: what may be read, and why not."""
+        """The outputs of items as of now: which may be read, and why others may not."""
         return Outputs(self.item, self.serving_epochs)
 
     def commit_output(self, key: ItemKey, application: Application, payload: Payload, made_from: Iterable[Made] = ()) -> Record:
-        """Records what an application made of an item, and from which records: Processing and Processed, at once.
+        """Records an application's output of an item, and the records it was made from: Processing and Processed, together.
 
-        For one outside the declared steps; and for a step's whose item is done already: what it made anew takes its place.
-        Raises Refused while the item is blocked, and where the step has not done it; NotCurrent where a record is superseded
-        that it was made from.
+        For an application that is no declared step, or for a declared step that has done the item already: its new output
+        replaces the old. Raises Refused while the item is blocked, and if the declared step has not done it; NotCurrent if a
+        record that it was made from is superseded.
         """
         steps, made = self.steps(key.feed), tuple(made_from)
         declared = next((step for step in steps if step.application.key == application.key), None)
@@ -1249,9 +1293,9 @@ class Manifest:
         return self._operate(key, writes)
 
     def follow(self, lease: Lease) -> None:
-        """Has a strict step begin anew, under its lease, where a full load of what it waits for left off; mostly it has.
+        """Lets a strict step begin again, under its lease, after a full load of its upstream.
 
-        Raises LeaseLost.
+        Usually it has nothing to write. Raises LeaseLost.
         """
         step = self.step(lease.feed, lease.application.key)
         if step.order != "strict":
@@ -1271,7 +1315,7 @@ class Manifest:
 
     @contextmanager
     def rehearsing(self) -> Generator[None]:
-        """While it runs, operators' decisions are checked by all their rules, and not written."""
+        """A dry run: inside the block, operators' decisions are checked by all rules and not written."""
         self._rehearsing = True
         try:
             yield
@@ -1280,17 +1324,17 @@ class Manifest:
 
     @property
     def is_rehearsing(self) -> bool:
-        """Whether operators' decisions are only checked."""
+        """True if operators' decisions are only checked."""
         return self._rehearsing
 
     def resolve(self, key: ItemKey, reason: str) -> Record:
-        """Frees a failed item for another attempt. Raises Refused if it is not blocked or is being worked on."""
+        """Frees a failed item for another attempt. Raises Refused if it is not blocked or is being processed."""
 
         steps = self.steps(key.feed)
         return self._operate(key, lambda item: transitions.resolve(item, reason, steps, self._states(key.feed), self._stamp()))
 
     def skip(self, key: ItemKey, reason: str, application: str = EVERYONE) -> Record:
-        """Tells an application to pass over an item. Raises Refused if it is done or being worked on."""
+        """Makes an application pass over an item. Raises Refused if the item is done or being processed."""
         who = Application.parse(application)
         steps = self.steps(key.feed)
         return self._operate(
@@ -1298,9 +1342,9 @@ class Manifest:
         )
 
     def unskip(self, key: ItemKey, reason: str) -> Record:
-        """Lifts every skip of an item, or lets in one that is set aside.
+        """Lifts every skip of an item, or lets in an item that is set aside.
 
-        Raises Refused if it is neither, or if its place in a strict order is gone and late items are not appended.
+        Raises Refused if it is neither, or if its place in a strict order has passed and late items are not appended.
         """
         steps = self.steps(key.feed)
         return self._operate(
@@ -1316,10 +1360,10 @@ class Manifest:
         automatic: bool = False,
         read: Item | None = None,
     ) -> Record:
-        """Has applications, by their keys, do an item again, and frees what failed of it.
+        """Makes applications, by their keys, do an item again, and resolves their failures.
 
-        `landed`: the directory as it lies there now, where it was rewritten on purpose. `read`: the item as it was read by who
-        decided this. Raises Refused while somebody works on the item, and where it is not as it was read any more.
+        `landed`: the directory's current content, if it was rewritten on purpose. `read`: the item on which the decision is
+        based. Raises Refused while the item is being processed, and if it has changed since it was read.
         """
         steps = self.steps(key.feed)
 
@@ -1335,20 +1379,23 @@ class Manifest:
         return self._operate(key, writes)
 
     def acknowledge(self, key: ItemKey, checksum: str, reason: str, automatic: bool = False) -> Record:
-        """Notes that other content of an item's directory is known, and stays out. Raises Refused where it is known already."""
+        """Records that other content of an item's directory is known, and will not be loaded.
+
+        Raises Refused if it is known already.
+        """
         return self._operate(
             key, lambda item: transitions.acknowledge(item, checksum, reason, OPERATOR, self._stamp(), automatic)
         )
 
     def note(self, key: ItemKey, reason: str) -> Record:
-        """Keeps what an operator decided as a record of an item, which changes nothing about it."""
+        """Keeps an operator's decision as a record of an item, with no effect on the item."""
         steps = self.steps(key.feed)
         return self._operate(
             key, lambda item: transitions.reopen(item, [], reason, steps, self._states(key.feed), OPERATOR, self._stamp())
         )
 
     def move(self, items: Sequence[tuple[Item, Move]], reason: str) -> None:
-        """Records where the files of items, at most MAX_WRITES, are now."""
+        """Records the current location of the files of items, at most MAX_WRITES."""
 
         def moved(item: Item, to: Move) -> Put:
             return transitions.move(item, to, reason, OPERATOR, self._stamp())
@@ -1367,9 +1414,9 @@ class Manifest:
     ) -> Record:
         """Begins a full load of a snapshot: a new epoch. All other feeds of the application are held until it is loaded.
 
-        `above`: the newest epoch that the sink has seen, where that is asked: a manifest that was put back knows an older one.
-        One conditional write, whatever the number of items. Raises Refused while another is in progress, and for a snapshot
-        that is not ready or names no stop time.
+        `above`: the newest epoch that the sink has seen, if it was asked: a manifest that was set back knows an older epoch.
+        One conditional write, whatever the number of items. Raises Refused while another full load is in progress, and for a
+        snapshot that is not ready or has no stop time.
         """
         step = self.step(key.feed, application)
 
@@ -1380,10 +1427,10 @@ class Manifest:
         return self._operate(key, writes)
 
     def cancel_full_load(self, lease: Lease, reason: str) -> Record:
-        """Ends the full load in progress, under the lease of its feed: what was done before counts on.
+        """Ends the full load in progress, under the lease of its feed. Earlier work counts again.
 
-        What a former holder began must be settled with the sink before. Raises Refused if nothing is in progress or somebody
-        works on the snapshot, LeaseLost.
+        An item of a former holder must be settled with the sink before. Raises Refused if no full load is in progress or the
+        snapshot is being processed; LeaseLost.
         """
         step = self.step(lease.feed, lease.application.key)
 
@@ -1397,7 +1444,10 @@ class Manifest:
             return _record(writes[0])
 
         return optimistically(
-            cancel, lambda: Refused(f"the state of {step.application.key} changed {TRIES} times while cancelling; try again")
+            cancel,
+            lambda: Refused(
+                f"the state of {step.application.key} changed {TRIES} times while the full load was canceled; try again"
+            ),
         )
 
     def _operate(self, key: ItemKey, writes_of: Callable[[Item], list[Write]]) -> Record:
@@ -1415,13 +1465,13 @@ class Manifest:
     # Writing
 
     def _states(self, feed: str) -> dict[str, StepState]:
-        """The states of a feed's ordered steps, each as it is by itself: one request."""
+        """The stored states of a feed's ordered steps, each strongly consistent by itself: one request."""
         ordered = {step.application.key: state_key(step.application) for step in self.steps(feed) if step.ordered}
         rows = self.store.get_many(self.dataset, ordered.values())
         return {name: _state(rows.get(sort)) for name, sort in ordered.items()}
 
     def _states_and_skip_rules(self, feed: str) -> tuple[dict[str, StepState], SkipRules]:
-        """The states of a feed's ordered steps and the rules in force, each as it is by itself: one request."""
+        """The states of a feed's ordered steps and the skip rules in force: one request, each strongly consistent by itself."""
         ordered = {step.application.key: state_key(step.application) for step in self.steps(feed) if step.ordered}
         rows = self.store.get_many(self.dataset, [*ordered.values(), SKIP_RULES])
         return {name: _state(rows.get(sort)) for name, sort in ordered.items()}, SkipRules.of(rows.get(SKIP_RULES))
@@ -1430,7 +1480,7 @@ class Manifest:
         return Stamp(self.author, self.run_id, self._clock())
 
     def _write(self, writes: list[Write]) -> None:
-        """Transacts writes that begin with a record, which is recognised where the answer was unclear."""
+        """Transacts writes that begin with a record. The record identifies the write after an unclear answer."""
         transact_once(self.store, self.dataset, writes, mark="record_id")
         self._wrote(writes)
 
@@ -1446,7 +1496,7 @@ def _surveyed(
     more: bool = False,
     late: tuple[ItemKey, ...] = (),
 ) -> Survey:
-    """The survey of the items that were looked at, and of those that need somebody wherever they are."""
+    """The survey of the items that were read, and of the items that need attention."""
     waiting = {item.key: (item, how.standing) for item, how in judged if how.standing not in PASSED}
     counts = Counter(standing for _, standing in waiting.values())
     counts += Counter(STANDINGS[one.need] for one in needed[:ATTENDED] if one.need in STANDINGS and one.key not in waiting)
@@ -1458,7 +1508,7 @@ def _surveyed(
 
 
 def _landed_checksum(row: Row) -> str | None:
-    """The checksum in a record that registered a directory; None for any other, and so for items of other manifests."""
+    """The checksum in a record that registered a directory; None for any other, such as a record of another system."""
     payload = row.data["payload"]
     return payload["data"]["checksum"] if payload and payload["schema"] == LANDED else None
 
@@ -1468,7 +1518,7 @@ def _state(row: Row | None) -> StepState:
 
 
 def _move(row: Row) -> dict[str, Any] | None:
-    """The data of a record that says where an item's files were moved to; None for any other."""
+    """The data of a record that moved an item's files; None for any other record."""
     payload = row.data["payload"]
     return payload["data"] if payload and payload["data"].get("place") else None
 

@@ -1,7 +1,7 @@
-"""Outputs: what was made of an item, from which records, and whether it is current.
+"""Outputs: what an application made of an item, from which records, and if it is current.
 
-Belongs here: the one rule of what may be read, the same for the declared steps and for applications outside of them. An output
-is current while its record counts, in the epoch that serves, and while every record that it was made from is still current.
+Belongs here: the one rule that decides which output may be read, for declared steps and for other applications alike. An output
+is current while its record counts in the serving epoch, and every record that it was made from is current.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from manifest_platform.manifest.store import Write
 from manifest_platform.manifest.transitions import put_state
 
 MADE_FROM = "made_from"
-"""Where an output's payload names the records that it was made from."""
+"""The key of an output's payload that names the records it was made from."""
 
 
 class NotCurrent(Refused):
-    """There is no output that may be read: nothing was committed, or what was is superseded; the message says by what."""
+    """An output that may not be read: nothing was committed, or it is superseded. The message says by what."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """A record that an output was made from: its id, by which application, on which item, and in which epoch."""
+    """A record that an output was made from: its id, its application, its item, and its epoch."""
 
     application: str
     record: str
@@ -41,7 +41,7 @@ class Made:
         return cls(record.application.key, record.record_id, key, record.epoch)
 
     def to_dict(self, of: ItemKey) -> dict[str, Any]:
-        """The form in which an output of the item `of` names it: its own item is not named."""
+        """The form in which an output of the item `of` names the record. An output's own item is left out."""
         where = {"feed": self.key.feed, "position": self.key.position} if self.key != of else {}
         return {
             "application": self.application,
@@ -52,7 +52,7 @@ class Made:
 
     @classmethod
     def of(cls, key: ItemKey, record: Record) -> tuple[Self, ...]:
-        """What the output of an item was made from; nothing for one of a release or an application that does not say."""
+        """The records that the output of an item was made from. Empty for an application or a release that does not say."""
         return tuple(
             cls(
                 one["application"],
@@ -65,20 +65,20 @@ class Made:
 
 
 def made_of(key: ItemKey, payload: Payload, made_from: Iterable[Made]) -> Payload:
-    """The payload of an item's output, with what the output was made from."""
+    """The payload of an item's output, with the records that it was made from."""
     named = [one.to_dict(key) for one in dict.fromkeys(made_from)]
     return Payload(payload.schema, {**payload.data, **({MADE_FROM: named} if named else {})})
 
 
 def epoch_of(made_from: Iterable[Made]) -> int | None:
-    """The epoch of an output: the newest of what it was made from; None where no part of that belongs to an epoch."""
+    """The epoch of an output: the newest epoch of the records it was made from; None if none of them has an epoch."""
     return max((one.epoch for one in made_from if one.epoch is not None), default=None)
 
 
 class Outputs:
-    """The outputs of a dataset's items as they stand at one moment: each item and each feed's epochs are read once.
+    """The outputs of a dataset's items at one moment: each item and each feed's epochs are read once.
 
-    `item` reads an item, `serving` the serving epochs of a feed by application key.
+    `item` reads an item; `serving` reads the serving epochs of a feed by application key.
     """
 
     def __init__(self, item: Callable[[ItemKey], Item], serving: Callable[[str], Mapping[str, int]]):
@@ -87,30 +87,30 @@ class Outputs:
         self._serving: dict[str, Mapping[str, int]] = {}
 
     def item(self, key: ItemKey) -> Item:
-        """The item of a key, as it was when it was read first. Raises UnknownItem."""
+        """The item with a key, as it was when it was first read. Raises UnknownItem."""
         if key not in self._items:
             self._items[key] = self._read_item(key)
         return self._items[key]
 
     def keep(self, item: Item) -> None:
-        """Keeps an item that was read just now, so that it is not read again."""
+        """Keeps an item that the caller has just read, so that it is not read again."""
         self._items.setdefault(item.key, item)
 
     def current(self, key: ItemKey, application: Application) -> Record:
-        """The record of what an application made of an item. Raises NotCurrent where that is not done, or superseded."""
+        """The record of an application's current output of an item. Raises NotCurrent if it is not done, or superseded."""
         item, serving = self.item(key), self._epochs(key.feed).get(application.key, 0)
         record = item.processed_by(application, serving)
         if record is None:
             raise NotCurrent(_not_done(item, application, serving))
         if why := self._why_superseded(key, record):
-            raise NotCurrent(f"what {application.key} made of {key.name} is superseded: {why}. It must be made anew")
+            raise NotCurrent(f"what {application.key} made of {key.name} is superseded: {why}. It must be made again")
         return record
 
     def require_current(self, made_from: Iterable[Made]) -> None:
-        """Raises NotCurrent where one of these records was superseded since it was read."""
+        """Raises NotCurrent if one of these records was superseded since it was read."""
         for made in made_from:
             if why := self._superseded(made):
-                raise NotCurrent(f"superseded while this was made: {why}. It must be made anew")
+                raise NotCurrent(f"superseded while this was made: {why}. It must be made again")
 
     def _epochs(self, feed: str) -> Mapping[str, int]:
         if feed not in self._serving:
@@ -121,28 +121,28 @@ class Outputs:
         return next((why for made in Made.of(key, record) if (why := self._superseded(made))), "")
 
     def _superseded(self, made: Made) -> str:
-        """Why a record counts no more that something was made from; empty where it does."""
+        """The reason why a record that an output was made from does not count; empty if it counts."""
         application, name = Application.parse(made.application), made.key.name
         serving = self._epochs(made.key.feed).get(made.application, 0)
         if made.epoch is not None and made.epoch < serving:
             return (
-                f"it was made from what {made.application} did of {name} in epoch {made.epoch}, and epoch {serving} serves now"
+                f"it was made from what {made.application} did of {name} in epoch {made.epoch}, but epoch {serving} serves now"
             )
         try:
             now = self.current(made.key, application)
         except NotCurrent as error:
             return str(error)
         if now.record_id != made.record:
-            return f"{made.application} did {name} anew at {now.timestamp:%Y-%m-%d %H:%M:%S %Z}"
+            return f"{made.application} did {name} again at {now.timestamp:%Y-%m-%d %H:%M:%S %Z}"
         return ""
 
 
 def _not_done(item: Item, application: Application, serving: int) -> str:
-    """Why nothing counts of what an application did of an item."""
+    """The reason why an application has no current output of an item."""
     name = item.key.name
     for record in reversed(item.records):
         if application.key in record.data.get("reopens", ()):
-            return f"{name} is to be done again by {application.key} ({record.data.get('reason', 'no reason')}), and is not yet"
+            return f"{application.key} must do {name} again ({record.data.get('reason', 'no reason')}), and has not yet"
         if record.state is State.PROCESSED and application.is_done_by(record.application):
             return (
                 f"what {application.key} did of {name} in epoch {record.epoch} is superseded:"
@@ -151,14 +151,14 @@ def _not_done(item: Item, application: Application, serving: int) -> str:
     return f"{name} is not done by {application.key}: nothing is committed to read"
 
 
-# Full loads, for steps that wait for a step in order
+# Full loads, for steps downstream of an ordered step
 
 
 def following(step: Step, feed: str, steps: Sequence[Step], states: Mapping[str, StepState]) -> list[Write]:
-    """The writes by which an ordered step begins anew where a full load of what it waits for left off; none where it has.
+    """The writes by which an ordered step begins again after a full load of its upstream; empty if it has done so.
 
-    One change of one row: what it did before that epoch counts no more, what lies before the boundary is contained.
-    `steps`: all of the feed; `states`: of the ordered ones.
+    One change of one row: the step's work before that epoch does not count any more, and items before the boundary are
+    contained in the snapshot. `steps`: all steps of the feed; `states`: the states of the ordered steps.
     """
     ahead_of = leader(step, feed, steps, states)
     own = states[step.application.key]
@@ -181,7 +181,7 @@ def following(step: Step, feed: str, steps: Sequence[Step], states: Mapping[str,
 
 
 def leader(step: Step, feed: str, steps: Sequence[Step], states: Mapping[str, StepState]) -> StepState | None:
-    """The state of the ordered step with the newest serving epoch, of those that a step waits for, near or far."""
+    """The state with the newest serving epoch, of the ordered steps that a step waits for, directly or indirectly."""
     named = {one.application.key: one for one in steps}
     upstream = [named[name] for name in step.upstream if name in named]
     found = [states[one.application.key] for one in upstream if one.ordered]

@@ -1,8 +1,8 @@
-"""What a record's payload may be: JSON that names its JSON Schema, and fits it.
+"""The payloads of records: JSON that names its JSON Schema, and must fit it.
 
-Belongs here: which schemas are known, and the check of a payload against its own. Built in are the schemas below `schemas/`:
-this package's, and those that Snowplow's manifest and shredder wrote. A schema's URI means the same everywhere, so what is
-registered here is registered for the process. What the payloads of this package hold is said in `records`.
+Belongs here: the known schemas, and the check of a payload against its own schema. The schemas below `schemas/` are built in:
+this package's, and those of Snowplow's manifest and shredder. A schema's URI has one meaning everywhere, so a schema is
+registered for the whole process. The data in each payload of this package is described in `records`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PROCESSED_TYPES = "iglu:com.snowplowanalytics.snowplow.storage.rdbshredder/proce
 """Processed of Snowplow's shredder: {shreddedTypes: [schema URIs]}."""
 
 SHOWN = 80
-"""Characters of a wrong value that a message shows."""
+"""The number of characters of a wrong value that a message shows."""
 
 _URI = re.compile(
     r"iglu:(?P<vendor>[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*)/(?P<name>[A-Za-z0-9_-]+)/jsonschema"
@@ -44,16 +44,16 @@ _registered: dict[str, dict[str, Any]] = {}
 
 
 class InvalidPayload(ValueError):
-    """A payload that does not fit its schema, or whose schema is not known; names everything that is wrong with it."""
+    """A payload that does not fit its schema, or whose schema is not known; the message names every fault."""
 
 
 class InvalidSchema(ValueError):
-    """A registered schema that is none, or that is not the one which its place says it is."""
+    """A registered schema that is not valid, or not the schema that its place says."""
 
 
 @dataclass(frozen=True)
 class Violation:
-    """One thing wrong with a payload: where (`$` is the whole), the value there, and the rule that it breaks."""
+    """A fault of a payload: its path (`$` is the whole payload), the value there, and the rule that it breaks."""
 
     path: str
     value: Any
@@ -75,9 +75,9 @@ def check(record: Record) -> None:
 
 
 def violations(payload: Payload) -> list[Violation]:
-    """Everything that is wrong with a payload by its schema. Raises InvalidPayload where none is known, InvalidSchema."""
+    """All violations of a payload's schema. Raises InvalidPayload if the schema is not known, InvalidSchema."""
     try:
-        json.dumps(payload.data, allow_nan=False, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        json.dumps(payload.data, allow_nan=False, ensure_ascii=False).encode()  # half a surrogate pair is not valid text
     except (TypeError, ValueError, RecursionError) as error:
         return [Violation("$", payload.data, f"JSON: {error}")]
     from referencing.exceptions import Unresolvable
@@ -86,14 +86,14 @@ def violations(payload: Payload) -> list[Violation]:
         errors = list(_validator(payload.schema).iter_errors(payload.data))
     except Unresolvable as error:
         raise InvalidSchema(
-            f"{payload.schema} refers to {error.ref}: a schema must stand by itself, nothing is fetched"
+            f"{payload.schema} refers to {error.ref}: a schema must be self-contained, because nothing is fetched"
         ) from error
     found = [Violation(error.json_path, error.instance, _rule(error)) for error in errors]
     return sorted(found, key=lambda one: (one.path, one.rule))
 
 
 def problems(item: Item) -> list[str]:
-    """Everything wrong with the stored records of an item: rules of the log that they break, and payloads that do not fit."""
+    """All faults of an item's stored records: rules of the log that they break, and payloads that do not fit."""
     found = item.problems
     for record in item.records:
         try:
@@ -104,28 +104,29 @@ def problems(item: Item) -> list[str]:
 
 
 def family(uri: str) -> str:
-    """A schema's URI without revision and addition: what shares one table. Raises ValueError for text that is no such URI."""
+    """A schema's URI without revision and addition: the schemas that share one table. Raises ValueError for other text."""
     parts = _parts(uri)
     return f"iglu:{parts['vendor']}/{parts['name']}/jsonschema/{parts['model']}"
 
 
 def register(schemas: Mapping[str, dict[str, Any]]) -> None:
-    """Makes schemas known by their URIs. Raises InvalidSchema for one that is none, ValueError for a URI known otherwise."""
+    """Registers schemas by their URIs. Raises InvalidSchema for an invalid schema, ValueError for a URI with other content."""
     for uri, schema in schemas.items():
         _compiled(uri, schema, uri)
         known = _find(uri)
         if known is not None and known[0] != schema:
-            raise ValueError(f"{uri} is known with another content ({known[1]}): a changed schema needs a version of its own")
+            raise ValueError(f"{uri} is known with other content ({known[1]}): a changed schema needs a new version")
     _registered.update(schemas)
 
 
 def register_folder(folder: Path) -> None:
-    """Makes the schemas of a folder known, laid out as `[schemas/]vendor/name/jsonschema/1-0-0`; read when first needed.
+    """Registers the schemas of a folder, laid out as `[schemas/]vendor/name/jsonschema/1-0-0`.
 
-    What is known already comes first. Raises ValueError for a folder that is not there.
+    They are read when first needed. A schema that is known already has priority. Raises ValueError if the folder does not
+    exist.
     """
     if not folder.is_dir():
-        raise ValueError(f"{folder}: no such folder; schemas are looked for below it, as vendor/name/jsonschema/1-0-0")
+        raise ValueError(f"{folder}: no such folder. Schemas are read from below it, as vendor/name/jsonschema/1-0-0")
     for root in (folder / "schemas", folder):
         if root not in _folders:
             _folders.append(root)
@@ -134,12 +135,12 @@ def register_folder(folder: Path) -> None:
 def _parts(uri: str) -> re.Match[str]:
     parts = _URI.fullmatch(uri)
     if not parts:
-        raise ValueError(f"{uri[:300]!r} is no schema URI; expected iglu:vendor/name/jsonschema/1-0-0")
+        raise ValueError(f"{uri[:300]!r} is not a schema URI; expected iglu:vendor/name/jsonschema/1-0-0")
     return parts
 
 
 def _find(uri: str) -> tuple[dict[str, Any], str] | None:
-    """A schema and where it is kept; None where it is not known."""
+    """A schema and its location; None if it is not known."""
     if uri in _registered:
         return _registered[uri], "registered"
     for folder in _folders:
@@ -149,7 +150,7 @@ def _find(uri: str) -> tuple[dict[str, Any], str] | None:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except ValueError as error:
-            raise InvalidSchema(f"{file} is no JSON: {error}; mend it") from error
+            raise InvalidSchema(f"{file} is not JSON: {error}. Correct the file") from error
     return None
 
 
@@ -175,22 +176,22 @@ def _compiled(uri: str, schema: dict[str, Any], place: str) -> Validator:
 
     parts = _parts(uri).groupdict()
     if not isinstance(schema, dict):
-        raise InvalidSchema(f"{place} is no JSON Schema: it is no object")
+        raise InvalidSchema(f"{place} is not a JSON Schema: it is not an object")
     named = schema.get("self", {})
     version = f"{parts['model']}-{parts['revision']}-{parts['addition']}"
     if named and (named.get("vendor"), named.get("name"), named.get("version")) != (parts["vendor"], parts["name"], version):
-        raise InvalidSchema(f"{place} calls itself {named}: it must be the schema of {uri}")
+        raise InvalidSchema(f"{place} names itself {named}, but must be the schema of {uri}")
     kind = validator_for(schema, default=Draft4Validator)  # what Iglu's own meta-schema builds on
     try:
         kind.check_schema(schema)
     except SchemaError as error:
-        raise InvalidSchema(f"{place} is no JSON Schema: {error.json_path}: {error.message}; mend it") from error
+        raise InvalidSchema(f"{place} is not a JSON Schema: {error.json_path}: {error.message}. Correct the file") from error
     return kind(schema, format_checker=_formats(), registry=Registry())  # empty: nothing is fetched
 
 
 @cache
 def _formats() -> Any:
-    """The formats that are checked, by the standard library alone: what is installed besides makes no difference."""
+    """The formats that are checked, by the standard library alone, so that other installed packages make no difference."""
     from jsonschema import FormatChecker
 
     checker = FormatChecker(formats=())
@@ -211,7 +212,7 @@ _FORMATS: dict[str, Callable[[str], bool]] = {"uuid": _uuid, "date-time": _time}
 
 
 def _rule(error: ValidationError) -> str:
-    if error.validator in ("required", "additionalProperties"):  # the rule's words name which property
+    if error.validator in ("required", "additionalProperties"):  # the validator's message names the property
         return f"{error.validator}: {error.message}"
     shown = json.dumps(error.validator_value)
     return f"{error.validator} {shown if len(shown) <= SHOWN else f'{shown[:SHOWN]}…'}"

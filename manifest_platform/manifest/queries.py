@@ -1,11 +1,11 @@
-"""Questions to a manifest: which items an application has done, has not, failed on, or holds; and what a loader finds.
+"""Questions to a manifest about many items: which items an application has done, has left, has failed on, or is processing.
 
-Belongs here: answers about many items, for people and for programs that take part without a declared order. What may be
-claimed is never answered here: `Manifest.next` does that.
+Belongs here: answers for people, and for programs that take part without a declared order. What may be claimed next is not
+answered here: use `Manifest.next`.
 
-Nothing here scans the log. What is not finished is found as the steps find it: from an ordered step's swept watermark on, and
-by the rows of items that wait. What is done has no end to stop at: `processed_by` walks from the newest item on, as far as
-the caller goes. Applications are told apart by name and instance, as `Application.is_done_by` says.
+Nothing here scans the log. Unfinished items are found as the steps find them: beyond an ordered step's swept watermark, and by
+the rows of waiting items. Finished items have no such bound: `processed_by` walks from the newest item as far as the caller
+goes. Applications are matched by name and instance, as in `Application.is_done_by`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ _URI = re.compile(r"[a-z][a-z0-9+.-]*://[^/].*|file:///.+")
 
 
 class Locked(Refused):
-    """Items that are failed or being worked on stand in the way; `records` are those that block them."""
+    """Items that failed or are being processed prevent a load; `records` are the records that block them."""
 
     def __init__(self, blocked: dict[ItemKey, Record]):
         self.records = tuple(blocked.values())
         said = (f"{key.name} by {record.application.key} ({record.state})" for key, record in blocked.items())
-        super().__init__(f"blocked: {', '.join(said)}. Resolve or skip what failed, wait for what is in work")
+        super().__init__(
+            f"blocked: {', '.join(said)}. Resolve or skip items that failed, and wait for items that are being processed"
+        )
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """An item that is ready for a loader. `tables`: the families of its entities' schemas, those that share a table as one."""
+    """An item that is ready for a loader. `tables`: the families of its entities' schemas; a family shares one table."""
 
     item: Item
     tables: tuple[str, ...]
@@ -45,16 +47,18 @@ class Prepared:
 def unprocessed(
     manifest: Manifest, feed: str, application: Application, prepared_by: Application | None = None
 ) -> Iterator[Item]:
-    """The items that a declared step has neither done nor skipped, blocked or not; `prepared_by`: only those it has done.
+    """The items that a declared step has neither done nor skipped, blocked or not.
 
-    Bounded by the step's backlog and, for an unordered step, those of the steps upstream of it. Not among them: items set aside
-    behind a watermark, and of an unordered step those that a step upstream skips. Raises Refused for an application outside
-    the steps: no row says what it has left to do.
+    `prepared_by`: only items that it has done. Bounded by the step's backlog and, for an unordered step, by the backlogs of its
+    upstream steps. Left out: items set aside behind a watermark and, for an unordered step, items that an upstream step skips.
+    Raises Refused for an application that is not a declared step: no row says what it has left to do.
     """
     step = manifest.step(feed, application.key)
     found = _open_items(manifest, feed, [step] if step.ordered else _with_upstream(manifest, feed, step))
     for item in found:
-        passed = not step.ordered and judge(item, step, FeedState()).standing in PASSED  # as one that waits upstream may be
+        passed = (
+            not step.ordered and judge(item, step, FeedState()).standing in PASSED
+        )  # an item that waits upstream may be passed
         if not passed and (prepared_by is None or item.processed_by(prepared_by)):
             yield item
 
@@ -62,10 +66,10 @@ def unprocessed(
 def processed_by(
     manifest: Manifest, feed: str, application: Application, before: str | None = None, limit: int | None = None
 ) -> Iterator[Item]:
-    """The items that an application has done, newest first, at most `limit`; `before`: only those before that position.
+    """Yields the items that an application has done, newest first, at most `limit`; `before`: only items before that position.
 
-    A walk, read page by page as far as the caller goes, from the watermark down for a strict step; an application that did
-    few of a feed's items costs the pages between them. Work of an epoch that serves no more does not count.
+    A walk, read page by page as far as the caller goes, from the watermark down for a strict step. If an application did few of
+    a feed's items, the walk costs the pages between them. Work of an epoch that no longer serves does not count.
     """
     serving = manifest.serving_epochs(feed)
     start = before or _watermark(manifest, feed, application)
@@ -75,23 +79,23 @@ def processed_by(
 
 
 def failed_by(manifest: Manifest, feed: str, application: Application) -> Iterator[Item]:
-    """The items that stand failed by an application, and that not every step has passed, each once.
+    """The items that an application failed on, each once, unless every step has passed them.
 
-    Bounded by the backlogs of the feed's steps: a failed item is in those of all that have not skipped it.
+    Bounded by the backlogs of the feed's steps: a failed item is in the backlog of every step that has not skipped it.
     """
     return _blocked_by(manifest, feed, application, State.FAILED)
 
 
 def locked_by(manifest: Manifest, feed: str, application: Application) -> Iterator[Item]:
-    """The items that an application works on, or did when it died; found and bounded as those of `failed_by`."""
+    """The items that an application is processing, or was when it died; found and bounded as those of `failed_by`."""
     return _blocked_by(manifest, feed, application, State.PROCESSING)
 
 
 def prepared(manifest: Manifest, feed: str, application: Application, prepared_by: Application) -> list[Prepared]:
-    """What a loader finds: the items that `prepared_by` has done and the declared step `application` not, in its order.
+    """The input of a loader: the items that `prepared_by` has done and the declared step `application` has not, in its order.
 
-    Raises Locked where any item that the application has not done is blocked, done by `prepared_by` or not; InvalidPayload with
-    every item id that is no URI and every type that is no schema's.
+    Raises Locked if any item that the application has not done is blocked, whether or not `prepared_by` has done it;
+    InvalidPayload with every item id that is not a URI and every type that is not a schema's.
     """
     serving = manifest.serving_epochs(feed)
     found: list[Prepared] = []
@@ -110,9 +114,9 @@ def prepared(manifest: Manifest, feed: str, application: Application, prepared_b
 
 
 def _tables(item: Item, record: Record, wrong: list[str]) -> tuple[str, ...]:
-    """The families of the types that a shredder's payload names; what cannot be read is added to `wrong`."""
+    """The families of the types that a shredder's payload names; faults are added to `wrong`."""
     if not _URI.fullmatch(item.key.id):
-        wrong.append(f"item {item.key.id!r} is no folder's URI, as s3://bucket/run=2026-01-01-00-00-00/")
+        wrong.append(f"item {item.key.id!r} is not the URI of a folder, such as s3://bucket/run=2026-01-01-00-00-00/")
     families: set[str] = set()
     if record.payload and record.payload.schema == PROCESSED_TYPES:
         for uri in record.data["shreddedTypes"]:
@@ -132,7 +136,10 @@ def _blocked_by(manifest: Manifest, feed: str, application: Application, state: 
 
 
 def _open_items(manifest: Manifest, feed: str, steps: Sequence[Step]) -> Iterator[Item]:
-    """The items that one of some steps has not passed, each once: ordered steps' first, for those are read by the page."""
+    """The items that any of some steps has not passed, each once.
+
+    Ordered steps come first, because they are read by the page.
+    """
     seen: set[ItemKey] = set()
     for step in sorted(steps, key=lambda one: not one.ordered):
         name = step.application.key
@@ -147,7 +154,7 @@ def _open_items(manifest: Manifest, feed: str, steps: Sequence[Step]) -> Iterato
 
 
 def _with_upstream(manifest: Manifest, feed: str, step: Step) -> list[Step]:
-    """A step and all that it waits for: an item that is not done upstream has no row of the step itself."""
+    """A step and all its upstream steps: an item that is not done upstream has no row of the step itself."""
     found = [step]
     for one in found:
         names = [Application.parse(name) for name in one.upstream]
@@ -160,14 +167,14 @@ def _with_upstream(manifest: Manifest, feed: str, step: Step) -> list[Step]:
 
 
 def _watermark(manifest: Manifest, feed: str, application: Application) -> str:
-    """Beyond what a strict step may have done nothing yet; empty where there is no such bound."""
+    """The position beyond which a strict step has done nothing yet; empty if there is no such bound."""
     strict = [step for step in manifest.steps(feed) if step.order == "strict" and step.application.key == application.key]
     watermark = manifest.state(application).feed(feed).watermark if strict else ""
     return f"{watermark}#~" if watermark else ""
 
 
 def _is_done(item: Item, application: Application, serving: Mapping[str, int]) -> bool:
-    """Whether an item was done by an application, in an epoch that serves."""
+    """True if an application has done an item, in an epoch that serves."""
     return any(
         record.epoch is None or record.epoch >= serving.get(record.application.key, 0) for record in item.done_by(application)
     )

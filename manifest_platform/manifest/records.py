@@ -1,7 +1,7 @@
-"""The record: one append-only event on an item, and the only stored truth.
+"""The record: an append-only event on an item. Records are the only stored truth.
 
-Belongs here: what a record is made of, its stored form, and which records may follow which. What the records of an item
-add up to is in `item`.
+Belongs here: the attributes of a record, its stored form, and which records may follow which. The state that follows from an
+item's records is in `item`.
 """
 
 from __future__ import annotations
@@ -17,32 +17,33 @@ from uuid import uuid4
 from manifest_platform.releases import FIRST, OWN, Form, unknown
 
 EVERYONE = "*"
-"""Application name of a Skipped record that stops every application."""
+"""The application name of a Skipped record that stops every application."""
 
 LANDED = "iglu:com.manifest_platform/landed/jsonschema/1-0-0"
-"""New: {uri, files, bytes, checksum, start, stop, late?: {application key: epoch}, set_aside?: [those that do not append]}."""
+"""New: {uri, files, bytes, checksum, start, stop, late?: {application key: epoch}, set_aside?: [application keys]}."""
 CLAIM = "iglu:com.manifest_platform/claim/jsonschema/1-0-0"
-"""Processing of an item that was claimed together with others: {batch}, how many they are."""
+"""Processing of an item that was claimed together with others: {batch}, the number of items."""
 ACCEPTED = "iglu:com.manifest_platform/accepted/jsonschema/1-0-0"
-"""New, of a directory that was rewritten on purpose: what landed says, and {version, reason, reopens, keeps_skips}."""
+"""New, for a directory that was rewritten on purpose: the data of LANDED, and {version, reason, reopens, keeps_skips}."""
 OUTPUT = "iglu:com.manifest_platform/output/jsonschema/1-0-0"
-"""Processed: {listing?, rows, bytes, made_from?, …}: what the application made of the item, and from which records."""
+"""Processed: {listing?, rows, bytes, made_from?, …}: the application's output of the item, and the records it was made from."""
 FAILURE = "iglu:com.manifest_platform/failure/jsonschema/1-0-1"
 """Failed: {kind: permanent | transient | lease_expired, message, exception?, traceback?}."""
 REASON = "iglu:com.manifest_platform/reason/jsonschema/1-0-1"
-"""Resolved, Skipped, New after the first: {reason, automatic?, died?, late?, set_aside?, keeps_skips?, full_load?, reopens?,
-acknowledges?}.
+"""Resolved, Skipped, and New after the first: the reason, and the decision's effects.
 
-`full_load`: `begun` or `cancelled`, on a snapshot. `reopens`: the keys of the applications that are to do the item again.
-`acknowledges`: a checksum of other content that is known, and stays out.
+{reason, automatic?, died?, late?, set_aside?, keeps_skips?, full_load?, reopens?, acknowledges?}. `full_load`: `begun` or
+`cancelled`, on a snapshot. `reopens`: the keys of the applications that must do the item again. `acknowledges`: a checksum of
+other content that is known and will not be loaded.
 """
 
 SKIPPED_BY_RULE = "iglu:com.manifest_platform/skipped_by_rule/jsonschema/1-0-0"
-"""Skipped, as the item was registered: {reason, rule}, by the id of the rule that its record's author added."""
+"""Skipped when the item was registered: {reason, rule}. `rule` is the id of a skip rule; the record's author added that rule.
+"""
 
 
 class State(StrEnum):
-    """The state that a record puts its item in, for the record's application."""
+    """The state that a record gives its item, for the record's application."""
 
     NEW = "New"
     PROCESSING = "Processing"
@@ -53,11 +54,11 @@ class State(StrEnum):
 
 
 class FailureKind(StrEnum):
-    """Why an attempt ended badly, and so what becomes of the item.
+    """The kind of a failure, which decides what happens to the item next.
 
-    PERMANENT waits for a person. TRANSIENT (it may pass with nothing changed) and LEASE_EXPIRED (the worker died without a
-    word) are tried again, as often as the step allows. BEHIND is the answer of a sink that is past the item: no failure, for
-    the item is late.
+    PERMANENT waits for a person. TRANSIENT (it may pass without any change) and LEASE_EXPIRED (the worker died without a
+    message) are retried, up to the step's `max_attempts`. BEHIND is the answer of a sink that is past the item: this is no
+    failure, the item becomes late.
     """
 
     PERMANENT = "permanent"
@@ -78,20 +79,20 @@ _NEEDS_PREVIOUS = {State.PROCESSED, State.FAILED, State.RESOLVED}
 
 
 class InvalidRunId(ValueError):
-    """A run id that is none: what is recorded of a run is one word, which people type again."""
+    """A run id that is not allowed: it must be a single word, because people type it again."""
 
 
 class InvalidRecord(ValueError):
-    """A stored form that is no record's; names every attribute that is missing or wrong."""
+    """A stored form that is not a record's; the message names every attribute that is missing or wrong."""
 
 
 class CouplingViolation(ValueError):
-    """A record that may not follow the records its item has; names every rule that it breaks."""
+    """A record that may not follow the item's records; the message names every rule that it breaks."""
 
 
 @dataclass(frozen=True)
 class Application:
-    """Who works on an item: a name and, where one application serves several targets, an instance.
+    """An application that works on items: a name, and an instance if it serves several targets.
 
     The version is kept for the audit log; it does not identify the application.
     """
@@ -107,17 +108,17 @@ class Application:
 
     @classmethod
     def parse(cls, key: str) -> Application:
-        """The application of a key, as `load` or `load:redshift-prod`."""
+        """The application with a key such as `load` or `load:redshift-prod`."""
         name, _, instance = key.partition(":")
         return cls(name, instance=instance or None)
 
     def is_done_by(self, other: Application) -> bool:
-        """Whether a Processed record of `other` counts for this application (no instance on either side means any)."""
+        """True if a Processed record of `other` counts for this application. A missing instance on either side matches any."""
         either_open = self.instance is None or other.instance is None
         return self.name == other.name and (either_open or self.instance == other.instance)
 
     def is_stopped_by(self, skipped: Application) -> bool:
-        """Whether a Skipped record of `skipped` stops this application: by `*`, by name, or by name and instance."""
+        """True if a Skipped record of `skipped` stops this application: by `*`, by name, or by name and instance."""
         if skipped.name == EVERYONE:
             return True
         return skipped.name == self.name and skipped.instance in (None, self.instance)
@@ -133,24 +134,24 @@ class Payload:
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+@/=-]*")
 RUN_ID_LENGTH = 128
-"""The most characters that a run id has."""
+"""The maximum length of a run id, in characters."""
 
 
 def run_id_of(text: str | None = None) -> str:
-    """The id of a run: the given one, or a new UUID. Raises InvalidRunId."""
+    """Returns the given run id, or a new UUID. Raises InvalidRunId."""
     if text is None:
         return str(uuid4())
     if len(text) > RUN_ID_LENGTH or not _RUN_ID.fullmatch(text):
         raise InvalidRunId(
-            f"{text[:RUN_ID_LENGTH]!r} is no run id: 1 to {RUN_ID_LENGTH} letters, digits and . _ : + @ / = -, of which the"
-            " first is a letter or digit"
+            f"{text[:RUN_ID_LENGTH]!r} is not a run id. A run id has 1 to {RUN_ID_LENGTH} letters, digits and . _ : + @ / = -;"
+            " the first is a letter or digit"
         )
     return text
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """Who writes a record, in which run, when (UTC), and under which record id."""
+    """The author of a record, its run, the time (UTC), and the record id."""
 
     author: str
     run_id: str | None = None
@@ -160,11 +161,11 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Record:
-    """One event on an item. `sequence` counts from 1 within the item; `previous` is the record that this one consumes.
+    """An event on an item. `sequence` counts from 1 within the item; `previous` is the record that this record consumes.
 
-    `epoch` is set by applications whose work belongs to an epoch of the warehouse (loads), `token` by those that work
-    under a lease. `form`: which release wrote it; `unknown`: what it has that this release does not know, the payload's and the
-    application's under their names.
+    `epoch` is set by applications whose work belongs to an epoch of the warehouse (loads), `token` by those that work under a
+    lease. `form`: the release that wrote it. `unknown`: attributes that this release does not know; those of the payload and
+    the application are under their names.
     """
 
     item: str
@@ -184,7 +185,7 @@ class Record:
 
     @property
     def data(self) -> dict[str, Any]:
-        """The payload's data; empty where there is no payload."""
+        """The payload's data; empty if there is no payload."""
         return self.payload.data if self.payload else {}
 
     def to_dict(self) -> dict[str, Any]:
@@ -217,13 +218,13 @@ class Record:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Record:
-        """The record of its stored form; attributes that may be null may be absent, others than a record's are kept.
+        """Parses the stored form. Nullable attributes may be absent; unknown attributes are kept.
 
         Raises InvalidRecord with everything that is missing or wrong.
         """
         if wrong := _wrong(data):
             name = f"record {data.get('record_id')} of {data.get('item')}"
-            raise InvalidRecord(f"{name} is not as a record is stored: {'; '.join(wrong)}")
+            raise InvalidRecord(f"{name} is not a valid stored record: {'; '.join(wrong)}")
         application, payload = data["application"], data.get("payload")
         return cls(
             item=data["item"],
@@ -262,31 +263,31 @@ _TYPES: dict[str, dict[str, tuple[type, bool]]] = {
     "application": {"name": (str, True), "version": (str, False), "instance": (str, False)},
     "payload": {"schema": (str, True), "data": (dict, True)},
 }
-"""Of a stored record and its parts: each attribute's type, and whether it must be there."""
+"""The attributes of a stored record and of its parts: the type, and whether the attribute is required."""
 
 
 def _wrong(data: dict[str, Any]) -> list[str]:
-    """What is missing or wrong in a stored record, in the order of its attributes."""
+    """The faults of a stored record, in the order of its attributes."""
     found = _ill_typed(data, "")
     for part in ("application", "payload"):
         if isinstance(data.get(part), dict):
             found += _ill_typed(data[part], part)
     for name in ("record_id", "previous"):
         if isinstance(data.get(name), str) and not _UUID.fullmatch(data[name]):
-            found.append(f"{name} {data[name]!r} is no UUID")
+            found.append(f"{name} {data[name]!r} is not a UUID")
     if isinstance(data.get("state"), str) and data["state"] not in _STATES:
-        found.append(f"state {data['state']!r} is none of {', '.join(_STATES)}")
+        found.append(f"state {data['state']!r} is not one of {', '.join(_STATES)}")
     if isinstance(data.get("timestamp"), str) and not _is_time(data["timestamp"]):
-        found.append(f"timestamp {data['timestamp']!r} is no time with its zone, as 2026-01-31T12:00:00.000000Z")
+        found.append(f"timestamp {data['timestamp']!r} is not a time with a time zone, such as 2026-01-31T12:00:00.000000Z")
     return found
 
 
 _BESIDE = ("version", "archived")
-"""What a record's row has beside the record: of which form it is, and where the item's records were archived."""
+"""Attributes of a record's row that are not the record's: the version of its form, and the location of archived records."""
 
 
 def _unknown(data: dict[str, Any]) -> dict[str, Any]:
-    """What a stored record has, its application and payload included, that this release does not know."""
+    """The attributes of a stored record, its application and its payload that this release does not know."""
     found = unknown(data, {*_TYPES[""], *_BESIDE})
     for part in ("application", "payload"):
         if others := unknown(data.get(part) or {}, _TYPES[part]):
@@ -300,7 +301,7 @@ def _ill_typed(data: dict[str, Any], part: str) -> list[str]:
         value = data.get(name)
         if type(value) is not kind and (required or value is not None):
             where = f"{part}.{name}" if part else name
-            what = "is missing" if value is None else f"{value!r} is no {kind.__name__}"
+            what = "is missing" if value is None else f"{value!r} is not of type {kind.__name__}"
             found.append(f"{where} {what}")
     return found
 
@@ -313,21 +314,21 @@ def _is_time(text: str) -> bool:
 
 
 def coupling_problem(record: Record, others: Iterable[Record]) -> str | None:
-    """What is wrong with a record's link to a previous record of the same item; None where it is right."""
+    """The fault of a record's link to a previous record of the same item; None if the link is valid."""
     if record.state is State.SKIPPED:
         return None
     name = f"record {record.record_id} ({record.state}) of {record.item}"
     allowed = _PREVIOUS[record.state]
     if record.previous is None:
         wanted = " or ".join(allowed)
-        return f"{name} must point at a {wanted}, and points at nothing" if record.state in _NEEDS_PREVIOUS else None
+        return f"{name} must point at a {wanted}, but points at nothing" if record.state in _NEEDS_PREVIOUS else None
     if not allowed:
-        return f"{name} must not point at another record, and points at {record.previous}"
+        return f"{name} must not point at another record, but points at {record.previous}"
     target = next((other for other in others if other.record_id == record.previous), None)
     if target is None:
         return f"{name} points at {record.previous}, which the item does not have"
     if target.state not in allowed:
-        return f"{name} must point at a {' or '.join(allowed)}, and points at {record.previous} ({target.state})"
+        return f"{name} must point at a {' or '.join(allowed)}, but points at {record.previous} ({target.state})"
     return None
 
 
@@ -337,5 +338,5 @@ def format_time(time: datetime) -> str:
 
 
 def parse_time(text: str) -> datetime:
-    """The time of `format_time`'s text."""
+    """Parses the text that `format_time` made."""
     return datetime.fromisoformat(text)

@@ -1,8 +1,8 @@
-"""Rules by which items are skipped as they are registered: what operators decide of items that are still to come.
+"""Skip rules: rules by which items are skipped when they are registered, so that operators can decide on future items.
 
-Belongs here: the rule, its stored form, which items it means, and its changes as pure functions. The rules in force are one
-row, on whose version every registration rests: so no item that a rule means is registered without its Skipped record. Each
-change is a row of its own beside, put once and never changed: who, when and why.
+Belongs here: the rule, its stored form, the items that it matches, and its changes as pure functions. The rules in force are
+one row, and every registration is conditional on its version. So no item that a rule matches is registered without its Skipped
+record. Each change has a row of its own, put once and never changed: who, when and why.
 """
 
 from __future__ import annotations
@@ -31,22 +31,26 @@ from manifest_platform.manifest.store import ABSENT, Put, Row, Write
 from manifest_platform.releases import FORM, OWN, RELEASE, Form, unknown
 
 MOST_RULES = 100
-"""How many rules a dataset may have: each is held against each item that is registered."""
+"""The most rules of a dataset: each rule is checked for each item that is registered."""
 LONGEST_PATTERN, LONGEST_REASON = 256, 256
-"""Characters that a pattern and a reason may have: all rules fit one row of any store."""
+"""The maximum length of a pattern and of a reason, in characters, so that all rules fit one row of any store."""
 
 
 class InvalidRule(ValueError):
-    """A rule that means nothing, or that cannot be kept; the message says what is allowed."""
+    """A rule that matches nothing, or that cannot be stored; the message says what is allowed."""
 
 
 @dataclass(frozen=True)
 class SkipRule:
-    """Items that are to be skipped when they are registered: all conditions that are given must hold.
+    """A rule that skips items when they are registered. An item must meet all conditions that are given.
 
-    `pattern`: as of file names, for an item's name, or for its URI where it has a `://`. `since`, `before`: a period of the
-    item's logical time, its end excluded. `feed`: one feed's items alone. `until`: when the rule ends, by the clock of who
-    registers. `application`: who is to skip them, `*` for everyone. Raises InvalidRule.
+    - `pattern`: a pattern as for file names, for an item's name, or for its URI if the pattern contains `://`.
+    - `since`, `before`: a period of the item's logical time, its end excluded.
+    - `feed`: only the items of this feed.
+    - `until`: the end of the rule, by the clock of the program that registers an item.
+    - `application`: the application that skips the items; `*` for every application.
+
+    Raises InvalidRule.
     """
 
     reason: str
@@ -63,11 +67,11 @@ class SkipRule:
 
     def __post_init__(self) -> None:
         if self.pattern is None and self.since is None and self.before is None:
-            raise InvalidRule("a rule needs a pattern for names, as 'run=2026-01-3*', or a period: from, to, or both")
+            raise InvalidRule("a rule needs a pattern for names, such as 'run=2026-01-3*', or a period: from, to, or both")
         if self.pattern is not None and not 0 < len(self.pattern) <= LONGEST_PATTERN:
             raise InvalidRule(f"a pattern of {len(self.pattern):,} characters: allowed are 1 to {LONGEST_PATTERN}")
         if self.pattern is not None and not (self.pattern.isascii() and self.pattern.isprintable()):
-            raise InvalidRule(f"pattern {self.pattern!r}: names are printable ASCII, so this means none")
+            raise InvalidRule(f"pattern {self.pattern!r}: names are printable ASCII, so it matches none")
         if len(self.reason) > LONGEST_REASON:
             raise InvalidRule(f"a reason of {len(self.reason):,} characters: at most {LONGEST_REASON:,} are kept")
         if self.since and self.before and self.since >= self.before:
@@ -77,15 +81,15 @@ class SkipRule:
 
     @property
     def has_period(self) -> bool:
-        """Whether the rule asks for the logical time of items."""
+        """True if the rule depends on the logical time of items."""
         return self.since is not None or self.before is not None
 
     def is_over(self, now: datetime) -> bool:
-        """Whether the rule has ended."""
+        """True if the rule has ended."""
         return self.until is not None and now >= self.until
 
     def means(self, key: ItemKey, time: datetime | None) -> bool:
-        """Whether an item with a logical time is meant; one without a time is in no period."""
+        """True if the rule matches an item with a logical time. An item without a time is in no period."""
         if self.feed is not None and key.feed != self.feed:
             return False
         if self.pattern is not None and not fnmatchcase(key.id if "://" in self.pattern else key.name, self.pattern):
@@ -95,11 +99,11 @@ class SkipRule:
         return time is not None and (self.since or time) <= time and (self.before is None or time < self.before)
 
     def payload(self) -> Payload:
-        """What the Skipped record of an item says."""
+        """The payload of the item's Skipped record."""
         return Payload(SKIPPED_BY_RULE, {"reason": f"{self.reason} (skip rule {self.id})", "rule": self.id})
 
     def describe(self) -> str:
-        """What the rule means, in words."""
+        """The rule in words."""
         said = [f"feed {self.feed}"] if self.feed else []
         said += [self.pattern] if self.pattern is not None else []
         said += [f"from {self.since:%Y-%m-%d %H:%M} UTC"] if self.since else []
@@ -114,7 +118,7 @@ class SkipRule:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> SkipRule:
-        """The rule of its stored form."""
+        """Parses the stored form."""
         times = {name: parse_time(data[name]) if data.get(name) else None for name in ("since", "before", "until", "added_at")}
         texts = {name: data[name] for name in ("id", "pattern", "feed", "application", "reason", "author")}
         return cls(**texts, **times, unknown=unknown(data, {*times, *texts}))
@@ -122,7 +126,7 @@ class SkipRule:
 
 @dataclass(frozen=True)
 class SkipRules:
-    """The rules in force, in the order in which they were added, and how many changes there were; `version` is the row's."""
+    """The rules in force, in the order in which they were added, and the number of changes; `version` is the row's."""
 
     rules: tuple[SkipRule, ...] = ()
     changes: int = 0
@@ -132,7 +136,7 @@ class SkipRules:
 
     @classmethod
     def of(cls, row: Row | None) -> SkipRules:
-        """The rules in their row; none where there is no row."""
+        """The rules in their row; no rules if there is no row."""
         if row is None:
             return cls()
         data, known = row.data, {"version", "release", "rules", "changes", "change"}
@@ -145,7 +149,7 @@ class SkipRules:
         return {**self.unknown, "version": FORM, "release": RELEASE, "rules": rules, "changes": self.changes}
 
     def find(self, id_: str) -> SkipRule:
-        """The rule of an id. Raises Refused."""
+        """The rule with an id. Raises Refused."""
         for rule in self.rules:
             if rule.id == id_:
                 return rule
@@ -153,7 +157,10 @@ class SkipRules:
         raise Refused(f"there is no skip rule {id_!r}; in force: {known}")
 
     def applying(self, key: ItemKey, time: datetime | None, steps: Sequence[Step], now: datetime) -> list[SkipRule]:
-        """The rules by which an item is to be skipped, of an application each: the first for everyone alone, where one is."""
+        """The rules by which an item is skipped, one for each application.
+
+        If a rule is for every application, only the first such rule.
+        """
         found: dict[str, SkipRule] = {}
         for rule in self.rules:
             who = Application.parse(rule.application)
@@ -165,17 +172,17 @@ class SkipRules:
 
     @property
     def have_periods(self) -> bool:
-        """Whether some rule asks for the logical time of items."""
+        """True if any rule depends on the logical time of items."""
         return any(rule.has_period for rule in self.rules)
 
     def require_writable(self) -> None:
-        """Raises NewerRelease where a newer release wrote the rules: this one may not know what they mean."""
+        """Raises NewerRelease if a newer release wrote the rules: this release may not know their meaning."""
         self.form.require_writable("the rules by which items are skipped")
 
 
 @dataclass(frozen=True)
 class RuleChange:
-    """One change of the rules: which rule was added or removed, by whom, when (UTC) and why."""
+    """A change of the rules: which rule was added or removed, by whom, when (UTC) and why."""
 
     change: Literal["added", "removed"]
     rule: SkipRule
@@ -199,18 +206,20 @@ class RuleChange:
 
 
 def add(rules: SkipRules, wanted: SkipRule, stamp: Stamp) -> tuple[SkipRule, list[Write]]:
-    """Adds a rule, with an id of its own. Raises Refused where there are too many, and where it is over already."""
+    """Adds a rule with a new id. Raises Refused if there are too many rules, and if the rule has ended already."""
     rules.require_writable()
     if len(rules.rules) >= MOST_RULES:
-        raise Refused(f"there are {MOST_RULES} skip rules, and no more are allowed: remove one that is over or not needed")
+        raise Refused(f"there are {MOST_RULES} skip rules, and no more are allowed: remove a rule that is over or not needed")
     if wanted.is_over(stamp.at):
-        raise Refused(f"the rule would be over since {format_time(wanted.until or stamp.at)}: say a time to come, or none")
+        raise Refused(
+            f"the rule would be over since {format_time(wanted.until or stamp.at)}: give a time in the future, or none"
+        )
     rule = dataclasses.replace(wanted, id=f"r{rules.changes + 1}", author=stamp.author, added_at=stamp.at)
     return rule, _changed(rules, (*rules.rules, rule), "added", rule, rule.reason, stamp)
 
 
 def remove(rules: SkipRules, id_: str, reason: str, stamp: Stamp) -> tuple[SkipRule, list[Write]]:
-    """Ends a rule; what it had skipped stays so. Raises Refused for an id that no rule has."""
+    """Ends a rule; items that it has skipped stay skipped. Raises Refused if no rule has this id."""
     rules.require_writable()
     removed = rules.find(id_)
     return removed, _changed(rules, tuple(rule for rule in rules.rules if rule != removed), "removed", removed, reason, stamp)

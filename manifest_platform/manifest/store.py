@@ -1,7 +1,8 @@
 """The contract of a manifest store: ordered rows with versions, strongly consistent reads, all-or-none writes.
 
-Belongs here: what a driver must provide, and how to write through any of them: with a lost answer (`transact_once`), and anew
-where others were faster (`optimistically`). Nothing about items or records: rules about items are written once, above this.
+Belongs here: what a driver must provide, and helpers that write through any driver: `transact_once` handles a lost answer,
+`optimistically` retries after a conflict. Rules about items and records do not belong here: they are written once, above the
+store. The drivers are in `stores`.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from manifest_platform.faults import Permanent, Transient
 from manifest_platform.remedies import Remedy
 
 MAX_WRITES = 100
-"""Writes in one transaction, at most: DynamoDB's limit for TransactWriteItems, held by every driver."""
+"""The most writes in one transaction: DynamoDB's limit for TransactWriteItems, which every driver applies."""
 
 ABSENT = 0
 """The version of a row that does not exist."""
 
 PAGE = 500
-"""Rows that are asked for at once, where nothing else is said."""
+"""The default number of rows of a query."""
 
 TRIES = 20
-"""How often optimistic work is tried, where nothing else is said."""
+"""The default number of tries of optimistic work."""
 
 _FIRST_PAUSE_S = 0.002
 
@@ -34,7 +35,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Row:
-    """A stored row. Its version is 1 when first put and grows by 1 with every put."""
+    """A stored row. Its version is 1 when first put, and each put increments it."""
 
     partition: str
     sort: str
@@ -44,10 +45,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Put:
-    """Writes a row, if its version is `expected` (ABSENT: if there is none).
+    """Writes a row, on condition that its version is `expected` (ABSENT: that the row does not exist).
 
-    `lasting` promises that nobody ever deletes the row, so that its version never repeats. A store may then write it by a
-    cheaper call than a transaction, if it is the only write, and tell a repeat by the row itself.
+    `lasting` promises that nobody ever deletes the row, so that a version never occurs twice. If a lasting Put is the only
+    write, a store may use a cheaper call than a transaction, and recognize a repeat by the row itself.
     """
 
     sort: str
@@ -58,7 +59,7 @@ class Put:
 
 @dataclass(frozen=True)
 class Delete:
-    """Removes a row, if its version is `expected`."""
+    """Removes a row, on condition that its version is `expected`."""
 
     sort: str
     expected: int
@@ -66,7 +67,7 @@ class Delete:
 
 @dataclass(frozen=True)
 class Check:
-    """Holds if a row's version is `expected` (ABSENT: if there is none); writes nothing."""
+    """Requires that a row's version is `expected` (ABSENT: that the row does not exist); writes nothing."""
 
     sort: str
     expected: int
@@ -76,7 +77,7 @@ Write = Put | Delete | Check
 
 
 class StoreError(Exception):
-    """The store did not do what was asked. `remedy`: what a person can do, where that is known and said nowhere else."""
+    """A call that the store did not carry out. `remedy`: what a person can do, if that is known and not in the message."""
 
     def __init__(self, message: str = "", remedy: Remedy | None = None):
         super().__init__(message)
@@ -84,7 +85,10 @@ class StoreError(Exception):
 
 
 class ConditionFailed(StoreError):
-    """Rows have other versions than expected, so nothing was written. `failed` are the writes that did not hold."""
+    """A transaction whose rows have other versions than expected. Nothing was written.
+
+    `failed`: the writes whose condition failed.
+    """
 
     def __init__(self, failed: Sequence[Write]):
         self.failed = tuple(failed)
@@ -92,31 +96,31 @@ class ConditionFailed(StoreError):
 
 
 class Changed(Exception):
-    """Raised by an attempt that saw by itself, without a write that failed, that what it read changed meanwhile."""
+    """An attempt noticed, without a failed write, that the rows it read have changed. Raised by the attempt itself."""
 
 
 class StoreUnavailable(StoreError, Transient):
-    """The store could not be reached or is too busy; nothing was written."""
+    """A store that could not be reached or is too busy; nothing was written."""
 
 
 class StoreRejected(StoreError, Permanent):
-    """The store will not do the call as things stand: a missing table or right, a row too large. Nothing was written.
+    """A call that the store rejects until a person acts: a missing table or right, a row too large. Nothing was written.
 
-    The message says what a person has to mend before it is tried again.
+    The message says what a person has to change before the call is tried again.
     """
 
 
 class RowDamaged(StoreError, Permanent):
-    """What a row refers to is gone, or is not what it was: it must come back from a backup."""
+    """A row that refers to data that is lost or changed: the data must be restored from a backup."""
 
 
 class OutcomeUnknown(StoreError):
-    """The call's answer was lost: it may have happened or not. Read back before anything else."""
+    """A call whose answer was lost: it may have happened or not. The caller must read back before anything else."""
 
 
 @dataclass(frozen=True)
 class Units:
-    """What a store's calls have cost by its own account, in the units in which it is paid for."""
+    """The cost of a store's calls as the store reports it, in its billing units."""
 
     read: float = 0.0
     write: float = 0.0
@@ -129,30 +133,30 @@ class Units:
 
 
 class Store(Protocol):
-    """What a driver provides. One partition is one dataset; sort keys are printable ASCII, not empty, and order bytewise.
+    """The contract of a driver. A partition holds one dataset. Sort keys are printable ASCII, not empty, ordered bytewise.
 
-    `requests` counts the calls made, for people to see what an item costs; `units` adds up what the store charged for those
-    that it answered well, None where it charges nothing.
+    `requests` counts the calls made, so that people see what an item costs. `units` adds up what the store charged for
+    successful calls; None if it charges nothing.
     """
 
     @property
     def requests(self) -> int:
-        """How many calls were made."""
+        """The number of calls made."""
         ...
 
     @property
     def units(self) -> Units | None:
-        """What the calls have cost, None where nothing is charged."""
+        """The cost of the calls; None if nothing is charged."""
         ...
 
     def get(self, partition: str, sort: str) -> Row | None:
-        """The row of a key, strongly consistent."""
+        """The row with a key, strongly consistent; None if there is none."""
         ...
 
     def get_many(self, partition: str, sorts: Iterable[str]) -> dict[str, Row]:
-        """The rows of keys, by sort key; a key that no row has is left out.
+        """The rows with keys, by sort key. Keys without a row are left out.
 
-        Each row is strongly consistent by itself; they are not read at one moment. As few calls as the store allows.
+        Each row is strongly consistent by itself; the rows are not read at one moment. Uses as few calls as the store allows.
         """
         ...
 
@@ -165,27 +169,31 @@ class Store(Protocol):
         limit: int | None = None,
         reverse: bool = False,
     ) -> list[Row]:
-        """Rows whose sort key starts with `prefix` and lies beyond `after`, in order, at most `limit`; strongly consistent.
+        """The rows whose sort key starts with `prefix` and is beyond `after`, in order, at most `limit`; strongly consistent.
 
         With `reverse` the order is descending and `after` bounds from above.
         """
         ...
 
     def transact(self, partition: str, writes: Sequence[Write], token: str) -> None:
-        """All writes or none. A repeat with the same token within ten minutes succeeds without writing again.
+        """Carries out all writes or none. A repeat with the same token within ten minutes succeeds without writing again.
 
-        A single lasting Put is told by its row: its repeat succeeds while nobody has written the row since, and fails then.
-        Raises ConditionFailed with the writes that did not hold, StoreUnavailable, OutcomeUnknown, StoreRejected (also for a
-        token that other writes had), and ValueError for no writes, more than MAX_WRITES, or two to one row.
+        A single lasting Put is recognized by its row: its repeat succeeds while nobody has written the row since, and fails
+        afterward. Raises ConditionFailed with the writes whose condition failed, StoreUnavailable, OutcomeUnknown,
+        StoreRejected (also for a token that other writes had), and ValueError for no writes, more than MAX_WRITES, or two
+        writes to one row.
         """
 
     def close(self) -> None:
-        """Gives connections back."""
+        """Closes connections."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A setting of a store that is not as it should be, and what mends it: a setting, a command of its own, a remedy."""
+    """A setting of a store that is not as required.
+
+    The last field is the remedy: a value, a command of the store's own tools, or a Remedy.
+    """
 
     setting: str
     expected: str
@@ -193,15 +201,15 @@ class Difference:
     mend: str | Remedy
 
     def __str__(self) -> str:
-        return f"{self.setting}: {self.found}, and should be {self.expected}; to mend it: {self.mend}"
+        return f"{self.setting}: {self.found}, but should be {self.expected}. To repair it: {self.mend}"
 
 
 def stored_rows(
     store: Store, partition: str, prefix: str, after: str | None = None, first: int = PAGE, reverse: bool = False
 ) -> Iterator[Row]:
-    """All rows whose sort key starts with a prefix and lies beyond `after`, in order, read page by page. Raises StoreError.
+    """All rows whose sort key starts with a prefix and is beyond `after`, in order, read page by page. Raises StoreError.
 
-    `first`: how many rows the first page has, where few may be enough.
+    `first`: the number of rows of the first page, if few may be enough.
     """
     page = first
     while True:
@@ -213,20 +221,23 @@ def stored_rows(
 
 
 def check_writes(writes: Sequence[Write]) -> None:
-    """Raises ValueError for writes that no store takes as one transaction."""
+    """Raises ValueError for writes that no store accepts as one transaction."""
     if not writes or len(writes) > MAX_WRITES or len({write.sort for write in writes}) < len(writes):
-        raise ValueError(f"{len(writes)} writes: at least 1, at most {MAX_WRITES}, each to a row of its own")
+        raise ValueError(
+            f"{len(writes)} writes: a transaction has at least 1 and at most {MAX_WRITES}, each to a different row"
+        )
 
 
 def transact_once(store: Store, partition: str, writes: Sequence[Write], mark: str) -> None:
-    """Transacts writes of which the first puts a row with a unique text under `mark`, and recognises it.
+    """Transacts writes, and recognizes its own write after a lost answer.
 
-    An answer may be lost, and a repeat inside a client then fails on our own write: so after any error the row is read back,
-    and finding the own mark is success. Raises what `transact` raises, and OutcomeUnknown where the reading fails too.
+    The first write puts a row with a unique text under `mark`. If an answer is lost, a repeat inside a client fails on our own
+    write. So after any error the row is read back, and finding our own mark is success. Raises what `transact` raises, and
+    OutcomeUnknown if reading back fails too.
     """
     own = writes[0]
     if not isinstance(own, Put):
-        raise TypeError(f"the first write must put the row that is recognised, not {own}")
+        raise TypeError(f"the first write must put the row that is recognized, not {own}")
     try:
         store.transact(partition, writes, own.data[mark])
     except StoreError as error:
@@ -235,7 +246,9 @@ def transact_once(store: Store, partition: str, writes: Sequence[Write], mark: s
         except StoreError as unread:
             if isinstance(error, StoreUnavailable | StoreRejected):
                 raise error from unread
-            raise OutcomeUnknown(f"{own.sort}: neither answered nor read back ({error}; {unread})") from unread
+            raise OutcomeUnknown(
+                f"{own.sort}: the write got no answer and could not be read back ({error}; {unread})"
+            ) from unread
         if row is None or row.data[mark] != own.data[mark]:
             raise
 
@@ -248,16 +261,14 @@ def optimistically(
     again_on: tuple[type[Exception], ...] = (ConditionFailed, Changed),
     longest_pause_s: float = 0.0,
 ) -> Result:
-    """Calls `attempt` until others leave alone what it reads; returns what it returns.
+    """Calls `attempt` until no concurrent change disturbs it; returns its result. Raises `given_up()` after `tries` calls.
 
-    Raises what `given_up` gives after `tries` calls.
+    An attempt reads, decides, and writes on condition that the rows it read have not changed. It is a function without
+    parameters that does all of it, so that nothing that it read is used in a later try.
 
-    An attempt reads, decides, and writes on condition that what it read is still so. It is a function without parameters that
-    does all of it, so that nothing it read before outlives a try.
-
-    `again_on`: the errors by which an attempt says that it lost; an attempt whose reading also settles a lost answer adds
-    OutcomeUnknown. Any other error goes through. `longest_pause_s`: the longest random pause before a further try, in
-    seconds; pauses double up to it, and with 0 there is none.
+    `again_on`: the errors by which an attempt reports a conflict. An attempt whose reading also settles a lost answer adds
+    OutcomeUnknown. Any other error is raised. `longest_pause_s`: the longest random pause before another try, in seconds.
+    Pauses double up to it; with 0 there is no pause.
     """
     last: Exception | None = None
     for done in range(tries):

@@ -1,11 +1,12 @@
-"""Taking a store over: the rows of a dataset brought to the form of this release, once, before its first write.
+"""Takeover of a store: the rows of a dataset are converted to the form of this release, once, before its first write.
 
-Belongs here: the row that identifies a dataset's manifest, which rows are brought to a newer form, and the store that does so
-before it writes. The records of an older release are read as they are, and so is all else that is not rewritten.
+Belongs here: the row that identifies a dataset's manifest, the rows that are converted to a newer form, and the store that
+converts them before it writes. Records of an older release are read unchanged, and so are all other rows that are not
+converted.
 
-Release 0.1.0 asks for no version. It is stopped by the rows that each of its programs reads before it writes: states, leases,
-what discovery noted, what merging has registered. They hold a value that it refuses to read, and are there from the
-beginning, empty, so that it makes none of its own.
+Release 0.1.0 does not check a version. It is stopped by the rows that each of its programs reads before it writes: states,
+leases, discovery's notes, merging's cursor. These rows hold a value that it refuses to read, and exist from the beginning,
+empty, so that it does not create its own.
 """
 
 from __future__ import annotations
@@ -59,26 +60,25 @@ from manifest_platform.releases import FORM, NEEDS, RELEASE, Form, marked, unmar
 log = logging.getLogger(__name__)
 
 NOTE = NEEDS.format(RELEASE)
-"""What discovery noted of a directory of this name is no note of discovery: release 0.1.0 cannot read it."""
+"""A name among discovery's notes that is no directory: release 0.1.0 cannot read its value."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What tells a dataset's manifest from every other: a UUID that is drawn when the dataset is begun. And its rows' form."""
+    """The identity of a dataset's manifest: a UUID that is drawn when the dataset is begun. And the form of its rows."""
 
     id: str
     form: Form
 
     @classmethod
     def of(cls, row: Row | None) -> Identity | None:
-        """The identity in its row; None where release 0.1.0 began the dataset, or nobody did."""
+        """The identity in its row; None if release 0.1.0 began the dataset, or nobody did."""
         return cls(row.data["id"], Form.of(row.data)) if row else None
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where programs work on a dataset: the applications that keep a state, the leases, the feeds that are looked at, and
-    the steps of each."""
+    """The places where programs work on a dataset: applications with a state, leases, discovered feeds, and their steps."""
 
     states: tuple[Application, ...]
     leases: tuple[tuple[Application, str], ...]
@@ -96,10 +96,10 @@ class Places:
 
 @dataclass(frozen=True)
 class Takeover:
-    """The rows of a dataset that are brought to this release's form: their keys, those that are not there yet apart.
+    """The rows of a dataset that are converted to this release's form: their keys; keys that do not exist yet are separate.
 
-    `before`: the form that was found, None for a dataset that nobody has begun. `beside`: how many rows beside the log are made
-    or removed: release 0.1.0 had other ones.
+    `before`: the form that was found, None for a dataset that nobody has begun. `beside`: the number of rows beside the log
+    that are added or removed, because release 0.1.0 had others.
     """
 
     before: Form | None
@@ -114,18 +114,18 @@ def identity(store: Store, dataset: str) -> Identity | None:
 
 
 def renewal(store: Store, dataset: str) -> list[Write]:
-    """What gives a dataset's manifest another identity, so that who lives on forgets what was read of it before.
+    """The write that gives a dataset's manifest a new identity, so that running programs forget what they read of it.
 
-    For whoever takes records away. Nothing where there is no identity yet: then nobody knows one.
+    For operations that remove records. Empty if there is no identity yet: then nobody knows one.
     """
     row = store.get(dataset, ID)
     return [Put(ID, {**row.data, "id": str(uuid4()), "write": str(uuid4())}, row.version, lasting=True)] if row else []
 
 
 def planned(store: Store, dataset: str, places: Places, now: datetime) -> Takeover | None:
-    """What taking over would do now; None where it is done. Raises NewerRelease, and Refused while an older release works.
+    """The takeover that would happen now; None if it is done. Raises NewerRelease, and Refused while an older release works.
 
-    Of a dataset of an older release it reads all items that are not archived.
+    For a dataset of an older release it reads all items that are not archived.
     """
     found = _plan(store, dataset, places, now)
     if found is None:
@@ -136,11 +136,12 @@ def planned(store: Store, dataset: str, places: Places, now: datetime) -> Takeov
 
 
 def take_over(store: Store, dataset: str, places: Places, clock: Callable[[], datetime]) -> Takeover | None:
-    """Brings a dataset's rows to the form of this release; None where they are. May be called by several at once.
+    """Converts a dataset's rows to the form of this release; None if it is done. May be called concurrently.
 
-    States and leases come first, each on condition that it is as it was read: then no worker of an older release can go on, and
-    one that took a lease meanwhile makes this start anew. The identity comes last. Until it is there nobody writes anything
-    else; ended early, it is all done again. Raises NewerRelease, and Refused while an older release works.
+    States and leases come first, on condition that they have not changed since they were read. Then no worker of an older
+    release can continue, and a lease that was taken meanwhile makes this start again. The identity comes last: nobody writes
+    anything else before it exists, and an interrupted takeover is repeated completely. Raises NewerRelease, and Refused while
+    an older release works.
     """
 
     def attempt() -> Takeover | None:
@@ -166,7 +167,7 @@ def take_over(store: Store, dataset: str, places: Places, clock: Callable[[], da
     )
     if done and done.before:
         log.warning(
-            "dataset %s: its rows were of version %d and are of version %d now; a release before %s can work on it no more",
+            "dataset %s: its rows were of version %d and are now of version %d. Releases before %s can no longer work on it",
             dataset,
             done.before.number,
             FORM,
@@ -176,7 +177,7 @@ def take_over(store: Store, dataset: str, places: Places, clock: Callable[[], da
 
 
 def _plan(store: Store, dataset: str, places: Places, now: datetime) -> tuple[Takeover, list[Write]] | None:
-    """The takeover and its writes, that of the identity first."""
+    """The takeover and its writes; the write of the identity is the first."""
     row = store.get(dataset, ID)
     known = Identity.of(row)
     if known:
@@ -205,7 +206,7 @@ def _plan(store: Store, dataset: str, places: Places, now: datetime) -> tuple[Ta
 
 
 def _put(dataset: str, sort: str, row: Row | None, now: datetime) -> Put:
-    """A row in the form of this release, over what is there."""
+    """A row in the form of this release, over the existing row."""
     version = row.version if row else ABSENT
     if sort.startswith(STATES):
         state = StepState.from_dict(row.data, version) if row else StepState()
@@ -221,7 +222,7 @@ def _put(dataset: str, sort: str, row: Row | None, now: datetime) -> Put:
     if lease.form.is_older and lease.is_live(now):
         application, place = lease_of(sort)
         raise Refused(
-            f"dataset {dataset}: release {lease.form.release} is at work, and {RELEASE} is to take its rows over: end"
+            f"dataset {dataset}: release {lease.form.release} is working on it, and {RELEASE} must convert its rows first. End"
             f" {lease.holder}, which holds the lease of {application.key} on {place}, or wait until"
             f" {format_time(lease.expires_at)}"
         )
@@ -234,10 +235,10 @@ def _must_be_taken_over(row: Row | None) -> bool:
 
 
 def _rows_beside(store: Store, dataset: str, places: Places) -> Iterator[list[Write]]:
-    """The writes that make the rows beside the log what they are to this release, item by item.
+    """The writes that make the rows beside the log those of this release, item by item.
 
-    Last of each is the condition that the item is as it was read. An archived item is done for all, and has no such rows; what
-    is wrong with one that cannot be read is the doctor's to say.
+    The last write of each item is the condition that the item has not changed since it was read. An archived item is done for
+    all steps and has no such rows. The doctor reports items that cannot be read.
     """
     for feed, steps in places.steps.items():
         there: dict[str, dict[str, int]] = {}
@@ -265,12 +266,12 @@ def _position_of(feed: str) -> Callable[[Row], str]:
 
 
 def note() -> dict[str, Any]:
-    """What stands among discovery's notes so that release 0.1.0 cannot read them."""
+    """The value among discovery's notes that release 0.1.0 cannot read."""
     return {NOTE: {"checksum": "", "first_seen": NOTE}}
 
 
 class TakenOver:
-    """A store that a dataset's rows are taken over in before its first write. Reading changes nothing.
+    """A store that takes a dataset's rows over before its first write. Reading changes nothing.
 
     Each write raises NewerRelease once a newer release has begun to write, as far as this process has seen it.
     """
@@ -282,24 +283,24 @@ class TakenOver:
 
     @property
     def requests(self) -> int:
-        """The calls made."""
+        """The number of calls made."""
         return self.store.requests
 
     @property
     def units(self) -> Units | None:
-        """What the calls have cost."""
+        """The cost of the calls."""
         return self.store.units
 
     def get(self, partition: str, sort: str) -> Row | None:
-        """The row of a key."""
+        """The row with a key."""
         return self.store.get(partition, sort)
 
     def get_many(self, partition: str, sorts: Iterable[str]) -> dict[str, Row]:
-        """The rows of keys."""
+        """The rows with keys."""
         wanted = list(sorts)
         found = self.store.get_many(partition, wanted)
         if ID in wanted and _must_be_taken_over(found.get(ID)):
-            self._done.discard(partition)  # the store was replaced, or a newer release began: the next write sees to it
+            self._done.discard(partition)  # the store was replaced, or a newer release began: the next write checks it
         return found
 
     def query(
@@ -309,7 +310,7 @@ class TakenOver:
         return self.store.query(partition, prefix, after=after, limit=limit, reverse=reverse)
 
     def transact(self, partition: str, writes: Sequence[Write], token: str) -> None:
-        """All writes or none; what they say in words is freed of secrets."""
+        """All writes or none; secrets are masked in their texts."""
         if partition not in self._done:
             self.take_over(partition)
         if knows_any():
@@ -317,15 +318,15 @@ class TakenOver:
         self.store.transact(partition, writes, token)
 
     def close(self) -> None:
-        """Gives connections back."""
+        """Closes connections."""
         self.store.close()
 
     def planned(self, dataset: str) -> Takeover | None:
-        """What taking a dataset over would do now; None where it is done."""
+        """The takeover of a dataset that would happen now; None if it is done."""
         return planned(self.store, dataset, self._places, self._clock())
 
     def take_over(self, dataset: str) -> Takeover | None:
-        """Takes a dataset over; None where it was."""
+        """Takes a dataset over; None if it was done before."""
         with self._lock:
             done = take_over(self.store, dataset, self._places, self._clock)
             self._done.add(dataset)

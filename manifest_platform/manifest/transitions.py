@@ -1,8 +1,8 @@
 """Every change of the manifest as a pure function: state in, writes out.
 
-Belongs here: which writes a step of the protocol consists of, and on which conditions they rest. No store is called, no
-clock read: the time, author and record id come in with a Stamp. `manifest` reads what these functions need, and transacts
-what they return.
+Belongs here: the writes of each operation, and their conditions. No store is called and no clock is read: time, author and
+record id are in a Stamp. `manifest` reads what these functions need, and transacts the writes that they return. The rules that
+judge an item are in `dataset`.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ NOTHING_SKIPPED: Mapping[ItemKey, Sequence[SkipRule]] = MappingProxyType({})
 
 
 def put_commit(number: int, record: Record, key: ItemKey) -> Put:
-    """Gives a completion its number: the next one must be free, so numbers are in the order of the commits, without holes."""
+    """The write that numbers a completion. The number must be free, so numbers follow the order of the commits without gaps."""
     data = {"feed": key.feed, "position": key.position, "record_id": record.record_id}
     return Put(commit_key(number), data, ABSENT, lasting=True)
 
 
 def put_record(key: ItemKey, record: Record) -> Put:
-    """The conditional append of a record: the next sequence number must be free, so no two writers extend one history.
+    """The conditional append of a record: its sequence number must be free, so that two writers cannot extend one history.
 
     Raises InvalidPayload for a payload that does not fit its schema.
     """
@@ -76,13 +76,13 @@ def put_state(application: Application, state: StepState) -> Put:
 
 
 def check_state(application: Application, state: StepState) -> Check:
-    """The condition that a step's state is still as it was read. Raises NewerRelease."""
+    """The condition that a step's state has not changed since it was read. Raises NewerRelease."""
     state.form.require_writable(f"the state of {application.key}")
     return Check(state_key(application), state.version)
 
 
 def append(item: Item, state: State, application: Application, stamp: Stamp, **fields: Any) -> Item:
-    """The item after one more record. Raises CouplingViolation for a record that may not follow, NewerRelease."""
+    """The item after one more record. Raises CouplingViolation for a record that may not follow; NewerRelease."""
     for other in item.records:
         other.form.require_writable(f"record {other.sequence} of {item.key.name}, by {other.author},")
     record = Record(
@@ -107,7 +107,7 @@ def _is_behind(key: ItemKey, state: StepState) -> bool:
 
 
 def comes_late(key: ItemKey, state: StepState) -> bool:
-    """Whether an item lies behind the watermark, and not at or before the boundary: what a snapshot contains is not late."""
+    """True if an item is behind the watermark and beyond the boundary: an item that a snapshot contains is not late."""
     return _is_behind(key, state) and key.position > state.feed(key.feed).boundary
 
 
@@ -116,21 +116,23 @@ def _is_late(item: Item, step: Step, state: StepState) -> bool:
 
 
 def _late_marks(feed: str, steps: Sequence[Step], states: Mapping[str, StepState]) -> dict[str, Any]:
-    """That an item is behind the watermarks of these steps, and set aside where their policy says so.
+    """The marks that an item is behind the watermarks of these steps, and is set aside if their policy says so.
 
-    In the epoch that serves, not the newest: what a full load in progress will contain is late no more once it is loaded.
+    The marks name the serving epoch, not the newest epoch: an item that a full load in progress contains is not late after that
+    load.
     """
     epochs = {step.application.key: states[step.application.key].feed(feed).serving_epoch for step in steps}
     return lateness(epochs, [step.application.key for step in steps if step.late == "quarantine"])
 
 
-# What is kept in a step's state: it follows from an item's records, before and after a change
+# Counters in a step's state, which follow from an item's records before and after a change
 
 
 def counted_as(item: Item, step: Step, state: StepState) -> str | None:
-    """The one counter of an ordered step's feed that counts an item.
+    """The only counter of an ordered step's feed that counts an item; None if no counter does.
 
-    A skip in force counts whatever was done before: so a full load, which ends what counts as applied or late, leaves it be.
+    A skip in force counts whatever was done before. So a full load, which ends what counts as applied or late, does not change
+    it.
     """
     if item.skipped_for(step.application):
         return "skipped"
@@ -142,7 +144,7 @@ def counted_as(item: Item, step: Step, state: StepState) -> str | None:
 
 
 def _recount(before: Item, after: Item, step: Step, state: StepState) -> StepState:
-    """The state whose counters follow an item's change."""
+    """The state after its counters follow an item's change."""
     feed, was, now = after.key.feed, counted_as(before, step, state), counted_as(after, step, state)
     if was and was != now:
         state = state.with_feed(feed, **{was: getattr(state.feed(feed), was) - 1})
@@ -152,7 +154,7 @@ def _recount(before: Item, after: Item, step: Step, state: StepState) -> StepSta
 
 
 def _recounts(before: Item, after: Item, steps: Sequence[Step], states: Mapping[str, StepState]) -> list[Write]:
-    """The writes of the ordered steps' states whose counters an item's change moves."""
+    """The writes of the ordered steps' states whose counters change with an item."""
     writes: list[Write] = []
     for step in steps:
         if step.ordered:
@@ -174,10 +176,11 @@ def discover(
     stamp: Stamp,
     skips: Mapping[ItemKey, Sequence[SkipRule]] = NOTHING_SKIPPED,
 ) -> list[Write]:
-    """Registers directories that the manifest does not know, all of one feed; those that rules skip with that record at once.
+    """Registers directories of one feed that the manifest does not know.
 
-    Conditional on the ordered steps' states: an item is late or not by the watermark and the boundary that were read, and
-    those must still be theirs when it is written. The caller adds the condition on the rules.
+    Directories that a rule skips get that record as well. Conditional on the ordered steps' states: the watermark and the
+    boundary that were read decide if an item is late, so they must not have changed. The caller adds the condition on the skip
+    rules.
     """
     states, before = dict(states), dict(states)
     writes: list[Write] = []
@@ -212,9 +215,10 @@ def sweep(item: Item, step: Step, state: StepState, application: Application, st
 
 
 def defer(item: Item, held: Claim, state: StepState, reason: str, stamp: Stamp) -> list[Write]:
-    """Ends a claim that the sink refused for it is past the item: the item is late, by the step's policy.
+    """Ends a claim that the sink refused because it is past the item: the item becomes late, by the step's policy.
 
-    Only a manifest that was set back learns so late where it stands. Raises ClaimLost if the claim was ended.
+    This happens only if the manifest was set back: it then learns late which items were applied. Raises ClaimLost if the claim
+    was ended.
     """
     step, processing = held.step, held.processing
     _require_open(item, processing)
@@ -250,7 +254,7 @@ def _mark_late(
 def acquire(
     application: Application, feed: str, lease: LeaseState | None, holder: str, stamp: Stamp, duration: timedelta
 ) -> LeaseState:
-    """The lease that a worker takes: a higher token, the same current item. Raises LeaseBusy while another's is live."""
+    """The lease that a worker takes: a higher token, the same current item. Raises LeaseBusy while another worker's is live."""
     if lease and lease.is_live(stamp.at):
         raise LeaseBusy(application, feed, lease)
     expires = stamp.at + duration
@@ -270,10 +274,10 @@ def acquire(
 
 
 def claim(items: Sequence[Item], step: Step, state: StepState, token: int, stamp: Stamp) -> tuple[list[Item], list[Write]]:
-    """Opens a Processing record, its last one, on each item. The caller adds the write of its lease.
+    """Opens a Processing record on each item; returns the items with it, and the writes.
 
-    An ordered step's claim also rests on the state that chose the item: mode, epoch and watermark are still those. Raises
-    Refused for an item that is not ready, by the same rules that choose one.
+    The caller adds the write of its lease. The claim of an ordered step is also conditional on the state that chose the item:
+    mode, epoch and watermark have not changed. Raises Refused for an item that is not ready, by the same rules as the choice.
     """
     if step.ordered and len(items) != 1:
         raise Refused(f"{step.application.key} works in order: it claims one item at a time, not {len(items)}")
@@ -298,14 +302,14 @@ def claim(items: Sequence[Item], step: Step, state: StepState, token: int, stamp
 def _require_ready(item: Item, step: Step, state: StepState) -> None:
     name, application = item.key.name, step.application.key
     feed = state.seen_by(step, item.key.feed)
-    judged = judge(item, dataclasses.replace(step, gap="none"), feed)  # a gap is judged with the items before it at hand
+    judged = judge(item, dataclasses.replace(step, gap="none"), feed)  # a gap can only be judged with the items before it
     if judged.standing is not Standing.READY:
         raise Refused(f"{name} cannot be claimed by {application}: {judged.standing}. {judged.reason}")
     if step.order == "strict" and state.mode is not Mode.INCREMENTAL:
         raise Refused(f"{name} cannot be claimed: {application} is in mode {state.mode}")
     in_place = not _is_behind(item.key, state) or _is_late(item, step, state) or item.is_reopened_for(step.application)
     if step.order == "strict" and not in_place:
-        raise Refused(f"{name} lies behind the watermark of {application}: ask what is next", Remedy(Action.SHOW_NEXT))
+        raise Refused(f"{name} is behind the watermark of {application}: ask what is next", Remedy(Action.SHOW_NEXT))
     if step.order == "full" and (state.mode, state.full) != (Mode.FULL_LOAD, item.key.position):
         raise Refused(f"{name} cannot be claimed by {application}: no full load was begun for it")
 
@@ -327,12 +331,12 @@ def complete(
     epoch: int | None = None,
     believed: str | None = None,
 ) -> list[Write]:
-    """Ends a claim well: the record, and with it all that follows from it, in one transaction.
+    """Ends a claim with success: the record, and everything that follows from it, in one transaction.
 
-    An ordered step's watermark moves to the item (not for a late one). `epoch` is the ledger's where a takeover adopts
-    what another worker committed: what counts then is that the ledger's entry still serves, whatever FULL load was begun and
-    cancelled since the claim. `believed`, for steps with a sink: the record by which the sink's ledger names what it applied;
-    STATE believes it in the same transaction. Raises ClaimLost if the claim was ended, or the epoch or mode changed under it.
+    The watermark of an ordered step moves to the item, unless the item is late. `epoch`: the ledger's epoch, if a takeover
+    adopts another worker's commit. The ledger's entry must then still serve; a full load that was begun and canceled since the
+    claim does not matter. `believed`, for steps with a sink: the record that the sink's ledger names for the load; the step's
+    state believes it in the same transaction. Raises ClaimLost if the claim was ended, or the epoch or mode changed under it.
     """
     step, processing = held.step, held.processing
     _require_open(item, processing)
@@ -344,7 +348,7 @@ def complete(
         epoch = processing.epoch if epoch is None else epoch
         if state.mode != mode or not serves:
             raise ClaimLost(
-                f"{key.name}: done in epoch {epoch}, and now {application.key} is in epoch {state.epoch}, mode {state.mode}"
+                f"{key.name}: done in epoch {epoch}, but {application.key} is now in epoch {state.epoch}, mode {state.mode}"
             )
     done = append(
         item,
@@ -363,7 +367,10 @@ def complete(
 
 
 def _after(done: Item, held: Claim, state: StepState, believed: str | None) -> StepState:
-    """The state once an item is done: a late one moves no watermark, a snapshot moves those of all that it covers."""
+    """The state after an item is done.
+
+    A late item moves no watermark; a snapshot moves the watermarks of all feeds it covers.
+    """
     if believed is not None:
         for feed in (done.key.feed, *held.step.covers):
             state = state.with_feed(feed, believed=believed)
@@ -375,9 +382,9 @@ def _after(done: Item, held: Claim, state: StepState, believed: str | None) -> S
 
 
 def _end_full_load(snapshot: Item, step: Step, state: StepState) -> StepState:
-    """Incremental again, from the snapshot's stop time on: what lies beyond is to be done anew, what lies before is contained.
+    """The state after a full load: incremental from the snapshot's stop time.
 
-    One change of one row, at ten items or ten million.
+    Later items are ready again; earlier items are contained. One change of one row, whether there are ten items or ten million.
     """
     stop = _stop_of(snapshot)
     boundary = f"{stop}#{BEYOND_IDS}"
@@ -395,7 +402,7 @@ def _stop_of(snapshot: Item) -> str:
 
 
 def _advance(item: Item, state: StepState, claimed_under: StepState) -> StepState:
-    """The watermark on the item; what lay before the watermark of the claim was looked at when it was claimed."""
+    """Moves the watermark to the item. The items before the claim's watermark were examined when the item was claimed."""
     name = item.key.feed
     return state.with_feed(
         name,
@@ -406,34 +413,34 @@ def _advance(item: Item, state: StepState, claimed_under: StepState) -> StepStat
 
 
 def believe(step: Step, feed: str, state: StepState, record: str) -> list[Write]:
-    """Has a step believe that the sink applied a record last: a manifest that was set back learns it from the sink's fence."""
+    """Lets a step believe that the sink applied a record last: after a restore the manifest learns it from the sink's fence."""
     return [put_state(step.application, state.with_feed(feed, believed=record))]
 
 
 def believe_sink(step: Step, feed: str, state: StepState, sink: SinkState, accepted: int = 0) -> list[Write]:
-    """Has a step believe a sink that was set back, once every item that it lacks is reopened: its record, and what it applied.
+    """Lets a step believe a sink that was set back, after every item that it lacks was reopened.
 
-    The watermark goes back to what the sink applied last, and what was reopened behind it is looked at once more (`swept`).
-    `accepted`: the token under which the sink is taken as it is, where that is meant. Raises Refused while a full load is in
-    progress, which replaces what is lacking.
+    The watermark moves back to the position that the sink applied last, and the items that were reopened behind it are examined
+    again (`swept`). `accepted`: the token under which the sink is accepted as it is, if it is. Raises Refused while a full load
+    is in progress, which replaces what the sink lacks.
     """
     if state.mode is not Mode.INCREMENTAL:
         raise Refused(
-            f"{step.application.key} is loading a snapshot in full, which replaces what the sink lacks: let it end first"
+            f"{step.application.key} is loading a snapshot in full, which replaces what the sink lacks: wait until it ends"
         )
     swept = min(state.feed(feed).swept, sink.swept, sink.applied)
     moved: dict[str, Any] = {"believed": sink.record, "watermark": sink.applied, "swept": swept, "stop": sink.stop}
     if accepted:
         moved["accepted"] = accepted
     if sink.lacks_snapshot:
-        moved["boundary"] = ""  # nothing is done before another snapshot is loaded, by `Step.needs_full`
+        moved["boundary"] = ""  # by `Step.needs_full`, nothing is done until another snapshot is loaded
     return [put_state(step.application, state.with_feed(feed, **moved))]
 
 
 def output(
     item: Item, application: Application, payload: Payload, steps: Sequence[Step], stamp: Stamp, epoch: int | None = None
 ) -> list[Write]:
-    """Processing and Processed at once, outside of any claim; and the waiting rows that follow."""
+    """Processing and Processed together, outside of any claim; and the waiting rows that follow."""
     opened = append(item, State.PROCESSING, application, dataclasses.replace(stamp, record_id=str(uuid4())), epoch=epoch)
     opening = opened.records[-1]
     done = append(opened, State.PROCESSED, application, stamp, previous=opening.record_id, payload=payload, epoch=epoch)
@@ -442,10 +449,10 @@ def output(
 
 
 def fail(item: Item, held: Claim, failure: Failure, steps: Sequence[Step], stamp: Stamp) -> list[Write]:
-    """Ends a claim badly. A passing fault or a lost lease is resolved by the policy, as often as the step allows.
+    """Ends a claim with a failure. A transient fault or a lost lease is resolved by the policy, up to `max_attempts`.
 
-    A worker that died with several items is held against none of them for good: the last attempt is one of the item alone.
-    Raises ClaimLost if the claim was ended by somebody else.
+    If a worker died with several items, none of them fails permanently for that: the last attempt has the item alone. Raises
+    ClaimLost if the claim was ended by somebody else.
     """
     processing, step = held.processing, held.step
     _require_open(item, processing)
@@ -483,9 +490,9 @@ def fail(item: Item, held: Claim, failure: Failure, steps: Sequence[Step], stamp
 def send_back(
     item: Item, held: Claim, applications: Sequence[str], reason: str, steps: Sequence[Step], stamp: Stamp
 ) -> list[Write]:
-    """Ends a claim without a failure and has applications before it do the item again, by themselves: what they made is gone.
+    """Ends a claim without a failure, and reopens the item for upstream applications automatically: their output is lost.
 
-    Both at once, so that no crash between the two leaves a person to find it out. Raises ClaimLost if the claim was ended.
+    Both in one transaction, so that a crash in between leaves no work for a person. Raises ClaimLost if the claim was ended.
     """
     own = dataclasses.replace(stamp, record_id=str(uuid4()))
     freed = _put_back(item, held, reason, stamp)
@@ -495,12 +502,12 @@ def send_back(
 
 
 def put_back(item: Item, held: Claim, reason: str, stamp: Stamp, died: bool = False) -> list[Write]:
-    """Ends a claim without a failure: what kept the worker from its work is not the item's fault.
+    """Ends a claim without a failure: the cause is not the item's fault.
 
-    `died`: what the worker works with went down while it did, so that the item may be what brought it down.
+    `died`: the worker's cluster or server went down during the work, so that this item may have caused it.
 
-    An outage of a registry, a cluster or the warehouse, charged to items, would use up the attempts of a whole backlog. Only
-    for an own claim whose work certainly left nothing behind. Raises ClaimLost if the claim was ended by somebody else.
+    An outage of a registry, a cluster or the warehouse would otherwise use up the attempts of a whole backlog. Only for the
+    worker's own claim, if its work certainly left nothing behind. Raises ClaimLost if the claim was ended by somebody else.
     """
     return [put_record(item.key, _put_back(item, held, reason, stamp, died).records[-1])]
 
@@ -533,11 +540,11 @@ def reopen(
     landed: Landed | None = None,
     automatic: bool = False,
 ) -> list[Write]:
-    """Has applications, by key, do an item again: a New record. What they did before stays in the log and counts no more.
+    """Makes applications, by key, do an item again: a New record. Their earlier work stays in the log and does not count.
 
-    What failed of it is freed: it is to be tried with what they make now. Counters and waiting rows follow; watermarks stay.
-    `landed`: the directory as it lies there now, where it was rewritten on purpose. `automatic`: no person's decision. Raises
-    Refused while somebody works on the item.
+    Failures of the item are resolved, because it will be tried with new output. Counters and waiting rows follow; watermarks
+    stay. `landed`: the directory's current content, if it was rewritten on purpose. `automatic`: not a person's decision.
+    Raises Refused while the item is being processed.
     """
     serving = serving_epochs(item.key.feed, steps, states)
     open_records = list(item.open_records(serving))
@@ -560,41 +567,41 @@ def reopen(
 
 
 def move(item: Item, to: Move, reason: str, application: Application, stamp: Stamp) -> Put:
-    """Says where an item's files are now: a New record, from which nothing else follows."""
+    """Records the current location of an item's files: a New record without any other effect."""
     data = {"reason": reason, "place": to.place, "keeps_skips": True, **({"checksum": to.checksum} if to.checksum else {})}
     moved = append(item, State.NEW, application, stamp, payload=Payload(REASON, data))
     return put_record(item.key, moved.records[-1])
 
 
 def acknowledge(item: Item, checksum: str, reason: str, application: Application, stamp: Stamp, automatic: bool) -> list[Write]:
-    """Notes that other content of a directory is known, and stays out. Raises Refused where it is known already."""
+    """Records that other content of a directory is known, and will not be loaded. Raises Refused if it is known already."""
     if item.knows(checksum):
-        raise Refused(f"{item.key.name}: this content is known already: there is nothing to acknowledge")
+        raise Refused(f"{item.key.name}: this content is known already. There is nothing to acknowledge")
     data = {"reason": reason, "acknowledges": checksum, "keeps_skips": True, **({"automatic": True} if automatic else {})}
     noted = append(item, State.NEW, application, stamp, payload=Payload(REASON, data))
     return [put_record(item.key, noted.records[-1])]
 
 
 def resolve(item: Item, reason: str, steps: Sequence[Step], states: Mapping[str, StepState], stamp: Stamp) -> list[Write]:
-    """Frees an item that failed, for another attempt.
+    """Frees a failed item for another attempt.
 
-    Raises Refused if it is not blocked or is being worked on, and where a full load has ended what counts as failed.
+    Raises Refused if it is not blocked or is being processed, and if a full load has superseded the failure.
     """
     serving = item.blocker(serving_epochs(item.key.feed, steps, states))
-    blocker = serving or item.blocker()  # what is superseded for its own step may still stop another
+    blocker = serving or item.blocker()  # a failure that is superseded for its own step may still stop another step
     if blocker is None:
         raise Refused(f"{item.key.name} is not blocked: there is nothing to resolve")
     stopped = (Standing.FAILED, Standing.PROCESSING)
     if serving is None and not any(_standing(item, step, states) in stopped for step in steps):
         raise Refused(
-            f"{item.key.name} is not blocked: what {blocker.application.key} did of it in epoch {blocker.epoch} counts no more"
-            " since a full load: there is nothing to resolve"
+            f"{item.key.name} is not blocked: a full load has superseded the work of {blocker.application.key} on it in epoch"
+            f" {blocker.epoch}. There is nothing to resolve"
         )
     if serving and blocker.state is State.PROCESSING:
         raise Refused(
             f"{item.key.name} is being processed by {blocker.application.key} ({blocker.author}) since"
-            f" {blocker.timestamp:%Y-%m-%d %H:%M:%S %Z}. If that worker is dead, its lease runs out and the next"
-            f" worker of {blocker.application.key} settles the item by itself"
+            f" {blocker.timestamp:%Y-%m-%d %H:%M:%S %Z}. If that worker is dead, its lease expires, and the next"
+            f" worker of {blocker.application.key} settles the item automatically"
         )
     resolved = append(
         item,
@@ -609,7 +616,7 @@ def resolve(item: Item, reason: str, steps: Sequence[Step], states: Mapping[str,
 
 
 def serving_epochs(feed: str, steps: Sequence[Step], states: Mapping[str, StepState]) -> dict[str, int]:
-    """Of each ordered step of a feed, by its application's key, the epoch from which on its records count."""
+    """The first epoch whose records count, for each ordered step of a feed, by its application's key."""
     ordered = [step for step in steps if step.ordered]
     return {step.application.key: states[step.application.key].seen_by(step, feed).serving_epoch for step in ordered}
 
@@ -622,7 +629,10 @@ def skip(
     states: Mapping[str, StepState],
     stamp: Stamp,
 ) -> list[Write]:
-    """Tells an application (or `*`: every one) to pass over an item. Raises Refused if it is done or being worked on."""
+    """Makes an application (or every application: `*`) pass over an item.
+
+    Raises Refused if the item is done or being processed.
+    """
     named = [step for step in steps if step.application.is_stopped_by(application)]
     if not named:
         known = ", ".join(step.application.key for step in steps)
@@ -650,7 +660,7 @@ def _standing(item: Item, step: Step, states: Mapping[str, StepState]) -> Standi
 
 
 BEHIND_THE_WATERMARK = "It can only come in with a full load, or, in a feed that has none, once load.late is `append`"
-"""What helps with an item of a feed that quarantines what is late."""
+"""The remedy for a late item of a feed that quarantines."""
 
 
 def unskip(
@@ -661,10 +671,10 @@ def unskip(
     application: Application,
     stamp: Stamp,
 ) -> list[Write]:
-    """Lifts every skip of an item, or lets a quarantined one in, by a New record.
+    """Lifts every skip of an item, or lets a quarantined item in, by a New record.
 
-    Where the watermark is past it, a feed that appends takes it as late; one that quarantines refuses, for its order is gone.
-    What lies behind the boundary of a full load is contained in that.
+    If the watermark is past the item, a feed that appends takes it as late; a feed that quarantines refuses it, because its
+    place in the order has passed. An item behind the boundary of a full load is contained in that load.
     """
     lifted = [step for step in steps if _standing(item, step, states) in (Standing.SKIPPED, Standing.LATE)]
     if not lifted:
@@ -673,8 +683,8 @@ def unskip(
     for step in late:
         if step.late == "quarantine":
             raise Refused(
-                f"{item.key.name} lies behind the watermark of {step.application.key}, which applies in strict order:"
-                f" its place is gone. {BEHIND_THE_WATERMARK}"
+                f"{item.key.name} is behind the watermark of {step.application.key}, which applies in strict order:"
+                f" its place has passed. {BEHIND_THE_WATERMARK}"
             )
     epochs = {step.application.key: states[step.application.key].feed(item.key.feed).serving_epoch for step in late}
     data = {"reason": reason, **lateness(epochs, [])}
@@ -699,10 +709,11 @@ def begin_full_load(
     above: int = 0,
     allows: Sequence[str] = (),
 ) -> list[Write]:
-    """Begins a new epoch with a snapshot: all other feeds of the step are held until it is loaded or cancelled.
+    """Begins a new epoch with a snapshot: all other feeds of the step are held until the snapshot is loaded or canceled.
 
-    The epoch is beyond `above` too. `allows`: what the operator lets this full load do. Older workers can no longer complete.
-    Raises Refused while a full load is in progress, for a snapshot that is not ready, and for one without a stop time.
+    The new epoch is also higher than `above`. `allows`: the operator's permissions for this full load. Older workers can no
+    longer complete. Raises Refused while a full load is in progress, for a snapshot that is not ready, and for a snapshot
+    without a stop time.
     """
     name = snapshot.key.name
     if step.order != "full":
@@ -723,9 +734,10 @@ def begin_full_load(
 def cancel_full_load(
     snapshot: Item, step: Step, state: StepState, reason: str, application: Application, stamp: Stamp
 ) -> list[Write]:
-    """Ends a full load that was not committed: incremental again, nothing rewound. The caller adds the write of its lease.
+    """Ends a full load that was not committed: the mode is incremental again, no item is reopened.
 
-    Raises Refused where none is in progress, and while somebody works on the snapshot: whether it was committed must be known.
+    The caller adds the write of its lease. Raises Refused if no full load is in progress, and while somebody processes the
+    snapshot: it must be known whether it was committed.
     """
     if state.mode is not Mode.FULL_LOAD:
         raise Refused(f"{step.application.key} is loading nothing in full: there is nothing to cancel")
@@ -756,6 +768,6 @@ def _note_full_load(
 def expire(lease: LeaseState) -> LeaseState:
     """The lease, ended: given back, or known to be a dead worker's. Token and current item stay.
 
-    No time of this machine is written: where its clock is ahead, everybody else would wait for as long.
+    It writes no time of this machine: if the machine's clock is ahead, everybody else would have to wait for the difference.
     """
     return dataclasses.replace(lease, expires_at=GIVEN_BACK, nonce=str(uuid4()))

@@ -453,7 +453,7 @@ def _do(
         with (
             lease.within(limit, f"merging {len(work)} partitions"),
             cancellable(session) as cancel,
-            lease.cancelling(cancel),
+            lease.canceling(cancel),
             progress.work(f"merging {len(work)} partitions", sum(found.bytes for found in objects), progress.BYTES) as told,
             watched(session, told),
         ):

@@ -222,7 +222,7 @@ def run(
             try:
                 with (
                     lease.within(pipeline.config.limits.of("program"), f"{application} on {chosen.item.key.name}"),
-                    lease.cancelling(program.end),
+                    lease.canceling(program.end),
                 ):
                     code = program.wait()
                 lease.check()

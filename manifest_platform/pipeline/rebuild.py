@@ -112,7 +112,7 @@ def _written(
     with (
         lease.within(limit, f"rebuilding {table.key} of {day}"),
         cancellable(session) as cancel,
-        lease.cancelling(cancel),
+        lease.canceling(cancel),
     ):
         results = merge_all(session, tasks)
     written: list[Merged] = []

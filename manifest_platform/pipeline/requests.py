@@ -85,7 +85,7 @@ class Apply(Request["Applied | AlreadyApplied"]):
     order: Load
 
     def __call__(self, pipeline: Pipeline, lease: Lease) -> Applied | AlreadyApplied:
-        with lease.cancelling(pipeline.warehouse.interrupt):
+        with lease.canceling(pipeline.warehouse.interrupt):
             try:
                 return pipeline.warehouse.apply(dataclasses.replace(self.order, token=lease.token))
             except CannotLoad:

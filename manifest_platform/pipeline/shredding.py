@@ -102,7 +102,7 @@ def shred(
         with lease.within(pipeline.config.limits.of("shred"), f"shredding {len(items)} directories"):
             left.update({one.item.key.id: one for one in pipeline.manifest.claim(lease, items)})
             count = len(left)
-            with cancellable(session) as cancel, lease.cancelling(cancel):
+            with cancellable(session) as cancel, lease.canceling(cancel):
                 results = list(_attempt(pipeline, lease, session, left))
         lease.check()
         seconds = time.monotonic() - started

@@ -171,7 +171,7 @@ def test_cut_off(store: Store) -> None:
     shop.skip(key(1), "broken", "shred")
     assert standing(shop, 1, "load") is Standing.CUT_OFF
     assert paragraph(shop, 1).partition("lets it in. ")[2] == (
-        "load never gets it, for shred is told to skip it: `manifest-platform unskip run=001` lets it in for all,"
+        "load never gets it, for it is skipped for shred: `manifest-platform unskip run=001` lets it in for all,"
         " `manifest-platform skip run=001 --reason TEXT` passes over it for all."
     )
 
@@ -244,7 +244,7 @@ def test_invalid(store: Store) -> None:
     assert standing(shop, 1, "load") is Standing.INVALID
     assert paragraph(shop, 1) == (
         f"run=001 {REGISTERED} No step touches it, for its records break the rules: record {STRAY} (Processed) of"
-        " s3://bucket/enriched/run=001/ must point at a Processing, and points at nothing. The log was"
+        " s3://bucket/enriched/run=001/ must point at a Processing, but points at nothing. The log was"
         " changed by something else"
         " than this program: `manifest-platform history run=001` shows it, and a backup or a dump has what it was."
     )
@@ -257,7 +257,7 @@ def test_gap(store: Store) -> None:
     window = vault.key(vault.INCR, 3)
     assert standing(of, window, "load") is Standing.GAP
     assert paragraph(of, window).partition("00 UTC. ")[2] == (
-        "load stops before it (gap: it starts at 0002, and the item before it stopped at 0001): what lies"
+        "load stops before it (gap: it starts at 0002, but the item before it stopped at 0001): what lies"
         " between has not landed. `manifest-platform capture` asks for it; where others land the windows, they must. If it"
         " never comes, only a full load closes the gap: `manifest-platform full begin latest`."
     )
@@ -274,7 +274,7 @@ def test_what_is_behind_the_next_window_follows_no_gap(store: Store) -> None:
         " `manifest-platform drain` takes them in order."
     )
     assert standing(of, cut_off, "load") is Standing.GAP
-    assert "(gap: it starts at 0005, and the item before it stopped at 0004)" in paragraph(of, cut_off)
+    assert "(gap: it starts at 0005, but the item before it stopped at 0004)" in paragraph(of, cut_off)
 
 
 def test_a_snapshot_is_shredded_when_a_full_load_begins_with_it(store: Store) -> None:
@@ -298,7 +298,7 @@ def test_an_overlap(store: Store) -> None:
     vault.shred(of, vault.INCR, 4)
     assert standing(of, window, "load") is Standing.OVERLAP
     assert paragraph(of, window).partition("00 UTC. ")[2] == (
-        "load stops before it (overlap: it starts at 0001, and the item before it stopped at 0002 only): part of what it says"
+        "load stops before it (overlap: it starts at 0001, but the item before it stopped only at 0002): part of what it says"
         " is loaded already. See at the source which of the two windows is right; then"
         " `manifest-platform skip stoptime=0004 --reason TEXT` passes over it, or `manifest-platform full begin latest`"
         " begins anew with a snapshot."

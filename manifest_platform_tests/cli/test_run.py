@@ -230,7 +230,7 @@ def test_an_item_that_is_older_than_the_step_is_refused_until_the_doctor_made_it
     with shop.pipeline() as pipeline, pipeline.manifest.acquire(FEED, "report", "other", timedelta(seconds=60)) as lease:
         manifest = pipeline.manifest
         [claim] = manifest.claim(lease, [manifest.item(pipeline.key(RUNS[2]))], manifest.state(lease.application))
-        with pytest.raises(Refused, match="or its waiting rows are amiss") as refused:
+        with pytest.raises(Refused, match="or its waiting rows are wrong") as refused:
             manifest.complete(claim, Payload(OUTPUT, {}))
         assert refused.value.remedy == Remedy(Action.REPAIR)
         manifest.fail(claim, Failure(FailureKind.TRANSIENT, "cannot end"))

@@ -178,7 +178,7 @@ lease: {seconds: soon}
         (("datasets:", "manifest: {store: 'postgresql://h'}\ndatasets:"), "manifest.store: 'postgresql://h': allowed: "),
         (
             ("datasets:", "manifest: {store: 'postgresql://h/db?password=x'}\ndatasets:"),
-            "password in the query; give it by PGPASSWORD, PGPASSFILE or",
+            "the query holds a password; give it by PGPASSWORD, PGPASSFILE or",
         ),
         (("datasets:", "manifest: {store: 'dynamodb://'}\ndatasets:"), "'dynamodb://': allowed: dynamodb://TABLE?region="),
         (

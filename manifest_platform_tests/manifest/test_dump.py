@@ -186,13 +186,13 @@ def broken(lines: list[str], at: int, change: Callable[[dict], dict]) -> list[st
         (lambda lines: lines[1:], "begins with a line of kind 'dump'"),
         (lambda lines: broken(lines, 0, lambda line: {**line, "dataset": "other"}), "name that dataset"),
         (lambda lines: broken(lines, 0, lambda line: {**line, "format": 2}), "a dump of format 1"),
-        (lambda lines: lines[:-1], "without saying that these are all"),
+        (lambda lines: lines[:-1], "without its last line"),
         (lambda lines: [*lines[:-2], lines[-1]], "ends after 7 rows"),
         (lambda lines: [*lines[:3], "{", *lines[3:]], "line 4: no JSON"),
-        (lambda lines: [*lines[:3], "[]", *lines[3:]], "line 4: no JSON object"),
+        (lambda lines: [*lines[:3], "[]", *lines[3:]], "line 4: not a JSON object"),
         (lambda lines: [*lines[:3], "{}", *lines[3:]], "line 4: no row"),
         (lambda lines: [*lines[:3], lines[2], *lines[3:]], "line 4: .* is not after"),
-        (lambda lines: [*lines, lines[1]], "goes on after its last line"),
+        (lambda lines: [*lines, lines[1]], "the dump continues after its last line"),
     ],
 )
 def test_a_damaged_dump_is_refused(source: Store, target: Store, damage: Callable, message: str) -> None:
@@ -209,9 +209,9 @@ def test_a_damaged_dump_is_refused(source: Store, target: Store, damage: Callabl
     ("kind", "change", "message"),
     [
         ("record", {"previous": "0c5b1c9e-6f2d-4a7e-9a55-2f4e1d3c7b10"}, "must not point at another record"),
-        ("record", {"state": "Lost"}, "holds no record"),
+        ("record", {"state": "Lost"}, "does not hold a record"),
         ("record", {"sequence": 3}, "holds record 3"),
-        ("record", {"item": "s3://bucket/other/"}, "lies among those of"),
+        ("record", {"item": "s3://bucket/other/"}, "is stored among those of"),
         ("record", {"payload": {"schema": "iglu:com.manifest_platform/landed/jsonschema/1-0-0", "data": {}}}, "required"),
         ("state", {"feeds": 7}, "cannot be read"),
         ("lease", {"expires_at": "soon"}, "cannot be read"),

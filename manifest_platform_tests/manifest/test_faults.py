@@ -348,7 +348,7 @@ def test_a_worker_whose_heartbeats_fail_is_told_before_its_next_write(store: Sto
     verdict = of.next(INCR, "load", holding=True)
     assert isinstance(verdict, Ready)
     cancelled = threading.Event()
-    with pytest.raises(LeaseLost), held.cancelling(cancelled.set):
+    with pytest.raises(LeaseLost), held.canceling(cancelled.set):
         proxy.choose(from_on(1, Fault.REQUEST_LOST))
         assert held.lost.wait(20) and cancelled.wait(1)
         held.check()

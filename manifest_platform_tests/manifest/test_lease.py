@@ -496,8 +496,8 @@ def test_work_under_a_lost_lease_is_cancelled(world: World) -> None:
     cancelled = []
     held = lease(world.of)
     with (
-        pytest.raises(LeaseLost, match="was lost, so the work was cancelled") as error,
-        held.cancelling(lambda: cancelled.append(1)),
+        pytest.raises(LeaseLost, match="was lost, so the work was canceled") as error,
+        held.canceling(lambda: cancelled.append(1)),
     ):
         lose(world, held)
         assert cancelled == [1]
@@ -507,13 +507,13 @@ def test_work_under_a_lost_lease_is_cancelled(world: World) -> None:
 
 
 def test_work_fails_as_itself_while_the_lease_is_held(world: World) -> None:
-    with lease(world.of) as held, pytest.raises(RuntimeError, match="no such column"), held.cancelling(lambda: None):
+    with lease(world.of) as held, pytest.raises(RuntimeError, match="no such column"), held.canceling(lambda: None):
         raise RuntimeError("no such column")
 
 
 def test_work_that_has_ended_is_not_cancelled(world: World) -> None:
     held = lease(world.of)
-    with held.cancelling(lambda: pytest.fail("cancelled after its end")):
+    with held.canceling(lambda: pytest.fail("cancelled after its end")):
         pass
     lose(world, held)
     held.release()
@@ -522,7 +522,7 @@ def test_work_that_has_ended_is_not_cancelled(world: World) -> None:
 def test_no_work_begins_under_a_lost_lease(world: World) -> None:
     held = lease(world.of)
     lose(world, held)
-    with pytest.raises(LeaseLost), held.cancelling(lambda: None):
+    with pytest.raises(LeaseLost), held.canceling(lambda: None):
         pytest.fail("begun under a lost lease")
     held.release()
 
@@ -530,7 +530,7 @@ def test_no_work_begins_under_a_lost_lease(world: World) -> None:
 def test_what_cannot_be_cancelled_keeps_nothing_else_from_it(world: World) -> None:
     cancelled = []
     held = lease(world.of)
-    with pytest.raises(LeaseLost), held.cancelling(lambda: 1 / 0), held.cancelling(lambda: cancelled.append(1)):
+    with pytest.raises(LeaseLost), held.canceling(lambda: 1 / 0), held.canceling(lambda: cancelled.append(1)):
         lose(world, held)
         held.check()
     assert cancelled == [1]
@@ -542,7 +542,7 @@ def test_a_heartbeat_that_fails_until_the_lease_has_run_out_cancels_the_work(sto
     cancelled = threading.Event()
     held = of.acquire(FEED, "load", "worker", timedelta(seconds=0.3))
     setattr(held, "_store", Unreachable())  # noqa: B010
-    with pytest.raises(LeaseLost), held.cancelling(cancelled.set):
+    with pytest.raises(LeaseLost), held.canceling(cancelled.set):
         assert cancelled.wait(5)
         held.check()
     held.release()
@@ -559,7 +559,7 @@ def test_work_that_hangs_loses_the_lease_at_its_limit(store: Store) -> None:
     with (
         pytest.raises(LeaseLost, match=r"was given up: a load took longer than its limit of 0:00:00.5"),
         held.within(timedelta(seconds=0.5), "a load"),
-        held.cancelling(cancelled.set),
+        held.canceling(cancelled.set),
     ):
         assert cancelled.wait(5)
         deadline = time.monotonic() + 20
@@ -581,7 +581,7 @@ def test_work_that_began_just_after_it_was_cancelled_is_cancelled_again(store: S
     cancelled = threading.Semaphore(0)
     held = of.acquire(FEED, "load", "worker", timedelta(seconds=0.3))
     setattr(held, "_store", Unreachable())  # noqa: B010
-    with held.cancelling(cancelled.release):
+    with held.canceling(cancelled.release):
         assert all(cancelled.acquire(timeout=5) for _ in range(3))
     held.release()
 
@@ -664,6 +664,6 @@ def test_whatever_ends_heartbeats_cancels_the_work_once_the_lease_has_run_out(st
     cancelled = threading.Event()
     held = of.acquire(FEED, "load", "worker", timedelta(seconds=0.3))
     setattr(held, "_store", None)  # noqa: B010
-    with pytest.raises(LeaseLost), held.cancelling(cancelled.set):
+    with pytest.raises(LeaseLost), held.canceling(cancelled.set):
         assert cancelled.wait(5)
         held.check()

@@ -204,7 +204,7 @@ def test_a_skip_for_the_shredder_alone_leaves_the_loader_waiting_and_says_so(sto
     of.skip(key(1), "test data", "shred")
     assert of.next(FEED, "shred") == Idle()
     stopped = is_blocked(of, 1, Standing.CUT_OFF)
-    assert "shred is told to skip it" in stopped.reason
+    assert "it is skipped for shred" in stopped.reason
     assert stopped.remedy.action is Action.UNSKIP
     assert stopped.since == of.history(key(1))[-1].timestamp
     of.skip(key(1), "test data", "load")
@@ -292,7 +292,7 @@ def test_marking_an_item_late_does_not_lift_the_skip_of_another_step(store: Stor
         discover(of, 1)
         of.skip(key(1), "test data", "shred")
         of.complete(claim, DONE)
-    assert "shred is told to skip it" in is_blocked(of, 1, Standing.CUT_OFF).reason
+    assert "it is skipped for shred" in is_blocked(of, 1, Standing.CUT_OFF).reason
     assert of.item(key(1)).skipped_for(SHRED)
     assert_kept(of, "append")
 
@@ -421,7 +421,7 @@ def test_a_window_that_does_not_start_where_the_one_before_stopped_waits_for_the
     windows(of, (1, "00:00", "00:15"), (3, "00:30", "00:45"))
     assert load_next(of) == 1
     stopped = is_blocked(of, 3, Standing.GAP)
-    assert stopped.reason == "gap: it starts at 00:30, and the item before it stopped at 00:15"
+    assert stopped.reason == "gap: it starts at 00:30, but the item before it stopped at 00:15"
     windows(of, (2, "00:15", "00:30"))
     assert [load_next(of), load_next(of)] == [2, 3]
 
@@ -615,7 +615,7 @@ def test_an_item_that_the_watermark_jumped_cannot_be_claimed_before_it_is_marked
         claim = claim_next(of, held)
         land(of, 1)
         of.complete(claim, DONE)
-        with pytest.raises(Refused, match="lies behind the watermark of load: ask what is next"):
+        with pytest.raises(Refused, match="is behind the watermark of load: ask what is next"):
             of.claim(held, [of.item(key(1))], of.state(LOAD))
         of.complete(claim_next(of, held), DONE)
     assert_kept(of, "append")

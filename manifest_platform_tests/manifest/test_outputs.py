@@ -112,10 +112,10 @@ def test_shredding_anew_supersedes_what_was_made_from_it_and_what_was_made_from_
     commit(of, 1, VIEWS, SHRED)
     commit(of, 1, PATHS, VIEWS)
     reshred(of, 1)
-    assert "stoptime=0001 is to be done again by shred (mended), and is not yet" in why_not(of, 1, VIEWS)
+    assert "shred must do stoptime=0001 again (mended), and has not yet" in why_not(of, 1, VIEWS)
     assert "what paths made of stoptime=0001 is superseded: what views made of" in why_not(of, 1, PATHS)
     shred(of, 1)
-    assert "what views made of stoptime=0001 is superseded: shred did stoptime=0001 anew at 2026" in why_not(of, 1, VIEWS)
+    assert "what views made of stoptime=0001 is superseded: shred did stoptime=0001 again at 2026" in why_not(of, 1, VIEWS)
     commit(of, 1, VIEWS, SHRED)
     assert "superseded: views did stoptime=0001 anew" in why_not(of, 1, PATHS)
     commit(of, 1, PATHS, VIEWS)
@@ -157,13 +157,13 @@ def test_a_full_load_supersedes_what_was_made_from_what_it_covers(store: Store) 
         assert why_not(of, number, LOAD) == (
             f"what load did of stoptime=000{number} in epoch 1 is superseded: since a full load, epoch 2 serves"
         )
-        assert f"made from what load did of stoptime=000{number} in epoch 1, and epoch 2 serves now" in why_not(
+        assert f"made from what load did of stoptime=000{number} in epoch 1, but epoch 2 serves now" in why_not(
             of, number, VIEWS
         )
     assert "what views made of stoptime=0002 is superseded" in why_not(of, 2, PATHS)
     assert of.outputs().current(key(LOG, 1), VIEWS), "a snapshot does not cover logs"
     load(of, INCR, 2)
-    assert "in epoch 1, and epoch 2 serves now" in why_not(of, 2, VIEWS), "what was loaded anew is another record"
+    assert "in epoch 1, but epoch 2 serves now" in why_not(of, 2, VIEWS), "what was loaded anew is another record"
     commit(of, 2, VIEWS, LOAD, SHRED)
     assert of.outputs().current(key(INCR, 2), VIEWS).epoch == 2
 
@@ -191,7 +191,7 @@ def test_what_a_full_load_superseded_between_reading_and_writing_is_not_committe
     load_in_full(of, 1)
     load(of, INCR, 2)
     before = len(of.history(key(INCR, 2)))
-    with pytest.raises(NotCurrent, match=r"superseded while this was made: .* in epoch 1, and epoch 2 serves now"):
+    with pytest.raises(NotCurrent, match=r"superseded while this was made: .* in epoch 1, but epoch 2 serves now"):
         of.commit_output(key(INCR, 2), VIEWS, DONE, read)
     assert len(of.history(key(INCR, 2))) == before
     assert epoch_of(read) == 1
@@ -203,7 +203,7 @@ def test_an_output_of_several_items_rests_on_each(store: Store) -> None:
     of.commit_output(key(INCR, 2), VIEWS, DONE, [*made(of, 1, SHRED), *made(of, 2, SHRED)])
     assert of.outputs().current(key(INCR, 2), VIEWS)
     reshred(of, 1)
-    assert "stoptime=0001 is to be done again by shred" in why_not(of, 2, VIEWS)
+    assert "shred must do stoptime=0001 again" in why_not(of, 2, VIEWS)
 
 
 # A step in strict order behind the load

@@ -184,7 +184,7 @@ def test_a_folder_of_schemas_is_looked_through_when_one_is_needed(tmp_path: Path
 def test_what_is_built_in_cannot_be_changed(tmp_path: Path) -> None:
     register_folder(keep(tmp_path, {"not": {}}, FAILURE))
     assert violations(Payload(FAILURE, {"kind": "permanent", "message": "m"})) == []
-    with pytest.raises(ValueError, match="is known with another content"):
+    with pytest.raises(ValueError, match="is known with other content"):
         register({FAILURE: {"not": {}}})
 
 
@@ -198,7 +198,7 @@ def test_the_same_schema_may_be_registered_again() -> None:
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
-        ({"type": "odd"}, r"is no JSON Schema: \$\.type"),
+        ({"type": "odd"}, r"is not a JSON Schema: \$\.type"),
         ({"self": {**REPORT_SCHEMA["self"], "version": "1-0-1"}}, "it must be the schema of iglu:com.acme/report"),
         ([], "it is no object"),
     ],
@@ -213,7 +213,7 @@ def test_a_schema_that_is_none_is_refused(schema: Any, told: str, tmp_path: Path
 
 def test_a_file_that_is_no_json_is_named(tmp_path: Path) -> None:
     register_folder(keep(tmp_path, "{"))
-    with pytest.raises(InvalidSchema, match="report/jsonschema/1-0-0 is no JSON"):
+    with pytest.raises(InvalidSchema, match="report/jsonschema/1-0-0 is not JSON"):
         violations(Payload(REPORT, {}))
 
 
@@ -226,9 +226,9 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     "uri", ["", "report", "iglu:com.acme/../jsonschema/1-0-0", "iglu:com.acme/a/jsonschema/0-0-0", "iglu:a/b/c/1-0-0"]
 )
 def test_a_name_that_is_no_schemas_is_refused(uri: str) -> None:
-    with pytest.raises(InvalidPayload, match="is no schema URI"):
+    with pytest.raises(InvalidPayload, match="is not a schema URI"):
         violations(Payload(uri, {}))
-    with pytest.raises(ValueError, match="is no schema URI"):
+    with pytest.raises(ValueError, match="is not a schema URI"):
         family(uri)
 
 
@@ -236,7 +236,9 @@ def test_nothing_is_fetched_for_a_schema(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text("{}")
     register({REPORT: {"$ref": other.as_uri()}})
-    with pytest.raises(InvalidSchema, match=r"refers to file://.*/other: a schema must stand by itself, nothing is fetched"):
+    with pytest.raises(
+        InvalidSchema, match=r"refers to file://.*/other: a schema must be self-contained, because nothing is fetched"
+    ):
         violations(Payload(REPORT, {}))
 
 

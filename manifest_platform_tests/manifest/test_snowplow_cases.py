@@ -591,17 +591,17 @@ def test_case_43_everything_that_is_wrong_with_a_stored_record_is_told_at_once(s
     with pytest.raises(InvalidRecord) as told:
         Record.from_dict(row.data)
     assert str(told.value).split(": ", 1)[1].split("; ") == [
-        "item 7 is no str",
+        "item 7 is not of type str",
         "sequence is missing",
         "author is missing",
-        "epoch '1' is no int",
-        "application.version 1 is no str",
+        "epoch '1' is not of type int",
+        "application.version 1 is not of type str",
         "payload.schema is missing",
-        "payload.data [] is no dict",
-        "record_id 'not-a-uuid' is no UUID",
-        "previous 'neither' is no UUID",
-        "state 'Done' is none of New, Processing, Processed, Failed, Resolved, Skipped",
-        "timestamp 'yesterday' is no time with its zone, as 2026-01-31T12:00:00.000000Z",
+        "payload.data [] is not of type dict",
+        "record_id 'not-a-uuid' is not a UUID",
+        "previous 'neither' is not a UUID",
+        "state 'Done' is not one of New, Processing, Processed, Failed, Resolved, Skipped",
+        "timestamp 'yesterday' is not a time with a time zone, such as 2026-01-31T12:00:00.000000Z",
     ]
 
 
@@ -710,8 +710,8 @@ def test_case_48_a_folder_that_is_none_and_a_type_that_is_none_are_told_together
         of.complete(claim, Payload(PROCESSED_TYPES, {"shreddedTypes": ["iglu:com.acme/a/jsonschema/0-0-0"]}))
     with pytest.raises(InvalidPayload) as told:
         prepared(of, FEED, LOAD, SHRED)
-    assert "'not-a-folder' is no folder's URI" in str(told.value)
-    assert "'iglu:com.acme/a/jsonschema/0-0-0' is no schema URI" in str(told.value)
+    assert "'not-a-folder' is not the URI of a folder" in str(told.value)
+    assert "'iglu:com.acme/a/jsonschema/0-0-0' is not a schema URI" in str(told.value)
 
 
 def test_case_49_what_is_loaded_is_left_out_and_versions_of_one_model_are_one_table(store: Store) -> None:

@@ -17,12 +17,12 @@ PROCESSES = 2
 
 
 def main() -> int:
-    """Runs the tool; 1 where an invariant broke."""
+    """Runs the tool. Returns 1 if an invariant broke, else 0."""
     parser = argparse.ArgumentParser(prog="python -m manifest_platform_tests.model", description=__doc__)
     names, guards = [one.name for one in CONFIGURATIONS], [one.name for one in GUARDS]
     parser.add_argument("--configuration", nargs="+", default=names, choices=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--off", nargs="+", default=[], choices=guards, metavar="GUARD", help=", ".join(guards))
-    parser.add_argument("--states", type=int, help="look at the nearest so many states of each scope only")
+    parser.add_argument("--states", type=int, help="explore only this number of states of each scope, nearest first")
     parser.add_argument(
         "--write-docs", action="store_true", help="explore everything and write the tables of docs/reference/protocol.md"
     )
@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def _explore(names: list[str], limit: int | None) -> dict[str, Result]:
-    """Several scopes at a time, the results in order."""
+    """Explores several scopes at a time; returns the results in order."""
     found: dict[str, Result] = {}
     with _pool() as pool:
         results = [pool.apply_async(runs.explored, (name, limit)) for name in names]
@@ -53,12 +53,12 @@ def _explore(names: list[str], limit: int | None) -> dict[str, Result]:
 
 
 def _pool():
-    """Processes that explore one scope each, and give its memory back."""
+    """A pool whose processes explore one scope each and then end, which frees their memory."""
     return get_context("spawn").Pool(PROCESSES, maxtasksperchild=1)
 
 
 def _explore_without(names: list[str], off: list[str], limit: int | None) -> int:
-    """Scopes one after another, until one shows what is missing."""
+    """Explores scopes one after another, until a scope shows the fault. Returns 1 if the fault was found, else 0."""
     guards = [runs.guard(name) for name in off]
     with ExitStack() as stack:
         for guard in guards:

@@ -1,6 +1,7 @@
-"""Breadth-first over every world that a scope can reach: invariants in each, the shortest trace to one that breaks them.
+"""Breadth-first search over every world that a scope can reach.
 
-Also: that rest can be reached from everywhere by the workers alone.
+It checks the invariants in each world, and finds the shortest trace to a violation. It also checks that the workers alone can
+reach rest from every world.
 """
 
 from __future__ import annotations
@@ -35,16 +36,17 @@ from manifest_platform_tests.model.scope import Numbers, Scope
 from manifest_platform_tests.model.sink import Sink, put
 
 World = tuple[int, ...]
-"""Numbers: the manifest's, the sink's, the budget's, the backup's and the sink's copy's (or none), the clerk's, and the
-workers' in order."""
+"""The numbers of the manifest, the sink, the budget, the backup and the sink's copy (or none), the clerk, and the workers in
+order.
+"""
 NO_BACKUP, USED_BACKUP = -1, -2
 ROWS, SINK, BUDGET, BACKUP, COPY, CLERK, WORKERS = range(7)
 
 
 class Step(NamedTuple):
-    """One step of a world: who took it (a worker's place, or nobody) and what it was.
+    """A step of a world: the worker that took it (its place, or nobody) and its label.
 
-    `own`: workers do it of themselves. `workers`: those of the next world, in the places they had before.
+    `own`: workers take it without an operator. `workers`: the workers of the next world, in the places that they had before.
     """
 
     who: int
@@ -56,7 +58,7 @@ class Step(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What an exploration found. `depth`: steps to the farthest world; `complete`: everything was explored."""
+    """The result of an exploration. `depth`: steps to the farthest world. `complete`: every world was explored."""
 
     states: int
     depth: int
@@ -94,12 +96,12 @@ class Checker:
     # Steps
 
     def steps(self, world: World) -> Iterator[Step]:
-        """Every step that a world can take."""
+        """Yields every step that a world can take."""
         rows, sink, budget, backup, copy, clerk = world[:WORKERS]
         workers = world[WORKERS:]
         for place, worker in enumerate(workers):
             if place and worker == self.idle and workers[place - 1] == self.idle:
-                continue  # two idle workers are the same
+                continue  # two idle workers are interchangeable
             for label, after_rows, after_sink, after, put_state, took, cost, broken in self._of_worker(rows, sink, worker):
                 if took >= 0 and any(
                     self.workers.values[one].holds and self.workers.values[one].job == took for one in workers
@@ -129,7 +131,7 @@ class Checker:
         yield from self._others(world)
 
     def _others(self, world: World) -> Iterator[Step]:
-        """Steps of discovery and operators, and the backup."""
+        """Yields the steps of discovery and operators, and the backup."""
         rows, sink, budget, backup, copy, clerk = world[:WORKERS]
         workers = world[WORKERS:]
         for label, after_rows, after, put_state, cost, broken, begun in self._of_clerk(rows, clerk):
@@ -139,7 +141,7 @@ class Checker:
             if begun:
                 if self._is_taken(clerk, budget, cost) or not self._may_begin(begun, world):
                     continue
-                after_budget = budget  # it is spent when it is done
+                after_budget = budget  # the budget is spent when the clerk finishes
             after_workers = workers
             if put_state:
                 state = self.scope.rows.values[rows].state
@@ -158,7 +160,7 @@ class Checker:
             yield from self._rewinds(world)
 
     def _rewinds(self, world: World) -> Iterator[Step]:
-        """The sink is copied, set back to its copy, or emptied. Its workers know nothing of it and go on."""
+        """Yields the steps that copy the sink, set it back to its copy, or empty it. Its workers do not notice and continue."""
         rows, sink, budget, backup, copy, clerk = world[:WORKERS]
         workers, spent = world[WORKERS:], self._spend(budget, REWIND)
         if copy == NO_BACKUP and sink != self.program.start:
@@ -168,7 +170,7 @@ class Checker:
                 yield Step(-1, label, (rows, before, spent, backup, NO_BACKUP, clerk, *workers), False, None, workers)
 
     def _adrift(self, worker: int) -> int:
-        """What a restore leaves of a worker, all of which were stopped: a transaction that the sink may still commit."""
+        """The remainder of a worker after a restore stopped all workers: a transaction that the sink may still commit."""
         held = self.workers.values[worker]
         return self.workers.of(held._replace(at="adrift", holds=False)) if self.program.commits(held) else self.idle
 
@@ -195,29 +197,29 @@ class Checker:
         return found
 
     def _by_clerks(self, rows: int, clerks: tuple[Clerk, ...]) -> Iterator[tuple]:
-        """What each clerk may do. The last is the clerk that begins something, if one does."""
+        """The steps of each clerk. If a clerk begins something, it is the last."""
         for place, acts in enumerate(clerks):
             if acts in clerks[:place]:
-                continue  # two that are about the same are the same
+                continue  # two clerks with the same errand are interchangeable
             for one in self.program.errands(rows) if acts == AWAY else [self.program.finish(rows, acts)]:
                 assert isinstance(one.actor, Clerk)
                 after = self.clerks.of(tuple(sorted((*clerks[:place], one.actor, *clerks[place + 1 :]))))
                 yield one.label, one.rows, after, one.put_state, one.cost, one.broken, one.actor if acts == AWAY else None
 
     def _is_taken(self, clerk: int, budget: int, cost: int) -> bool:
-        """Whether the other clerks are about to spend all that there is."""
+        """True if the other clerks will spend the whole budget of an errand."""
         spend = [ERRANDS[one.does] for one in self.clerks.values[clerk] if one != AWAY]
         return cost != FREE and spend.count(cost) >= self.budgets.values[budget][cost]
 
     def _may_begin(self, clerk: Clerk, world: World) -> bool:
-        """Whether an item is old enough to be archived: nobody goes by what it was before."""
+        """True if an item is old enough to be archived: nobody works from an earlier reading of it."""
         if clerk.does != "archive" or not self.scope.on("archive_age"):
             return True
         known = [*map(self.workers.values.__getitem__, world[WORKERS:]), *self.clerks.values[world[CLERK]]]
         return not any(one.item == clerk.item and one.length < clerk.length for one in known)
 
     def _spend(self, budget: int, cost: int) -> int:
-        """The budget after a cost; negative where it has none left."""
+        """The budget after a cost; negative if it is exhausted."""
         if cost == FREE or budget < 0:
             return budget
         found = self._spent.get((budget, cost))
@@ -248,9 +250,10 @@ class Checker:
         return self.clerks.of(tuple(sorted(one._replace(memory=state) if one.memory == FRESH else one for one in held)))
 
     def _ranked(self, rows: int, sink: int, copy: int, workers: list[int]) -> tuple[int, int, int, list[int]]:
-        """The same with tokens by rank: which is newer is all that matters, as long as the lease's row has the newest.
+        """The same world with each token replaced by its rank: only the order of tokens matters.
 
-        It has, but for a manifest that was set back; and a backup keeps its tokens.
+        This requires that the lease's row has the newest token. It has, except in a manifest that was set back; a backup keeps
+        its tokens.
         """
         scope, program = self.scope, self.program
         for job, (step, feed, _) in enumerate(scope.jobs):
@@ -279,7 +282,7 @@ class Checker:
     # Judgement
 
     def broken(self, world: World) -> str | None:
-        """The invariant that a world breaks."""
+        """The invariant that a world breaks; None if there is none."""
         left, had = self.budgets.values[world[BUDGET]], self.scope.configuration.budget
         blamed = any(left[one] < had[one] for one in (CRASH, EXPIRY, UNCLEAR, BEGIN))
         restored = world[BACKUP] == USED_BACKUP
@@ -294,7 +297,7 @@ class Checker:
         return broken
 
     def explore(self, limit: int | None = None) -> Result:
-        """All worlds, nearest first, until one breaks an invariant or `limit` worlds are seen."""
+        """Explores all worlds, nearest first, until a world breaks an invariant or `limit` worlds are seen."""
         begun = time.monotonic()
         came_from: dict[World, World | None] = {self.start: None}
         depth, level = 0, [self.start]
@@ -318,7 +321,7 @@ class Checker:
         return Result(len(came_from), depth, time.monotonic() - begun, True)
 
     def _trace(self, came_from: dict[World, World | None], world: World) -> tuple[str, ...]:
-        """The steps from the start to a world, with the workers' names kept throughout."""
+        """The steps from the start to a world. Each worker keeps one name."""
         worlds = [world]
         while before := came_from[worlds[-1]]:
             worlds.append(before)
@@ -372,7 +375,7 @@ class Checker:
         if stuck is None:
             return Result(len(worlds), 0, seconds, True)
         trace = self._trace(came_from, stuck)
-        return Result(len(worlds), len(trace), seconds, True, "(8) no rest can be reached", trace)
+        return Result(len(worlds), len(trace), seconds, True, "(8) rest cannot be reached", trace)
 
     def _begins(self, world: World) -> int:
         return self.budgets.values[world[BUDGET]].begins
@@ -388,7 +391,7 @@ def _renamed(sink: Sink, feed: int, rank: dict[int, int]) -> Sink:
 
 
 def _tokens(worker: Worker) -> tuple[int, ...]:
-    """The tokens that a worker knows: its own, and that of a fence which it is about to take the lease above."""
+    """The tokens that a worker knows: its own, and the token of a fence above which it will take the lease."""
     fence = _above(worker)
     return (worker.token,) if fence is None else (worker.token, fence[1])
 

@@ -1,4 +1,4 @@
-"""The scopes that are explored: which feeds and items there are, and how often which fault or operator's action may come."""
+"""The scopes that are explored: which feeds and items exist, and how often each fault or operator action may happen."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ LOAD, SHRED = Application("load"), Application("shred")
 
 
 class Budget(NamedTuple):
-    """How often each thing may still happen.
+    """The number of times that each event may still happen.
 
-    Expiries: takeovers from a worker that lives. Losses: answers of the manifest that get lost; unclear: those of a COMMIT.
-    Restores: of the manifest. Rewinds: the sink is set back to a copy, or is empty. Refusals: loads that are put back.
-    Rewrites: directories that are rewritten, and accepted so. Lost: output that is gone once it is to be loaded.
+    `expiries`: takeovers from a live worker. `losses`: lost answers of the manifest; `unclear`: lost answers of a COMMIT.
+    `restores`: the manifest is set back. `rewinds`: the sink is set back to a copy, or emptied. `refusals`: loads that are put
+    back because the sink lacks the believed record. `rewrites`: directories that are rewritten and accepted. `lost`: output
+    that is found lost when it is loaded.
     """
 
     crashes: int = 0
@@ -40,7 +41,7 @@ class Budget(NamedTuple):
 
 @dataclass(frozen=True)
 class Feed:
-    """A feed of a scope: items 1 to `items`, item k with the window (k - 1, k]; a snapshot's window ends at `stop`."""
+    """A feed of a scope: items 1 to `items`. Item k has the window (k - 1, k]; a snapshot's window ends at `stop`."""
 
     name: str = "incr"
     items: int = 2
@@ -53,7 +54,7 @@ class Feed:
 
 @dataclass(frozen=True)
 class Configuration:
-    """A scope: small enough to be explored whole. `clerks`: how many of discovery and operators act at once."""
+    """A scope, small enough to be explored completely. `clerks`: how many operators and discoveries act concurrently."""
 
     name: str
     about: str
@@ -98,14 +99,14 @@ CONFIGURATIONS = [
     Configuration("two", "two items in order", Budget(expiries=1, failures=1), (INCR,)),
     Configuration(
         "two-append",
-        "two items, of which one may be late and is appended then",
+        "two items, of which either may be late and is appended then",
         Budget(expiries=1, skips=1, unskips=1),
         (Feed(items=2, late="append"),),
     ),
-    Configuration("three", "three items, skipped and let in again", Budget(skips=1, unskips=1), (Feed(items=3),), workers=1),
+    Configuration("three", "three items, skipped and unskipped", Budget(skips=1, unskips=1), (Feed(items=3),), workers=1),
     Configuration(
         "three-append",
-        "the same where late items are appended",
+        "the same, on a feed that appends late items",
         Budget(skips=1, unskips=1),
         (Feed(items=3, late="append"),),
         workers=1,
@@ -125,7 +126,7 @@ CONFIGURATIONS = [
     ),
     Configuration(
         "full-three",
-        "a snapshot that contains the first of three items, of which late ones are appended",
+        "a snapshot that contains the first of three items, on a feed that appends late items",
         Budget(begins=1),
         (Feed(items=3, late="append"), SNAPSHOTS),
         workers=1,
@@ -133,26 +134,29 @@ CONFIGURATIONS = [
     Configuration(
         "full-skip", "a snapshot that is skipped", Budget(skips=1, unskips=1, begins=1, cancels=1), (Feed(items=1), SNAPSHOTS)
     ),
-    Configuration("restore-skip", "set back to before a skip", Budget(skips=1, restores=1), (INCR,), workers=1),
+    Configuration("restore-skip", "the manifest is set back to before a skip", Budget(skips=1, restores=1), (INCR,), workers=1),
     Configuration("shred", "an unordered step before the load", Budget(expiries=1, failures=1, resolves=1), shred=True),
     Configuration(
-        "shred-skip", "an unordered step that is told to skip items", Budget(expiries=1, skips=1, unskips=1), shred=True
+        "shred-skip",
+        "an unordered step before the load, for which items are skipped",
+        Budget(expiries=1, skips=1, unskips=1),
+        shred=True,
     ),
     Configuration(
         "order",
-        "two workers, three items that come in any order, and everything that may go wrong once",
+        "two workers, three items that arrive in any order, and each fault once",
         Budget(crashes=1, unclear=1, failures=1),
         (Feed(items=3),),
     ),
     Configuration(
         "takeover",
-        "leases that run out under living workers",
+        "leases that expire while their workers live",
         Budget(crashes=1, expiries=2, unclear=1, failures=1),
         (INCR,),
     ),
     Configuration(
         "answers",
-        "answers of the manifest that get lost; no attempt may be repeated, so none may fail by that",
+        "lost answers of the manifest; no attempt may be repeated, so a lost answer must not fail an attempt",
         Budget(expiries=1, losses=3, failures=1, resolves=1),
         (INCR,),
         max_attempts=1,
@@ -165,7 +169,7 @@ CONFIGURATIONS = [
     ),
     Configuration(
         "operators",
-        "skipping and unskipping, while workers work, on a feed that quarantines",
+        "skip and unskip while workers work, on a feed that quarantines",
         Budget(expiries=1, skips=1, unskips=1),
         (Feed(items=3),),
     ),
@@ -183,7 +187,7 @@ CONFIGURATIONS = [
     ),
     Configuration(
         "full",
-        "snapshots that contain the first of two windows, begun and cancelled at any time",
+        "snapshots that contain the first of two windows, begun and canceled at any time",
         Budget(expiries=1, begins=1, cancels=1),
         (INCR, SNAPSHOTS),
     ),
@@ -207,34 +211,34 @@ CONFIGURATIONS = [
     ),
     Configuration(
         "restore",
-        "the manifest is set back to a backup; its workers are stopped before, their last COMMIT may come later",
+        "the manifest is set back to a backup; its workers are stopped first, and their last COMMIT may come later",
         Budget(crashes=1, failures=1, skips=1, restores=1),
         (INCR,),
     ),
     Configuration(
         "restore-full",
-        "set back to before a full load, by one worker",
+        "the manifest is set back to before a full load, with one worker",
         Budget(begins=2, restores=1),
         (Feed(items=1), SNAPSHOTS),
         workers=1,
     ),
     Configuration(
         "restore-epoch",
-        "set back to before a full load was begun or cancelled, so that its epoch is used twice",
+        "the manifest is set back to before a full load was begun or canceled, so that its epoch is used twice",
         Budget(begins=2, cancels=2, restores=1),
         (Feed(items=1), EMPTY_SNAPSHOTS),
         workers=1,
     ),
     Configuration(
         "restore-other",
-        "set back to before a full load, after which another snapshot may be begun in its epoch",
+        "the manifest is set back to before a full load, after which another snapshot may be begun in its epoch",
         Budget(begins=2, restores=1),
         (Feed(items=1), Feed("full", 2, order="full", covers=("incr",), stop=0)),
         workers=1,
     ),
     Configuration(
         "restore-append",
-        "the same with late items that are appended",
+        "the manifest is set back, on a feed that appends late items",
         Budget(expiries=1, restores=1),
         (Feed(items=2, late="append"),),
     ),
@@ -246,13 +250,13 @@ CONFIGURATIONS = [
     ),
     Configuration(
         "rewind-settle",
-        "the warehouse is emptied or set back while a COMMIT of a paused worker is under way, and what it left is settled",
+        "the warehouse is emptied or set back while a paused worker's COMMIT is in flight, and that item is settled",
         Budget(expiries=1, unclear=1, rewinds=1),
         (INCR,),
     ),
     Configuration(
         "rewind-crash",
-        "the same with three items, and workers that die",
+        "the same with three items, and workers that crash",
         Budget(crashes=1, rewinds=1, refusals=1),
         (Feed(items=3),),
         workers=1,
@@ -280,31 +284,31 @@ CONFIGURATIONS = [
     ),
     Configuration(
         "rewind-restore",
-        "warehouse and manifest are set back, each to a copy of its own",
+        "warehouse and manifest are set back, each to its own copy",
         Budget(restores=1, rewinds=1, refusals=1),
         (INCR,),
         workers=1,
     ),
     Configuration(
-        "reshred", "an item that is shredded again, whatever became of it", Budget(expiries=1, reshreds=1), (INCR,), shred=True
+        "reshred", "an item that is shredded again, in any state", Budget(expiries=1, reshreds=1), (INCR,), shred=True
     ),
     Configuration(
         "output-lost",
-        "output that is gone, before a load or in its midst, and made again",
+        "output that is lost before or during a load, and made again",
         Budget(expiries=1, reshreds=1, lost=2),
         (Feed(items=1),),
         shred=True,
     ),
     Configuration(
         "accept-item",
-        "a directory that is rewritten, and accepted",
+        "a directory that is rewritten and accepted",
         Budget(expiries=1, unclear=1, rewrites=2),
         (Feed(items=1),),
         shred=True,
     ),
     Configuration(
         "accept-restore",
-        "set back to before a rewritten directory was accepted",
+        "the manifest is set back to before a rewritten directory was accepted",
         Budget(rewrites=1, restores=1),
         (Feed(items=1),),
         workers=1,
@@ -313,7 +317,7 @@ CONFIGURATIONS = [
     Configuration("archive", "records of finished items are archived", Budget(expiries=1, archives=1), (INCR,), shred=True),
     Configuration(
         "full-archive",
-        "records are archived while snapshots are begun and cancelled",
+        "records are archived while snapshots are begun and canceled",
         Budget(begins=1, cancels=1, archives=2),
         (INCR, SNAPSHOTS),
         workers=1,
@@ -321,14 +325,14 @@ CONFIGURATIONS = [
     ),
     Configuration(
         "rewind-archive",
-        "the warehouse is set back to before what was archived",
+        "the warehouse is set back to before the archived items",
         Budget(rewinds=1, refusals=1, archives=1),
         (INCR,),
         workers=1,
     ),
     Configuration(
         "two-operators",
-        "two operators at once, on one item and its output",
+        "two operators at the same time, on one item and its output",
         Budget(failures=1, resolves=1, skips=1, unskips=1, reshreds=1, rewrites=1),
         (Feed(items=1),),
         workers=1,
@@ -337,7 +341,7 @@ CONFIGURATIONS = [
     ),
     Configuration(
         "two-operators-append",
-        "two operators at once, on items of which one may be late",
+        "two operators at the same time, on items that may be late and are appended",
         Budget(failures=1, resolves=1, skips=1, unskips=2),
         (Feed(items=2, late="append"),),
         workers=1,
@@ -345,7 +349,7 @@ CONFIGURATIONS = [
     ),
     Configuration(
         "two-operators-full",
-        "two operators at once, who begin, cancel and skip snapshots",
+        "two operators at the same time, who begin, cancel and skip snapshots",
         Budget(begins=2, cancels=1, skips=1),
         (Feed(items=1), SNAPSHOTS),
         workers=1,
@@ -353,11 +357,11 @@ CONFIGURATIONS = [
     ),
     Configuration(
         "rewind-operators",
-        "the warehouse is set back and reconciled, beside two operators",
+        "the warehouse is set back and reconciled, while two operators act",
         Budget(rewinds=1, failures=1, resolves=1, skips=1, unskips=1),
         (INCR,),
         workers=1,
         clerks=2,
     ),
 ]
-"""All scopes, each whole."""
+"""All scopes. Each is explored completely."""

@@ -1,7 +1,8 @@
-"""The guards of the protocol, each with a way to switch it off: a condition that is not checked, or a rule that is not asked.
+"""The guards of the protocol, each with a way to switch it off.
 
-Belongs here: what each guard prevents, and the scope in which its absence shows. Conditions of writes and rules of sink and
-workers are switched off by name in `scope`, `sink` and `program`; rules of the product are replaced while a scope is explored.
+Belongs here: what each guard prevents, and the scope in which its absence shows. Conditions of writes, and rules of sink and
+workers, are switched off by name in `scope`, `sink` and `program`. Rules of the product are replaced by mocks while a scope is
+explored.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ Patch = tuple[object, str, Any]
 
 @dataclass(frozen=True)
 class Guard:
-    """A guard: what it demands, a scope in which its absence shows, and how it is switched off.
+    """A guard: the rule that it enforces, a scope in which its absence shows, and the way to switch it off.
 
-    `conditions`: names that `Scope.on` knows, by default the guard's own. `rest`: what is lost without it is the way to rest.
-    `needless`: why its absence shows nowhere; the scope is then one that was explored whole without it.
+    `conditions`: names that `Scope.on` knows, by default the guard's own name. `rest`: without the guard, rest cannot be
+    reached. `needless`: the reason why the guard is redundant; its scope was explored completely without it.
     """
 
     name: str
@@ -44,12 +45,12 @@ class Guard:
 
     @property
     def off(self) -> frozenset[str]:
-        """The conditions that are off without it."""
+        """The conditions that are off without the guard."""
         return frozenset(self.conditions or (self.name,))
 
     @contextmanager
     def switched_off(self) -> Generator[None]:
-        """Replaces the product's rules, for as long as the block runs."""
+        """Replaces the product's rules while the block runs."""
         with ExitStack() as stack:
             for owner, name, replacement in self.patches:
                 stack.enter_context(mock.patch.object(owner, name, replacement))
@@ -57,7 +58,7 @@ class Guard:
 
 
 class Blind(Item):
-    """An item whose open work is not seen."""
+    """An item whose open work is hidden."""
 
     def blocker(self, serving: object = None) -> None:
         return None
@@ -79,7 +80,7 @@ _judge, _choose = dataset.judge, dataset.choose
 
 
 def _with_state(writes: Sequence[Write], **changes: Any) -> list[Write]:
-    """The writes with other values in the state that they put."""
+    """Returns the writes with other values in the state that they put."""
     return [
         dataclasses.replace(one, data={**one.data, **changes})
         if isinstance(one, Put) and one.sort.startswith("STATE#")
@@ -283,22 +284,22 @@ OPERATIONS = (
 
 GUARDS = [
     # The sink
-    Guard("fence_token", "a commit needs a token that is not older than the fence's", "two"),
+    Guard("fence_token", "a commit requires a token that is not older than the fence's", "two"),
     Guard(
         "fence_epoch",
-        "a commit needs an epoch that is not older than the fence's",
+        "a commit requires an epoch that is not older than the fence's",
         "full-two",
-        needless="what an older epoch would commit goes onto a snapshot that it knows nothing of, which is refused too",
+        needless="a commit of an older epoch would apply to a snapshot that it does not know, which is refused too",
     ),
     Guard(
         "snapshot_ahead",
-        "a commit needs a ledger without a snapshot of a later epoch than the load goes by",
+        "a commit requires that the ledger has no snapshot of a later epoch than the load's",
         "restore-full",
         needless="the snapshot's commit has raised the fence's epoch",
     ),
     Guard(
         "older_epochs",
-        "a commit goes onto the snapshot that its manifest goes by: one of the two before must say so",
+        "a commit applies to the snapshot that its manifest knows: at least one of the two guards before must hold",
         "full-two",
         conditions=("fence_epoch", "snapshot_ahead"),
     ),
@@ -312,55 +313,57 @@ GUARDS = [
         "snapshot_fences",
         "a snapshot's commit moves the fences of all feeds to its epoch",
         "full-two",
-        needless="its entry in the ledger refuses an older epoch too",
+        needless="the snapshot's entry in the ledger also refuses an older epoch",
     ),
     Guard(
         "epoch_unused",
-        "a snapshot's commit needs an epoch in which nothing was applied to the feeds that it covers",
+        "a snapshot's commit requires an epoch in which nothing was applied to the feeds that it covers",
         "restore-epoch",
     ),
-    Guard("applied", "a commit needs a position beyond the newest applied one", "restore-skip"),
-    Guard("marker", "an item that the ledger has is not applied again", "restore-append"),
+    Guard("applied", "a commit requires a position beyond the newest applied position", "restore-skip"),
+    Guard("marker", "an item that is in the ledger is not applied again", "restore-append"),
     # The chain
-    Guard("chain", "a commit needs the fence to name the record that the manifest believes was applied last", "rewind-crash"),
+    Guard(
+        "chain", "a commit requires that the fence names the record that the manifest believes was applied last", "rewind-crash"
+    ),
     Guard(
         "chain_in_settle",
-        "what the ledger says of an item counts only if it has the record that the manifest believes",
+        "the ledger's answer on an item counts only if the ledger has the record that the manifest believes",
         "rewind-settle",
     ),
-    Guard("believe_with_complete", "complete believes the ledger's record, in its own transaction", "rewind-crash"),
+    Guard("believe_with_complete", "complete stores the ledger's record as believed, in its own transaction", "rewind-crash"),
     Guard("free_first", "reconcile frees every item that the ledger lacks before it believes the sink again", "rewind-crash"),
-    Guard("sweep_freed", "what reconcile freed behind the watermark is looked at again before the next claim", "rewind"),
+    Guard("sweep_freed", "items that reconcile freed behind the watermark are examined again before the next claim", "rewind"),
     Guard(
         "reopened_in_place",
-        "what was reopened behind the watermark is loaded in its place, where the sink is not past it",
+        "an item reopened behind the watermark is loaded in its place, if the sink is not past it",
         "rewind",
         patches=((Item, "is_reopened_for", lambda *_: False),),
     ),
     Guard(
         "adopt_in_reconcile",
-        "reconcile reopens what the ledger has and the manifest has not done",
+        "reconcile reopens items that are in the ledger and not done in the manifest",
         "rewind",
         patches=((reconcile, "_is_free", lambda *_: False),),
     ),
-    Guard("lease_in_free", "freeing an item needs the newest lease", "rewind"),
+    Guard("lease_in_free", "freeing an item requires the newest lease", "rewind"),
     Guard(
         "lease_in_believe_sink",
-        "believing a sink needs the newest lease",
+        "believing a sink requires the newest lease",
         "rewind",
-        needless="the write rests on the record that was believed, which another reconcile or load has changed",
+        needless="the write is conditional on the believed record, which another reconcile or load has changed",
     ),
     Guard(
         "lease_in_believe",
-        "believing a later record needs the newest lease",
+        "believing a later record requires the newest lease",
         "rewind-restore",
-        needless="it is what the fence named, whoever says so, and the write rests on what was believed",
+        needless="the fence names the same record to everybody, and the write is conditional on the believed record",
     ),
-    Guard("instead_of", "believing needs that the record is still believed that it rests on", "rewind"),
+    Guard("instead_of", "a change of the believed record requires that the record read before is still believed", "rewind"),
     # What a worker does, and in which order
     Guard(
         "serving_in_marker",
-        "the ledger is asked for every epoch that still serves, not only for one's own",
+        "the ledger is asked for every epoch that still serves, not only for the load's own epoch",
         "full-one",
         patches=((loading, "_counts_from", lambda state, _step, _feed: state.epoch),),
     ),
@@ -370,7 +373,7 @@ GUARDS = [
         "full-one",
         patches=((loading, "_counts_from", lambda state, _step, feed: state.feed(feed).serving_epoch),),
     ),
-    Guard("serving_in_load", "a load counts as late only by a mark of an epoch that still serves", "full-late"),
+    Guard("serving_in_load", "a load counts as late only by a late mark of an epoch that still serves", "full-late"),
     Guard("raise_fence", "the fence is raised before the ledger is asked", "two"),
     Guard(
         "ask_when_unclear",
@@ -378,36 +381,36 @@ GUARDS = [
         "order",
         patches=((loading, "settling", _abandons_unasked),),
     ),
-    Guard("current", "a new holder settles the lease row's current item before anything else", "two"),
+    Guard("current", "a new holder settles the current item of the lease's row before anything else", "two"),
     Guard(
         "raise_token",
-        "who holds the newest lease takes it again above a fence that is newer",
+        "the holder of the newest lease takes it again, above a fence with a newer token",
         "restore-skip",
-        needless="every lease has a higher token than the one before: runs would be fenced until one is above",
+        needless="every lease has a higher token than the lease before: runs would be fenced until a token is above the fence",
         rest=True,
     ),
-    Guard("defer", "what the sink is past is late, and not failed", "restore-skip"),
-    Guard("read_back", "after an unclear answer the own record is looked for", "answers"),
+    Guard("defer", "an item that the sink is past becomes late, and does not fail", "restore-skip"),
+    Guard("read_back", "after an unclear answer the writer looks for its own record", "answers"),
     # Conditions of the manifest's writes
     Guard("lease_in_acquire", "a lease is taken over the version that was read", "two"),
-    Guard("lease_in_claim", "a claim needs the newest lease", "two"),
+    Guard("lease_in_claim", "a claim requires the newest lease", "two"),
     Guard(
         "lease_in_adopt",
-        "adopting needs the newest lease",
+        "adopt requires the newest lease",
         "two",
-        needless="what the ledger has is done, whoever says so; the order rests on record and state",
+        needless="an item in the ledger is done, whoever records it; the order rests on record and state",
     ),
-    Guard("lease_in_abandon", "abandoning needs the newest lease", "two"),
+    Guard("lease_in_abandon", "abandon requires the newest lease", "two"),
     Guard(
         "lease_in_cancel",
-        "cancelling a full load needs the newest lease of its feed",
+        "canceling a full load requires the newest lease of its feed",
         "full-one",
-        needless="the snapshot's next record number is taken by whatever a newer holder does with it",
+        needless="a newer holder's work on the snapshot takes the snapshot's next record number",
     ),
-    Guard("check_in_discover", "a directory is in order only if the watermark is still the one that was read", "three"),
-    Guard("check_in_claim", "a claim rests on the state that was read", "rewind"),
+    Guard("check_in_discover", "a directory is in order only if the watermark is still the watermark that was read", "three"),
+    Guard("check_in_claim", "a claim is conditional on the state that was read", "rewind"),
     *(
-        Guard(f"state_in_{one}", f"{one} rests on the state that was read", configuration)
+        Guard(f"state_in_{one}", f"{one} is conditional on the state that was read", configuration)
         for one, configuration in (
             ("discover", "three"),
             ("complete", "two-append"),
@@ -422,13 +425,13 @@ GUARDS = [
     ),
     Guard(
         "next_record",
-        "a record is put where none is yet: the item's next number",
+        "a record is put only under the item's next number, where no record exists",
         "shred",
         conditions=tuple(f"record_in_{one}" for one in OPERATIONS),
     ),
     Guard(
         "pending_row",
-        "a waiting row comes only if absent, and goes only if there",
+        "a waiting row is added only if absent, and removed only if present",
         "two-append",
         needless="the rows follow from the log, whose next number the same transaction takes",
     ),
@@ -436,27 +439,37 @@ GUARDS = [
     Guard("open_claim", "a claim ends once", "two", patches=((transitions, "_require_open", lambda *_: None),)),
     Guard(
         "epoch_in_complete",
-        "complete needs the epoch of the claim",
+        "complete requires the epoch of the claim",
         "full-two",
         patches=((transitions, "complete", _completes_in_any_epoch),),
     ),
     Guard(
         "mode_in_complete",
-        "complete needs the mode of the claim",
+        "complete requires the mode of the claim",
         "full-one",
-        needless="every full load has its own epoch, which complete checks too; what is adopted is true in any mode",
+        needless="every full load has its own epoch, which complete checks too; an adopted load is true in any mode",
         patches=((transitions, "complete", _completes_in_any_mode),),
     ),
     Guard(
         "epoch_in_adopt",
-        "adopting goes by the ledger's epoch, not by the newest",
+        "adopt uses the ledger's epoch, not the newest epoch",
         "full-skip",
         patches=((transitions, "complete", _adopts_in_its_own_epoch),),
         rest=True,
     ),
-    Guard("order", "the earliest item that is not done, or nothing", "two", patches=_everywhere("choose", _chooses_any)),
-    Guard("gap", "an item starts where the one before it stopped", "gap", patches=_everywhere("choose", _chooses_over_gaps)),
-    Guard("upstream", "an item is loaded once it is shredded", "shred", patches=_everywhere("judge", _judges_without_upstream)),
+    Guard(
+        "order",
+        "a strict step takes the earliest item that is not done, or nothing",
+        "two",
+        patches=_everywhere("choose", _chooses_any),
+    ),
+    Guard("gap", "an item starts where the item before it stopped", "gap", patches=_everywhere("choose", _chooses_over_gaps)),
+    Guard(
+        "upstream",
+        "an item is loaded only after it is shredded",
+        "shred",
+        patches=_everywhere("judge", _judges_without_upstream),
+    ),
     Guard(
         "mode_in_choice",
         "while a full load is in progress nothing else is claimed",
@@ -465,7 +478,7 @@ GUARDS = [
     ),
     Guard(
         "sweep",
-        "the stretch that the watermark jumped is looked at again",
+        "the positions that the watermark jumped over are examined again",
         "two",
         patches=((transitions, "_advance", _advances_without_sweep),),
     ),
@@ -489,14 +502,14 @@ GUARDS = [
     ),
     Guard(
         "seen_by",
-        "of a snapshot, only what was done since it was begun counts",
+        "for a snapshot, only work since it was begun counts",
         "full-one",
-        needless="without it a snapshot that was loaded, or failed, is refused when it is begun again: nothing worse",
+        needless="without it, a loaded or failed snapshot is refused when it is begun again, and nothing worse happens",
         patches=((StepState, "seen_by", lambda self, _, name: self.feed(name)),),
     ),
     Guard(
         "boundary",
-        "what the snapshot contains is not loaded",
+        "items that the snapshot contains are not loaded",
         "full-three",
         patches=_everywhere("judge", _judges_without_boundary),
     ),
@@ -514,75 +527,87 @@ GUARDS = [
     ),
     Guard(
         "late_mark",
-        "what is registered behind the watermark is marked late",
+        "an item registered behind the watermark is marked late",
         "three",
         patches=((transitions, "discover", _discovers_as_new),),
     ),
     Guard(
         "late_beyond_boundary",
-        "what a snapshot contains is not late",
+        "an item that a snapshot contains is not late",
         "full-one",
         patches=((transitions, "comes_late", transitions._is_behind),),
     ),
-    Guard("begin_once", "one full load at a time", "full-one", patches=((transitions, "begin_full_load", _begins_twice),)),
+    Guard(
+        "begin_once",
+        "only one full load is in progress at a time",
+        "full-one",
+        patches=((transitions, "begin_full_load", _begins_twice),),
+    ),
     Guard(
         "cancel_settled",
-        "a full load is cancelled only when its commit is known",
+        "a full load is canceled only when the outcome of its commit is known",
         "full-one",
         patches=((transitions, "cancel_full_load", _cancels_open),),
     ),
     Guard(
-        "skip_settled", "what is being worked on is not skipped", "shred-skip", patches=((transitions, "skip", _skips_open),)
+        "skip_settled",
+        "an item that is being processed is not skipped",
+        "shred-skip",
+        patches=((transitions, "skip", _skips_open),),
     ),
     Guard(
         "skip_snapshot",
-        "a snapshot that is to be loaded is not skipped",
+        "a snapshot whose full load is in progress is not skipped",
         "full-skip",
         patches=((transitions, "skip", _skips_the_snapshot),),
         rest=True,
     ),
     Guard(
         "resolve_settled",
-        "what is being worked on is not resolved",
+        "an item that is being processed is not resolved",
         "answers",
         patches=((transitions, "resolve", _resolves_open),),
     ),
     Guard(
         "reopen_settled",
-        "what is being worked on is not reopened",
+        "an item that is being processed is not reopened",
         "accept-item",
         patches=((transitions, "reopen", _reopens_open),),
     ),
     Guard(
         "accept_as_read",
-        "a rewritten directory is accepted only while its item is as it was found",
+        "a rewritten directory is accepted only while its item is unchanged since it was read",
         "accept-item",
         patches=((operations.Manifest, "reopen", _reopens_what_came_to_be),),
     ),
     Guard(
         "accept_not_loaded",
-        "what is loaded is not accepted with other content",
+        "other content is not accepted for a loaded item",
         "accept-item",
         patches=((accept, "is_loaded", lambda *_: False),),
     ),
     Guard(
         "accept_reshreds",
-        "what is accepted is shredded again",
+        "an accepted directory is shredded again",
         "accept-item",
         patches=((operations.Manifest, "reopen", _reopens_nothing),),
     ),
-    Guard("archive_age", "only what nobody goes by any more is archived: it is older than any step may take", "archive"),
+    Guard(
+        "archive_age",
+        "only items older than the longest possible step are archived, so that nobody still works from their records",
+        "archive",
+    ),
     Guard(
         "unskip_late",
-        "what is unskipped behind the watermark is late",
+        "an item unskipped behind the watermark is late",
         "three",
         patches=((transitions, "unskip", _unskips_as_new),),
     ),
     Guard(
         "unskip_order",
-        "a feed that quarantines lets nothing in behind its watermark",
+        "a feed that quarantines accepts no item behind its watermark",
         "three",
         patches=((transitions, "unskip", _unskips_in_quarantine),),
     ),
 ]
-"""Every guard that safety or rest is said to rest on."""
+"""Every guard of the protocol, the redundant guards included."""

@@ -1,7 +1,7 @@
-"""What must hold in every world: the invariants of the protocol, numbered as in `docs/reference/protocol.md`.
+"""The invariants of the protocol, which must hold in every world. They are numbered as in `docs/reference/protocol.md`.
 
-Belongs here: a judgement of its own, from the compact records alone. It must not call the product's rules, or a rule that is
-wrong or switched off would judge itself.
+Belongs here: an independent judgement from the compact records alone. It must not call the product's rules: a rule that is
+wrong or switched off would then judge itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from manifest_platform_tests.model.sink import Content, Sink
 
 
 class Facts(NamedTuple):
-    """What one application's records of an item add up to, in the epochs that serve."""
+    """The state of an item for one application, from its records in the epochs that serve."""
 
     done: bool
     skipped: bool
@@ -31,12 +31,12 @@ class Facts(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether a later item may come before it is loaded: there is a reason on record."""
+        """True if a later item may be loaded before this item is: a record gives the reason."""
         return self.done or self.skipped or self.late
 
 
 def facts(log: Log, application: str, serving: int) -> Facts:
-    """The facts of a log."""
+    """The facts of an item's log for an application."""
     name = application.partition(":")[0]
     mine = [
         (n, one) for n, one in enumerate(log, start=1) if one.application == application and (one.epoch or serving) >= serving
@@ -59,10 +59,10 @@ def facts(log: Log, application: str, serving: int) -> Facts:
 
 
 class Past(NamedTuple):
-    """What has happened that excuses something.
+    """The past events that excuse a violation.
 
-    `restored`: the manifest was set back; `blamed`: somebody died, was taken over or cut off by a full load, or a COMMIT had no
-    answer; `rewound`: the sink was set back; `accepted`: a sink was taken as it is.
+    `restored`: the manifest was set back. `blamed`: a worker died, was taken over or cut off by a full load, or a COMMIT had no
+    answer. `rewound`: the sink was set back. `accepted`: the sink was accepted as it is.
     """
 
     restored: bool
@@ -72,7 +72,7 @@ class Past(NamedTuple):
 
 
 def violation(scope: Scope, rows: int, sink: Sink, past: Past) -> str | None:
-    """The first invariant that a world breaks; None where all hold."""
+    """The first invariant that a world breaks; None if all hold."""
     return next(_violations(scope, rows, sink, past), None)
 
 
@@ -84,7 +84,7 @@ def _violations(scope: Scope, rows: int, sink: Sink, past: Past) -> Iterator[str
             yield from _wrong_content(scope, feed, items, rows, sink.content[feed], past)
         believed = state.feed(declared.name).believed
         if past.rewound and believed and all(one.record_id != believed for one in sink.ledger):
-            continue  # the sink was set back, and who asks it knows: what the manifest says of it is not believed by anybody
+            continue  # the sink was set back, and every load notices it: nothing relies on what the manifest says of it
         if declared.order == "strict" and not past.accepted:
             yield from _wrong_feed(scope, feed, items, rows, sink, past)
         yield from _wrong_counters(scope, feed, items, rows, state, past)
@@ -101,7 +101,7 @@ def _applied(scope: Scope, content: Content) -> list[tuple[int, bool]]:
 
 
 def _wrong_content(scope: Scope, feed: int, items: list[int], rows: int, content: Content, past: Past) -> Iterator[str]:
-    """What readers see: in order, nothing twice, nothing that the snapshot contains already."""
+    """Violations in the rows that readers see: order, duplicates, and items that the snapshot contains already."""
     seen = _applied(scope, content)
     in_order = [i for i, late in seen if not late]
     positions = [content.boundary, *(scope.keys[i].position for i in in_order)]
@@ -110,7 +110,7 @@ def _wrong_content(scope: Scope, feed: int, items: list[int], rows: int, content
             yield f"(1) {after} was applied after {before}"
     applied = [i for i, _ in seen]
     if len(set(applied)) < len(applied):
-        yield "(2) an item's rows are there twice"
+        yield "(2) an item's rows are in the warehouse twice"
     declared = scope.configuration.feeds[feed]
     if declared.late == "quarantine" and len(in_order) < len(applied):
         yield "(1) an item was applied late, on a feed that quarantines"
@@ -118,7 +118,7 @@ def _wrong_content(scope: Scope, feed: int, items: list[int], rows: int, content
         for i in applied:
             log = scope.logs.values[scope.log(rows, i)]
             if not any(one.state is State.PROCESSED and one.application == SHRED.key for one in log):
-                yield f"(4) {scope.keys[i].id} was applied, and was never shredded"
+                yield f"(4) {scope.keys[i].id} was applied, but was never shredded"
     if declared.gap == "contiguous":
         for before, after in pairwise(in_order):
             for between in items[items.index(before) + 1 : items.index(after)]:
@@ -128,18 +128,19 @@ def _wrong_content(scope: Scope, feed: int, items: list[int], rows: int, content
 
 
 def _wrong_feed(scope: Scope, feed: int, items: list[int], rows: int, sink: Sink, past: Past) -> Iterator[str]:
-    """Manifest and sink agree on every item of a feed."""
+    """Disagreements between manifest and sink on the items of a feed."""
     state = scope.state(scope.rows.values[rows].state)
     known, content = state.feed(scope.feeds[feed]), sink.content[feed]
-    untold = state.mode == Mode.FULL_LOAD and content.epoch == state.epoch  # a snapshot is committed, and not completed yet
-    if untold:
+    uncompleted = state.mode == Mode.FULL_LOAD and content.epoch == state.epoch  # a snapshot is committed but not completed
+    if uncompleted:
         return
     if content.epoch != known.serving_epoch:
         if not past.restored:
             yield f"(4) {scope.feeds[feed]}: readers see epoch {content.epoch}, the manifest serves {known.serving_epoch}"
         return
     if content.boundary != known.boundary:
-        yield f"(4) {scope.feeds[feed]}: readers see a snapshot up to {content.boundary!r}, the manifest {known.boundary!r}"
+        snapshot = f"readers see a snapshot up to {content.boundary!r}, the manifest's boundary is {known.boundary!r}"
+        yield f"(4) {scope.feeds[feed]}: {snapshot}"
     seen = _applied(scope, content)
     applied = {i for i, _ in seen}
     last = max((i for i, late in seen if not late), default=-1)
@@ -149,46 +150,49 @@ def _wrong_feed(scope: Scope, feed: int, items: list[int], rows: int, sink: Sink
             continue
         name, fact = scope.keys[i].id, facts(log, LOAD.key, known.serving_epoch)
         contained = scope.keys[i].position <= content.boundary
-        told = any((one.item, one.epoch) == (scope.keys[i].id, known.serving_epoch) for one in sink.ledger)
-        if fact.done and i not in applied and not told:
-            yield f"(4) {name} is done, and not in the warehouse"
+        in_ledger = any((one.item, one.epoch) == (scope.keys[i].id, known.serving_epoch) for one in sink.ledger)
+        if fact.done and i not in applied and not in_ledger:
+            yield f"(4) {name} is done, but not in the warehouse"
         if fact.done and i not in applied:
-            yield f"(2) {name} is done, and readers do not see it"
+            yield f"(2) {name} is done, but readers do not see it"
         if scope.keys[i].position <= known.swept and not (fact.passed or contained):
-            yield f"(7) {name} was passed without a word"
+            yield f"(7) {name} was passed over without a record"
         reopened = any(LOAD.key in one.reopens for one in log)
         if reopened and fact.late and fact.set_aside and sink.fences[feed].applied < scope.keys[i].position:
-            yield f"(7) {name} is to be loaded again, nothing later is there, and it is set aside"
+            yield f"(7) {name} must be loaded again and nothing later is applied, but it is set aside"
         if past.restored or past.rewound:
             continue
         newest = max([one.version for one in log if one.version], default=1)
         contents = {one.checksum for one in sink.ledger if one.item == name and one.epoch >= known.serving_epoch}
         if fact.done and contents and content_of(newest) not in contents:
-            yield f"(2) {name} is done, and readers see what was there before it was accepted"
+            yield f"(2) {name} is done, but readers see its content from before it was accepted"
         if contained and fact.late:
-            yield f"(7) {name} is in the snapshot, and called late"
+            yield f"(7) {name} is in the snapshot, but marked late"
         if (i, True) in seen and not fact.late:
-            yield f"(1) {name} was applied as late, and is not"
+            yield f"(1) {name} was applied as late, but is not late"
         if i in applied and not (fact.done or fact.open):
-            yield f"(4) {name} is in the warehouse, and the manifest neither has it as done nor as open"
+            yield f"(4) {name} is in the warehouse, but neither done nor open in the manifest"
         if i in applied and fact.late and fact.set_aside:
-            yield f"(7) {name} is called late, and was applied"
+            yield f"(7) {name} is marked late, but was applied"
         by_operator = any(one.state is State.SKIPPED for one in log)
         if fact.failed and not by_operator and not fact.late and i < last:
-            yield f"(3) {name} failed, and a later one was applied"
+            yield f"(3) {name} failed, but a later item was applied"
 
 
 def _wrong_epoch(scope: Scope, state: StepState, sink: Sink) -> Iterator[str]:
-    """A snapshot that is begun has its epoch for itself, or the warehouse would refuse it for ever."""
+    """Violations of the rule that a begun snapshot has its epoch for itself. Otherwise the warehouse would always refuse it."""
     begun = _begun(scope, state)
     declared = scope.configuration.feeds[scope.feed_of[begun]]
     for one in sorted(sink.ledger):
         if one.item != scope.keys[begun].id and one.epoch >= state.epoch and one.feed in (declared.name, *declared.covers):
-            yield f"(8) {scope.keys[begun].id} fails for ever: {one.item} was applied in its epoch"
+            yield f"(8) {scope.keys[begun].id} always fails: {one.item} was applied in its epoch"
 
 
 def _wrong_counters(scope: Scope, feed: int, items: list[int], rows: int, state: StepState, past: Past) -> Iterator[str]:
-    """Counters and watermark are the fold of the logs. What a sink that was set back applied on top may be done by no log."""
+    """Differences between the logs, and the counters and the watermark.
+
+    After a rewind, the sink may have applied items that no log has as done.
+    """
     known = state.feed(scope.feeds[feed])
     watermark = known.boundary
     counts = {"applied": 0, "skipped": 0, "quarantined": 0, "late": 0}
@@ -204,16 +208,16 @@ def _wrong_counters(scope: Scope, feed: int, items: list[int], rows: int, state:
             watermark = max(watermark, scope.keys[i].position)
     for name, count in counts.items():
         if getattr(known, name) != count:
-            yield f"(6) {scope.feeds[feed]}: {getattr(known, name)} {name} are counted, and there are {count}"
+            yield f"(6) {scope.feeds[feed]}: the counter says {getattr(known, name)} {name}, the records say {count}"
     strict = scope.configuration.feeds[feed].order == "strict"
     if strict and not past.rewound and known.watermark != watermark:
-        yield f"(6) {scope.feeds[feed]}: the watermark is {known.watermark!r}, and should be {watermark!r}"
+        yield f"(6) {scope.feeds[feed]}: the watermark is {known.watermark!r}, but should be {watermark!r}"
     if known.swept > known.watermark:
         yield f"(6) {scope.feeds[feed]}: swept beyond the watermark"
 
 
 def _wrong_rows(scope: Scope, rows: int, state: StepState) -> Iterator[str]:
-    """Waiting rows are the fold of the logs."""
+    """Differences between the waiting rows and the logs."""
     for job in scope.jobs:
         name = job.step.application.key
         for i, key in enumerate(scope.keys):
@@ -228,13 +232,13 @@ def _wrong_rows(scope: Scope, rows: int, state: StepState) -> Iterator[str]:
             else:
                 waits = fact.late and not fact.set_aside and not fact.done and not fact.skipped
                 if not fact.late and any(one.late for one in log):
-                    continue  # a mark of an epoch that ended: its row may stay, nobody goes by it
+                    continue  # a mark of an epoch that ended: its row may stay, because no step reads it
             if there != waits:
                 yield f"(6) {key.id} {'has' if there else 'lacks'} a waiting row of {name}"
 
 
 def _wrong_log(scope: Scope, rows: int, i: int, past: Past) -> Iterator[str]:
-    """A log is well coupled, no record is ended twice, and no attempt fails without a reason."""
+    """Violations in a log: coupling, a record that is ended twice, and an attempt that fails without a reason."""
     log = scope.logs.values[scope.log(rows, i)]
     if problems := scope.item(i, scope.log(rows, i)).problems:
         yield f"(6) {problems[0]}"
@@ -244,18 +248,18 @@ def _wrong_log(scope: Scope, rows: int, i: int, past: Past) -> Iterator[str]:
     if scope.configuration.shred:
         for n, one in enumerate(log):
             if (one.state, one.application) == (State.PROCESSING, LOAD.key) and not facts(log[:n], SHRED.key, 0).done:
-                yield f"(4) {scope.keys[i].id} was claimed to be loaded, and its output is not there"
+                yield f"(4) {scope.keys[i].id} was claimed for loading, but has no output"
     for application in (LOAD.key, SHRED.key):
         begun = [n for n, one in enumerate(log, start=1) if one.state is State.PROCESSING and one.application == application]
         epochs = [log[n - 1].epoch for n in begun if n not in ended]
         if len(set(epochs)) < len(epochs):
             yield f"(5) {scope.keys[i].id} is open twice for {application}"
     if not past.blamed and any(one.kind == "lease_expired" for one in log):
-        yield f"(8) an attempt on {scope.keys[i].id} failed, and nobody had died"
+        yield f"(8) an attempt on {scope.keys[i].id} failed, but no worker died"
 
 
 def not_next(scope: Scope, rows: int, chosen: int, state: StepState) -> str | None:
-    """What is wrong with a strict step's choice, given the items that it has read."""
+    """The fault of a strict step's choice, given the items that it has read; None if there is none."""
     name = scope.keys[chosen].feed
     if scope.configuration.feeds[scope.feed_of[chosen]].order != "strict":
         return None
@@ -266,17 +270,17 @@ def not_next(scope: Scope, rows: int, chosen: int, state: StepState) -> str | No
         log = scope.logs.values[scope.log(rows, i)]
         earlier = key.feed == name and known.boundary < key.position < scope.keys[chosen].position
         if log and earlier and not facts(log, LOAD.key, known.serving_epoch).passed:
-            return f"(3) {scope.keys[chosen].id} comes before {key.id}, which is not done"
+            return f"(3) {scope.keys[chosen].id} was chosen before {key.id}, which is not done"
     return None
 
 
 def unfinished(scope: Scope, rows: int, sink: Sink, past: Past) -> str | None:
-    """What is wrong with a manifest at rest: an item that nothing keeps from being loaded, or that is and not known to be."""
+    """The fault of a manifest at rest: an item that could be loaded, or that is loaded and not done. None if there is none."""
     state = scope.state(scope.rows.values[rows].state)
     if state.mode == Mode.FULL_LOAD:
         begun = _begun(scope, state)
         fact = facts(scope.logs.values[scope.log(rows, begun)], LOAD.key, state.epoch)
-        return None if fact.failed else f"(8) at rest, and {scope.keys[begun].id} is to be loaded"
+        return None if fact.failed else f"(8) at rest, but {scope.keys[begun].id} can be loaded"
     for feed, declared in enumerate(scope.configuration.feeds):
         known = state.feed(declared.name)
         stop: str | None = None
@@ -290,32 +294,32 @@ def unfinished(scope: Scope, rows: int, sink: Sink, past: Past) -> str | None:
                 and not (past.rewound and fact.skipped)
                 and any(i == one for one, _ in _applied(scope, sink.content[feed]))
             ):
-                return f"(4) at rest, and {scope.keys[i].id} is in the warehouse and not done"
+                return f"(4) at rest, but {scope.keys[i].id} is in the warehouse and not done"
             if not log or (scope.keys[i].position <= sink.content[feed].boundary and not fact.late):
                 continue
             stops = fact.failed or _waits_for_shred(scope, log)
             if fact.late and not fact.set_aside and not fact.done and not fact.skipped:
                 if stops:
                     break
-                return f"(8) at rest, and {scope.keys[i].id} is to be appended"
+                return f"(8) at rest, but {scope.keys[i].id} can be appended"
             if fact.passed:
                 stop = scope.landed[i].stop
                 continue
             if stops or (declared.gap == "contiguous" and stop is not None and scope.landed[i].start != stop):
                 break
-            return f"(8) at rest, and {scope.keys[i].id} is to be loaded"
+            return f"(8) at rest, but {scope.keys[i].id} can be loaded"
     return None
 
 
 def _begun(scope: Scope, state: StepState) -> int:
-    """The snapshot that the mode is about."""
+    """The snapshot whose full load is in progress."""
     snapshots = [i for i, feed in enumerate(scope.feed_of) if scope.configuration.feeds[feed].order == "full"]
     [begun] = [i for i in snapshots if scope.keys[i].position == state.full]
     return begun
 
 
 def _waits_for_shred(scope: Scope, log: Log) -> bool:
-    """Whether the step before the load has failed, or is told to skip the item."""
+    """True if the step before the load has failed, or skips the item."""
     if not scope.configuration.shred:
         return False
     fact = facts(log, SHRED.key, 0)

@@ -1,8 +1,8 @@
-"""What a worker does, request by request; and what discovery and operators do.
+"""The actions of a worker, request by request, and the actions of discovery and operators.
 
-Belongs here: how the requests of the product's programs (`pipeline.loading`) are done in a compact world, each a step of its
-own, so that all others may come between. Which comes next is the programs' matter: each is begun anew with its arguments and
-the answers so far, and is asked what it wants. What a request writes is computed by the product's transitions.
+Belongs here: the execution of the requests of the product's programs (`pipeline.loading`) in a compact world. Each is a step of
+its own, so that all others may come between. The programs decide which request comes next: each is begun again with its
+arguments and the answers so far. The product's transitions compute what a request writes.
 """
 
 from __future__ import annotations
@@ -84,16 +84,16 @@ RESTORE, REWIND, REFUSAL, ACCEPT, RESHRED, REWRITE, LOST, ARCHIVE = range(10, le
 CANCEL_ERRAND = "cancel"
 LABELS = {"believe": "believe the fence", "believe_sink": "believe the sink", "free": "free"}
 UNREAD, FRESH = -2, -1
-"""What a worker remembers of the state: nothing; what it still is; or else the number of what it was."""
+"""A worker's memory of the state: none, the current state, or else the number of an older state."""
 
 
 class Worker(NamedTuple):
-    """A worker between two requests: what it will do next (`at`), its grant, and what it remembers.
+    """A worker between two requests: its next action (`at`), its grant, and what it remembers.
 
-    `current`: the item that the lease's former holder may have left open. `errand`: what an operator has it do under the lease.
-    `begun`: the program that it runs, once it has found something to do; `at` is `asks` then, or where it is in what a request
-    takes. `length`: of the item's log as it was read last; `opened`: sequence of the Processing record; `under`: the watermark
-    that the claim rested on; `then`: what follows a step in between.
+    `current`: the item that the lease's former holder may have left open. `errand`: the operator's command that it executes
+    under the lease. `begun`: the program that it runs, once it has found something to do; `at` is then `asks`, or the position
+    within a request. `length`: the length of the item's log when it was read last; `opened`: sequence of the Processing record;
+    `under`: the watermark that the claim is conditional on; `then`: the action after an intermediate step.
     """
 
     at: str = "idle"
@@ -117,7 +117,8 @@ IDLE = Worker()
 class Clerk(NamedTuple):
     """Discovery or an operator, between reading and writing.
 
-    `decided`: the item's log and the state by which a verb decided that reads both again under its write; `looked`: it has.
+    `decided`: the item's log and the state that the decision of a verb is based on, if the verb reads both again when it
+    writes; `looked`: it has read them again.
     """
 
     does: str = ""
@@ -129,7 +130,7 @@ class Clerk(NamedTuple):
 
     @property
     def who(self) -> str:
-        """Who does it, for people."""
+        """The name of the actor in a trace."""
         return "discovery" if self.does == "discover" else "operator"
 
 
@@ -137,7 +138,7 @@ AWAY = Clerk()
 
 
 class Effect(NamedTuple):
-    """What a step makes of the world. `took`: the job whose lease it took; `cost`: the budget's field that it spends."""
+    """The effect of a step on the world. `took`: the job whose lease it took; `cost`: the budget's field that it spends."""
 
     label: str
     rows: int
@@ -162,10 +163,10 @@ class Program:
         self._commits: dict[tuple, int | None] = {}
         self.replay = Replay(scope)
 
-    # What the product computes
+    # Computed by the product
 
     def _writes(self, key: tuple, compute: Callable[[], Sequence[Write]]) -> Writes | str:
-        """The writes of a transition; `lost` or `refused` where it raises that."""
+        """The writes of a transition; `lost` or `refused` if it raises that."""
         found = self._computed.get(key)
         if found is None:
             try:
@@ -181,7 +182,7 @@ class Program:
         return self.scope.rows.values[rows].state if memory == FRESH else memory
 
     def _verdict(self, rows: int, job: int, memory: int, holding: bool) -> tuple[str, int, int, str | None]:
-        """What a step does next by the state it remembers: (what, item, its open Processing, what is wrong with that)."""
+        """The step's next action by the state that it remembers: (action, item, its open Processing, the violation or None)."""
         key = (rows, job, self._state(rows, memory), holding)
         found = self._verdicts.get(key)
         if found is None:
@@ -225,15 +226,15 @@ class Program:
         return (f"blocked: {stuck[0].standing}", scope.number(stuck[0].item.key), 0, None) if stuck else ("idle", -1, 0, None)
 
     def has_work(self, rows: int, job: int) -> bool:
-        """Whether a look from outside, without the lease, says that there is something to do."""
+        """True if a reading without the lease shows that there is something to do."""
         what = self._verdict(rows, job, FRESH, False)[0]
         return what in ("claim", "sweep", f"blocked: {Standing.PROCESSING}")
 
     def rests(self, rows: int, sink: int) -> bool:
-        """Whether no step has anything to do, without a person or a new directory.
+        """True if no step has anything to do without a person or a new directory.
 
-        A mode that holds a feed is no rest by itself: it ends by the snapshot's own step. Nor is a sink that lacks what is
-        believed: it is told, and reconciled.
+        A mode that holds a feed is not rest: the snapshot's own step ends it. A sink that lacks the believed record is not
+        rest: it is reported and reconciled.
         """
         if not all(self.knows(rows, sink, feed) for feed in self.scope.feeds):
             return False
@@ -246,7 +247,7 @@ class Program:
     # Workers
 
     def steps(self, rows: int, sink: int, worker: Worker) -> list[Effect]:
-        """What a worker may do next; a crash is one of it."""
+        """Yields the next steps of a worker, including a crash."""
         if worker.at == "idle":
             return list(self._acquire(rows, sink))
         found = list(getattr(self, f"_at_{worker.at}")(rows, sink, worker))
@@ -258,7 +259,7 @@ class Program:
                 yield self._taken(rows, sink, job, errand, cost)
 
     def _reasons(self, rows: int, sink: int, job: int) -> Iterator[tuple[str, int]]:
-        """What the lease of a job may be taken for, and what it costs."""
+        """The purposes for which the lease of a job may be taken, and their costs."""
         step, name = self.scope.jobs[job].step, self.scope.feeds[self.scope.jobs[job].feed]
         state = self.scope.state(self.scope.rows.values[rows].state)
         broken = step.order == "strict" and not self.knows(rows, sink, name)
@@ -271,7 +272,7 @@ class Program:
             yield ACCEPTING, ACCEPT
 
     def knows(self, rows: int, sink: int, feed: str) -> bool:
-        """Whether the ledger has what the manifest believes was applied last."""
+        """True if the ledger has the record that the manifest believes was applied last."""
         believed = self.scope.state(self.scope.rows.values[rows].state).feed(feed).believed
         return knows(believed, self.sinks.values[sink])
 
@@ -296,7 +297,7 @@ class Program:
         return worker._replace(at="cancel" if worker.errand else "look" if any_order else "unsettled")
 
     def _at_taking(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
-        """Takes a lease in two requests, as it would be if the write did not rest on the version that was read."""
+        """Takes a lease in two requests, as if the write were not conditional on the version that was read."""
         scope, name = self.scope, self.scope.jobs[worker.job].name
         held, row = scope.rows.values[rows], (worker.token + 1, worker.current)
         after = scope.rows.of(held._replace(leases=(*held.leases[: worker.job], row, *held.leases[worker.job + 1 :])))
@@ -314,7 +315,7 @@ class Program:
         conflict: Worker,
         current: int | None = None,
     ) -> Iterator[Effect]:
-        """A transaction; with `current` (-1: as it is) it is written under the lease, whose row recognises it."""
+        """A transaction. A `current` that is given is written with the lease's row, which identifies it; -1 keeps the item."""
         lease = None if current is None else (worker.job, worker.holds, current)
         fresh = worker.memory == FRESH
         written = self.scope.transact(rows, writes, what, fresh, lease)
@@ -341,12 +342,12 @@ class Program:
             yield Effect("finds another's lease", rows, sink, IDLE)
 
     def _next(self, worker: Worker) -> Worker:
-        """The worker, about to look for what is next."""
+        """The worker before it looks for the next item."""
         at = "cancel" if worker.errand else "look" if self.scope.jobs[worker.job].step.order == "any" else "state"
         return Worker(at, worker.job, worker.token, worker.holds, worker.current, worker.errand)
 
     def _at_unsettled(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
-        """The lease row's current item, if it is still open; what the sink says of it is asked before anything else."""
+        """Finds the current item of the lease's row, if it is still open; the sink is asked about it before anything else."""
         if found := self._unsettled(rows, worker):
             i, opened = found
             yield Effect(f"finds {self._name(i)} unsettled", rows, sink, self._settling(rows, worker, i, opened))
@@ -380,16 +381,16 @@ class Program:
                 outline = scope.outline(state, scope.jobs[worker.job].feed)
                 begun = Begun(LOADING, worker.job, i, scope.log(rows, i), outline, life=scope.rows.values[rows].life)
                 after = after._replace(at="asks", begun=begun)
-        refused = worker.memory != FRESH and scope.on("check_in_claim")  # the state has changed, so the claim will be
+        refused = worker.memory != FRESH and scope.on("check_in_claim")  # the state has changed, so the claim is refused
         if refused or not self.knows(rows, sink, scope.feeds[scope.jobs[worker.job].feed]):
-            broken = None  # and while the sink lacks what is believed, every load is
+            broken = None  # while the sink lacks the believed record, every load is refused
         if after.begun and after.begun.name == LOADING:
             gone = after._replace(begun=after.begun._replace(gone=True))
             yield Effect(f"the output of {self._name(i)} is gone", rows, sink, gone, cost=LOST, broken=broken)
         yield Effect(f"next is to {what} {self._name(i)}", rows, sink, after, broken=broken)
 
     def _settling(self, rows: int, worker: Worker, i: int, opened: int) -> Worker:
-        """The worker, about to settle an item that somebody left open."""
+        """The worker before it settles an open item."""
         name = CANCELLING if worker.errand else SETTLING
         begun = Begun(name, worker.job, i, self.scope.log(rows, i), 0, opened)
         return worker._replace(at="asks", begun=begun, item=i, length=self.scope.length(rows, i), opened=opened)
@@ -404,7 +405,7 @@ class Program:
         again = self._next(worker)
         yield from self._write("sweep", rows, sink, worker, writes, again, again)
 
-    # What the programs ask
+    # The requests of the programs
 
     def _at_asks(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
         assert worker.begun
@@ -413,7 +414,7 @@ class Program:
         yield from getattr(self, f"_{type(request).__name__.lower()}")(rows, sink, worker, request)
 
     def _answered(self, worker: Worker, answer: Answer = DONE) -> Worker:
-        """The worker once its request is answered: about to ask the next, or to look for what is next."""
+        """The worker once its request is answered: before the next request, or before it looks for the next item."""
         assert worker.begun
         begun = worker.begun.answered(answer)
         while True:
@@ -442,7 +443,9 @@ class Program:
             lambda: transitions.claim([scope.item(i, log)], step, scope.state(state), worker.token, stamp())[1],
         )
         if isinstance(writes, str):
-            yield Effect(f"claim {self._name(i)}: {writes}", rows, sink, IDLE, broken=f"(8) its own choice is {writes}")
+            yield Effect(
+                f"claim {self._name(i)}: {writes}", rows, sink, IDLE, broken=f"(8) the claim of its own choice is {writes}"
+            )
             return
         opened = worker.length + 1
         claimed = worker._replace(at="complete", current=-1, length=opened, opened=opened)
@@ -451,7 +454,7 @@ class Program:
         yield from self._write("claim", rows, sink, worker, writes, claimed, self._next(worker), i if step.ordered else -1)
 
     def _load(self, worker: Worker) -> Load:
-        """What the worker has applied, under its token."""
+        """The load that the worker has applied, under its token."""
         assert worker.begun
         request = self.replay.place(worker.begun).request
         assert isinstance(request, Apply)
@@ -461,7 +464,7 @@ class Program:
         return dataclasses.replace(order, late=self.scope.item(worker.item, worker.begun.log).is_late_for(LOAD, 0))
 
     def _commit(self, sink: int, load: Load) -> int | None:
-        """The sink after a load's transaction; None where that is rolled back."""
+        """The sink after a load's transaction; None if it is rolled back."""
         key = (sink, load.item, load.record_id, load.token, load.epoch, load.serving_epoch, load.late, load.believed)
         key = (*key, load.checksum)
         if key not in self._commits:
@@ -470,7 +473,7 @@ class Program:
         return self._commits[key]
 
     def _apply(self, rows: int, sink: int, worker: Worker, _request: Apply) -> Iterator[Effect]:
-        """One transaction of the sink; staging, before it, touches nothing that others see. A snapshot is asked about first."""
+        """A transaction of the sink. Its staging is invisible to others; for a snapshot, the ledger is asked first."""
         name, load = self._name(worker.item), self._load(worker)
         yield Effect(f"cannot read {name}", rows, sink, self._answered(worker, ("unreadable",)), cost=FAILURE)
         yield Effect(f"the output of {name} is gone", rows, sink, self._answered(worker, ("gone",)), cost=LOST)
@@ -500,7 +503,7 @@ class Program:
         yield Effect(f"{name} is rolled back, heard by nobody", rows, sink, IDLE)
 
     def commits(self, worker: Worker) -> bool:
-        """Whether a worker is in a transaction of the sink."""
+        """True if a worker is in a transaction of the sink."""
         return (
             worker.at in ("asks", "commit")
             and bool(worker.begun)
@@ -508,7 +511,7 @@ class Program:
         )
 
     def _at_why(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
-        """Looks why the sink refused, after its transaction was rolled back."""
+        """Reads the reason for a refusal, after the sink rolled its transaction back."""
         name, load = self._name(worker.item), self._load(worker)
         refusal = self.rules.refusal(self.sinks.values[sink], load)
         if refusal is None:
@@ -518,7 +521,7 @@ class Program:
         yield Effect(label, rows, sink, self._answered(worker, answer))
 
     def _refused(self, refusal: Refusal, name: str, load: Load) -> tuple[str, Answer]:
-        """What a refusal is called, and what the program is told."""
+        """The label of a refusal, and the answer to the program."""
         held, entry = refusal.held, refusal.entry
         match refusal.why:
             case Why.FENCED:
@@ -532,7 +535,7 @@ class Program:
             case Why.EPOCH_IN_USE:
                 return f"the epoch of {name} is in use", ("in use",)
             case Why.SNAPSHOT_AHEAD:
-                return f"{name} goes by an older snapshot than the sink's", ("ahead",)
+                return f"{name} is based on an older snapshot than the sink's", ("ahead",)
             case Why.UNBELIEVED:
                 return f"the sink lacks what is believed, to apply {name}", ("unbelieved",)
             case Why.MANIFEST_BEHIND:
@@ -550,7 +553,7 @@ class Program:
         token = max(worker.token, request.above) + 1
         leases = (*held.leases[: worker.job], (token, held.leases[worker.job][1]), *held.leases[worker.job + 1 :])
         *before, (_, _, epoch) = worker.begun.answers
-        begun = worker.begun._replace(answers=(*before, ("fenced", 0, epoch)))  # its token matters no more
+        begun = worker.begun._replace(answers=(*before, ("fenced", 0, epoch)))  # its token does not matter any more
         after = self._answered(worker._replace(token=token, begun=begun))
         yield Effect("takes the lease again, above the fence", scope.rows.of(held._replace(leases=leases)), sink, after)
 
@@ -565,7 +568,7 @@ class Program:
         feed = self.scope.jobs[worker.job].feed
         name, held = self.scope.feeds[feed], self.sinks.values[sink]
         if request.believed and held.fence(name) == Held() and self.scope.on("chain_in_settle"):
-            yield Effect("finds no fence, and a record is believed", rows, sink, self._answered(worker, ("unbelieved",)))
+            yield Effect("finds no fence, but a record is believed", rows, sink, self._answered(worker, ("unbelieved",)))
             return
         after = warehouse.raise_fence(held, name, worker.token, request.epoch)
         if after is None:
@@ -608,7 +611,7 @@ class Program:
         lease: bool = False,
         rest: object = None,
     ) -> Iterator[Effect]:
-        """A claim's last write. `rest`: what the writes rest on beside the claim and the state."""
+        """A claim's last write. `rest`: the conditions of the writes, besides the claim and the state."""
         scope, i = self.scope, worker.item
         log, state = scope.log(rows, i, worker.length), self._state(rows, worker.memory)
         key = (what, worker.job, i, log, state, worker.opened, worker.under, rest)
@@ -673,7 +676,7 @@ class Program:
         yield from self._end("abandon", rows, sink, worker, writes, lease=True, rest=failure.kind)
 
     def _sendback(self, rows: int, sink: int, worker: Worker, request: SendBack) -> Iterator[Effect]:
-        """What becomes of an item whose output is gone is decided by the product, by the claim; its directory is intact."""
+        """The product decides, by the claim, what becomes of an item whose output is lost. Its directory is intact."""
         decided: list[Callable[[Claim], Sequence[Write]]] = []
         steps, name = self._steps(worker.item), "fail"
 
@@ -692,8 +695,8 @@ class Program:
     def _defer(self, rows: int, sink: int, worker: Worker, request: Defer) -> Iterator[Effect]:
         if not self.scope.on("defer"):
             name = self._name(worker.item)
-            broken = f"(8) {name} fails for ever, and nothing is wrong with it"
-            yield Effect(f"{name} is behind, and fails", rows, sink, IDLE, broken=broken)
+            broken = f"(8) {name} always fails, but nothing is wrong with it"
+            yield Effect(f"{name} is behind the sink, and fails", rows, sink, IDLE, broken=broken)
             return
 
         def writes(claim: Claim, state: StepState) -> Sequence[Write]:
@@ -704,12 +707,15 @@ class Program:
     def _steps(self, i: int) -> Sequence[Step]:
         return self.scope.steps[self.scope.keys[i].feed]
 
-    # What the manifest is to believe, and reconciling
+    # The believed record, and reconciling
 
     def _of_state(
         self, what: str, rows: int, sink: int, worker: Worker, key: object, compute: Callable[[StepState], Sequence[Write]]
     ) -> Iterator[Effect]:
-        """A write of the state under the lease. It is read again as often as it was changed: that is as reading it now."""
+        """Writes the state under the lease.
+
+        A changed state is read again until the write succeeds, so it is modeled as read now.
+        """
         number, label = self.scope.rows.values[rows].state, LABELS[what]
         if what == "free":
             label = f"{label} {self._name(worker.item)}"
@@ -797,14 +803,14 @@ class Program:
         except Refused:
             yield Effect("the sink has what the manifest does not know", rows, sink, IDLE)
             return
-        yield Effect("reads where that stops", rows, sink, self._answered(worker, ("stop", stop)))
+        yield Effect("reads the stop time of that item", rows, sink, self._answered(worker, ("stop", stop)))
 
     def _dataset(self, rows: int) -> Any:
-        """As much of a pipeline as those look at who compare manifest and ledger."""
+        """The part of a pipeline that comparing manifest and ledger uses."""
         return SimpleNamespace(manifest=self.scope.view.at(rows), source=SimpleNamespace(root=""))
 
     def _asked(self, sink: int) -> Any:
-        """As much of a warehouse."""
+        """The part of a warehouse that comparing manifest and ledger uses."""
         positions = {key.id: key.position for key in self.scope.keys}
 
         def ledger(feed: str, since_epoch: int, after: str = "") -> Iterator[Any]:
@@ -833,7 +839,7 @@ class Program:
         after = worker._replace(at=at, item=i, length=self.scope.length(rows, i), opened=opened)
         yield Effect(f"next is to {at} {self._name(i)}", rows, sink, after)
 
-    # Operators: a full load is cancelled under the lease of its feed
+    # Operators: a full load is canceled under the lease of its feed
 
     def _at_cancel(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
         scope, step = self.scope, self.scope.jobs[worker.job].step
@@ -870,7 +876,7 @@ class Program:
     # Discovery and operators
 
     def errands(self, rows: int) -> list[Effect]:
-        """What discovery or an operator may begin, as far as it would not be refused at once."""
+        """The actions that discovery or an operator may begin, except those that would be refused immediately."""
         scope = self.scope
         found = []
         for i, landed in enumerate(scope.landed):
@@ -890,9 +896,9 @@ class Program:
         return found
 
     def finish(self, rows: int, clerk: Clerk) -> Effect:
-        """The write of discovery or an operator; a conflict is dropped: the errand may be begun again.
+        """The write of discovery or an operator. A conflict is dropped: the errand may be begun again.
 
-        A verb that has decided reads once more before that.
+        A verb that has decided reads once more before it writes.
         """
         label = f"{clerk.who}: {clerk.does} {self._name(clerk.item)}"
         if clerk.decided and not clerk.looked:
@@ -918,7 +924,7 @@ class Program:
         return self._writes(key, lambda: self._errand_writes(clerk, log, number))
 
     def _finished(self, rows: int, feed: str) -> set[ItemKey]:
-        """The items of a feed that may be archived, however old."""
+        """The items of a feed that may be archived, whatever their age."""
         found: Any = self.scope.view.at(rows)
         return {item.key for item in archive.finished(found, feed, datetime.max.replace(tzinfo=UTC))}
 
@@ -947,27 +953,27 @@ class Program:
 
 
 class Intact:
-    """A landing place where all lies as it was registered."""
+    """A landing place where every directory is as it was registered."""
 
     def reread(self, landed: Landed) -> Landed:
-        """A directory as it lies there."""
+        """The directory's current content."""
         return landed
 
     def offered_instead(self, _manifest: Manifest, _landed: Landed) -> str | None:
-        """What the origin offers instead: nothing."""
+        """The origin's replacement for a directory: none."""
         return None
 
 
 class Rewritten(Intact):
-    """A landing place where all was rewritten."""
+    """A landing place where every directory was rewritten."""
 
     def as_it_is(self, manifest: object, landed: Landed) -> Landed:
-        """A directory as it lies there."""
+        """The directory's current content."""
         return dataclasses.replace(landed, checksum=rewritten(landed.checksum))
 
 
 def _pipeline(view: View, key: ItemKey, source: Intact) -> Any:
-    """As much of a pipeline as operators' verbs on an item look at."""
+    """The part of a pipeline that operators' verbs on an item use."""
     return SimpleNamespace(manifest=view, source=source, feeds=(key.feed,), dataset=SimpleNamespace(merge=None))
 
 
@@ -975,7 +981,7 @@ VERBS: dict[str, Callable[[View, ItemKey], object]] = {
     "reshred": lambda view, key: reshred.reshred(_pipeline(view, key, Intact()), key, ""),
     "accept": lambda view, key: accept.accept(_pipeline(view, key, Rewritten()), key, ""),
 }
-"""The verbs of the product that decide by an item as they read it, and then read it again under the write."""
+"""The verbs of the product that decide by an item as they read it, and read it again when they write."""
 ERRANDS = {
     "discover": FREE,
     "resolve": RESOLVE,

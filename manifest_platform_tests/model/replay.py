@@ -1,7 +1,7 @@
-"""Where a program of the product stands: begun anew with its arguments and the answers so far, it says what it asks next.
+"""The place of a program of the product: run again with its arguments and the answers so far, it yields its next request.
 
-Belongs here: the compact form of arguments and answers, and the product's objects that they stand for. What an answer is in
-a world is said by `program`.
+Belongs here: the compact form of arguments and answers, and the product's objects that they stand for. `program` decides what
+an answer is in a world.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from manifest_platform.warehouse.rules import Held
 from manifest_platform_tests.model.scope import START, Scope
 
 Answer = tuple
-"""What a request was answered, as a name and numbers: `("fenced", token, epoch)`."""
+"""The answer to a request, as a name and numbers: `("fenced", token, epoch)`."""
 
 DONE: Answer = ("done",)
 LOADING, SETTLING, CANCELLING = "load", "settle", "settle to cancel"
@@ -61,7 +61,7 @@ ERRORS: dict[str, Callable[..., Exception]] = {
 class Begun(NamedTuple):
     """A program that was begun: with an item as it was read (`log`), and the state that was read, or the open record.
 
-    `life`: of the manifest that it was begun with. `gone`: the item's output is.
+    `life`: the life of the manifest in which it was begun. `gone`: the item's output is lost.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Begun(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a program stands: what it asks, or how it ended: with a result, or with an error that it did not foresee."""
+    """The place of a program: its next request, or its end: a result, or an error that it does not handle."""
 
     request: Request[Any] | None
     result: Any = None
@@ -96,7 +96,7 @@ class Replay:
         self._places: dict[Begun, Place] = {}
 
     def place(self, begun: Begun) -> Place:
-        """Where a program stands."""
+        """The place of a program."""
         found = self._places.get(begun)
         if found is None:
             found = self._places[begun] = self._replay(begun)
@@ -165,4 +165,4 @@ class Replay:
 
 
 SETTLE = loading.settling
-"""As it is, whatever of it a guard that is switched off replaces for who loads."""
+"""The original function: a guard that is switched off replaces it only in the module that loads."""

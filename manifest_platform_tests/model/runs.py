@@ -1,4 +1,4 @@
-"""What is run: every scope with all guards on, and each guard's scope without it."""
+"""The explorations: every scope with all guards on, and each guard's scope without that guard."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from manifest_platform_tests.model.scope import Scope
 
 
 def configuration(name: str) -> Configuration:
-    """The scope of a name."""
+    """The scope with a name."""
     return next(one for one in CONFIGURATIONS if one.name == name)
 
 
 def guard(name: str) -> Guard:
-    """The guard of a name."""
+    """The guard with a name."""
     return next(one for one in GUARDS if one.name == name)
 
 
 def explored(name: str, limit: int | None = None) -> Result:
-    """All of a scope, or its nearest worlds, with every guard on."""
+    """Explores a scope with every guard on: all worlds, or the nearest `limit` worlds."""
     return Checker(Scope(configuration(name))).explore(limit)
 
 
 def rested(name: str, helped: bool = False) -> Result:
-    """Whether rest can be reached from every world of a scope; `helped`: as far as an operator may begin full loads."""
+    """Looks for a world of a scope from which rest cannot be reached. `helped`: operators may begin full loads."""
     return Checker(Scope(configuration(name))).unrested(helped)
 
 
 def without(name: str, where: str | None = None, limit: int | None = None) -> Result:
-    """What happens without a guard, in its own scope or another."""
+    """Explores without a guard, in the guard's own scope or in `where`."""
     off = guard(name)
     with off.switched_off():
         found = Checker(Scope(configuration(where or off.configuration), off.off)).explore(limit)

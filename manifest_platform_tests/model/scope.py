@@ -1,7 +1,7 @@
-"""The compact form of a configuration's manifest, and the way between it and the product's own objects.
+"""The compact form of a configuration's manifest, and the conversion between it and the product's own objects.
 
-Belongs here: what of the manifest's rows can make a difference later (no clocks, ids, names), a number for each distinct
-value, and the evaluation of writes as the Store contract has it. What workers do with it is in `program`.
+Belongs here: the parts of the manifest's rows that can make a difference later (no clocks, ids, names), a number for each
+distinct value, and the evaluation of writes by the Store contract. What workers do with it is in `program`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from manifest_platform_tests.model.configurations import LOAD, Configuration
 RESTORED = "'"
 START = datetime(2026, 1, 1, tzinfo=UTC)
 READ = 7
-"""The version of every row in the product's hands: the one that was read."""
+"""The version of every row in the product's hands: the version that was read."""
 
 T = TypeVar("T", bound=Hashable)
 
@@ -36,7 +36,7 @@ class Numbers(Generic[T]):
         self._numbers: dict[T, int] = {}
 
     def of(self, value: T) -> int:
-        """The value's number; a new value gets the next one."""
+        """The value's number; a new value gets the next number."""
         number = self._numbers.get(value)
         if number is None:
             number = self._numbers[value] = len(self.values)
@@ -47,7 +47,7 @@ class Numbers(Generic[T]):
 class Event(NamedTuple):
     """A record of the model, without its writer, time and id: the sequence number names it. `previous`: 0 for none.
 
-    `version`: of a directory that was rewritten and accepted, its content's; 0 for other records.
+    `version`: the content's version, for a directory that was rewritten and accepted; 0 for other records.
     """
 
     state: State
@@ -68,10 +68,10 @@ Log = tuple[Event, ...]
 
 
 class Rows(NamedTuple):
-    """A manifest: its logs and its state by number, its waiting rows, and by job the lease's token and current item.
+    """A manifest: its logs and its state by number, its waiting rows, and the lease's token and current item by job.
 
-    `life`: how often it was set back, which tells attempts apart that have the same number in an item's log. `archived`: by
-    item, up to which number its records are archived, where any are.
+    `life`: the number of times that it was set back, which distinguishes attempts with the same number in an item's log.
+    `archived`: by item, the sequence number up to which its records are archived, if any are.
     """
 
     logs: tuple[int, ...]
@@ -83,7 +83,7 @@ class Rows(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What a lease is for: a step on a feed; `feed` is the feed's number."""
+    """The subject of a lease: a step on a feed. `feed` is the feed's number."""
 
     step: Step
     feed: int
@@ -99,24 +99,24 @@ class RecordPut(NamedTuple):
 
 
 class StatePut(NamedTuple):
-    """A new state over the one that was read."""
+    """A new state over the state that was read."""
 
     state: int
 
 
 class StateCheck(NamedTuple):
-    """The state is still the one that was read."""
+    """The condition that the state has not changed since it was read."""
 
 
 class PendingChange(NamedTuple):
-    """A waiting row that comes (and must not be there) or goes (and must be)."""
+    """The addition of a waiting row (which must be absent), or its removal (which must be present)."""
 
     row: tuple[str, int]
     comes: bool
 
 
 class Archiving(NamedTuple):
-    """An item's records leave the log, all but the first; none beyond number `upto` may be there."""
+    """The removal of an item's records from the log, except the first. No record beyond number `upto` may exist."""
 
     item: int
     upto: int
@@ -127,7 +127,7 @@ Writes = tuple[CompactWrite, ...]
 
 
 class Rejected(NamedTuple):
-    """A condition did not hold; `lease`: that of the lease's row."""
+    """A condition that did not hold; `lease`: the condition on the lease's row."""
 
     lease: bool
 
@@ -141,7 +141,7 @@ class Written(NamedTuple):
 
 
 class Scope:
-    """A configuration with guards switched off, its numbers, and what was computed before."""
+    """A configuration with guards switched off, its numbers, and a cache of computed results."""
 
     def __init__(self, configuration: Configuration, off: frozenset[str] = frozenset()):
         self.configuration, self.off = configuration, off
@@ -172,22 +172,22 @@ class Scope:
         self._written: dict[tuple, Written | Rejected] = {}
 
     def on(self, guard: str) -> bool:
-        """Whether a guard is in force."""
+        """True if a guard is in force."""
         return guard not in self.off
 
     @cached_property
     def start(self) -> int:
-        """A manifest that knows nothing."""
+        """An empty manifest."""
         logs = (self.logs.of(()),) * len(self.keys)
         return self.rows.of(Rows(logs, frozenset(), self.state_number(StepState()), ((0, -1),) * len(self.jobs)))
 
     def set_back(self, rows: int) -> int:
-        """A backup, as the manifest again."""
+        """A backup, as the current manifest again."""
         held = self.rows.values[rows]
         return self.rows.of(held._replace(life=held.life + 1))
 
     def alone(self, i: int, log: int, state: int) -> int:
-        """A manifest with an item's log and a state, as somebody has read them, and nothing else."""
+        """A manifest with only an item's log and a state, as they were read."""
         logs = tuple(log if n == i else self.logs.of(()) for n in range(len(self.keys)))
         return self.rows.of(self.rows.values[self.start]._replace(logs=logs, state=state))
 
@@ -196,20 +196,20 @@ class Scope:
         return self._index[key]
 
     def named(self, item: str) -> int:
-        """The number of an item of a name."""
+        """The number of the item with a name."""
         return self._names[item]
 
     # Items
 
     def log(self, rows: int, i: int, length: int | None = None) -> int:
-        """The number of an item's log; of its first `length` records, as somebody has read it."""
+        """The number of an item's log, or of its first `length` records as they were read."""
         log = self.rows.values[rows].logs[i]
         if length is None or length == len(self.logs.values[log]):
             return log
         return self.logs.of(self.logs.values[log][:length])
 
     def length(self, rows: int, i: int) -> int:
-        """How many records an item has."""
+        """The number of an item's records."""
         return len(self.logs.values[self.log(rows, i)])
 
     def item(self, i: int, log: int) -> Item:
@@ -222,7 +222,7 @@ class Scope:
         return found
 
     def record_id(self, i: int, sequence: int, life: int) -> str:
-        """What a record of an item is called: another name each, also where a manifest that was set back repeats a number."""
+        """The id of a record. Ids are unique, even if a manifest that was set back repeats a sequence number."""
         return f"{self.keys[i].id}@{sequence}{RESTORED * life}"
 
     def _record(self, i: int, sequence: int, log: Log) -> Record:
@@ -274,7 +274,7 @@ class Scope:
         return found
 
     def outline(self, number: int, feed: int) -> int:
-        """The number of what loading goes by, of a state: counters and other feeds would make worlds of their own."""
+        """The number of the part of a state that loading depends on. Counters and other feeds would multiply the worlds."""
         state, name = self.state(number), self.feeds[feed]
         known = dataclasses.replace(state.feed(name), swept="", stop=None, applied=0, skipped=0, quarantined=0, late=0)
         return self.state_number(dataclasses.replace(state, feeds={name: known}))
@@ -282,20 +282,20 @@ class Scope:
     # Writes
 
     def compact(self, writes: Sequence[Write]) -> Writes:
-        """The product's writes in compact form. Raises AssertionError for one that rests on what nobody read."""
+        """Converts the product's writes to compact form. Raises AssertionError for a write whose condition nobody read."""
         first = writes[0]
         if isinstance(first, Put) and first.sort.startswith("RECORD#") and first.expected != ABSENT:
             return (self._archiving(writes),)
         records = [write.data for write in writes if isinstance(write, Put) and write.sort.startswith("RECORD#")]
         sequences = {record["record_id"]: record["sequence"] for record in records}
         for write in writes:
-            if write.sort.startswith("ATTENTION#"):  # nothing that is chosen or written rests on it, and the log implies it
+            if write.sort.startswith("ATTENTION#"):  # no choice or write depends on it, and the log implies it
                 assert isinstance(write, Delete | Put) and write.expected == int(isinstance(write, Delete)), write
         found = [self._compact(write, sequences) for write in writes if not write.sort.startswith("ATTENTION#")]
         return tuple(sorted(found, key=lambda one: one.sequence if isinstance(one, RecordPut) else 0))
 
     def _archiving(self, writes: Sequence[Write]) -> Archiving:
-        """What archives an item: its first record's row is put again, all others go, and no other may have come."""
+        """An item's archiving. Its first record's row is put again, all others are deleted, and none may have been added."""
         first, *gone, after = writes
         numbers = [int(write.sort.rpartition("#")[2]) for write in writes]
         assert isinstance(first, Put) and all(isinstance(write, Delete) for write in gone) and isinstance(after, Check)
@@ -324,8 +324,8 @@ class Scope:
     ) -> Written | Rejected:
         """All writes or none, by the Store contract.
 
-        `what` names the operation, whose conditions may be switched off. `fresh`: the state is the one that was read.
-        `lease`: the job whose lease row is written with them, whether it is still the writer's, and its new current item.
+        `what` names the operation, whose conditions may be switched off. `fresh`: the state has not changed since it was read.
+        `lease`: the job whose lease row is written with them, whether the writer still holds it, and its new current item.
         """
         given = (rows, writes, what, fresh, lease)
         found = self._written.get(given)
@@ -424,12 +424,12 @@ def _key(application: dict[str, Any]) -> str:
 
 
 def stamp() -> Stamp:
-    """Who and when: nothing rests on them."""
+    """The author and time of a write: no rule depends on them."""
     return Stamp("model", "run", START, record_id="own")
 
 
 class HeldLease(Lease):
-    """As much of a lease as the product's reading methods look at: no row, no heartbeat."""
+    """The part of a lease that the product's reading methods use: no row, no heartbeat."""
 
     def __init__(self, application: Application, feed: str, current: str):
         self.application, self.feed, self.settled = application, feed, False
@@ -441,7 +441,7 @@ class HeldLease(Lease):
 
 
 class View(Manifest):
-    """The product's manifest over a compact one: its reading methods, and no store."""
+    """The product's manifest over a compact manifest: its reading methods, and no store."""
 
     def __init__(self, scope: Scope):
         self._scope, self._rows, self._again = scope, 0, 0
@@ -449,12 +449,12 @@ class View(Manifest):
         super().__init__(_NO_STORE, "model", scope.steps, "model", clock=lambda: START)
 
     def at(self, rows: int) -> View:
-        """The view of a manifest, until the next is asked for."""
+        """The view of a manifest, valid until the next call."""
         self._rows = rows
         return self
 
     def decided(self, verb: Callable[[View], object], read: int, again: int) -> Sequence[Write]:
-        """What an operator's verb writes that read the manifest as it was, and then again under its write. Raises Refused."""
+        """The writes of an operator's verb that read the manifest before, and reads it again when it writes. Raises Refused."""
         self._rows, self._again, self._decision = read, again, []
         verb(self)
         return self._decision

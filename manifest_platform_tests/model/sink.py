@@ -1,8 +1,8 @@
-"""The warehouse as a small pure machine: fence, ledger and content move in one transaction, or nothing does.
+"""The warehouse as a small pure machine: fence, ledger and content change in one transaction, or not at all.
 
-Belongs here: what a transaction makes of fences, ledger and content. Whether it may, and why not, is evaluated by the
-product's `warehouse.rules`, of which any may be switched off. The content is what readers see: the items applied since the last
-snapshot, in the order in which they were.
+Belongs here: the effect of a transaction on fences, ledger and content. The product's `warehouse.rules` decide whether it may
+commit, and why not; each rule can be switched off. The content is what readers see: the items applied since the last snapshot,
+in the order in which they were applied.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from manifest_platform.warehouse.rules import Held, Move, Refusal, Why
 
 
 class Content(NamedTuple):
-    """A feed's data: the epoch and boundary of the snapshot beneath, and what was applied onto it (item, whether as late)."""
+    """A feed's data: the epoch and boundary of the snapshot beneath, and the items applied after it (item, applied as late)."""
 
     epoch: int = 1
     boundary: str = ""
@@ -24,7 +24,7 @@ class Content(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A ledger's row."""
+    """A row of the ledger."""
 
     feed: str
     item: str
@@ -46,7 +46,7 @@ class Sink(NamedTuple):
         """A warehouse in which nothing was loaded yet."""
         return cls(tuple(feeds), (Held(),) * len(feeds), (Content(),) * len(feeds))
 
-    # What the rules ask
+    # The questions that the rules ask
 
     def fence(self, feed: str) -> Held:
         """The fence's row of a feed."""
@@ -62,19 +62,19 @@ class Sink(NamedTuple):
         return max(mine, key=lambda one: (one.epoch, one.record_id), default=None)
 
     def has(self, feed: str, item: str, since_epoch: int) -> bool:
-        """Whether an item was applied."""
+        """True if an item was applied."""
         return self.entry(feed, item, since_epoch) is not None
 
     def has_record(self, record: str) -> bool:
-        """Whether an attempt was applied."""
+        """True if an attempt was applied."""
         return any(one.record_id == record for one in self.ledger)
 
     def in_epoch(self, load: Load, full: Full) -> tuple[str, int] | None:
-        """What was loaded in a snapshot's epoch or later, to the feeds that it covers."""
+        """The first entry of a snapshot's epoch or later, in the feeds that the snapshot covers."""
         return self._first(lambda one: one.epoch >= load.epoch and one.feed in (load.feed, *full.covers))
 
     def beyond(self, feed: str, epoch: int) -> tuple[str, int] | None:
-        """What was loaded to a feed in a later epoch."""
+        """The first entry of a feed in a later epoch."""
         return self._first(lambda one: one.epoch > epoch and one.feed == feed)
 
     def _first(self, wanted: Callable[[Entry], bool]) -> tuple[str, int] | None:
@@ -82,7 +82,7 @@ class Sink(NamedTuple):
 
 
 COLUMNS = {"fence_token": "token", "fence_epoch": "epoch", "applied": "applied", "chain": "record"}
-"""The guards that are conditions of the fence, by their column."""
+"""The guards that are conditions of the fence, and their columns."""
 WHY = {
     "marker": (Why.KNOWN,),
     "epoch_unused": (Why.EPOCH_IN_USE,),
@@ -90,11 +90,11 @@ WHY = {
     "chain": (Why.UNBELIEVED, Why.MANIFEST_BEHIND),
     "snapshot_ahead": (Why.SNAPSHOT_AHEAD,),
 }
-"""The guards that are reasons to refuse."""
+"""The guards that are reasons for a refusal."""
 
 
 class Rules:
-    """The product's rules, less those that are switched off."""
+    """The product's rules, except those that are switched off."""
 
     def __init__(self, off: frozenset[str]):
         self.off = off
@@ -102,7 +102,7 @@ class Rules:
         self._why = {why for guard, whys in WHY.items() for why in whys if guard in off}
 
     def refusal(self, sink: Sink, load: Load) -> Refusal | None:
-        """Why a load may not pass; None where it may, or where nothing says why not."""
+        """The reason why a load is refused; None if it may commit, or if no rule gives a reason."""
         return next((one for one in rules.refusals(load, sink.fence, sink) if self._counts(one, load)), None)
 
     def _counts(self, refusal: Refusal, load: Load) -> bool:
@@ -115,7 +115,7 @@ class Rules:
         return all(one.holds(held) for one in move.conditions if one.column not in self._columns)
 
     def commit(self, sink: Sink, load: Load) -> Sink | None:
-        """The sink after a load's transaction; None where that is rolled back."""
+        """The sink after a load's transaction; None if it is rolled back."""
         moves = rules.moves(load)
         if not all(self._may(move, sink.fence(feed)) for feed, move in moves) or self._is_held_back(sink, load):
             return None
@@ -132,7 +132,7 @@ class Rules:
         return Sink(sink.feeds, tuple(fences), tuple(content), sink.ledger | {entry})
 
     def _is_kept(self, column: str, feed: str, load: Load) -> bool:
-        """Whether a change of a fence is left out."""
+        """True if a change of a fence is left out."""
         guard = "snapshot_fences" if feed != load.feed else "fence_moves"
         return column in ("token", "epoch") and guard in self.off
 
@@ -143,7 +143,7 @@ class Rules:
 
 
 class _Blinded:
-    """A ledger that is not asked what a guard that is off would ask."""
+    """A ledger that hides what a switched-off guard would ask."""
 
     def __init__(self, sink: Sink, off: frozenset[str]):
         self._sink, self._off = sink, off
@@ -165,7 +165,7 @@ class _Blinded:
 
 
 def raise_fence(sink: Sink, feed: str, token: int, epoch: int) -> Sink | None:
-    """The sink after a takeover's first step: nothing older may commit to the feed. None where something newer is there."""
+    """The sink after the first step of a takeover: no older worker may commit to the feed. None if the fence is newer."""
     n, move = sink.feeds.index(feed), rules.lift(token, epoch)
     if not move.may(sink.fences[n]):
         return None
@@ -173,5 +173,5 @@ def raise_fence(sink: Sink, feed: str, token: int, epoch: int) -> Sink | None:
 
 
 def put(values: tuple, index: int, value: object) -> tuple:
-    """The values with one of them replaced."""
+    """The values with one value replaced."""
     return (*values[:index], value, *values[index + 1 :])

@@ -1,4 +1,4 @@
-"""The protocol holds in every world of the small scopes, and in none without one of its guards."""
+"""The protocol holds in every world of the small scopes, and fails in some world if one of its guards is switched off."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_manifest_set_back_to_before_a_full_load_rests_only_once_that_is_begun
     assert helped.violation is None, helped.trace
 
 
-def test_a_snapshot_whose_epoch_is_in_use_fails_and_is_loaded_in_a_higher_one_once_begun_again() -> None:
+def test_a_snapshot_whose_epoch_is_in_use_fails_and_loads_in_a_higher_epoch_when_begun_again() -> None:
     checker = Checker(Scope(runs.configuration("restore-epoch")))
     scope, program = checker.scope, checker.program
     incr, snapshot = scope.keys
@@ -103,7 +103,7 @@ def test_without_the_guard_an_invariant_breaks(guard: Guard) -> None:
 
 
 @pytest.mark.parametrize("guard", NEEDLESS, ids=by_name)
-def test_without_a_guard_that_is_called_needless_nothing_breaks(guard: Guard) -> None:
+def test_without_a_redundant_guard_nothing_breaks(guard: Guard) -> None:
     found = runs.without(guard.name)
     assert found.complete and found.violation is None, f"{guard.name} is needed: {found.violation} {found.trace}"
     assert document.needless_row(guard) in document.written(), stale(guard.name)
@@ -134,7 +134,7 @@ def test_a_limit_cuts_a_run_short() -> None:
 
 
 def registration(scope: Scope) -> Writes:
-    """The writes that register the first item of a manifest that knows nothing."""
+    """The writes that register the first item of an empty manifest."""
     states = {LOAD.key: scope.state(scope.state_number(StepState()))}
     return scope.compact(transitions.discover([scope.landed[0]], scope.steps["incr"], states, LOAD, stamp()))
 
@@ -147,19 +147,19 @@ def small_scope() -> tuple[Scope, int]:
     return scope, written.rows
 
 
-def test_a_record_is_refused_where_one_is_already() -> None:
+def test_a_record_is_refused_if_its_number_is_taken() -> None:
     scope, rows = small_scope()
     assert scope.transact(rows, registration(scope), "discover", fresh=True) == Rejected(lease=False)
 
 
-def test_a_write_over_another_state_than_the_one_read_is_refused() -> None:
+def test_a_write_over_a_state_that_changed_since_it_was_read_is_refused() -> None:
     scope, rows = small_scope()
     check = scope.compact([Check(state_key(LOAD), READ)])
     assert scope.transact(rows, check, "claim", fresh=False) == Rejected(lease=False)
     assert scope.transact(rows, check, "claim", fresh=False, lease=(0, False, -1)) == Rejected(lease=True)
 
 
-def test_a_write_that_rests_on_nothing_that_was_read_is_found() -> None:
+def test_a_write_without_a_condition_on_a_version_that_was_read_is_an_error() -> None:
     scope, _ = small_scope()
     unread = Put(state_key(LOAD), StepState().to_dict(), READ + 1)
     with pytest.raises(AssertionError, match="does not rest on the version that was read"):
@@ -172,7 +172,7 @@ def test_items_survive_the_compact_form() -> None:
     assert (item.landed, item.problems, item.sequence) == (scope.landed[0], [], 1)
 
 
-def test_worlds_that_differ_by_the_names_of_workers_alone_are_one() -> None:
+def test_worlds_that_differ_only_by_the_names_of_workers_count_as_one() -> None:
     checker = Checker(Scope(runs.configuration("two")))
     worlds = [checker.start]
     for world in worlds:

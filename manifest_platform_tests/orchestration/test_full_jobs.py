@@ -199,7 +199,7 @@ def test_changes_behind_a_gap_fail_and_say_what_is_missing(loaded: DagsterWard) 
     beyond = incr("0130")
     _land(loaded, beyond)
     message = failure(loaded.run_assets(["incr/warehouse"], beyond.name))
-    assert "gap: it starts at 2026-01-02T01:15Z, and the item before it stopped at 2026-01-02T01:00Z" in message
+    assert "gap: it starts at 2026-01-02T01:15Z, but the item before it stopped at 2026-01-02T01:00Z" in message
     assert "manifest-platform capture" in message
 
 

@@ -82,7 +82,7 @@ def test_a_load_is_cancelled(tmp_path: Path, spark: Any, monkeypatch: pytest.Mon
         started = time.monotonic()
         verdict = pipeline.manifest.next(FEED, LOAD)
         assert isinstance(verdict, Ready)
-        with pytest.raises(ClaimLost, match="was lost, so the work was cancelled"), pipeline.lease(FEED, LOAD) as lease:
+        with pytest.raises(ClaimLost, match="was lost, so the work was canceled"), pipeline.lease(FEED, LOAD) as lease:
             load(pipeline, lease, verdict)
         rival.join()
         assert time.monotonic() - started < FAR_TOO_LONG / 2

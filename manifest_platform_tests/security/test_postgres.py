@@ -80,11 +80,11 @@ def impostor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Impostor]:
             "",
             "name the authority's file in manifest.store by .sslrootcert=FILE, or allow less there by .sslmode=",
         ),
-        ("db.example", "&sslmode=require", "the server must prove who it is by TLS"),
-        ("db.example", "&sslmode=prefer", "in a way by which others may read it"),
+        ("db.example", "&sslmode=require", "the server must prove its identity by TLS"),
+        ("db.example", "&sslmode=prefer", "in a way that lets others read it"),
         ("db.example", "&sslmode=disable", "allow it in manifest.store by .require_auth=password"),
-        ("127.0.0.1", "", "in a way by which others may read it"),
-        ("localhost", "&sslmode=disable", "in a way by which others may read it"),
+        ("127.0.0.1", "", "in a way that lets others read it"),
+        ("localhost", "&sslmode=disable", "in a way that lets others read it"),
     ],
 )
 def test_a_server_that_refuses_tls_and_asks_for_clear_text_gets_no_password(

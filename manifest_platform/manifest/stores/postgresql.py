@@ -1,4 +1,7 @@
-"""PostgreSQL: the store is two tables of a database. SQLAlchemy is loaded to check a URL already, for only it can read one."""
+"""PostgreSQL: the store is two tables of a database.
+
+SQLAlchemy is loaded even to check a URL, because only it can parse one.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ from manifest_platform.manifest.stores.driver import Driver, Objects
 
 
 class PostgreSql(Driver):
-    """`postgresql://user@host:port/database`, with libpq's parameters in the query, but for a password."""
+    """`postgresql://user@host:port/database`, with libpq's parameters in the query, except a password."""
 
     example = "postgresql://user@host:5432/database"
 
     def checked(self, url: str, local_path: Callable[[str], str]) -> str:
-        """The URL as it is."""
+        """The URL, unchanged."""
         from manifest_platform.manifest.stores.sql import check_url
 
         del local_path
@@ -23,20 +26,20 @@ class PostgreSql(Driver):
         return url
 
     def of_deployment(self, url: str, deployment: str) -> str:
-        """A database beside this one, `database_pr_7`, which must be there."""
+        """A database on the same server, `database_pr_7`, which must exist."""
         from manifest_platform.manifest.stores.sql import with_database
 
         return with_database(url, lambda name: f"{name}_{identifier(deployment)}")
 
     def open(self, url: str, overflow: Objects | None) -> Store:
-        """The store, whose tables are made at first use; its rows are not bounded."""
+        """The store. Its tables are created on first use; its rows are not limited."""
         from manifest_platform.manifest.stores.sql import SqlStore
 
         del overflow
         return SqlStore(url)
 
     def create(self, url: str) -> bool:
-        """Makes the tables; the database must be there."""
+        """Creates the tables; the database must exist."""
         from manifest_platform.manifest.stores.sql import create_database
 
         return create_database(url)

@@ -1,7 +1,8 @@
-"""What is asked of a PostgreSQL server and its database before the manifest is trusted to them.
+"""The requirements that a PostgreSQL server and its database must meet before the manifest trusts them.
 
-A server that is who it says gets the password, and no other. And what runs with each write is the platform's own: a role that
-may create in the schema could have made the tables before, with a trigger that does what it likes in the platform's name.
+Only a server that proves its identity gets the password. Everything that runs with each write must be the platform's own: a
+role that may create in the schema could have created the tables first, with a trigger that runs any code in the platform's
+name.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from pathlib import Path
 import sqlalchemy as sa
 
 OWNER = "owner"
-"""The parameter of the URL that names who owns the tables, where that is another role than the one that connects."""
+"""The parameter of the URL that names the role that owns the tables, if it is not the role that connects."""
 _VERIFIED = "verify-full"
 _USERS_ROOTS = Path("~/.postgresql/root.crt")
 _REQUIRED = "authentication method requirement"
-"""What libpq says where a server asks for a password in a way that is not allowed."""
+"""The text of libpq's error for a server that asks for a password in a way that is not allowed."""
 
 
 # The server
 
 
 def connect_settings(url: sa.URL) -> dict[str, str]:
-    """What libpq is told beside a URL, so that no other server than the one that is meant gets a password.
+    """The settings of libpq besides a URL, so that only the intended server gets a password.
 
-    With a host that is not this machine: TLS, with a certificate of the host's name (`sslmode=verify-full`) by an authority
-    that the system trusts. Where the URL asks for less, a password goes out neither in clear text nor by MD5; to this machine's
-    own servers not in clear text.
+    For a host that is not this machine: TLS with a certificate of the host's name (`sslmode=verify-full`), from an authority
+    that the system trusts. If the URL asks for less, the password is sent neither in clear text nor by MD5; to servers of this
+    machine not in clear text.
     """
     settings: dict[str, str] = {}
     mode = _said(url, "sslmode")
@@ -46,21 +47,21 @@ def connect_settings(url: sa.URL) -> dict[str, str]:
 
 
 def plain_mode(url: sa.URL) -> str | None:
-    """The `sslmode` by which a URL asks for less than a server that proves who it is; None where it does not."""
+    """The `sslmode` of a URL that does not require the server to prove its identity; None if it does."""
     mode = _said(url, "sslmode")
     return None if _is_here(url) or mode in (None, _VERIFIED) else mode
 
 
 def advice(said: str) -> str | None:
-    """What to do about what libpq says of TLS or of a way to give a password; None for anything else."""
+    """The remedy for an error of libpq about TLS or the way to send a password; None for any other error."""
     if _REQUIRED in said:
         return (
-            "the server asks for the password in a way by which others may read it: let it take SCRAM (password_encryption, and"
-            " scram-sha-256 in pg_hba.conf), or allow it in manifest.store by ?require_auth=password"
+            "the server asks for the password in a way that lets others read it. Let the server use SCRAM"
+            " (password_encryption, and scram-sha-256 in pg_hba.conf), or allow it in manifest.store by ?require_auth=password"
         )
     if any(word in said for word in ("SSL", "certificate", "root.crt")):
         return (
-            "the server must prove who it is by TLS: give it a certificate of its host's name, name the authority's file in"
+            "the server must prove its identity by TLS. Give it a certificate of its host's name, name the authority's file in"
             " manifest.store by ?sslrootcert=FILE, or allow less there by ?sslmode=require or ?sslmode=disable"
         )
     return None
@@ -72,7 +73,7 @@ def _said(url: sa.URL, name: str, variable: str = "") -> str | None:
 
 
 def _is_here(url: sa.URL) -> bool:
-    """Whether all hosts of a URL are this machine's: a socket, or an address that no other machine hears."""
+    """True if all hosts of a URL are this machine: a socket, or an address that no other machine receives."""
     if _said(url, "service", "PGSERVICE"):
         return False
     named = [url.host or ""]
@@ -92,9 +93,9 @@ def _is_own(host: str) -> bool:
 
 
 def _roots() -> str | None:
-    """The file of the authorities that the system trusts; None where libpq has a file of the user's own.
+    """The file of the authorities that the system trusts; None if libpq has a file of the user's own.
 
-    libpq's `system` means a folder that the OpenSSL has which comes along with psycopg, and no system has that.
+    libpq's `system` means a folder of the OpenSSL that is bundled with psycopg, and no system has that folder.
     """
     if _USERS_ROOTS.expanduser().exists():
         return None
@@ -106,7 +107,7 @@ def _roots() -> str | None:
 
 @dataclass(frozen=True)
 class Stranger:
-    """Something on the manifest's tables that is not the platform's, and whose it is."""
+    """An object on the manifest's tables that is not the platform's, and its owner."""
 
     what: str
     owner: str
@@ -121,7 +122,10 @@ _TRUSTED = """
     WHERE r.rolname = CURRENT_USER OR r.rolsuper OR r.rolname = 'pg_database_owner' OR r.rolname = CAST(:owner AS text)
     OR r.oid = (SELECT d.datdba FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
 """
-"""Who could do anything here anyway, or is named. Members of a role are not: whoever owns a role may make us its member."""
+"""The roles that are trusted: they could do anything here anyway, or are named.
+
+Members of a role are not trusted, because the owner of a role may make us its member.
+"""
 
 _TABLES = """
     SELECT c.oid, c.relname, c.relkind, c.relowner, c.relrowsecurity FROM pg_catalog.pg_class AS c
@@ -161,7 +165,7 @@ _STRANGERS = f"""
         WHERE i.indexprs IS NOT NULL OR i.indpred IS NOT NULL OR EXISTS (
             SELECT 1 FROM pg_catalog.pg_opclass AS q JOIN pg_catalog.pg_namespace AS n ON n.oid = q.opcnamespace
             WHERE q.oid = ANY (i.indclass) AND n.nspname <> 'pg_catalog')
-"""  # noqa: S608  all of it is written here
+"""  # noqa: S608  the text has no input from outside
 
 _PATH = sa.text("SELECT pg_catalog.current_schemas(false)")
 _HOLDERS = sa.text(
@@ -173,11 +177,11 @@ _WITH_OWNERS = sa.text(
     " ORDER BY 1, 2"
 )
 CLOSED_PATH = "SET search_path = ''"
-"""Lets names mean what PostgreSQL itself has: functions and operators of others, made to fit ours better, are not looked at."""
+"""Empties the search path: names then mean PostgreSQL's own functions and operators, not overloads in other schemas."""
 
 
 def home(connection: sa.Connection, tables: Sequence[str]) -> str | None:
-    """The schema of the search path that has the tables, or the first of all; None where there is none. Closes the path."""
+    """The schema of the search path that has the tables, or else the first schema; None if there is none. Closes the path."""
     path: list[str] = list(connection.execute(_PATH).scalar_one())
     connection.exec_driver_sql(CLOSED_PATH)
     holders = set(connection.execute(_HOLDERS, {"tables": list(tables), "path": path}).scalars())
@@ -185,15 +189,15 @@ def home(connection: sa.Connection, tables: Sequence[str]) -> str | None:
 
 
 def strangers(connection: sa.Connection, schema: str, tables: Sequence[str], owner: str | None) -> Iterator[Stranger]:
-    """What is on the tables, or on their schema, that is not the platform's; the path of the connection is closed."""
+    """The objects on the tables, or on their schema, that are not the platform's. Closes the connection's search path."""
     values: Mapping[str, object] = {"schema": schema, "tables": list(tables), "owner": owner}
     for what, role in connection.execute(_WITH_OWNERS, values):
         kind = what.partition(" ")[0]
         if kind in ("schema", "table"):
             mend = (
-                f"see who made it; then ALTER {kind.upper()} … OWNER TO the role that connects, use a schema of your own"
+                f"find out who made it. Then ALTER {kind.upper()} … OWNER TO the role that connects, use a schema of your own"
                 f" (?options=-csearch_path%3DSCHEMA), or trust its owner by ?{OWNER}={role} in manifest.store"
             )
         else:
-            mend = "see who made it, and drop it; it runs, or hides rows, in the platform's name"
+            mend = "find out who made it, and drop it: it runs, or hides rows, in the platform's name"
         yield Stranger(what, str(role), mend)

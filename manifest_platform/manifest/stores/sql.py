@@ -1,10 +1,12 @@
 """The manifest store in a SQL database, by SQLAlchemy Core: SQLite, the embedded default, and PostgreSQL.
 
-Belongs here: the store contract in SQL, and what differs between the two. SQLite runs with a write-ahead log and durable
-commits; a write transaction takes the database's one write lock at its beginning, so that the versions it reads stay true
-until it commits. PostgreSQL's write transactions lock the keys they are about, those of no row as well, until they have
-committed. Its own serialisable transactions are not enough: they may be put in an order that a reader between them
-disproves, and what is next in a feed is decided by such readers.
+Belongs here: the store contract in SQL, and the differences between the two.
+
+- SQLite runs with a write-ahead log and durable commits. A write transaction takes the database's only write lock at its
+  beginning, so the versions that it reads stay valid until it commits.
+- PostgreSQL's write transactions lock the keys of their writes until they have committed, also keys without a row. Its
+  serializable transactions are not sufficient: a reader between two of them may see an order that contradicts theirs, and the
+  choice of a feed's next item depends on such readers.
 """
 
 from __future__ import annotations
@@ -48,23 +50,30 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BUSY_TIMEOUT_S = 30
-"""How long SQLite waits for its write lock."""
+"""The time that SQLite waits for its write lock, in seconds."""
 CONNECT_TIMEOUT_S = 5
 STATEMENT_TIMEOUT_S = 15
-"""How long PostgreSQL works on one statement, waiting for locks included."""
+"""The time limit of a PostgreSQL statement, waiting for locks included, in seconds."""
 DEAD_AFTER_S = 20
-"""How long PostgreSQL's client waits for a server that acknowledges nothing, and the server for a transaction gone idle."""
+"""The limit of PostgreSQL's silence, in seconds.
+
+The client gives up a server that acknowledges nothing for this time, and the server ends a transaction that is idle for it.
+"""
 CONNECTIONS = 16
 TOKEN_LIFETIME_S = 7_200
-"""Ten minutes are promised; more, so that a client whose clock is an hour off does not forget others' tokens too early."""
+"""The time for which a token is kept, in seconds.
+
+The contract promises ten minutes; more, because a client's clock may be wrong by an hour, and it must not forget others' tokens
+too early.
+"""
 FORGET_EVERY_S = 60
 KEYS_IN_A_STATEMENT = 500
-"""How many keys one statement asks for: an older SQLite takes 999 values."""
-_BEYOND = "\x7f"  # sorts behind all that keys are made of
-_LOWEST = " "  # the first of all that keys are made of: a key and this is the least that lies beyond the key
+"""The most keys in one statement: an older SQLite takes 999 values."""
+_BEYOND = "\x7f"  # sorts behind all characters of keys
+_LOWEST = " "  # the first character of keys: a key followed by it is the least text beyond the key
 _ALL = 2**63 - 1
 
-_key_text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")  # bytewise order, whatever the database's
+_key_text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")  # bytewise order, whatever the database's collation is
 _metadata = sa.MetaData()
 _rows = sa.Table(
     "manifest",
@@ -84,7 +93,7 @@ _done = sa.Table(
     sqlite_with_rowid=False,
 )
 
-# Built once: to build a statement takes several times as long as to run it.
+# Built once: building a statement takes several times as long as running it.
 _here = (_rows.c.partition == sa.bindparam("in_partition"), _rows.c.sort == sa.bindparam("at_sort"))
 _expected = (*_here, _rows.c.version == sa.bindparam("expected"))
 _get = sa.select(_rows).where(*_here)
@@ -104,15 +113,15 @@ _writes_of = sa.select(_done.c.writes).where(_done.c.token == sa.bindparam("of_t
 
 
 def _unless_there(insert: sqlite.Insert | PostgreSqlInsert) -> sa.Insert:
-    """An insert that passes over a row that is there, and says how many it inserted."""
+    """An insert that skips an existing row, and returns the number of rows inserted."""
     return insert.on_conflict_do_nothing().execution_options(preserve_rowcount=True)
 
 
 class SqlStore:
-    """A store in a SQLite file or a PostgreSQL database; its tables are made on first use. Safe for threads and processes.
+    """A store in a SQLite file or a PostgreSQL database; its tables are created on first use.
 
-    Raises ValueError for a URL of anything else, StoreUnavailable where the database cannot be reached, opened or made, is
-    no database, or stays locked.
+    Safe for threads and processes. Raises ValueError for any other URL; StoreUnavailable if the database cannot be reached,
+    opened or created, is not a database, or stays locked.
     """
 
     def __init__(self, url: str):
@@ -127,12 +136,12 @@ class SqlStore:
             raise _cannot_be_opened(self._database, error) from error
 
     def get(self, partition: str, sort: str) -> Row | None:
-        """The row of a key, strongly consistent."""
+        """The row with a key, strongly consistent."""
         found = self._read(_get, {"in_partition": partition, "at_sort": sort})
         return found[0] if found else None
 
     def get_many(self, partition: str, sorts: Iterable[str]) -> dict[str, Row]:
-        """The rows of keys, by sort key; a key that no row has is left out."""
+        """The rows with keys, by sort key. Keys without a row are left out."""
         wanted, rows = list(dict.fromkeys(sorts)), []
         for start in range(0, len(wanted), KEYS_IN_A_STATEMENT):
             some = wanted[start : start + KEYS_IN_A_STATEMENT]
@@ -148,9 +157,9 @@ class SqlStore:
         limit: int | None = None,
         reverse: bool = False,
     ) -> list[Row]:
-        """Rows whose sort key starts with `prefix` and lies beyond `after`, in order."""
+        """The rows whose sort key starts with `prefix` and is beyond `after`, in order."""
         low, high = prefix, prefix + _BEYOND
-        if after is not None:  # one bound at each end: of two, SQLite seeks by the first and walks to the other
+        if after is not None:  # one bound at each end: with two, SQLite seeks by the first and walks to the other
             low, high = (low, min(high, after)) if reverse else (max(low, after + _LOWEST), high)
         values = {"in_partition": partition, "low": low, "high": high, "count": _ALL if limit is None else limit}
         return self._read(_descending if reverse else _ascending, values)
@@ -176,7 +185,7 @@ class SqlStore:
             raise kind(f"manifest store {self._database.name}: {_said(error)}") from error
 
     def close(self) -> None:
-        """Gives connections back."""
+        """Closes connections."""
         self._database.engine.dispose()
 
     def _is_first(self, connection: sa.Connection, token: str, checksum: str) -> bool:
@@ -188,7 +197,7 @@ class SqlStore:
         return False
 
     def _apply(self, connection: sa.Connection, partition: str, write: Write) -> bool:
-        """Does one write; says whether its condition held."""
+        """Carries out one write; returns True if its condition held."""
         here = {"in_partition": partition, "at_sort": write.sort}
         if isinstance(write, Check):
             version = connection.execute(_get_version, here).scalar()
@@ -203,7 +212,7 @@ class SqlStore:
         return connection.execute(_update, {**here, **changes}).rowcount == 1
 
     def _forget_old_tokens(self) -> None:
-        """Now and then, in a transaction of its own: others need not wait for it."""
+        """Removes old tokens now and then, in a transaction of its own, so that other writes need not wait for it."""
         if time.monotonic() < self._forget_at:
             return
         self._forget_at = time.monotonic() + FORGET_EVERY_S
@@ -211,7 +220,7 @@ class SqlStore:
             with self._database.reader.begin() as connection:
                 connection.execute(_forget, {"before": time.time() - TOKEN_LIFETIME_S})
         except (DBAPIError, PoolTimeout) as error:
-            log.warning("manifest store %s: old tokens stay for now: %s", self._database.name, _said(error))
+            log.warning("manifest store %s: old tokens could not be removed yet: %s", self._database.name, _said(error))
 
     def _read(self, query: sa.Select, parameters: dict[str, Any]) -> list[Row]:
         self.requests += 1
@@ -224,12 +233,14 @@ class SqlStore:
 
 
 _FOR_A_PERSON = re.compile(r"no such table|readonly database|not a database|malformed", re.IGNORECASE)
-"""What SQLite says where trying again does not help. PostgreSQL's classes: 28 authorization, 3D no such database, 42 no such
-table, or no right to it."""
+"""SQLite's errors that a later try meets again.
+
+For PostgreSQL the classes 28 (authorization), 3D (no such database) and 42 (no such table, or no right to it) are permanent.
+"""
 
 
 def _kind(error: Exception) -> type[StoreUnavailable] | type[StoreRejected]:
-    """Whether an error of which nothing was written passes, or is a person's to mend."""
+    """The kind of an error with nothing written: transient, or permanent until a person acts."""
     sqlstate = getattr(getattr(error, "orig", None), "sqlstate", None) or ""
     permanent = sqlstate[:2] in ("28", "3D", "42") or _FOR_A_PERSON.search(_said(error))
     return StoreRejected if permanent else StoreUnavailable
@@ -239,26 +250,26 @@ _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:]+")
 
 
 def check_url(url: str) -> sa.URL:
-    """The URL of a database that a store can be in. Raises ValueError with what is allowed, and not with the URL."""
+    """The URL of a database that can hold a store. Raises ValueError that says what is allowed, without the URL."""
     allowed = "sqlite:///path/to/manifest.db or postgresql://user@host:5432/database"
     try:
         parsed = sa.make_url(url)
-    except (ArgumentError, ValueError):  # the latter for a port that is no number
+    except (ArgumentError, ValueError):  # ValueError: for a port that is not a number
         raise ValueError(f"allowed: {allowed}") from None
     is_file = parsed.drivername == "sqlite" and parsed.database not in (None, "", ":memory:")
     if not is_file and (parsed.drivername != "postgresql" or not parsed.database):
         raise ValueError(f"allowed: {allowed}")
     if parsed.drivername == "postgresql" and not (parsed.host is None or _HOST.fullmatch(parsed.host)):
         raise ValueError(
-            f"no host's name; write '@', ':', '/' and '%' of a password as %40, %3A, %2F and %25. Allowed: {allowed}"
+            f"the host is invalid; write '@', ':', '/' and '%' in a password as %40, %3A, %2F and %25. Allowed: {allowed}"
         )
     if any("password" in name.lower() for name in parsed.query):
-        raise ValueError("password in the query; give it by PGPASSWORD, PGPASSFILE or as user:${NAME}@host")
+        raise ValueError("the query holds a password; give it by PGPASSWORD, PGPASSFILE or as user:${NAME}@host")
     return parsed
 
 
 def with_database(url: str, named: Callable[[str], str]) -> str:
-    """The URL of another database on the same server, called by the name of this one."""
+    """The URL of another database on the same server. Its name is made from this database's name."""
     parsed = check_url(url)
     return parsed.set(database=named(parsed.database or "")).render_as_string(hide_password=False)
 
@@ -269,7 +280,7 @@ def _database(url: str) -> _Sqlite | _PostgreSql:
 
 
 def _said(error: Exception) -> str:
-    """What the database itself says, without SQLAlchemy's statement and the data in it."""
+    """The database's own message, without SQLAlchemy's statement and its data."""
     said = str(error.orig if isinstance(error, DBAPIError) else error)
     return said.strip().partition("\n")[0]
 
@@ -291,10 +302,10 @@ class _Sqlite:
 
     @staticmethod
     def _configure(connection, _record) -> None:
-        connection.isolation_level = None  # the driver begins nothing by itself: BEGIN IMMEDIATE below is the only one
+        connection.isolation_level = None  # the driver begins no transaction itself: BEGIN IMMEDIATE below is the only begin
         connection.execute("PRAGMA synchronous = FULL")
         deadline = time.monotonic() + BUSY_TIMEOUT_S
-        while True:  # SQLite itself does not wait for the lock that this takes on a fresh file
+        while True:  # SQLite itself does not wait for the lock that this takes on a new file
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
                 return
@@ -312,11 +323,11 @@ class _Sqlite:
             return True
 
     def look(self, connection: sa.Connection) -> sa.Connection:
-        """The connection as it is: a file has no schemas."""
+        """The connection, unchanged: a file has no schemas."""
         return connection
 
     def differences(self, connection: sa.Connection) -> Iterator[Difference]:
-        """None: what matters is set with every connection."""
+        """No differences: every connection sets the settings that matter."""
         yield from ()
 
     def begin(self, connection: sa.Connection, _keys: Sequence[str] = ()) -> None:
@@ -325,36 +336,36 @@ class _Sqlite:
     def advice(self, error: DBAPIError) -> str:
         problem = str(error.orig)
         if "locked" in problem:
-            return f"another process has held its lock for {BUSY_TIMEOUT_S} s; try again when it has let go"
+            return f"another process has held its lock for {BUSY_TIMEOUT_S} s; try again when it has released the lock"
         if "not a database" in problem or "malformed" in problem:
             return "name another path, or move the file away and restore the manifest from a backup"
         return "make file and directory writable for this user, or name another path"
 
     def lacks_rights(self, error: DBAPIError) -> bool:
-        """Never: whoever may write the file may make its tables."""
+        """Always False: any user who may write the file may create its tables."""
         del error
         return False
 
 
 class _PostgreSql:
-    _MAKING = 0x6D616E69  # any number: whoever makes the tables holds this lock
+    _MAKING = 0x6D616E69  # an arbitrary number: the lock of the process that creates the tables
     _lock = sa.text(
         "SELECT pg_advisory_xact_lock(number) FROM (SELECT DISTINCT hashtextextended(name, 0) AS number"
         " FROM unnest(CAST(:names AS text[])) AS name ORDER BY number) AS numbers"
     )
 
     def __init__(self, url: sa.URL):
-        from sqlalchemy.dialects import postgresql  # takes longer to load than a command on SQLite may take
+        from sqlalchemy.dialects import postgresql  # loading it takes longer than a command on SQLite may take
 
         self.insert = _unless_there(postgresql.insert(_rows))
         self.insert_done = _unless_there(postgresql.insert(_done))
         self.name = url.set(query={}).render_as_string(hide_password=True)
-        self.schema: str | None = None  # that of the tables, once it was looked for
+        self.schema: str | None = None  # the schema of the tables, once `look` has found it
         self._url = url
         owner = url.query.get(postgresql_trust.OWNER)
         self._owner = owner if isinstance(owner, str) else None
         self._transport = postgresql_trust.connect_settings(url)
-        # Without statistics, or with those of a smaller table, the planner would read all of it for one row.
+        # Without statistics, or with statistics of a smaller table, the planner would read the whole table for one row.
         settings = f"-c statement_timeout={STATEMENT_TIMEOUT_S}s -c idle_in_transaction_session_timeout={DEAD_AFTER_S}s"
         options = f"{url.query.get('options', '')} {settings} -c enable_seqscan=off"
         self.engine = sa.create_engine(
@@ -374,19 +385,24 @@ class _PostgreSql:
                 **self._transport,
             },
         )
-        self.reader = self.engine.execution_options(isolation_level="AUTOCOMMIT")  # one statement sees all that is committed
+        self.reader = self.engine.execution_options(
+            isolation_level="AUTOCOMMIT"
+        )  # each statement sees everything that is committed
         event.listen(self.engine, "connect", self._close_path)
 
     def _close_path(self, connection, _record) -> None:
-        """Names of tables have their schema from `look` on; no other name is of a schema that people write in."""
+        """Empties the search path.
+
+        Table names get their schema from `look`; no other name comes from a schema that users can write.
+        """
         if self.schema is not None:
-            connection.autocommit = True  # no COMMIT, whose answer might be lost: it costs the connection, and a request
+            connection.autocommit = True  # no COMMIT, whose answer might be lost: that costs the connection, and a request
             with connection.cursor() as cursor:
                 cursor.execute(postgresql_trust.CLOSED_PATH)
             connection.autocommit = False
 
     def look(self, connection: sa.Connection) -> sa.Connection:
-        """Finds the schema of the tables, on the first connection, and names it in all statements from then on."""
+        """Finds the schema of the tables, on the first connection, and names it in all later statements."""
         if self.schema is None:
             self.schema = postgresql_trust.home(connection, list(_metadata.tables)) or ""
             named = {"schema_translate_map": {None: self.schema or None}}
@@ -394,11 +410,11 @@ class _PostgreSql:
         return connection.execution_options(schema_translate_map={None: self.schema or None})
 
     def strangers(self, connection: sa.Connection) -> Iterator[postgresql_trust.Stranger]:
-        """What is on the tables that is not the platform's."""
+        """The objects on the tables that are not the platform's."""
         return postgresql_trust.strangers(connection, self.schema or "", list(_metadata.tables), self._owner)
 
     def require_own(self, connection: sa.Connection) -> None:
-        """Raises StoreRejected where somebody else has put something on the tables, or made them."""
+        """Raises StoreRejected if another role has created the tables, or put something on them."""
         if found := list(self.strangers(connection)):
             raise StoreRejected(
                 f"manifest store {self.name}: not the platform's own in schema {self.schema!r}: {'; '.join(map(str, found))}."
@@ -414,14 +430,14 @@ class _PostgreSql:
         with self.engine.execution_options(isolation_level="READ COMMITTED").begin() as connection:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(self._MAKING)))
             _metadata.create_all(connection)
-            self.require_own(connection)  # somebody may have been faster
+            self.require_own(connection)  # another process may have created them meanwhile
             return True
 
     def differences(self, connection: sa.Connection) -> Iterator[Difference]:
         for stranger in self.strangers(connection):
             yield Difference(stranger.what, "the platform's own", f"of role {stranger.owner!r}", stranger.mend)
         if mode := postgresql_trust.plain_mode(self._url):
-            expected = "verify-full: the server proves who it is before it is asked for anything"
+            expected = "verify-full: the server proves its identity before it gets any data"
             yield Difference("sslmode", expected, f"{mode}, as manifest.store says", "remove sslmode from manifest.store")
         for setting in ("fsync", "full_page_writes", "synchronous_commit"):
             found = connection.execute(sa.select(sa.func.current_setting(setting))).scalar_one()
@@ -437,18 +453,18 @@ class _PostgreSql:
                 yield Difference(f"collation of {column.name}", "C: keys order bytewise", str(found), mend)
 
     def begin(self, connection: sa.Connection, keys: Sequence[str]) -> None:
-        """Locks the keys, in one order for all: what a check saw of them stays so until the commit."""
+        """Locks the keys, in one order for all transactions. Versions that a check has read stay valid until the commit."""
         connection.execute(self._lock, {"names": keys})
 
     def advice(self, error: DBAPIError) -> str:
         if self.lacks_rights(error):
-            return "grant this user CREATE on the schema, or let a user make the tables who may"
+            return "grant this user CREATE on the schema, or create the tables as a user who has it"
         if told := postgresql_trust.advice(str(error.orig)):
             return told
-        return "see that host, port, database and user are right, and give the password by PGPASSWORD, PGPASSFILE or ${NAME}"
+        return "check host, port, database and user, and give the password by PGPASSWORD, PGPASSFILE or ${NAME}"
 
     def lacks_rights(self, error: DBAPIError) -> bool:
-        """Whether this user may not make the tables, which another may."""
+        """True if this user may not create the tables, which another user may."""
         return "permission denied" in str(error.orig)
 
 
@@ -458,7 +474,7 @@ _columns = sa.table(
 
 
 def create_database(url: str) -> bool:
-    """Makes what a URL's database lacks of the manifest's tables, and says whether any was missing. Raises as SqlStore does."""
+    """Creates the manifest's tables that a URL's database lacks; returns True if any was missing. Raises as SqlStore does."""
     database = _database(url)
     try:
         return database.make_tables()
@@ -469,7 +485,7 @@ def create_database(url: str) -> bool:
 
 
 def check_database(url: str) -> tuple[str, list[Difference]]:
-    """The name of a URL's database, and how it differs from what it should be; nothing is made. Raises as SqlStore does."""
+    """The name of a URL's database, and its differences from the required setup. Creates nothing. Raises as SqlStore does."""
     database = _database(url)
     try:
         with database.reader.connect() as connection:

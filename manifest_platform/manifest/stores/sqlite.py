@@ -1,4 +1,4 @@
-"""SQLite, the embedded default: the store is a file. SQLAlchemy is loaded when it is opened, not before."""
+"""SQLite, the embedded default: the store is a file. SQLAlchemy is loaded when the store is opened, not before."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from manifest_platform.remedies import Action, Remedy
 
 
 class Sqlite(Driver):
-    """`sqlite:///path`: the path is what follows the third slash, so that an absolute one begins with a fourth."""
+    """`sqlite:///path`: the path follows the third slash, so an absolute path begins with a fourth slash."""
 
     example = "sqlite:///path/to/manifest.db"
 
@@ -24,24 +24,24 @@ class Sqlite(Driver):
         return f"sqlite:///{local_path(rest.removeprefix('/'))}"
 
     def of_deployment(self, url: str, deployment: str) -> str:
-        """A file beside this one."""
+        """A file beside this file."""
         return f"sqlite:///{file_beside(url.removeprefix('sqlite:///'), deployment)}"
 
     def open(self, url: str, overflow: Objects | None) -> Store:
-        """The store, whose tables are made at first use; its rows are not bounded."""
+        """The store. Its tables are created on first use; its rows are not limited."""
         from manifest_platform.manifest.stores.sql import SqlStore
 
         del overflow
         return SqlStore(url)
 
     def create(self, url: str) -> bool:
-        """Makes the file and its tables."""
+        """Creates the file and its tables."""
         from manifest_platform.manifest.stores.sql import create_database
 
         return create_database(url)
 
     def check(self, url: str) -> tuple[str, list[Difference]]:
-        """The file's path; a file that is not there is not made."""
+        """The file's path. A file that does not exist is not created."""
         path = _path(url)
         if not path.exists():
             return str(path), [Difference("file", "there", "missing", Remedy(Action.CREATE_STORE))]

@@ -135,7 +135,7 @@ def test_what_lies_behind_the_watermark_is_not_claimed(shop: Shop, terminal: Ter
         with pipeline.lease(FEED, LOAD) as lease:
             item = pipeline.manifest.item(pipeline.key(RUNS[0]))
             behind = type(item)(item.key, item.records[:3])  # as a worker read it before it was loaded
-            with pytest.raises(Refused, match="lies behind the watermark") as refused:
+            with pytest.raises(Refused, match="is behind the watermark") as refused:
                 pipeline.manifest.claim(lease, [behind], pipeline.manifest.state(Application(LOAD)))
     terminal.raised(refused.value)
     assert f"{RUNS[2]}" in terminal.follow(Action.SHOW_NEXT)

@@ -44,7 +44,7 @@ def test_somebody_elses_write_is_not_taken_for_an_own_one(store: Store) -> None:
 
 
 def test_an_answer_that_is_lost_and_cannot_be_read_back_stays_unknown(store: Store) -> None:
-    with pytest.raises(OutcomeUnknown, match="neither answered nor read back"):
+    with pytest.raises(OutcomeUnknown, match="no answer and could not be read back"):
         transact_once(LossyStore(store, "deaf", at=1), HERE, own(), "mark")
     assert sorts(store) == ["a", "b"]
 

@@ -122,11 +122,11 @@ def test_missing_credentials_are_said_so(url: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setattr(client, "_session", client._session.__wrapped__)  # not one of other credentials
-    rejected(url, "Unable to locate credentials: give credentials as every AWS tool")
+    rejected(url, "Unable to locate credentials: give credentials as for every AWS tool")
 
 
 def test_a_missing_region_and_an_unknown_profile_are_said_so(dynamodb: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch) -> None:
-    rejected("dynamodb://table", "You must specify a region: say which in manifest.store")
+    rejected("dynamodb://table", "You must specify a region: set the region in manifest.store")
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     monkeypatch.setattr(client, "_session", client._session.__wrapped__)  # not one of other credentials
     rejected(dynamodb.store("table"), "profile .*nobody.* could not be found: give credentials")
@@ -299,7 +299,7 @@ def test_a_single_put_that_was_overwritten_before_its_repeat_stays_unknown(
         return send(request)
 
     faults(store, answer_lost, overwritten)
-    with pytest.raises(OutcomeUnknown, match="the row changed since"):
+    with pytest.raises(OutcomeUnknown, match="the row has changed since"):
         store.transact(HERE, ALONE, "mine")
 
 
@@ -487,10 +487,10 @@ def far(url: str, tmp_path: Path) -> Path:
 def test_large_data_that_changed_or_is_gone_is_reported(url: str, tmp_path: Path, far: Path) -> None:
     with closing(DynamoDbStore(url, ObjectFolder(tmp_path / "overflow"))) as store:
         far.write_bytes(far.read_bytes().replace(b"x", b"y", 1))
-        with pytest.raises(RowDamaged, match=rf"the data of a in file://{far} is not what was written.*backup"):
+        with pytest.raises(RowDamaged, match=rf"the data of a in file://{far} has changed.*backup"):
             store.get(HERE, "a")
         far.unlink()
-        with pytest.raises(RowDamaged, match=rf"the data of a is gone: put file://{far} back"):
+        with pytest.raises(RowDamaged, match=rf"the data of a is lost: restore file://{far} from"):
             store.query(HERE, "")
 
 
@@ -672,8 +672,8 @@ def test_a_table_of_other_keys_is_reported(dynamodb: DynamoDbLocal) -> None:
         DeletionProtectionEnabled=True,
     )
     keys, stream = check_table(dynamodb.store(table))
-    assert str(keys).startswith("keys: id N HASH, and should be partition S HASH, sort S RANGE")
-    assert str(stream).startswith("stream: KEYS_ONLY, and should be NEW_AND_OLD_IMAGES")
+    assert str(keys).startswith("keys: id N HASH, but should be partition S HASH, sort S RANGE")
+    assert str(stream).startswith("stream: KEYS_ONLY, but should be NEW_AND_OLD_IMAGES")
     assert "StreamEnabled=false" in str(stream.mend) and "then" in str(stream.mend)
 
 

@@ -216,17 +216,17 @@ def test_keys_order_bytewise_and_are_found_by_their_index(on_postgres: SqlStore,
         connection.execute('ALTER TABLE manifest ALTER COLUMN sort TYPE text COLLATE "POSIX"')
         connection.execute("ALTER TABLE manifest_transactions DROP COLUMN writes")
     [missing] = check_database(postgres)[1]
-    assert str(missing).startswith("columns of manifest_transactions: without writes, and should be token, writes, at")
+    assert str(missing).startswith("columns of manifest_transactions: without writes, but should be token, writes, at")
     with psycopg.connect(postgres) as connection:
         connection.execute("ALTER TABLE manifest_transactions ADD COLUMN writes text")
     [collation] = check_database(postgres)[1]
-    assert str(collation).startswith("collation of sort: POSIX, and should be C")
+    assert str(collation).startswith("collation of sort: POSIX, but should be C")
 
 
 def test_commits_that_a_crash_would_undo_are_reported(on_postgres: SqlStore, postgres: str) -> None:
     careless = postgres.replace("options=", "options=-csynchronous_commit%3Doff%20")
     [difference] = check_database(careless)[1]
-    assert str(difference).startswith("synchronous_commit: off, and should be on") and "ALTER SYSTEM" in str(difference.mend)
+    assert str(difference).startswith("synchronous_commit: off, but should be on") and "ALTER SYSTEM" in str(difference.mend)
 
 
 def test_a_user_who_may_not_make_the_tables_is_told(postgres: str) -> None:

@@ -239,7 +239,7 @@ def lock(of: str) -> dict[str, Any]:
 )
 def test_nothing_else_is_repaired(failed: Row) -> None:
     problems = told([*added(1), row(1, "1", "PROCESSING", "0"), failed])
-    assert any("must point at a Processing, and points at nothing" in problem for problem in problems)
+    assert any("must point at a Processing, but points at nothing" in problem for problem in problems)
 
 
 def test_a_processing_that_ended_otherwise_lost_no_race() -> None:
@@ -253,7 +253,7 @@ def test_everything_wrong_with_an_item_is_told() -> None:
     assert len(found.items) == 1
     assert len(found.problems) == 4
     assert "the item does not have" in found.problems[0].text
-    assert "must point at a Failed or Processing, and points at nothing" in found.problems[1].text
+    assert "must point at a Failed or Processing, but points at nothing" in found.problems[1].text
     assert "must point at a New" in found.problems[2].text
     assert "recordId" in found.problems[3].text
 

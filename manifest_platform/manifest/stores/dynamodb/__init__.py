@@ -1,1 +1,1 @@
-"""The manifest store in a DynamoDB table: its client, the store itself, and how the table is made and checked."""
+"""The manifest store in a DynamoDB table: its client, the store itself, and the creation and check of the table."""

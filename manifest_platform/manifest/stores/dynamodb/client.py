@@ -1,4 +1,4 @@
-"""A client of DynamoDB: the table that a URL names, timeouts and retries, and what an error of a call means."""
+"""A client of DynamoDB: the table that a URL names, timeouts and retries, and the meaning of a call's error."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from manifest_platform.remedies import Action, Remedy
 CONNECT_TIMEOUT_S = 3
 READ_TIMEOUT_S = 5
 ATTEMPTS = 4
-"""How often botocore sends a request, at most. Its standard mode waits between with full jitter, some seconds in all; its
-adaptive mode would also slow down calls that need not wait, heartbeats among them."""
+"""The most times that botocore sends a request.
+
+Its standard mode waits between attempts with full jitter, some seconds in all. Its adaptive mode would also slow down calls
+that need not wait, such as heartbeats.
+"""
 CONNECTIONS = 32
 
 _TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")
@@ -32,7 +35,7 @@ _PASSING_CODES = (
 
 @dataclass(frozen=True)
 class Address:
-    """Where a table is, as `manifest.store` says it. A region that is not given is the environment's or the profile's."""
+    """The location of a table, from `manifest.store`. A missing region is taken from the environment or the profile."""
 
     table: str
     region: str | None = None
@@ -40,7 +43,7 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> Address:
-        """The address of a `dynamodb://` URL. Raises ValueError, with what is allowed."""
+        """Parses a `dynamodb://` URL. Raises ValueError that says what is allowed."""
         parts = urlsplit(url)
         if parts.scheme != "dynamodb" or not _TABLE.fullmatch(parts.netloc) or parts.path or parts.fragment:
             raise ValueError(f"allowed: {_ALLOWED}")
@@ -66,12 +69,12 @@ def _is_endpoint(text: str) -> bool:
         parts = urlsplit(text)
         beyond = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not beyond
-    except ValueError:  # a port that is no number
+    except ValueError:  # a port that is not a number
         return False
 
 
 def failure(address: Address, error: Exception) -> StoreError:
-    """What an error of botocore means for a call of which nothing was carried out: passing, or for a person to mend."""
+    """The StoreError for a botocore error of a call that carried out nothing: transient, or permanent until a person acts."""
     from botocore.exceptions import ClientError, HTTPClientError
     from botocore.exceptions import ConnectionError as NoConnection
     from botocore.parsers import ResponseParserError
@@ -89,10 +92,10 @@ def failure(address: Address, error: Exception) -> StoreError:
     return StoreRejected(f"{address}: {said}: {advice}" if advice else f"{address}: {said}", remedy)
 
 
-_CREDENTIALS = "give credentials as every AWS tool takes them: AWS_PROFILE, AWS_ACCESS_KEY_ID, or the machine's role"
+_CREDENTIALS = "give credentials as for every AWS tool: AWS_PROFILE, AWS_ACCESS_KEY_ID, or the machine's role"
 _ADVICE = {
-    "ResourceNotFoundException": "make the table, or name another in manifest.store",
-    "NoRegionError": "say which in manifest.store (?region=eu-west-1) or in AWS_DEFAULT_REGION",
+    "ResourceNotFoundException": "create the table, or name another in manifest.store",
+    "NoRegionError": "set the region in manifest.store (?region=eu-west-1) or in AWS_DEFAULT_REGION",
     "NoCredentialsError": _CREDENTIALS,
     "PartialCredentialsError": _CREDENTIALS,
     "ProfileNotFound": _CREDENTIALS,
@@ -113,7 +116,7 @@ def open_client(address: Address) -> Any:
         read_timeout=READ_TIMEOUT_S,
         retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
         max_pool_connections=CONNECTIONS,
-        # Both take a third of a request's time on this side: what is sent is built here alone, and the server checks it again.
+        # Both take a third of a request's time in the client: requests are built only here, and the server checks them again.
         user_agent="manifest-platform",
         parameter_validation=False,
     )
@@ -129,7 +132,7 @@ _one_at_a_time = threading.Lock()  # clients may be shared between threads, sess
 
 @functools.cache
 def _session() -> Any:
-    """boto3's session, one a process: to read its models takes it thirty times as long as to make a client."""
+    """The boto3 session, one for each process: reading its models takes thirty times as long as making a client."""
     import boto3
 
     return boto3.Session()

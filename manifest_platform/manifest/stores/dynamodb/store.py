@@ -1,9 +1,9 @@
 """The manifest store in a DynamoDB table, by boto3.
 
-Belongs here: the store contract in DynamoDB's calls. The table itself is made and checked in `dynamodb_table`. Writes are
-transactions whose request token makes a repeat safe; reads are strongly consistent. A row's data is one JSON text: it comes
-back exactly as it was, numbers included, and takes the fewest bytes, which are what is paid for. boto3 is loaded when a
-store is opened, not before.
+Belongs here: the store contract in DynamoDB's calls. `table` creates and checks the table itself. Writes are transactions whose
+request token makes a repeat safe; reads are strongly consistent. A row's data is one JSON text: it is read back exactly as
+written, numbers included, and it takes the fewest bytes, which DynamoDB charges for. boto3 is loaded when a store is opened,
+not before.
 """
 
 from __future__ import annotations
@@ -38,48 +38,48 @@ from manifest_platform.manifest.stores.driver import Driver, Objects, StoredObje
 from manifest_platform.manifest.stores.dynamodb.client import Address, failure, open_client
 
 CONFLICTS = 10
-"""How often a transaction that met another in its rows is tried, at most; botocore does not repeat those."""
+"""The most tries of a transaction that conflicts with another in its rows; botocore does not repeat those."""
 KEYS_A_CALL = 100
-"""Keys in one BatchGetItem, at most."""
+"""The most keys in one BatchGetItem."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0
 
 ROW_LIMIT = 300 * 1024
-"""Data beyond so many bytes lies outside the table: DynamoDB's rows hold 400 KB with keys and all."""
+"""The size, in bytes, beyond which data is stored outside the table: DynamoDB's rows hold 400 KB including their keys."""
 TRANSACTION_LIMIT = 3_500_000
-"""What the rows of one transaction may hold in the table together: DynamoDB's limit is 4 MB with keys and all."""
+"""The most bytes of data that one transaction may put into the table: DynamoDB's limit is 4 MB including the keys."""
 
 _CONDITIONS = ("TransactionCanceledException", "ConditionalCheckFailedException", "TransactionConflictException")
 _PASSING_REASONS = ("TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded")
 
 
 class _CallState(threading.local):
-    """Of the call that a thread is making: whether one of its attempts may have been carried out though no answer says so."""
+    """The state of a thread's call: whether one of its attempts may have been carried out although no answer says so."""
 
     unclear = False
 
 
 class DynamoDb(Driver):
-    """`dynamodb://TABLE`, with `?region=` and `&endpoint=` where the environment does not say them."""
+    """`dynamodb://TABLE`, with `?region=` and `&endpoint=` if the environment does not set them."""
 
     example = "dynamodb://TABLE?region=eu-west-1"
 
     def checked(self, url: str, local_path: Callable[[str], str]) -> str:
-        """The URL as it is."""
+        """The URL, unchanged."""
         del local_path
         Address.parse(url)
         return url
 
     def of_deployment(self, url: str, deployment: str) -> str:
-        """A table beside this one: `TABLE-pr-7`."""
+        """A table beside this table: `TABLE-pr-7`."""
         parts = urlsplit(url)
         return urlunsplit(parts._replace(netloc=f"{parts.netloc}-{deployment}"))
 
     def open(self, url: str, overflow: Objects | None) -> Store:
-        """The store; the table must be there."""
+        """The store; the table must exist."""
         return DynamoDbStore(url, overflow)
 
     def create(self, url: str) -> bool:
-        """Makes the table with all its settings, and waits until it is active."""
+        """Creates the table with all its settings, and waits until it is active."""
         from manifest_platform.manifest.stores.dynamodb.table import create_table
 
         return create_table(url)
@@ -95,7 +95,7 @@ class DynamoDbStore:
     """A store in a DynamoDB table. Safe for threads, processes and machines.
 
     `overflow` takes data that is too large for a row. Credentials, profile and assumed roles are found as boto3 finds them.
-    Raises ValueError for a URL of anything else, StoreRejected without a region.
+    Raises ValueError for any other URL, StoreRejected without a region.
     """
 
     def __init__(self, url: str, overflow: Objects | None = None):
@@ -109,12 +109,12 @@ class DynamoDbStore:
         self._client.meta.events.register("response-received.dynamodb", self._note_attempt)
 
     def get(self, partition: str, sort: str) -> Row | None:
-        """The row of a key, strongly consistent."""
+        """The row with a key, strongly consistent."""
         answer = self._read("get_item", Key=_key(partition, sort))
         return self._row(answer["Item"]) if "Item" in answer else None
 
     def get_many(self, partition: str, sorts: Iterable[str]) -> dict[str, Row]:
-        """The rows of keys, by sort key; a key that no row has is left out."""
+        """The rows with keys, by sort key. Keys without a row are left out."""
         table, rows, unanswered = self._address.table, [], 0
         left = [_key(partition, sort) for sort in dict.fromkeys(sorts)]
         while left:
@@ -140,7 +140,7 @@ class DynamoDbStore:
         limit: int | None = None,
         reverse: bool = False,
     ) -> list[Row]:
-        """Rows whose sort key starts with `prefix` and lies beyond `after`, in order."""
+        """The rows whose sort key starts with `prefix` and is beyond `after`, in order."""
         start = None
         if after is not None and after.startswith(prefix) and after:
             start = _key(partition, after)
@@ -168,7 +168,9 @@ class DynamoDbStore:
     def transact(self, partition: str, writes: Sequence[Write], token: str) -> None:
         """All writes or none."""
         check_writes(writes)
-        token = hashlib.sha256(f"{self._address.table} {partition} {token}".encode()).hexdigest()[:36]  # the most it may have
+        token = hashlib.sha256(f"{self._address.table} {partition} {token}".encode()).hexdigest()[
+            :36
+        ]  # the maximum length of a token
         data = self._data_of(partition, writes, token)
         self._call_state.unclear = False
         for attempt in range(CONFLICTS):
@@ -180,10 +182,10 @@ class DynamoDbStore:
         raise kind(f"{self._address}: {CONFLICTS} tries met other transactions in their rows, or throttling; try again")
 
     def unnamed(self, partition: str) -> list[StoredObject]:
-        """The objects of a partition that no row names. Reads all of the partition's rows where there are any objects."""
+        """The objects of a partition that no row names. If there are any objects, it reads all rows of the partition."""
         if self._overflow is None:
             return []
-        try:  # before the rows: who puts an object meanwhile writes its row after that
+        try:  # listed before the rows: an object that is put meanwhile gets its row later
             found = [StoredObject(*one) for one in self._overflow.list(self._folder(partition))]
         except OSError as error:
             raise StoreUnavailable(f"{self._address}: manifest.overflow cannot be listed now: {error}") from error
@@ -208,7 +210,7 @@ class DynamoDbStore:
         return named
 
     def remove_object(self, path: str) -> None:
-        """Removes an object, if it is there."""
+        """Removes an object, if it exists."""
         if self._overflow is None:
             return
         try:
@@ -217,14 +219,14 @@ class DynamoDbStore:
             raise StoreUnavailable(f"{self._address}: {path} cannot be removed now: {error}") from error
 
     def close(self) -> None:
-        """Gives connections back."""
+        """Closes connections."""
         self._client.close()
 
     def _try(self, partition: str, writes: Sequence[Write], data: Sequence[dict], token: str) -> bool:
-        """Whether the writes went through; False if they met another transaction. Raises ConditionFailed."""
+        """True if the writes succeeded; False if they met another transaction. Raises ConditionFailed."""
         [first, *others] = writes
         if isinstance(first, Put) and first.lasting and not others:
-            # Half the units of a transaction. A repeat is told by the token, which a lasting row keeps until it is overwritten.
+            # Half the units of a transaction. The token identifies a repeat; a lasting row keeps it until it is overwritten.
             answer = self._call(
                 "put_item",
                 **self._put(partition, first, {**data[0], "token": {"S": token}}),
@@ -242,7 +244,7 @@ class DynamoDbStore:
                 if answer.get("Item", {}).get("token", {}).get("S") == token:
                     return True
                 if self._call_state.unclear:
-                    raise OutcomeUnknown(f"{self._address}: {first.sort}: an answer was lost, and the row changed since")
+                    raise OutcomeUnknown(f"{self._address}: {first.sort}: an answer was lost, and the row has changed since")
                 raise ConditionFailed([first])
             case _:
                 return self._cancelled(writes, answer)
@@ -276,11 +278,11 @@ class DynamoDbStore:
         return {"TableName": self._address.table, "Item": item, **condition}
 
     def _folder(self, partition: str) -> str:
-        """Where the objects of a partition lie: no other table's, and no other dataset's, can be taken for them."""
+        """The folder of a partition's objects. No other table's or dataset's objects have the same folder."""
         return f"{self._address.table}/{partition}"
 
     def _data_of(self, partition: str, writes: Sequence[Write], token: str) -> list[dict]:
-        """The data attributes of each write; what is too large for the table is put outside first, largest first."""
+        """The data attributes of each write. Data that is too large for the table is put outside first, largest first."""
         texts = [json.dumps(write.data, separators=(",", ":")) if isinstance(write, Put) else "" for write in writes]
         outside: set[int] = set()
         left = sum(map(len, texts))  # the text is ASCII
@@ -301,13 +303,13 @@ class DynamoDbStore:
     def _put_outside(self, write: Write, text: str, name: str) -> dict:
         if self._overflow is None:
             raise StoreRejected(
-                f"{self._address}: {write.sort} has {len(text):,} bytes of data, more than its row holds: set manifest.overflow"
+                f"{self._address}: {write.sort} has {len(text):,} bytes of data, more than a row holds: set manifest.overflow"
                 " to a place for such data, s3://bucket/prefix or a path"
             )
         content = text.encode()
         checksum = hashlib.sha256(content).hexdigest()
         try:
-            # Named by the transaction and the content: a repeat writes the same, and nobody else uses the name again.
+            # Named by the transaction and the content: a repeat writes the same object, and no other write uses the name.
             path = self._overflow.put(f"{name}-{checksum[:32]}", content)
         except OSError as error:
             raise StoreUnavailable(
@@ -323,17 +325,17 @@ class DynamoDbStore:
     def _from_outside(self, sort: str, outside: dict) -> bytes:
         path, checksum, size = outside["path"]["S"], outside["sha256"]["S"], int(outside["bytes"]["N"])
         if self._overflow is None:
-            raise StoreRejected(f"{self._address}: the data of {sort} is in {path}: set manifest.overflow, to read it")
+            raise StoreRejected(f"{self._address}: the data of {sort} is in {path}: set manifest.overflow to read it")
         try:
             content = self._overflow.get(path)
         except FileNotFoundError as error:
-            raise RowDamaged(f"{self._address}: the data of {sort} is gone: put {path} back from a backup") from error
+            raise RowDamaged(f"{self._address}: the data of {sort} is lost: restore {path} from a backup") from error
         except OSError as error:
             raise StoreUnavailable(f"{self._address}: the data of {sort} in {path} cannot be read now: {error}") from error
         if hashlib.sha256(content).hexdigest() != checksum:
             raise RowDamaged(
-                f"{self._address}: the data of {sort} in {path} is not what was written: {len(content)} bytes where {size} with"
-                f" SHA-256 {checksum} were; put it back from a backup"
+                f"{self._address}: the data of {sort} in {path} has changed: {len(content)} bytes instead of {size} bytes with"
+                f" SHA-256 {checksum}. Restore it from a backup"
             )
         return content
 
@@ -344,7 +346,7 @@ class DynamoDbStore:
         return self._call(operation, TableName=self._address.table, ConsistentRead=True, **parameters)
 
     def _call(self, operation: str, **parameters: Any) -> dict:
-        """Calls DynamoDB. What it says of conditions is an answer too, under `Error`; whatever else fails is raised."""
+        """Calls DynamoDB. A failed condition is an answer too, under `Error`; any other error is raised."""
         from botocore.exceptions import BotoCoreError, ClientError
         from botocore.parsers import ResponseParserError
 
@@ -370,7 +372,7 @@ class DynamoDbStore:
             self.units += spent
 
     def _note_attempt(self, exception: Exception | None, response_dict: dict | None, **_event: Any) -> None:
-        """Notes whether an attempt may have been carried out though no answer says so. botocore calls it after each."""
+        """Notes if an attempt may have been carried out although no answer says so. botocore calls it after each attempt."""
         from botocore.exceptions import ConnectTimeoutError, EndpointConnectionError, ProxyConnectionError
 
         never_sent = ConnectTimeoutError, EndpointConnectionError, ProxyConnectionError

@@ -1,6 +1,6 @@
-"""The DynamoDB table of a manifest: how it is made, and how it differs from what it should be.
+"""The DynamoDB table of a manifest: its creation, and its differences from the required settings.
 
-Belongs here: the table's settings, once, for making and checking alike. What is in the table is the store's.
+Belongs here: the table's settings, written once for creation and check. The rows in the table are in `store`.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from manifest_platform.manifest.store import Difference, StoreUnavailable
 from manifest_platform.manifest.stores.dynamodb.client import Address, failure, open_client
 
 WAIT_S = 120
-"""How long a table may take until it is active, and until its backups can be set."""
+"""The most seconds until a table is active, and until its backups can be set."""
 POLL_S = 0.5
 
 _KEYS = {"partition": "HASH", "sort": "RANGE"}
 _NOT_OFFERED = ("UnknownOperationException",)
-"""What servers answer that imitate DynamoDB and lack an operation."""
+"""The error codes of servers that imitate DynamoDB and lack an operation."""
 
 
 def create_table(url: str) -> bool:
-    """Makes the table of a `dynamodb://` URL, with all its settings, and waits until it is active; False if it was there.
+    """Creates the table of a `dynamodb://` URL with all its settings, and waits until it is active.
 
-    May be repeated, also after it was interrupted: a table that is there keeps its settings, but for point-in-time recovery,
-    which can only be switched on when the table is active. Raises StoreRejected, StoreUnavailable.
+    Returns False if it existed. May be repeated, also after an interruption. An existing table keeps its settings, except
+    point-in-time recovery, which can only be switched on when the table is active. Raises StoreRejected, StoreUnavailable.
     """
     table = _Table(Address.parse(url))
     made = table.create()
@@ -36,9 +36,9 @@ def create_table(url: str) -> bool:
 
 
 def check_table(url: str) -> list[Difference]:
-    """How the table of a `dynamodb://` URL differs from what it should be: nothing, in the good case.
+    """The differences of the table of a `dynamodb://` URL from the required settings; empty if there are none.
 
-    A setting that the server does not know at all is passed over, as an imitation of DynamoDB may lack some. Raises
+    A setting that the server does not know is passed over, because an imitation of DynamoDB may lack some. Raises
     StoreRejected, StoreUnavailable.
     """
     return list(_Table(Address.parse(url)).differences())
@@ -64,13 +64,13 @@ class _Table:
 
     def wait_until_active(self) -> None:
         def is_active() -> bool:
-            found = self._call("describe_table", ("ResourceNotFoundException",))  # a new table is not known at once
+            found = self._call("describe_table", ("ResourceNotFoundException",))  # a new table is not known immediately
             return found is not None and found["Table"]["TableStatus"] == "ACTIVE"
 
         self._wait(is_active, "the table is not active")
 
     def keep_backups(self) -> None:
-        """Switches point-in-time recovery on, which a new table takes a while to allow."""
+        """Switches point-in-time recovery on, which a new table allows only after some time."""
         if self._backups() != "DISABLED":
             return
         wanted = {"PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": True}}
@@ -87,7 +87,7 @@ class _Table:
         types = {one["AttributeName"]: one["AttributeType"] for one in table["AttributeDefinitions"]}
         if keys != _KEYS or any(types[name] != "S" for name in _KEYS):
             found = ", ".join(f"{name} {types[name]} {kind}" for name, kind in keys.items())
-            anew = "name another table in manifest.store, and make that; keys cannot change"
+            anew = "name another table in manifest.store, and create it; keys cannot change"
             yield Difference("keys", "partition S HASH, sort S RANGE", found, anew)
         billing = table.get("BillingModeSummary", {}).get("BillingMode", "PROVISIONED")
         if billing != "PAY_PER_REQUEST":
@@ -118,15 +118,15 @@ class _Table:
         if expiring.get("TimeToLiveStatus", "DISABLED") not in ("DISABLED", "DISABLING"):
             name = expiring.get("AttributeName", "?")
             mend = f"update-time-to-live --time-to-live-specification Enabled=false,AttributeName={name}"
-            yield Difference("time to live", "off: the manifest never forgets by itself", f"by {name}", self._aws(mend))
+            yield Difference("time to live", "off: the manifest never forgets automatically", f"by {name}", self._aws(mend))
 
     @property
     def _is_imitation(self) -> bool:
-        """Whether the server lacks backups: it is not DynamoDB itself, and need not have all of its settings."""
+        """True if the server lacks backups: then it is not DynamoDB itself, and may lack other settings."""
         return self._backups() is None
 
     def _backups(self) -> str | None:
-        """ENABLED or DISABLED; None where the server knows no backups."""
+        """ENABLED or DISABLED; None if the server has no backups."""
         found = self._call("describe_continuous_backups", _NOT_OFFERED)
         if found is None:
             return None
@@ -154,7 +154,7 @@ class _Table:
             time.sleep(POLL_S)
 
     def _call(self, operation: str, expected: tuple[str, ...] = (), **parameters: Any) -> dict | None:
-        """The answer of a call, None for an error that is expected."""
+        """The answer of a call; None for an expected error."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:

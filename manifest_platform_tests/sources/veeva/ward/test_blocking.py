@@ -99,7 +99,7 @@ class TestGap:
     def test_B4_nothing_is_applied_over_a_gap(self, ward: Ward, pipeline: Pipeline) -> None:
         _, report = drained(pipeline)
         assert (report.stop, report.item, report.loaded) == (Stop.BLOCKED, *names("0045"), 0)
-        reason = "gap: it starts at 2026-01-02T00:30Z, and the item before it stopped at 2026-01-02T00:15Z"
+        reason = "gap: it starts at 2026-01-02T00:30Z, but the item before it stopped at 2026-01-02T00:15Z"
         assert report.reason == reason
         assert (watermark(pipeline), attempts(pipeline, "0045")) == ("0015", 0)
         assert ward.seen.applied == ["full 0000", "incr 0015"]

@@ -117,7 +117,7 @@ def test_R5_a_window_that_failed_in_an_older_epoch_is_not_reset(ward: Ward, fail
     contained = snapshot == "0045"
     assert standings(failed)["0030"] is (Standing.SUPERSEDED if contained else Standing.READY)
     before = history(failed, "0030")
-    with pytest.raises(Refused, match="in epoch 2 counts no more since a full load"):
+    with pytest.raises(Refused, match="a full load has superseded the work of load on it in epoch 2"):
         resolve(failed, "0030")
     assert history(failed, "0030") == before
     mended(failed, "0030")
