@@ -108,11 +108,11 @@ def _text(data: dict[str, Any]) -> str:
 def _header(text: str, dataset: str) -> dict[str, Any]:
     header = _object(text, 1)
     if header.get("kind") != "dump" or header.get("format") != FORMAT:
-        raise NotImportable(f"line 1: a dump of format {FORMAT} begins with a line of kind 'dump'; this one has {text[:80]!r}")
+        raise NotImportable(f"line 1: a dump of format {FORMAT} begins with a line of kind 'dump', not with {text[:80]!r}")
     if header.get("dataset") != dataset:
         raise NotImportable(
-            f"line 1: a dump of dataset {header.get('dataset')!r}, but the import is into {dataset!r}: name the former"
-            " (--dataset)"
+            f"line 1: a dump of dataset {header.get('dataset')!r}, but the import is into {dataset!r}: give the"
+            " dump's dataset with --dataset"
         )
     return header
 
