@@ -264,7 +264,7 @@ class StoreContract:
         assert len(store.query(HERE, "")) == MAX_WRITES
 
     def test_two_writes_to_one_row_are_refused_and_so_are_none(self, store: Store) -> None:
-        with pytest.raises(ValueError, match="row of its own"):
+        with pytest.raises(ValueError, match="each to a different row"):
             store.transact(HERE, [Check("a", ABSENT), Put("a", {}, ABSENT)], "token")
         with pytest.raises(ValueError, match="at least 1"):
             store.transact(HERE, [], "token")

@@ -117,7 +117,7 @@ def test_shredding_anew_supersedes_what_was_made_from_it_and_what_was_made_from_
     shred(of, 1)
     assert "what views made of stoptime=0001 is superseded: shred did stoptime=0001 again at 2026" in why_not(of, 1, VIEWS)
     commit(of, 1, VIEWS, SHRED)
-    assert "superseded: views did stoptime=0001 anew" in why_not(of, 1, PATHS)
+    assert "superseded: views did stoptime=0001 again" in why_not(of, 1, PATHS)
     commit(of, 1, PATHS, VIEWS)
     assert of.outputs().current(key(INCR, 1), PATHS)
 

@@ -158,7 +158,7 @@ def test_nothing_is_taken_over_while_a_worker_of_an_older_release_holds_a_lease(
     as_before(store)
     before = store.query("shop", "")
     with pytest.raises(
-        Refused, match=r"release 0\.1\.0 is at work.*end old@host:1, which holds the lease of shred on enriched"
+        Refused, match=r"release 0\.1\.0 is working on it.*End old@host:1, which holds the lease of shred on enriched"
     ):
         discover(manifest(taken(store, clock)), 4)
     assert store.query("shop", "") == before
@@ -192,7 +192,7 @@ def test_a_worker_of_an_older_release_that_takes_a_lease_meanwhile_is_seen(store
                 edit(store, LEASE, lambda data: {**data, "holder": "old", "expires_at": "2026-01-01T01:00:00.000000Z"})
             store.transact(partition, writes, token)
 
-    with pytest.raises(Refused, match="is at work"):
+    with pytest.raises(Refused, match="is working on it"):
         take_over(Meddling(), "shop", PLACES, Clock())
     assert identity(store, "shop") is None
 

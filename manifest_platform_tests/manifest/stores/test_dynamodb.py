@@ -115,7 +115,7 @@ def rejected(url: str, says: str, remedy: Remedy | None = None) -> None:
 
 
 def test_a_table_that_is_missing_says_how_it_is_made(dynamodb: DynamoDbLocal) -> None:
-    rejected(dynamodb.store("missing"), "table missing in eu-west-1 at http.*make the table", Remedy(Action.CREATE_STORE))
+    rejected(dynamodb.store("missing"), "table missing in eu-west-1 at http.*create the table", Remedy(Action.CREATE_STORE))
 
 
 def test_missing_credentials_are_said_so(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -623,7 +623,7 @@ def imitation(dynamodb: DynamoDbLocal) -> Iterator[Any]:
 def test_every_setting_that_drifted_is_reported_with_the_command_that_mends_it(imitation: Any) -> None:
     table, endpoint = f"test-{uuid.uuid4().hex[:12]}", imitation.meta.endpoint_url
     url = f"dynamodb://{table}?region={REGION}&endpoint={endpoint}"
-    with pytest.raises(StoreRejected, match="make the table") as rejected:
+    with pytest.raises(StoreRejected, match="create the table") as rejected:
         check_table(url)
     assert rejected.value.remedy == Remedy(Action.CREATE_STORE)
     keys = {"partition": "HASH", "sort": "RANGE"}
