@@ -176,5 +176,7 @@ def test_a_manifest_or_metadata_too_large_to_be_that_is_not_read(tmp_path: Path)
     os.truncate(tmp_path / "manifest.csv", (64 << 20) + 1)
     files = ((f"{place}/manifest.csv", (64 << 20) + 1),)
     window = Window(place, files, "", "a1", place, "incr", "2026-01-01T00:15Z")
-    with pytest.raises(LimitExceeded, match=r"67,108,865 bytes, and is read into memory; shred.limits.metadata_mib allows 32 MiB"):
+    with pytest.raises(
+        LimitExceeded, match=r"67,108,865 bytes, and is read into memory; shred.limits.metadata_mib allows 32 MiB"
+    ):
         _contents(window, VeevaOptions(), "batch")
