@@ -7,5 +7,5 @@ from manifest_platform.orchestration.build import build_defs
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """All definitions."""
+    """Returns all definitions of the code location."""
     return build_defs()

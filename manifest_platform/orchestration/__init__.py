@@ -1,17 +1,17 @@
-"""Dagster only: how it shows and drives the pipelines, built from the configuration and from what the sources declare.
+"""Everything that Dagster needs: assets, checks, jobs, schedules and sensors, built from the configuration.
 
-Belongs here: a module a subject, with its assets, jobs, sensors and checks. What may happen next is the manifest's matter,
-and how it is done the pipeline's.
+Each subject has a module with its assets, jobs, sensors and checks. Two things do not belong here: the rules for what may
+happen next (`manifest`), and the work itself (`pipeline`, `operations`).
 
     build                       all definitions
-    capture, listing            directories that are fetched; directories that others land, and when a drain is asked for
-    feeds, feed_checks          what is made of a feed: shredded output, the warehouse, its tables; what is checked of it
-    drain, blocks, full         the jobs that shred and load; what blocks a feed, shown in red; full loads
-    merged, merge_runs, merge_checks    merged tables by day; the job and sensor that merge; what is checked
-    housekeeping, dagster_store what is removed once it is old enough: of every dataset, of Dagster's own store
-    overview                    how far a dataset is, what is stuck and what to do
-    dead_runs, lost_runs        runs that failed, told to the manifest
-    resources, io_manager       for assets of a user's own
-    days, partition_runs        days by what is loaded; what a run of some partitions, or of a backfill, is to do
-    keys, metadata, events, asking    names, what plots, events with clean words, and when a sensor asks for a run
+    capture, listing            the job that downloads directories; the sensor that discovers them and requests drains
+    feeds, feed_checks          the assets of a feed (shredded output, warehouse, tables), and their checks
+    drain, blocks, full         the jobs that shred and load; blocked feeds, shown in red; full loads
+    merged, merge_runs, merge_checks    merged tables by day; the job and the sensor that merge; their checks
+    housekeeping, dagster_store removal of old data: of every dataset, and of Dagster's own store
+    overview                    the progress of a dataset, its problems and their remedies
+    dead_runs, lost_runs        runs that failed or vanished, reported to the manifest
+    resources, io_manager       resources for a user's own assets
+    days, partition_runs        the mapping from items to days; runs of chosen partitions, and backfills
+    keys, metadata, events, asking    names, metadata, events with clean text, and the pauses between requests for runs
 """

@@ -1,7 +1,7 @@
-"""When a sensor asks for a run of a job.
+"""The rule by which a sensor requests a run of a job.
 
-Dagster remembers a run key for ever, failed runs included; so none is used: at most one run of a job is on its way at a time,
-and a sensor's cursor holds how often the same work was asked for in vain.
+Dagster remembers a run key forever, also of a failed run, so sensors use no run keys. Instead, at most one run of a job is
+unfinished at a time, and the sensor's cursor counts how often it requested the same work in vain.
 """
 
 import dataclasses
@@ -14,8 +14,8 @@ import dagster as dg
 FIRST_PAUSE = timedelta(seconds=30)
 LONGEST_PAUSE = timedelta(hours=1)
 AFTER_A_DEATH = timedelta(minutes=1)
-"""The longest pause after a run that did not end by itself: that the work is as it was says nothing then."""
-DOUBLINGS = 7  # more would be beyond the longest pause
+"""The longest pause after a run that was killed. Unchanged work proves nothing then, because the run had no chance to do it."""
+DOUBLINGS = 7  # a larger exponent would exceed the longest pause
 
 UNFINISHED = [
     dg.DagsterRunStatus.QUEUED,
@@ -28,38 +28,39 @@ UNFINISHED = [
 
 @dataclass(frozen=True)
 class Asked:
-    """For which work a drain was asked last, how often in a row, and when (ISO 8601, UTC)."""
+    """The last request of a sensor: for which work, how many times in a row, and when (ISO 8601, UTC)."""
 
     work: str = ""
     times: int = 0
     at: str = ""
 
     def wants(self, work: str, now: datetime, longest: timedelta = LONGEST_PAUSE) -> bool:
-        """Whether to ask for a drain: at once for new work, ever more rarely for work that drains have not changed."""
+        """True if a run should be requested: immediately for new work, after growing pauses for work that did not change."""
         if work != self.work or not self.at:
             return True
         pause = min(longest, FIRST_PAUSE * 2 ** min(self.times, DOUBLINGS))
         return now >= datetime.fromisoformat(self.at) + pause
 
     def after(self, work: str, now: datetime) -> Self:
-        """The cursor after a drain was asked for."""
+        """Returns the cursor after a request for this work."""
         times = self.times + 1 if work == self.work else 1
         return dataclasses.replace(self, work=work, times=times, at=now.isoformat())
 
 
 def asked(instance: dg.DagsterInstance, job: str, work: str | None, cursor: Asked, now: datetime) -> tuple[str | None, Asked]:
-    """Why no run of a job is asked for, None if one is; and the cursor from then on."""
+    """Returns the reason not to request a run (None to request it), and the next cursor. `work`: None if there is none."""
     if not work:
         return "nothing to do", cursor
     if instance.get_runs_count(dg.RunsFilter(job_name=job, statuses=UNFINISHED)):
-        return f"a run of {job} is on its way", cursor
+        return f"a run of {job} is queued or in progress", cursor
     if not cursor.wants(work, now) and not (cursor.wants(work, now, AFTER_A_DEATH) and _died(instance, job)):
-        return f"asked {cursor.times} times for the same work, which did not change: {work}; asking again later", cursor
+        reason = f"requested {cursor.times} times for the same work, which did not change: {work}. The next request is later"
+        return reason, cursor
     return None, cursor.after(work, now)
 
 
 def _died(instance: dg.DagsterInstance, job: str) -> bool:
-    """Whether the newest run of a job was killed, or never began: then no step of it has said why it failed."""
+    """True if the newest run of a job failed without a failed step: its process was killed, or never began."""
     newest = next(iter(instance.get_runs(dg.RunsFilter(job_name=job), limit=1)), None)
     if newest is None or newest.status is not dg.DagsterRunStatus.FAILURE:
         return False

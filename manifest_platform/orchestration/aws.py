@@ -1,9 +1,9 @@
-"""AWS as a Dagster project has it configured: what the resources of dagster-aws say is taken for the platform as well.
+"""AWS access from a Dagster project's own dagster-aws resources.
 
-Belongs here: what is read of such a resource, and where it goes. Storage, stores and catalogs find AWS by the environment
-of the process, as every AWS tool does, and so do Spark's workers; so region, endpoints, profile and keys go there, once.
-Secrets do not: they are fetched when they are needed, and kept in no variable, configuration or event. dagster-aws itself,
-whose import takes two seconds, is not imported here: who has a resource of it has done so.
+This module reads such a resource and passes its settings on. Region, endpoints, profile and access keys go to the process
+environment, because storage, stores, catalogs and Spark's workers find AWS there, as every AWS tool does. Secrets never do:
+they are fetched when they are needed, and are kept in no variable, configuration or event. This module does not import
+dagster-aws, whose import takes two seconds; a project that has a resource of it has already imported it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _KEYS = {
 _SHARED = {"region_name": ("AWS_REGION", "AWS_DEFAULT_REGION"), "profile_name": ("AWS_PROFILE",)}
 
 _taken: dict[str, str] = {}
-"""What this process was told before."""
+"""The variables that this process has already set."""
 
 
 def take_access(s3: S3Resource | None, dynamodb: dg.ConfigurableResource | None) -> None:
-    """Has this process, and those that it starts, find S3 and DynamoDB as the resources say.
+    """Sets the environment so that this process, and those that it starts, find S3 and DynamoDB as the resources say.
 
-    Raises ConfigError where the two differ in what a process has but once, for what the platform does not do, for keys that
-    are no `dagster.EnvVar`, and where the process was told otherwise before.
+    Raises ConfigError if the two resources differ in a setting of which a process has only one, for a setting that the platform
+    does not support, for access keys that are not a `dagster.EnvVar`, and if this process was set differently before.
     """
     environment: dict[str, str] = {}
     given = (("s3", s3, "AWS_ENDPOINT_URL_S3"), ("dynamodb", dynamodb, "AWS_ENDPOINT_URL_DYNAMODB"))
@@ -48,14 +48,16 @@ def take_access(s3: S3Resource | None, dynamodb: dg.ConfigurableResource | None)
         for variable, value in _environment(name, resource, endpoint).items() if resource else ():
             if environment.setdefault(variable, value) != value:
                 raise ConfigError(
-                    f"from_aws: s3 and dynamodb differ in what {variable} says, and a process has one: give both the same;"
-                    " another region of the table stands in manifest.store, as dynamodb://TABLE?region=eu-west-1"
+                    f"from_aws: s3 and dynamodb differ in {variable}, but a process has only one: give both the same value."
+                    " If only the table is in another region, name that in manifest.store: dynamodb://TABLE?region=eu-west-1"
                 )
     for variable, value in environment.items():
         if _taken.get(variable, value) != value:
-            raise ConfigError(f"from_aws: this process was told another {variable} before; give each code location one AWS")
+            raise ConfigError(
+                f"from_aws: this process already uses another {variable}. Give each code location one AWS account and region"
+            )
     if "AWS_PROFILE" in environment or "AWS_ACCESS_KEY_ID" in environment:
-        for variable in _KEYS.values():  # what was there is of another one: it would win over a profile, or mix with keys
+        for variable in _KEYS.values():  # values of other credentials: they would override a profile
             if variable not in environment:
                 masking.keep(os.environ.pop(variable, None))
     _taken.update(environment)
@@ -63,34 +65,36 @@ def take_access(s3: S3Resource | None, dynamodb: dg.ConfigurableResource | None)
 
 
 def take_secrets(resource: SecretsManagerResource, secrets: Mapping[str, str]) -> None:
-    """Has each variable taken from the secret named, as `name`, or `name#key` for a key of its JSON.
+    """Provides each variable from the named secret: `name`, or `name#key` for a key of its JSON.
 
-    Raises ConfigError for a variable that only the environment can hold.
+    Raises ConfigError for a variable that libraries read from the environment only.
     """
     for variable, place in secrets.items():
         _provide(variable, partial(_secret, resource, variable, place))
 
 
 def take_parameters(resource: SSMResource, parameters: Mapping[str, str]) -> None:
-    """Has each variable taken from the parameter named, decrypted. Raises ConfigError."""
+    """Provides each variable from the named parameter, decrypted. Raises ConfigError as `take_secrets` does."""
     for variable, name in parameters.items():
         _provide(variable, partial(_parameter, resource, variable, name))
 
 
 def _environment(name: str, resource: dg.ConfigurableResource, endpoint: str) -> dict[str, str]:
-    """The variables that say what a resource does."""
+    """Returns the environment variables that express a resource's settings. Raises ConfigError for an unsupported setting."""
     for field in ("aws_secret_access_key", "aws_session_token"):
         value = getattr(resource, field, None)
         if value and not isinstance(value, dg.EnvVar):
             masking.keep(value)
             raise ConfigError(
-                f"from_aws: {name}.{field} is a secret, which Dagster's pages show: give it as dagster.EnvVar(NAME)"
+                f"from_aws: {name}.{field} is a secret, and Dagster's pages would show it. Give it as dagster.EnvVar(NAME)"
             )
-    told: Any = resource.process_config_and_initialize()  # from here on, each EnvVar is what it stands for
+    told: Any = resource.process_config_and_initialize()  # resolves each EnvVar
     if getattr(told, "use_unsigned_session", False):
-        raise ConfigError(f"from_aws: {name}.use_unsigned_session: the platform writes, and so must say who it is")
+        raise ConfigError(
+            f"from_aws: {name}.use_unsigned_session is not supported: the platform writes, which requires credentials"
+        )
     if told.verify is False:
-        raise ConfigError(f"from_aws: {name}.verify=False: servers prove who they are; name your authority in AWS_CA_BUNDLE")
+        raise ConfigError(f"from_aws: {name}.verify=False is not supported. Name your certificate authority in AWS_CA_BUNDLE")
     found = {variable: getattr(told, field) for field, variables in _SHARED.items() for variable in variables}
     found |= {variable: getattr(told, field) for field, variable in _KEYS.items()}
     return {variable: value for variable, value in {**found, endpoint: told.endpoint_url}.items() if value}
@@ -99,7 +103,7 @@ def _environment(name: str, resource: dg.ConfigurableResource, endpoint: str) ->
 def _provide(variable: str, fetch: Callable[[], str]) -> None:
     if variable in masking.READ_BY_LIBRARIES:
         raise ConfigError(
-            f"from_aws: {variable} is read from the environment by a library, and by no one else: choose another name, and"
+            f"from_aws: only a library reads {variable}, and it reads the environment. Choose another name, and"
             " write it as ${NAME} where the configuration needs it"
         )
     masking.provide(variable, fetch)
@@ -110,7 +114,7 @@ def _secret(resource: SecretsManagerResource, variable: str, place: str) -> str:
     answer = _asked(variable, f"secret {name}", lambda: _client(resource).get_secret_value(SecretId=name))
     text = answer.get("SecretString")
     if text is None:
-        raise masking.UnusableSecret(f"{variable}: secret {name} is binary; store a text")
+        raise masking.UnusableSecret(f"{variable}: secret {name} is binary. Store it as text")
     if not key:
         return text
     masking.keep(text)
@@ -120,7 +124,7 @@ def _secret(resource: SecretsManagerResource, variable: str, place: str) -> str:
         found = None
     if not isinstance(found, str):
         raise masking.UnusableSecret(
-            f"{variable}: secret {name} is no JSON object with a text under {key!r}; name another key, as NAME#KEY"
+            f"{variable}: secret {name} is not a JSON object with a text under {key!r}. Name another key: NAME#KEY"
         )
     return found
 
@@ -138,7 +142,7 @@ def _client(resource: SecretsManagerResource | SSMResource) -> Any:
 
 
 def _asked(variable: str, what: str, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """An answer of AWS. Raises UnusableSecret, SecretOutOfReach."""
+    """Returns AWS's response. Raises SecretOutOfReach for a transient error, UnusableSecret for a permanent one."""
     from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
     from botocore.exceptions import ConnectionError as NoConnection
 
@@ -151,4 +155,4 @@ def _asked(variable: str, what: str, ask: Callable[[], dict[str, Any]]) -> dict[
     except (HTTPClientError, NoConnection) as error:
         raise masking.SecretOutOfReach(f"{variable}: {what} cannot be reached: {error}") from error
     except BotoCoreError as error:
-        raise masking.UnusableSecret(f"{variable}: {what} cannot be read: {error}; give region and credentials") from error
+        raise masking.UnusableSecret(f"{variable}: {what} cannot be read: {error}. Give region and credentials") from error

@@ -1,8 +1,9 @@
-"""Blocks: what keeps a feed from going on until a person acts, and how Dagster's pages come to show that in red.
+"""Blocks: a feed that cannot continue until a person acts, shown in red on Dagster's pages.
 
-A run that meets a block fails, with the cause first, and the directory that failed is a failed partition of its asset. A drain
-meets the same block as often as something lands behind it, so the run that told of it is tagged with it: one cause fails one
-run. Blocks that no run has told of, as those that the command line met, are work for a drain.
+A run that meets a block fails with the cause as its first line, and the directory that failed becomes a failed partition of its
+asset. A drain meets the same block each time that something lands behind it. The run that reports a block is therefore tagged
+with its cause, and each cause fails a single run. A block that no run has reported yet, because the command line met it for
+example, counts as work for a drain.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from manifest_platform.pipeline import LOAD, SHRED, ItemFailed, Pipeline
 from manifest_platform.pipeline.chain import Broken, broken
 
 BLOCKED_TAG = "manifest_platform/blocked_"
-"""The tag of a run that told of a feed's block; the feed follows."""
+"""Prefix of the tag of a run that reported a feed's block; the feed's name follows."""
 CAUSE_CHARACTERS = 200
 PASSING = (Standing.WAITING, Standing.PROCESSING, Standing.MODE)
-"""What ends without a person."""
+"""Standings that end without a person."""
 
 
 @dataclass(frozen=True)
 class Failed:
-    """An item at which an application failed, and why, with what helps."""
+    """A failed item, the application that failed, and a text with the reason and the remedy."""
 
     key: ItemKey
     application: str
@@ -39,9 +40,10 @@ class Failed:
 
 @dataclass(frozen=True)
 class Block:
-    """What keeps a feed from going on until a person acts. `words`: by what, why, and what helps.
+    """A feed that is blocked until a person acts.
 
-    `cause`: text that changes with what is blocked, and since when. `failed`: the item, where it is one that failed.
+    `words`: the item or warehouse that blocks, the reason and the remedy. `cause`: a short text that is different for each new
+    block. `failed`: the item that failed; None if the block has another reason.
     """
 
     feed: str
@@ -51,7 +53,10 @@ class Block:
 
     @classmethod
     def of(cls, pipeline: Pipeline, feed: str, verdict: Verdict, refused: Broken | None = None) -> Self | None:
-        """The block of a feed by what comes next to be loaded, or by a warehouse that refuses it; None without one."""
+        """Returns the block of a feed, None if it has none.
+
+        `verdict`: the manifest's answer for the next item to load. `refused`: why the warehouse is not the expected one, if so.
+        """
         if refused:
             words = f"Blocked by the warehouse: {refused.reason}. Do: {command_of(refused.remedy, pipeline)}"
             return cls(feed, words, clean(refused.reason)[:CAUSE_CHARACTERS])
@@ -65,18 +70,18 @@ class Block:
         return cls(feed, words, cause, Failed(item.key, record.application.key, words) if record and failed else None)
 
     def was_told(self, instance: dg.DagsterInstance, job: str) -> bool:
-        """Whether a run of a job has failed for it."""
+        """True if a run of a job has already failed for this block."""
         wanted = dg.RunsFilter(job_name=job, statuses=[dg.DagsterRunStatus.FAILURE], tags=self.tag)
         return instance.get_runs_count(wanted) > 0
 
     @property
     def tag(self) -> dict[str, str]:
-        """The tag of the run that tells of it."""
+        """The tag of the run that reports this block."""
         return {f"{BLOCKED_TAG}{self.feed}": self.cause}
 
 
 def blocks_of(pipeline: Pipeline, feeds: Iterable[str]) -> Iterator[Block]:
-    """What blocks some feeds now."""
+    """Yields the blocks of some feeds."""
     refused = {one.feed: one for one in broken(pipeline)}
     for feed in feeds:
         if block := Block.of(pipeline, feed, pipeline.manifest.next(feed, LOAD), refused.get(feed)):
@@ -84,7 +89,7 @@ def blocks_of(pipeline: Pipeline, feeds: Iterable[str]) -> Iterator[Block]:
 
 
 def failures_of(pipeline: Pipeline, events: Iterable[ItemFailed]) -> Iterator[Failed]:
-    """Those of some failed attempts that wait for a person."""
+    """Yields the failures that wait for a person."""
     for event in events:
         if event.failure.kind is FailureKind.PERMANENT:
             name = event.key.name
@@ -94,10 +99,10 @@ def failures_of(pipeline: Pipeline, events: Iterable[ItemFailed]) -> Iterator[Fa
 
 
 def mark_failed(context: dg.OpExecutionContext, names: Names, failed: Iterable[Failed]) -> None:
-    """Has Dagster show partitions as failed once this run has failed.
+    """Marks partitions as failed on Dagster's pages, once this run fails.
 
-    Dagster takes those for failed that a run was to make and did not; it is told of what a run makes of its own accord, as a
-    drain does.
+    Dagster shows a partition as failed if a run planned to materialize it and did not. A drain decides by itself what it
+    materializes, so the plan is reported here.
     """
     assets = {SHRED: names.shredded, LOAD: names.warehouse}
     for one in failed:

@@ -1,4 +1,4 @@
-"""All of Dagster's definitions, from the one configuration: the same function for the code location and for tests."""
+"""All of Dagster's definitions, built from one configuration by the same functions for the code location and for tests."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from manifest_platform.orchestration.wiring import wirings_of
 
 
 def build_resources(manifest: ManifestResource | None = None, translator: DatasetTranslator | None = None) -> dict[str, Any]:
-    """What assets of a user's own ask for by name, in another code location than the platform's. Raises ConfigError.
+    """Returns the resources for a user's own assets in a code location other than the platform's. Raises ConfigError.
 
-    `manifest_io_manager` keeps their outputs; `manifest_spark` and `manifest_warehouse` are for what they do themselves.
-    `translator`: the one that the platform's assets have there.
+     `manifest_io_manager` stores the outputs of assets and loads their inputs. `manifest_spark` and `manifest_warehouse` are
+    for code inside an asset. `translator`: the translator of the platform's own code location.
     """
     manifest = manifest or ManifestResource()
     return {IO_MANAGER: ManifestIOManager(wirings_of(manifest, translator)), **_tools(manifest)}
@@ -56,14 +56,14 @@ def build_defs(
     name: str | None = None,
     io_manager: ManifestIOManager | None = None,
 ) -> dg.Definitions:
-    """The definitions of every configured dataset, of a file, or of the file of a ManifestResource. Raises ConfigError.
+    """Returns the definitions of every dataset of a configuration file or of a ManifestResource. Raises ConfigError.
 
-    `assets`: of a user's own, each with the check of its outputs. One whose metadata does not fit is an error. `translator`:
-    what Dagster is told of each asset, where the defaults do not fit. `executor`: of what people materialize, so that a run
-    has one Spark session; None in a code location that has an executor of its own. `name` and `io_manager`: where the code
-    location is not the platform's alone, as with two configurations in one. What is of no one dataset is called by the name
-    then, as `<name>_housekeeping`, and keeps to its own datasets; all configurations share the IO manager.
-    What the process writes from then on is as private as the configuration's `files` say, also what assets of one's own write.
+     `assets`: a user's own assets, each of which gets a check of its outputs. Metadata that do not fit are an error.
+    `translator`: changes the specs of the platform's assets. `executor`: for runs that people start; in-process by default, so
+    that a run has one Spark session; None in a code location with an executor of its own. `name` and `io_manager`: for a code
+    location with several configurations. Jobs and sensors of no single dataset then begin with the name (`<name>_housekeeping`)
+    and are limited to the datasets of this configuration; all configurations share the IO manager. From this call on, files
+    that this process writes have the modes of the configuration's `files`, also those of a user's assets.
     """
     outward.guard()
     if config_file and manifest:
@@ -74,7 +74,7 @@ def build_defs(
     wirings, assets = wirings_of(manifest, translator), list(assets)
     every, seconds = list(wirings.values()), config.dagster.sensor_seconds
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dg.BetaWarning)  # what is beta here was the platform's choice, not its user's
+        warnings.simplefilter("ignore", dg.BetaWarning)  # the beta features are the platform's choice, not the user's
         merged = [wiring for wiring in every if wiring.source.settings.merge]
         drain_jobs = {wiring.dataset: build_drain_jobs(wiring) for wiring in every}
         merge_jobs = {wiring.dataset: build_merge_job(wiring) for wiring in merged}

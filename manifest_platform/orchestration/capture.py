@@ -1,6 +1,6 @@
-"""Capture: what a source's origin has published, downloaded, verified and registered; as an asset, as a job, and by schedules.
+"""Capture: an asset, a job and schedules that download, verify and register what a source's origin has published.
 
-It has a pool of its own: it waits for no drain, and no drain for it.
+Capture has a pool of its own, so captures and drains never wait for each other.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -24,25 +24,25 @@ from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.capture import Awaited, Captured, CapturePlan, CaptureReport, CaptureSchedule, Diverged
 from manifest_platform.sources.errors import LandingError
 
-NO_VALUE: Any = dg.Nothing  # the asset writes by itself, nothing is handed to an IO manager
+NO_VALUE: Any = dg.Nothing  # the asset writes its data itself and hands no value to an IO manager
 
 
 class CaptureConfig(dg.Config):
-    """What one capture is for; where nothing is named, all feeds that are configured."""
+    """The feeds of one capture; all configured feeds by default."""
 
-    feeds: list[str] | None = Field(None, description="feeds to capture, of those that are configured")
+    feeds: list[str] | None = Field(None, description="configured feeds to capture; all by default")
 
 
 @dataclass(frozen=True)
 class Capture:
-    """A dataset's capture: the job, and the schedules that run it."""
+    """A dataset's capture job and its schedules."""
 
     job: dg.JobDefinition
     schedules: list[dg.ScheduleDefinition]
 
 
 def build_captured(wiring: Wiring, feed: str) -> dg.AssetsDefinition:
-    """The directories of a feed, which are captured: materialized, those that are chosen; by the schedules, what is new."""
+    """Returns the asset of a captured feed. Materializing partitions captures those; the schedules capture everything new."""
     names, source = wiring.names, wiring.source
 
     @dg.asset(
@@ -55,17 +55,17 @@ def build_captured(wiring: Wiring, feed: str) -> dg.AssetsDefinition:
     def captured(context: dg.AssetExecutionContext) -> Iterator:
         chosen = context.partition_keys
         if not chosen:
-            raise failure("The run selects no partition; a range must name its older end first.", allow_retries=False)
+            raise failure("The run selects no partition. A range must begin with its older end.", allow_retries=False)
         with wiring.pipeline(context.run.run_id) as pipeline, telling_progress(context):
             meant = {name: {one.feed for one in source.named(name)} for name in chosen}
             strangers = [name for name, feeds in meant.items() if feeds and feed not in feeds]
             if strangers:
-                raise failure(f"{strangers[0]} is not of feed {feed}", allow_retries=False)
+                raise failure(f"{strangers[0]} does not belong to feed {feed}", allow_retries=False)
             unknown = [name for name in chosen if not _landed(pipeline, names, name)]
             report = _captured(context, pipeline, wiring.names, [feed], unknown, []) if unknown else None
             done = {name: metadata.landed_event(names, landed) for name in chosen if (landed := _landed(pipeline, names, name))}
         if report and len(done) < len(chosen):
-            yield from done.values()  # a failed run has no output to tell of them
+            yield from done.values()  # the output of a failed run is not stored, so it cannot report them
             _fail_on(report, pipeline)
         for name, event in done.items():
             context.add_asset_metadata(dict(event.metadata), partition_key=name)
@@ -75,12 +75,13 @@ def build_captured(wiring: Wiring, feed: str) -> dg.AssetsDefinition:
 
 
 def build_capture(wiring: Wiring, plan: CapturePlan) -> Capture:
-    """The job that captures what is new of a dataset, and the schedules that its source declares."""
+    """Returns the job that captures everything new of a dataset, and the schedules that its source declares."""
     names, source, dataset = wiring.names, wiring.source, wiring.dataset
 
     @dg.op(
         name=f"{dataset}_capture_op",
-        description=f"Downloads, verifies and registers what {plan.origin} has published: a materialization a directory.",
+        description=f"Downloads, verifies and registers what {plan.origin} has published, with a materialization for every"
+        " directory.",
         pool=capture_pool(dataset),
         out=dg.Out(dg.Nothing),
     )
@@ -118,10 +119,10 @@ def build_capture(wiring: Wiring, plan: CapturePlan) -> Capture:
 
 
 def _schedule(job: dg.JobDefinition, plan: CapturePlan, schedule: CaptureSchedule) -> dg.ScheduleDefinition:
-    """A schedule of captures: on, where there is something to capture and the secret to log in with."""
+    """Returns a schedule of captures. It is on by default if it has feeds to capture and the login secret is set."""
     has_secret = masking.is_set(plan.secret)
     status = dg.DefaultScheduleStatus.RUNNING if schedule.feeds and has_secret else dg.DefaultScheduleStatus.STOPPED
-    off = "" if has_secret else f" Off by default, for {plan.secret} was not in the environment when the code was loaded."
+    off = "" if has_secret else f" Off by default, because {plan.secret} was not set when the code location was loaded."
     return dg.ScheduleDefinition(
         name=f"{job.name}_{schedule.name}",
         job=job,
@@ -134,18 +135,18 @@ def _schedule(job: dg.JobDefinition, plan: CapturePlan, schedule: CaptureSchedul
 
 
 def other_content(pipeline: Pipeline, name: str) -> str:
-    """What is said of a directory that the origin has changed since it was captured."""
+    """Returns the message for a directory whose content at the origin has changed since it was captured."""
     source = pipeline.source
     origin = source.captures.origin if source.captures else "the origin"
     take, known = (command_of(Remedy(action, item=name), pipeline) for action in (Action.ACCEPT, Action.KEEP))
     return (
-        f"{origin} has other content now than was captured; what was captured stands. To take the other: {take} (while it is"
-        f" not loaded); to know it and leave it out: {known}"
+        f"{origin} now has other content than was captured. The captured content is kept. To take the new content:"
+        f" {take} (only while the item is not loaded). To keep the captured content and end this report: {known}"
     )
 
 
 def _landed(pipeline: Pipeline, names: Names, name: str) -> Landed | None:
-    """A window as it is registered; None for one that is not. Raises dagster.Failure for a name that is none."""
+    """Returns a directory as it was registered, None if it was not. Raises dagster.Failure if the name is malformed."""
     try:
         return pipeline.manifest.item(pipeline.key(name)).landed
     except UnknownItem:
@@ -162,7 +163,7 @@ def _captured(
     chosen: Collection[str] | None,
     captured: list[Captured],
 ) -> CaptureReport:
-    """Captures, with a line of the log for each event; what was captured is added to `captured`. Raises dagster.Failure."""
+    """Captures and logs each event; appends what was captured to `captured`. Raises dagster.Failure."""
     source = pipeline.source
     report: CaptureReport | None = None
     origin = source.captures.origin if source.captures else ""
@@ -174,19 +175,19 @@ def _captured(
                 captured.append(event)
                 context.log.info(f"{event.name}: {event.landed.files} files, {event.bytes} bytes, {event.seconds:.1f} s")
             elif isinstance(event, Awaited):
-                context.log.warning(f"{event.name}: {origin} failed to publish it, and tries again: {event.message}")
+                context.log.warning(f"{event.name}: {origin} failed to publish it and will try again: {event.message}")
             elif isinstance(event, Diverged):
                 context.log.error(f"{event.name}: {other_content(pipeline, event.name)}")
             else:
                 context.log.error(f"{event.name}: {event.reason}")
     except (Refused, StoreError, LandingError) as error:
         raise failure(told(error, pipeline, names), allow_retries=False) from error
-    assert report is not None  # it is the last event
+    assert report is not None  # the report is always the last event
     return report
 
 
 def _fail_on(report: CaptureReport, pipeline: Pipeline, shown: Mapping[str, str | int] | None = None) -> None:
-    """Raises dagster.Failure where something could not be captured, or is other now. What was captured is registered."""
+    """Raises dagster.Failure if something was not captured or has changed at the origin. What was captured stays registered."""
     reasons = [f"{one.name}: {one.reason}" for one in report.failed]
     reasons += [f"{name}: {other_content(pipeline, name)}" for name in report.diverged]
     reasons += [report.unavailable] if report.unavailable else []

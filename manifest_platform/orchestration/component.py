@@ -1,4 +1,7 @@
-"""The component: datasets in a Dagster project of a user's own, by a `defs.yaml` that the command line reads too."""
+"""The component `manifest_platform.Dataset`: datasets in a user's own Dagster project, defined by a `defs.yaml`.
+
+The command line reads the same `defs.yaml`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,10 +23,10 @@ from manifest_platform.orchestration.scaffolder import DatasetScaffolder, exampl
 from manifest_platform.orchestration.translator import DatasetProps, DatasetTranslator
 
 _SHARED = "_manifest_platform"
-"""Under which a project's tree of components keeps what all of ours share."""
+"""The attribute of a project's component tree that holds what all our components share."""
 
 _Part = Annotated[Any, dg.Resolver.passthrough()]
-"""A part of the configuration as it stands in the file. It is the configuration's reader that reads it, templates too."""
+"""A part of the configuration, unread: the configuration's own reader reads it, with its templates."""
 
 
 def _scope(props: DatasetProps) -> Mapping[str, Any]:
@@ -42,21 +45,22 @@ def _scope(props: DatasetProps) -> Mapping[str, Any]:
 class Dataset(dg.Component, dg.Resolvable):
     """Directories that land in object storage become ordered, exactly-once warehouse tables.
 
-    The assets, checks, jobs and sensors of one or more datasets. The attributes are the keys of a configuration file
-    (`datasets`, `manifest`, `warehouse`, …), or `config`, the path of such a file, and with it `datasets`, some of its names.
+    Defines the assets, checks, jobs and sensors of one or more datasets. The attributes are the keys of a configuration file
+    (`datasets`, `manifest`, `warehouse`, …). Instead of them, `config` may name such a file, and `datasets` some of its
+    datasets.
 
-    `translation` changes what Dagster is told of the assets. It may use `dataset`, `stage` (landed, shredded, loaded, table,
-    merged, published), `feed`, `table`, `target`, `props` and `spec`.
+    `translation` changes the specs of the assets. Its expressions may use `dataset`, `stage` (landed, shredded, loaded, table,
+    merged, published, overview), `feed`, `table`, `target`, `props` and `spec`.
 
-    `dg scaffold defs manifest_platform.Dataset shop --landing s3://bucket/enriched` writes one that
-    loads at once. Relative paths are relative to the project's root. The command line reads the same file:
+    `dg scaffold defs manifest_platform.Dataset shop --landing s3://bucket/enriched` writes a component that loads immediately.
+    Relative paths are relative to the project's root. The command line reads the same file:
     `manifest-platform --config PATH/defs.yaml status`.
     """
 
     config: Annotated[
         str | None,
         dg.Resolver.passthrough(
-            description="a configuration file, relative to this one, instead of its keys",
+            description="path of a configuration file, relative to this file; replaces the other keys",
             examples=["../../manifest_platform.yaml"],
         ),
     ] = None
@@ -75,7 +79,7 @@ class Dataset(dg.Component, dg.Resolvable):
 
     @classmethod
     def model(cls) -> type[BaseModel]:
-        """The model of the attributes, with the configuration's own schema."""
+        """Returns the model of the attributes, with the configuration's own schema."""
         derived = derive_model_type(cls)
 
         class Attributes(derived):  # ty: ignore[unsupported-base]  # made by Dagster
@@ -87,7 +91,7 @@ class Dataset(dg.Component, dg.Resolvable):
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
-        """What the docs say of it."""
+        """Returns the component's owners, tags and kinds of definitions, for Dagster's documentation pages."""
         return dg.ComponentTypeSpec(
             owners=["team:manifest-platform"],
             tags=["ingestion", "spark", "warehouse", "exactly-once"],
@@ -95,11 +99,11 @@ class Dataset(dg.Component, dg.Resolvable):
         )
 
     def get_asset_spec(self, props: DatasetProps) -> dg.AssetSpec:
-        """What Dagster is told of an asset, before `translation`. Override it in a subclass; call this one from there."""
+        """Returns the spec of an asset, before `translation`. A subclass may override it and call this method from there."""
         return DatasetTranslator().get_asset_spec(props)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The definitions of the datasets. Raises ConfigError."""
+        """Returns the definitions of the datasets. Raises ConfigError."""
         file = self._file(context)
         shared: _Shared = vars(context.component_tree).setdefault(_SHARED, _Shared(ManifestIOManager(), {}))
         manifest = ManifestResource(config_file=str(file))
@@ -113,32 +117,32 @@ class Dataset(dg.Component, dg.Resolvable):
         )
 
     def _file(self, context: dg.ComponentLoadContext) -> Path:
-        """The file of the configuration: the component's own, or that which a component made by Python names."""
+        """Returns the configuration file: the component's `defs.yaml`, or the file that a component made by Python names."""
         folder = context.path if context.path.is_dir() else context.path.parent
         if found := find_defs_or_component_yaml(folder):
             return found.absolute()
         if self.config is None or self.datasets is not None:
-            raise ConfigError(f"{context.path}: a Dataset made by Python takes `config`, a file's path, and nothing else")
+            raise ConfigError(f"{context.path}: a Dataset made by Python takes only `config`, the path of a file")
         return (folder / self.config).absolute()
 
 
 @dataclass
 class _Shared:
-    """What the components of a project share: the IO manager, which has one name, and which file has which dataset."""
+    """The parts that all components of a project share: the one IO manager, and the file of each dataset."""
 
     io_manager: ManifestIOManager
     files: dict[str, Path]
 
     def claim(self, datasets: Mapping[str, Any], file: Path) -> None:
-        """Raises ConfigError for a dataset that another file has."""
+        """Records the file of each dataset. Raises ConfigError if another file has the dataset already."""
         for dataset in datasets:
             other = self.files.setdefault(dataset, file)
             if other != file:
-                raise ConfigError(f"{file}: dataset {dataset!r} is in {other} too; allowed: once in a code location")
+                raise ConfigError(f"{file}: dataset {dataset!r} is in {other} too. Define a dataset once in a code location")
 
 
 class _Translator(DatasetTranslator):
-    """The component as a translator: its method, and then what its `translation` changes."""
+    """A translator that applies the component's `get_asset_spec`, then its `translation`."""
 
     def __init__(self, component: Dataset) -> None:
         self._component = component

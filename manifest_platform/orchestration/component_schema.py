@@ -1,6 +1,6 @@
-"""The JSON Schema of a component's attributes, from the configuration's models: what `dg check yaml` and the docs go by.
+"""The JSON Schema of a component's attributes, made from the configuration's models, for `dg check yaml` and Dagster's docs.
 
-A value may be a template wherever text is not expected, and the plug-in that a part names says what is allowed in it.
+A template may replace any value that is not free text. The plug-in that a part names determines what is allowed in that part.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from manifest_platform.config import Config
 
 _TEMPLATE = {"type": "string", "pattern": r"\{\{|\$\{"}
 _NAMING = ("source", "kind")
-"""Keys by which a part of the configuration names the plug-in that it is for."""
+"""The keys by which a part of the configuration names its plug-in."""
 
 
 def of_attributes(own: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a component whose own attributes (`config`, `translation`) have a schema, with the configuration's keys."""
+    """Returns the schema of the component: its own attributes (`config`, `translation`) and the configuration's keys."""
     whole = Config.model_json_schema()
     parts = {name: _loosened(schema) for name, schema in whole["properties"].items()}
-    names = {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "with config: some of its datasets"}
+    names = {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "some datasets of the file"}
     described = parts["datasets"].pop("description", "")
     parts["datasets"] = {"description": described, "if": {"type": "array"}, "then": names, "else": parts["datasets"]}
     return {
@@ -30,7 +30,7 @@ def of_attributes(own: dict[str, Any], example: dict[str, Any]) -> dict[str, Any
 
 
 def _loosened(schema: Any) -> Any:
-    """A schema in which a template may stand for a number, a choice or a text of a form."""
+    """Returns a schema in which a template may replace a number, a choice or a text with a pattern."""
     if isinstance(schema, list):
         return [_loosened(one) for one in schema]
     if not isinstance(schema, dict):
@@ -45,12 +45,15 @@ def _loosened(schema: Any) -> Any:
 
 
 def _or_template(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema that a template need not fit. An error is the schema's own, as it is not one of several that are allowed."""
+    """Returns a schema that templates bypass. `if`/`else` keeps the schema's own error message, which `anyOf` would hide."""
     return {"if": _TEMPLATE, "else": schema}
 
 
 def _variants(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """Of models that a key of theirs names, the one that a value names: so an error is the named one's alone."""
+    """Returns a schema that picks the model which the value's `source` or `kind` names, None if the schema is no such choice.
+
+    With `anyOf`, an error would list the faults of every model; here only the named model reports faults.
+    """
     models = [one for one in schema.get("anyOf", ()) if isinstance(one, dict) and one.get("type") == "object"]
     key = next(
         (name for name in _NAMING if models and all("const" in one.get("properties", {}).get(name, {}) for one in models)), None

@@ -1,8 +1,9 @@
-"""Dagster's own store: what of it is old and nothing that Dagster shows rests on, and its removal.
+"""Pruning of Dagster's own store: removes old runs and events that no page of Dagster needs.
 
-Dagster shows a partition as materialized as long as an event says so, and deletes a run's events with the run. So a run stays
-as long as it made what is newest of an asset, or of a partition that Dagster has; once its partitions have left (the
-configuration's `dagster.partitions`), it may go. A run that failed on a partition stays until another made the partition.
+Dagster shows a partition as materialized as long as an event says so, and deletes a run's events with the run. A run therefore
+stays while it made the newest state of an asset, or of a partition that Dagster still has. It may be removed once its
+partitions have left Dagster (`dagster.partitions` in the configuration). A run that failed on a partition stays until another
+run materializes that partition.
 """
 
 from __future__ import annotations
@@ -27,15 +28,16 @@ from manifest_platform.orchestration.wiring import Wiring, is_about
 FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 MATERIALIZED = dg.DagsterEventType.ASSET_MATERIALIZATION
 RUNLESS = RUNLESS_RUN_ID
-"""The run of events that sensors report: no run's deletion takes them along."""
+"""The pseudo run id of events that sensors report. Deleting a run never deletes these events."""
 AT_ONCE = 500
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """What left Dagster's store, or would: runs with their events, events of no run, evaluations of checks.
+    """The rows that were removed from Dagster's store, or would be in a dry run.
 
-    `kept`: runs that are old enough, and stay for what they made is shown.
+    `runs`: runs with their events. `events`: events without a run. `evaluations`: evaluations of checks. `kept`: runs that are
+    old enough, but that Dagster's pages still need.
     """
 
     runs: int = 0
@@ -52,11 +54,12 @@ def prune(
     dry_run: bool = False,
     wirings: Mapping[str, Wiring] | None = None,
 ) -> Pruned:
-    """Removes what is older than a time and nothing that Dagster shows rests on. May be ended at any time, and repeated.
+    """Removes rows that are older than a time and that Dagster's pages do not need. Idempotent, and safe to interrupt.
 
-    `partition_sets`: the dynamic partition set of an asset, by its key; of other assets every partition counts as shown.
-    `label`: only runs of this code location's repository. Runs that a sensor gave a run key stay, for it is never to be asked
-    for again. `wirings`: the datasets whose runs and events may go, where the code location has others' as well; None for all.
+    `partition_sets`: the dynamic partition set of each asset, by its key; every partition of other assets counts as shown.
+    `label`: limits the removal to runs of this code location's repository. Runs with a run key stay, because a sensor must
+    never request them again. `wirings`: the datasets whose runs and events may be removed, if the code location has other
+    datasets too; None for all.
     """
     shown = _Shown(instance, partition_sets)
     needed = shown.runs(before)
@@ -71,7 +74,7 @@ def prune(
 
 
 class _Shown:
-    """What Dagster shows of its assets, and which events and runs that rests on."""
+    """The assets and partitions that Dagster shows, and the events and runs that they need."""
 
     def __init__(self, instance: dg.DagsterInstance, partition_sets: Mapping[dg.AssetKey, str]):
         self.instance, self.keys = instance, instance.all_asset_keys()
@@ -79,16 +82,16 @@ class _Shown:
         self._there = {key: there[name] for key, name in partition_sets.items()}
 
     def has(self, key: dg.AssetKey, partition: str | None) -> bool:
-        """Whether Dagster has a partition of an asset."""
+        """True if Dagster has a partition of an asset."""
         return key not in self._there or partition is None or partition in self._there[key]
 
     def newest(self, key: dg.AssetKey) -> dict[str, int]:
-        """The ids of the events that say that partitions of an asset are there, by partition."""
+        """Returns the id of the newest materialization event of each partition of an asset."""
         found = self.instance.get_latest_storage_id_by_partition(key, MATERIALIZED)
         return {partition: id_ for partition, id_ in found.items() if self.has(key, partition)}
 
     def runs(self, before: datetime) -> set[str]:
-        """The runs that must stay, of those older than a time."""
+        """Returns the ids of the runs older than a time that must stay."""
         needed: set[str] = set()
         storage = self.instance.event_log_storage
         for key in self.keys:
@@ -108,7 +111,7 @@ class _Shown:
 def _old_runs(
     instance: dg.DagsterInstance, before: datetime, label: str | None, wirings: Mapping[str, Wiring] | None
 ) -> Iterator[str]:
-    """The finished runs that nothing has written to since a time, the newest first."""
+    """Yields the ids of finished runs that were not updated since a time, newest first."""
     tags = {REPOSITORY_LABEL_TAG: label} if label else {}
     wanted = dg.RunsFilter(statuses=FINISHED, updated_before=before, tags=tags)
     cursor = None
@@ -119,14 +122,14 @@ def _old_runs(
 
 
 def _remove_run(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Removes a run, its row last: one that is begun to be removed is found again."""
+    """Removes a run. Its row is removed last, so that an interrupted removal is found and repeated."""
     logs = instance.compute_log_manager
     prefix = logs.build_log_key_for_run(run_id, "")[:-1]
     logs.delete_logs(prefix=prefix)
     storage = instance.event_log_storage
     storage.delete_events(run_id)
     instance.delete_run(run_id)
-    if storage.is_run_sharded:  # a file each run
+    if storage.is_run_sharded:  # a file for each run
         shard = storage.path_for_shard(run_id)  # ty: ignore[missing-attribute]
         for file in (f"{shard}-wal", f"{shard}-shm", shard):
             Path(file).unlink(missing_ok=True)
@@ -140,10 +143,7 @@ def _remove_run(instance: dg.DagsterInstance, run_id: str) -> None:
 def _prune_rows(
     instance: dg.DagsterInstance, before: datetime, shown: _Shown, dry_run: bool, everything: bool
 ) -> tuple[int, int]:
-    """Removes old events of no run, and evaluations of checks, but the newest; in a store that is not SQL, none.
-
-    `everything`: those of no asset too, and of assets that are not looked at.
-    """
+    """Removes old events without a run and old check evaluations, but never the newest. Needs a store that is SQL."""
     storage = instance.event_log_storage
     if not isinstance(storage, SqlEventLogStorage):
         return 0, 0
@@ -154,7 +154,7 @@ def _prune_rows(
         _delete(storage, AssetEventTagsTable, AssetEventTagsTable.c.event_id, events)
         _delete(storage, SqlEventLogStorageTable, SqlEventLogStorageTable.c.id, events)
         _delete(storage, AssetCheckExecutionsTable, AssetCheckExecutionsTable.c.id, evaluations)
-        if everything and storage.is_run_sharded:  # the events of no run are there once more, in a file that nobody reads
+        if everything and storage.is_run_sharded:  # a copy of the events without a run is in a file that nothing reads
             old = SqlEventLogStorageTable.c.timestamp < _stored(before)
             with storage.run_connection(RUNLESS) as connection:
                 connection.execute(SqlEventLogStorageTable.delete().where(old))
@@ -162,7 +162,7 @@ def _prune_rows(
 
 
 def _stored(time: datetime) -> datetime:
-    """A time as the store's columns have it: UTC, without saying so."""
+    """Returns a time as the store's columns hold it: UTC without a time zone."""
     return time.astimezone(UTC).replace(tzinfo=None)
 
 
@@ -184,7 +184,7 @@ def _old_events(storage: SqlEventLogStorage, key: dg.AssetKey, before: datetime,
 
 
 def _old_events_of_no_asset(storage: SqlEventLogStorage, before: datetime) -> list[int]:
-    """Those of checks among them: what is shown of a check lies in its evaluations' own table."""
+    """Returns the ids of old events without an asset or a run. Evaluations of checks are in a table of their own."""
     table = SqlEventLogStorageTable.c
     old = db.select(table.id).where(table.asset_key.is_(None), table.run_id == RUNLESS, table.timestamp < _stored(before))
     with storage.index_connection() as connection:
@@ -202,7 +202,7 @@ def _old_evaluations(storage: SqlEventLogStorage, before: datetime, assets: Sequ
 
 
 def _delete(storage: SqlEventLogStorage, table: db.Table, column: db.Column, ids: Iterable[int]) -> None:
-    """Deletes rows in transactions so short that nobody who writes beside is kept waiting."""
+    """Deletes rows in short transactions, so that concurrent writers do not wait."""
     for some in _pieces(ids):
         with storage.index_connection() as connection:
             connection.execute(table.delete().where(column.in_(some)))

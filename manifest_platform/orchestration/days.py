@@ -1,11 +1,11 @@
-"""Days: the time windows that a dataset's items belong to, so that a daily asset follows what is loaded.
+"""The partition mapping from a feed's items to days, for daily assets that follow what is loaded.
 
-An item belongs to the window in which it begins, as its name tells: changes from 23:45 to 00:00 to the day that ends then. One
-that spans two windows belongs to its first.
+An item belongs to the time window in which it begins, as its name tells: changes from 23:45 to 00:00 belong to the day that
+ends then. An item that spans two windows belongs to the first.
 
-Dagster evaluates its own kinds of mappings in every process, and one like this where the code is: in runs, and in automation
-sensors with `use_user_code_server=True`. Elsewhere, as on a page or in the backfill daemon, it takes each window to depend on
-all items. It warns of such a mapping wherever one is used: what it warns of is said here, and the warning is silenced.
+Dagster evaluates its built-in mappings in every process, but a custom mapping only where this code is loaded: in runs, and in
+automation sensors with `use_user_code_server=True`. Elsewhere (on its pages, in the backfill daemon) Dagster assumes that each
+window depends on all items. Dagster warns about this for each custom mapping; the warning is silenced here.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ class _Fields(NamedTuple):
 
 @whitelist_for_serdes
 class RunsToDays(dg.PartitionMapping, _Fields):
-    """Each item of a feed belongs to the day of a downstream asset in which it begins, in the time zone of that asset's days.
+    """Maps each item of a feed to the day of a downstream asset in which it begins, in the time zone of that asset.
 
-    Any time windows will do: hours, weeks. `source`: the kind of the dataset's directories, whose names tell when they begin.
-    An item before the first window, or whose name tells no time, belongs to none.
+    The downstream asset may have any time windows, such as hours or weeks. `source`: the source plug-in, which reads the start
+    time from an item's name. An item before the first window, or whose name has no time, belongs to none.
     """
 
     def validate_partition_mapping(
         self, upstream_partitions_def: dg.PartitionsDefinition, downstream_partitions_def: dg.PartitionsDefinition | None
     ) -> None:
-        """Raises DagsterInvalidDefinitionError unless items are upstream, and time windows downstream."""
+        """Raises DagsterInvalidDefinitionError unless upstream has a feed's partitions and downstream has time windows."""
         if not isinstance(upstream_partitions_def, dg.DynamicPartitionsDefinition):
             raise dg.DagsterInvalidDefinitionError(
                 "RunsToDays maps the items of a feed: upstream must be an asset of a dataset"
             )
         if not isinstance(downstream_partitions_def, dg.TimeWindowPartitionsDefinition):
             raise dg.DagsterInvalidDefinitionError(
-                "RunsToDays maps to time windows: give the downstream asset a DailyPartitionsDefinition, or another of its kind"
+                "RunsToDays maps to time windows: give the downstream asset a DailyPartitionsDefinition or another time window"
             )
 
     def get_downstream_partitions_for_partitions(
@@ -62,7 +62,7 @@ class RunsToDays(dg.PartitionMapping, _Fields):
         current_time: datetime | None = None,
         dynamic_partitions_store: Any = None,
     ) -> PartitionsSubset:
-        """The windows that some items belong to."""
+        """Returns the windows to which some items belong."""
         with partition_loading_context(current_time, dynamic_partitions_store):
             windows = self._windows(upstream_partitions_subset.get_partition_keys(), downstream_partitions_def)
             return downstream_partitions_def.subset_with_partition_keys([window for _, window in windows])
@@ -75,7 +75,7 @@ class RunsToDays(dg.PartitionMapping, _Fields):
         current_time: datetime | None = None,
         dynamic_partitions_store: Any = None,
     ) -> UpstreamPartitionsResult:
-        """The items that belong to some windows, of those that Dagster shows."""
+        """Returns the items that belong to some windows, among the items that Dagster shows."""
         with partition_loading_context(current_time, dynamic_partitions_store):
             items: dict[str, list[str]] = defaultdict(list)
             if downstream_partitions_subset is not None and downstream_partitions_def is not None:
@@ -102,5 +102,5 @@ class RunsToDays(dg.PartitionMapping, _Fields):
 
     @property
     def description(self) -> str:
-        """What it maps, for Dagster's page."""
+        """A description for Dagster's pages."""
         return "Each item belongs to the time window in which it begins."

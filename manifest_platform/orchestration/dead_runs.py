@@ -1,8 +1,8 @@
-"""Dead runs: what a run that failed, died or was canceled left behind is told, and its leases need not run out.
+"""Sensors that clean up after runs that failed, died or were canceled.
 
-A run whose process was killed says nothing itself. So the sensors say it: what happened to the run, which items it was working
-on and at which attempt, and how the dataset stands where that was a full load. They say it in their log, and as an observation
-of each item's partition.
+A killed process cannot report anything itself, so these sensors do: the cause, the items that the run was working on with their
+attempts, and the state of a full load if the run was part of it. They report to their own log, and as an observation of each
+item's partition. They also end the run's leases, so that the next drain does not have to wait until these expire.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from manifest_platform.remedies import Action, Remedy
 
 @dataclass(frozen=True)
 class Left:
-    """An item that a run was working on when it ended: by which application, and at which attempt, from 1 on."""
+    """An item that a run was working on when it ended. `attempt` counts from 1."""
 
     item: Item
     application: str
@@ -34,19 +34,19 @@ class Left:
 
 
 def build_dead_run_sensors(wirings: Mapping[str, Wiring], seconds: int, name: str) -> list[dg.SensorDefinition]:
-    """Sensors that tell what became of a run, and end its leases, so that the next drain need not wait for them."""
+    """Returns the sensors that report failed and canceled runs and end their leases, so that the next drain need not wait."""
 
     def tell(context: dg.RunStatusSensorContext, cause: str) -> None:
         run = context.dagster_run
         context.log.warning(f"run {run.run_id} ({run.job_name}): {cause}")
         for dataset, wiring in wirings.items():
             with wiring.pipeline() as pipeline:
-                ended = pipeline.manifest.end_leases(run.run_id)  # first of all: what is told then may fail
+                ended = pipeline.manifest.end_leases(run.run_id)  # first, because reporting may fail
                 left = list(left_by(pipeline, run.run_id)) if dataset in datasets_of(run, wirings) else []
                 for event in told(pipeline, wiring.names, left, run, cause):
                     context.instance.report_runless_asset_event(event)
             for one in left:
-                context.log.warning(f"it was at {one.item.key.name} ({one.application}, attempt {one.attempt})")
+                context.log.warning(f"it was working on {one.item.key.name} ({one.application}, attempt {one.attempt})")
             if ended:
                 context.log.info(f"run {run.run_id} is dead: {ended} lease(s) of {dataset} ended")
 
@@ -54,7 +54,7 @@ def build_dead_run_sensors(wirings: Mapping[str, Wiring], seconds: int, name: st
         name=f"{name}_failure_sensor",
         minimum_interval_seconds=seconds,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Tells what became of a run that failed or died, and the manifest, so that its leases need not run out.",
+        description="Reports why a run failed or died, and ends its leases, so that the next drain need not wait.",
     )
     def failure_sensor(context: dg.RunFailureSensorContext) -> None:
         tell(context, cause_of(context))
@@ -64,7 +64,7 @@ def build_dead_run_sensors(wirings: Mapping[str, Wiring], seconds: int, name: st
         run_status=dg.DagsterRunStatus.CANCELED,
         minimum_interval_seconds=seconds,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Tells what a run was at that was canceled, and the manifest, so that its leases need not run out.",
+        description="Reports the items that a canceled run was working on, and ends its leases.",
     )
     def cancel_sensor(context: dg.RunStatusSensorContext) -> None:
         tell(context, "it was canceled")
@@ -73,7 +73,7 @@ def build_dead_run_sensors(wirings: Mapping[str, Wiring], seconds: int, name: st
 
 
 def cause_of(context: dg.RunFailureSensorContext) -> str:
-    """What became of a run that failed, in words: a step failed, it never started, or its process died without a word."""
+    """Returns why a run failed: a step failed, the run never started, or its process died."""
     failures = [event.step_failure_data for event in context.get_step_failure_events()]
     for one in failures:
         said = one.user_failure_data.description if one.user_failure_data else None
@@ -86,11 +86,11 @@ def cause_of(context: dg.RunFailureSensorContext) -> str:
     if reason in (RunFailureReason.RUN_EXCEPTION, RunFailureReason.JOB_INITIALIZATION_FAILURE):
         error = data.error if isinstance(data, JobFailureData) else None
         return f"it failed before any step: {error.message.strip() if error else event.message}"
-    return f"its process died without a word, as by a kill or for want of memory: {event.message}"
+    return f"its process died without a message (it may have been killed, or out of memory): {event.message}"
 
 
 def left_by(pipeline: Pipeline, run_id: str) -> Iterator[Left]:
-    """The items that a run was working on: claimed by it, and ended by nobody."""
+    """Yields the items that a run claimed and that nothing has completed, failed or resolved since."""
     manifest, seen = pipeline.manifest, set()
     for (_, feed), lease in manifest.kept().leases.items():
         if lease.run_id == run_id and lease.current is not None:
@@ -107,7 +107,7 @@ def left_by(pipeline: Pipeline, run_id: str) -> Iterator[Left]:
 
 
 def told(pipeline: Pipeline, names: Names, left: list[Left], run: dg.DagsterRun, cause: str) -> Iterator[dg.AssetObservation]:
-    """An observation for each item that a run left, and one of the dataset's state where it ended in a full load."""
+    """Yields an observation for each item that a run left, and an observation of a full load that the run was part of."""
     for one in left:
         key = one.item.key
         assets = {SHRED: names.shredded(key.feed), LOAD: names.warehouse(key.feed)}
@@ -118,7 +118,7 @@ def told(pipeline: Pipeline, names: Names, left: list[Left], run: dg.DagsterRun,
             "application": one.application,
             "attempt": one.attempt,
             "attempts_at_most": pipeline.config.lease.max_attempts,
-            "next": "the next drain finds out whether it was done, and tries again what was not",
+            "next": "the next drain checks whether the attempt was completed, and tries again if not",
             "command": command_of(Remedy(Action.READ_RECORDS, item=key.name), pipeline),
         }
         asset = assets.get(one.application) or names.own(key.feed, one.application)
@@ -128,7 +128,7 @@ def told(pipeline: Pipeline, names: Names, left: list[Left], run: dg.DagsterRun,
 
 
 def _full_load(pipeline: Pipeline, run: dg.DagsterRun, left: list[Left]) -> dict[str, dg.MetadataValue | str | int | float]:
-    """How a full load stands that a run was to begin, or was loading; empty where it was about none."""
+    """Returns metadata on the full load that a run began, or was loading; empty if there is none."""
     feed = pipeline.source.snapshots
     is_full = run.tags.get(DUTY_TAG) == Duty.FULL and run.tags.get(DATASET_TAG) == pipeline.name
     if feed is None or not (is_full or any(one.item.key.feed == feed for one in left)):
@@ -136,17 +136,15 @@ def _full_load(pipeline: Pipeline, run: dg.DagsterRun, left: list[Left]) -> dict
     state = pipeline.manifest.state(Application(LOAD))
     shown = metadata.state_metadata(state)
     if state.full is None:
-        return {**shown, "full_load": "none is in progress: the changes go on from what the warehouse has"}
+        return {**shown, "full_load": "none is in progress: changes continue from the current state of the warehouse"}
     snapshot = ItemKey.at(feed, state.full).name
-    going_on = (
-        f"in progress with {snapshot}: readers see what was loaded before; the next drain goes on with it, or it is canceled"
-    )
+    going_on = f"in progress with {snapshot}: readers see the old state. The next drain continues it, unless it is canceled"
     cancel = command_of(Remedy(Action.CANCEL_FULL_LOAD), pipeline)
     return {**shown, "snapshot": snapshot, "full_load": going_on, "command": cancel}
 
 
 def datasets_of(run: dg.DagsterRun, wirings: Mapping[str, Wiring]) -> set[str]:
-    """The datasets that a run was about: by its job's tag, or by its assets; all where neither says."""
+    """Returns the datasets of a run, by its job's tag or its assets; all datasets if neither tells."""
     tagged = {run.tags[DATASET_TAG]} if DATASET_TAG in run.tags else set()
     if tagged or not run.asset_selection:
         return tagged or set(wirings)

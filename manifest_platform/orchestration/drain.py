@@ -1,4 +1,4 @@
-"""The drain job: one run, one process, one Spark session, however many runs wait."""
+"""The drain job: one run with one process and one Spark session, for any number of waiting directories."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -37,32 +37,31 @@ ABNORMAL = (Stop.UNAVAILABLE, Stop.FENCED)
 
 
 class DrainConfig(dg.Config):
-    """What one drain does: whether it looks first for what has landed; its bounds, else those of the configuration file."""
+    """The options of one drain. Bounds that are not given come from the configuration file."""
 
-    max_items: int | None = Field(None, ge=1, description="items to load or shred, at most")
-    max_seconds: float | None = Field(None, gt=0, description="seconds after which no new work is begun")
-    discover: bool = Field(True, description="whether what has landed is registered first; the listing sensor has done so")
+    max_items: int | None = Field(None, ge=1, description="largest number of items to shred or load")
+    max_seconds: float | None = Field(None, gt=0, description="begins no new work after this many seconds")
+    discover: bool = Field(True, description="registers new directories first; the listing sensor has already done so")
 
 
 def build_drain_jobs(wiring: Wiring) -> list[dg.JobDefinition]:
-    """The jobs that drain a dataset, one for each drain of its source."""
+    """Returns the jobs that drain a dataset: one for each drain of its source."""
     return [_drain_job(wiring, drained) for drained in wiring.source.drains]
 
 
 def already_discovered(job: str) -> dict[str, Any]:
-    """The configuration of a drain's run for who has just looked for what has landed."""
+    """Returns the run configuration for a drain whose caller has just registered new directories."""
     return {"ops": {f"{job}_op": {"config": {"discover": False}}}}
 
 
 def _drain_job(wiring: Wiring, drained: Drain) -> dg.JobDefinition:
-    """The job that drains feeds: registers what has landed, shreds what is ready in batches, loads in order, stops when idle,
-    blocked or spent."""
+    """Returns a drain job: registers directories, shreds in batches, loads in order; stops when idle, blocked or spent."""
     names, dataset, defaults = wiring.names, wiring.dataset, wiring.config.drain
     job_name, pool = drain_job_name(dataset, drained), drain_pool(wiring.config, dataset, drained)
 
     @dg.op(
         name=f"{job_name}_op",
-        description="Registers what has landed, then shreds and loads all that the manifest allows, with a materialization for"
+        description="Registers new directories, then shreds and loads all that the manifest allows, with a materialization for"
         " every directory.",
         pool=pool,
         out=dg.Out(dg.Nothing),
@@ -74,13 +73,13 @@ def _drain_job(wiring: Wiring, drained: Drain) -> dg.JobDefinition:
         report = DrainReport()
         with wiring.pipeline(context.run_id) as pipeline, telling_progress(context):
             if wrong := problems(pipeline.config, pipeline.name, landing=False):
-                raise failure("nothing was begun; mend the configuration first:\n" + "\n".join(wrong))
+                raise failure("Nothing was begun. Fix the configuration first:\n" + "\n".join(wrong))
             unlisted = ""
             if config.discover:
                 try:
                     yield from register(context, pipeline, names, drained.feeds)
                 except LandingError as error:
-                    unlisted = f"{error}. What was registered before was worked on"
+                    unlisted = f"{error}. Directories that were registered before are still processed"
                     context.log.error(unlisted)
             for event in drain(pipeline, wiring.spark_session, budget, drained.feeds):
                 if isinstance(event, ShredStarted):
@@ -96,7 +95,7 @@ def _drain_job(wiring: Wiring, drained: Drain) -> dg.JobDefinition:
                 elif isinstance(event, PutBack):
                     context.log.warning(f"{event.key.name}: {event.application} put it back: {event.reason}")
                 elif isinstance(event, ShreddedAgain):
-                    context.log.warning(f"{event.key.name} is shredded again, by itself: {event.reason}")
+                    context.log.warning(f"{event.key.name} is shredded again automatically: {event.reason}")
                 else:
                     report = event
             yield from metadata.table_events(names, loaded, rows_held(pipeline, names, loaded, context.instance))
@@ -115,8 +114,8 @@ def _drain_job(wiring: Wiring, drained: Drain) -> dg.JobDefinition:
 
     @dg.job(
         name=job_name,
-        description=f"Drains {dataset} ({', '.join(drained.feeds)}): what has landed is registered, and everything that may be"
-        " shredded and loaded now is, in order.",
+        description=f"Drains {dataset} ({', '.join(drained.feeds)}): registers new directories, then shreds and loads"
+        " everything that the manifest allows, in order.",
         executor_def=dg.in_process_executor,
         tags=run_tags(Duty.DRAIN, dataset, pool),
     )
@@ -129,7 +128,10 @@ def _drain_job(wiring: Wiring, drained: Drain) -> dg.JobDefinition:
 def _told_now(
     context: dg.OpExecutionContext, pipeline: Pipeline, names: Names, feeds: Sequence[str], events: Sequence[ItemFailed]
 ) -> list[str]:
-    """Why the run is to fail: items that failed in it, blocks that no run has told of. Tags the run, marks their partitions."""
+    """Returns the reasons for this run to fail: items that failed in it, and blocks that no run has reported yet.
+
+    Tags the run with these blocks, and marks their partitions as failed.
+    """
     blocks = [one for one in blocks_of(pipeline, feeds) if not one.was_told(context.instance, context.job_name)]
     if blocks:
         context.instance.add_run_tags(context.run_id, {name: text for one in blocks for name, text in one.tag.items()})

@@ -1,12 +1,12 @@
-"""Duties: what a run is for, and behind which runs it waits in Dagster's queue.
+"""Duties: the purpose of a run, and the tags by which Dagster's queue limits and orders runs.
 
-A run carries its duty as a tag, by which `dagster.yaml` bounds how many runs of a duty work at once. The sum of these limits
-stays below `max_concurrent_runs`, so that a capture finds a slot however many drains of however many datasets are at work. Its
-turn is a tag as well: of the runs of a turn, one works at a time. What a person materializes has no tags of ours, and waits for
-them by the pool of the same name.
+Each run carries its duty as a tag, and `dagster.yaml` limits the number of concurrent runs of each duty. The sum of these
+limits is below `max_concurrent_runs`, so that a capture finds a free slot however many drains are in progress. Another tag is
+the turn: of all runs with the same turn, one works at a time. Runs that a person starts from the assets page have no such tags,
+and wait for the pool of the same name.
 
-The pool alone would not do: a queued run that its pool holds back counts to the limit of its duty all the same, and would keep
-other datasets' drains waiting. One that its own tag holds back does not count.
+The pool alone would not be enough. A queued run that waits for its pool still counts toward the limit of its duty, and would
+hold back other datasets' drains. A queued run that waits for its turn does not count.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ DUTY_TAG = "manifest_platform/duty"
 TURN_TAG = "manifest_platform/turn"
 PRIORITY_TAG = "dagster/priority"
 ONE_WRITER = "warehouse_writer"
-"""The pool of all drains where only one process may have the warehouse open."""
+"""The shared pool of all drains, for a warehouse that only one process may have open."""
 
 
 class Duty(StrEnum):
-    """What a run is for."""
+    """The purpose of a run."""
 
     CAPTURE = "capture"
     DRAIN = "drain"
@@ -35,11 +35,11 @@ class Duty(StrEnum):
 
 
 _PRIORITIES = {Duty.CAPTURE: 10, Duty.FULL: 5, Duty.HOUSEKEEPING: -5}
-"""Of those that wait for a free slot, who goes first; 0 for the rest. An origin may forget what is not captured in time."""
+"""The priority of waiting runs, 0 for the rest. Captures go first: an origin may delete what is not captured in time."""
 
 
 def run_tags(duty: Duty, dataset: str | None, turn: str) -> dict[str, str]:
-    """The tags of a job's runs: the duty, the dataset (None: all of them), and the pool behind whose runs they wait."""
+    """Returns the tags of a job's runs. `dataset`: None for a job of all datasets. `turn`: the name of the job's pool."""
     tags = {DUTY_TAG: str(duty), TURN_TAG: turn} | ({DATASET_TAG: dataset} if dataset else {})
     return tags | ({PRIORITY_TAG: str(_PRIORITIES[duty])} if duty in _PRIORITIES else {})
 
@@ -55,17 +55,17 @@ def merge_pool(dataset: str) -> str:
 
 
 def full_pool(dataset: str) -> str:
-    """The pool of what begins a dataset's full loads: it waits for no drain."""
+    """The pool of the job that begins a dataset's full loads. It never waits for a drain."""
     return f"{dataset}_full"
 
 
 def drain_pool(platform: Config, dataset: str, drained: Drain) -> str:
-    """The pool of a drain: its own, or that of all drains where the warehouse has one writer at a time."""
+    """The pool of a drain: its own, or the shared pool if the warehouse allows only one writer."""
     return ONE_WRITER if platform.warehouse.one_writer else f"{dataset}_{drained.name}"
 
 
 def feed_pool(platform: Config, source: Source, feed: str) -> str:
-    """The pool of the drain that a feed is drained by."""
+    """The pool of the drain that drains a feed."""
     return drain_pool(platform, source.dataset, next(drained for drained in source.drains if feed in drained.feeds))
 
 

@@ -1,7 +1,7 @@
-"""Dagster's events as we make them: every text in them is free of secrets and of characters that a terminal obeys.
+"""Dagster's events, with every text free of secrets and of terminal control characters.
 
-Belongs here: how an event is made of words, some of which are an error's, a directory's or another server's. No other module
-of the orchestration makes one of these by itself.
+Texts in events come from errors, directory names and other servers. Other modules of the orchestration therefore make their
+events with these functions only.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _PROGRESS_S = 30.0
 
 
 def telling_progress(context: dg.OpExecutionContext | dg.AssetExecutionContext) -> AbstractContextManager[None]:
-    """Has how far long work is told in the run's log, a line every half minute, as long as the block runs."""
+    """Returns a context manager that logs the progress of long work to the run's log, every 30 seconds."""
     return progress.reported_by(progress.Reporter(context.log.info, _PROGRESS_S))
 
 
 def fit(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The metadata with each text in it clean, names included."""
+    """Returns the metadata with clean names and texts."""
     return {clean(name): _fit(value) for name, value in (metadata or {}).items()}
 
 
 class Refusal(DagsterUserCodeProcessError, dg.Failure):
-    """The failure of a run that is nobody's fault in the code: Dagster's page shows its sentence, and no stack.
+    """A failure that is no fault in the code: Dagster's page shows its message without a stack trace.
 
-    Dagster adds its own stack to any Failure, and that of what led to it: some sixty lines around what a person needs to know.
-    An error that another process told of it shows as it is. Retry policies do not see such a failure.
+    Dagster adds a stack trace to each Failure and to its cause, about sixty lines around the message. It shows an error that
+    was reported by another process as it is, and this class uses that. Retry policies do not apply to such a failure.
     """
 
     def __init__(self, description: str, metadata: Mapping[str, Any]):
@@ -45,7 +45,7 @@ class Refusal(DagsterUserCodeProcessError, dg.Failure):
 def failure(
     description: str | None, metadata: Mapping[str, Any] | None = None, allow_retries: bool | None = None
 ) -> dg.Failure:
-    """The failure of a run. One that must not be retried is told by its description alone."""
+    """Returns the failure of a run, with clean texts. `allow_retries=False` also hides the stack trace."""
     said, shown = clean(description or ""), fit(metadata)
     return Refusal(said, shown) if allow_retries is False else dg.Failure(said, metadata=shown, allow_retries=allow_retries)
 
@@ -57,21 +57,21 @@ def check_result(
     metadata: Mapping[str, Any] | None = None,
     severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR,
 ) -> dg.AssetCheckResult:
-    """What a check has found."""
+    """Returns the result of a check, with clean texts."""
     said = None if description is None else clean(description)
     return dg.AssetCheckResult(passed=passed, severity=severity, description=said, metadata=fit(metadata))
 
 
 VERSION, IS_OURS = "dagster/data_version", "dagster/data_version_is_user_provided"
-"""The tags by which Dagster tells whether what was made from a partition is stale."""
+"""The tags by which Dagster decides if downstream partitions are stale."""
 
 
 def materialization(
     asset: dg.AssetKey, *, partition: str | None = None, metadata: Mapping[str, Any] | None = None, version: str | None = None
 ) -> dg.AssetMaterialization:
-    """An asset, or a partition of one, is there. Its partition's name is what Dagster finds it by, and stays.
+    """Returns the event that an asset, or a partition of it, is materialized. The partition's name is left unchanged.
 
-    `version`: text that is another one once what was made from the partition before is superseded.
+    `version`: the data version. A new version marks what was made from the partition before as stale.
     """
     tags = {VERSION: version, IS_OURS: "true"} if version else None
     return dg.AssetMaterialization(asset, partition=partition, metadata=fit(metadata), tags=tags)
@@ -80,7 +80,7 @@ def materialization(
 def observation(
     asset: dg.AssetKey, *, partition: str | None = None, metadata: Mapping[str, Any] | None = None
 ) -> dg.AssetObservation:
-    """Something was seen of an asset, or of a partition of one."""
+    """Returns an observation of an asset or of a partition, with clean texts."""
     return dg.AssetObservation(asset, partition=partition, metadata=fit(metadata))
 
 

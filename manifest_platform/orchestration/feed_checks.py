@@ -1,6 +1,6 @@
-"""Checks of a feed: what landed is accounted for, what was shredded is in the warehouse, nothing is behind or blocked.
+"""Checks of a feed: rows are accounted for, everything shredded is in the warehouse, and the feed is neither late nor blocked.
 
-Belongs here: the checks that every feed has, and those that its source declares.
+The checks of every feed, and those that its source declares. Drains and the listing sensor evaluate them too.
 """
 
 import logging
@@ -42,11 +42,11 @@ LAG = "lag"
 BEHIND = "nothing_behind_watermark"
 APPLIED = "applied"
 NEWEST = 2000
-"""How many of the newest items a check looks at that would cost ever more otherwise."""
+"""The number of newest items that a check looks at, for checks whose cost would grow without limit."""
 AT_A_DRAIN = 200
-"""How many when a drain evaluates it."""
+"""The number of newest items that a check looks at when a drain evaluates it."""
 COUNTED_EVERY = timedelta(minutes=10)
-"""How often drains have the rows of a warehouse counted, and how often one is asked for to evaluate checks alone."""
+"""The pause between two counts of a warehouse's rows by drains, and between two drains that only evaluate checks."""
 
 
 def _feed_evaluation(pipeline: Pipeline, names: Names, feed: str) -> dg.AssetCheckEvaluation:
@@ -58,17 +58,13 @@ def _lag_evaluation(pipeline: Pipeline, names: Names, feed: str) -> dg.AssetChec
 
 
 Evaluation = tuple[str, str | None, Callable[[], dg.AssetCheckEvaluation]]
-"""A check's name with its asset, what it says, and what makes its evaluation."""
+"""The check's name with its asset; its current finding as text; a function that makes the evaluation."""
 
 
 def evaluations(
     pipeline: Pipeline, names: Names, now: datetime, verdict: Callable[[str], Verdict], refused: Mapping[str, Broken]
 ) -> Iterator[Evaluation]:
-    """What people must hear of without asking: blocked feeds, the source's own checks, and whether a full load is needed.
-
-    `verdict`: what comes next to be loaded of a feed; `refused`: feeds whose warehouse is not the one that is known.
-    Of a feed that says what it said before, nothing more is read.
-    """
+    """Yields the checks that people must see without asking: blocked feeds, lag, the source's own checks, needed full loads."""
     source = pipeline.source
     for feed in pipeline.feeds:
         block = Block.of(pipeline, feed, verdict(feed), refused.get(feed))
@@ -103,7 +99,7 @@ def _same(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckEvaluation:
 
 
 def evaluation(asset: dg.AssetKey, check: str, result: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:
-    """What a check has found, as an event of its asset."""
+    """Returns a check's result as an event of its asset."""
     return dg.AssetCheckEvaluation(
         check_name=check,
         asset_key=asset,
@@ -115,7 +111,7 @@ def evaluation(asset: dg.AssetKey, check: str, result: dg.AssetCheckResult) -> d
 
 
 def _lag_seconds(survey: Survey) -> float:
-    """For how many seconds the oldest waiting item has been known."""
+    """The age in seconds of the oldest item that waits."""
     return (datetime.now(UTC) - survey.oldest_waiting).total_seconds() if survey.oldest_waiting else 0.0
 
 
@@ -143,18 +139,21 @@ def _not_blocked(pipeline: Pipeline, feed: str, _newest: int = NEWEST) -> dg.Ass
 
 
 def _not_stopped(pipeline: Pipeline, feed: str, _newest: int = NEWEST) -> dg.AssetCheckResult:
-    """Whether the feed goes on as its producer promises. The sensor tells descriptions that change: there are no ages in it."""
+    """Checks that directories arrive as often as configured.
+
+    The description contains no age, because the sensor reports each description that changes.
+    """
     state = pipeline.manifest.state(Application(LOAD))
     full = pipeline.manifest.step(feed, LOAD).order == "full"
     found = behind(pipeline, feed, state.boundary if full else position_name(feed, state.feed(feed).watermark) or None)
     if found is None:
         return check_result(passed=True, description="Nothing is loaded yet.")
     every = duration(found.expected_seconds)
-    stopped = f"Nothing came after {found.watermark}, and a directory is expected every {every}: its producer may have stopped."
+    stopped = f"Nothing arrived after {found.watermark}; a directory is expected every {every}. The producer may have stopped."
     return check_result(
         passed=not found.stopped,
         severity=dg.AssetCheckSeverity.WARN,
-        description=stopped if found.stopped else f"A directory came within {every}.",
+        description=stopped if found.stopped else f"A directory arrived within {every}.",
         metadata={
             "watermark": found.watermark,
             "behind_seconds": round(found.seconds, 1),
@@ -165,7 +164,7 @@ def _not_stopped(pipeline: Pipeline, feed: str, _newest: int = NEWEST) -> dg.Ass
 
 @dataclass(frozen=True)
 class FeedCheck:
-    """A check that every feed has. `find`: what it finds of a feed, looking at so many of its newest items."""
+    """A check that every feed has. `find`: evaluates it for a feed, limited to a number of its newest items."""
 
     name: str
     stage: Stage
@@ -175,16 +174,16 @@ class FeedCheck:
 
 
 def checks_of(source: Source, feed: str) -> list[FeedCheck]:
-    """The checks of a feed."""
+    """Returns the checks of a feed."""
     most = source.settings.shred.bad_rows.max_share
-    watched = FeedCheck(NOT_STOPPED, Stage.WAREHOUSE, "A directory comes as often as the configuration expects.", _not_stopped)
+    watched = FeedCheck(NOT_STOPPED, Stage.WAREHOUSE, "A directory arrives as often as configured.", _not_stopped)
     return [
         FeedCheck(NOT_BLOCKED, Stage.WAREHOUSE, "No directory blocks the feed's order.", _not_blocked),
-        FeedCheck(LAG, Stage.WAREHOUSE, "No directory has waited for longer than the configuration allows.", _lag),
+        FeedCheck(LAG, Stage.WAREHOUSE, "No directory has waited longer than the configuration allows.", _lag),
         FeedCheck(
             "rows_accounted_for",
             Stage.SHREDDED,
-            "Lines landed = good events + bad rows, in the newest that were shredded.",
+            "Lines landed = good events + bad rows, in the newest shredded directories.",
             _rows_accounted_for,
         ),
         FeedCheck(
@@ -196,7 +195,7 @@ def checks_of(source: Source, feed: str) -> list[FeedCheck]:
         FeedCheck(
             BEHIND,
             Stage.WAREHOUSE,
-            "The newest up to the watermark are loaded, skipped, or known to be late; doctor sees all.",
+            "The newest directories up to the watermark are loaded, skipped or known to be late. `doctor` checks all.",
             _nothing_behind_watermark,
         ),
         *([watched] if feed in source.settings.landing.expected_every_seconds else []),
@@ -205,7 +204,7 @@ def checks_of(source: Source, feed: str) -> list[FeedCheck]:
 
 
 def build_checks(wiring: Wiring) -> list[dg.AssetChecksDefinition]:
-    """The checks of a dataset: those of every feed, those that its source declares, and of its snapshots."""
+    """Returns the checks of a dataset: those of every feed, those that its source declares, and that of its full loads."""
     source = wiring.source
     checks = [_check(wiring, feed, check) for feed in source.feeds for check in checks_of(source, feed)]
     checks += [build_landing_check(wiring)]
@@ -228,7 +227,7 @@ def _check(wiring: Wiring, feed: str, check: FeedCheck) -> dg.AssetChecksDefinit
 
 
 def _declared(wiring: Wiring, check: SourceCheck) -> dg.AssetChecksDefinition:
-    """A check that the source declares."""
+    """Returns a check that the source declares."""
 
     @dg.asset_check(asset=wiring.names.stage(check.feed, check.stage), name=check.name, description=check.description)
     def declared() -> dg.AssetCheckResult:
@@ -247,16 +246,16 @@ def _result(finding: CheckResult) -> dg.AssetCheckResult:
     )
 
 
-# Unattended
+# Evaluation by drains
 
 
 def evaluated_by_a_drain(
     pipeline: Pipeline, names: Names, feed: str, instance: dg.DagsterInstance
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """The checks of a feed, as a drain evaluates them when it has done its work: of the newest, in a moment.
+    """Evaluates the checks of a feed at the end of a drain, limited to the newest items so that it takes a moment.
 
-    What counts the rows of a warehouse may take long: it is left out within ten minutes of the last time, and where another
-    process has the warehouse open.
+    A check that counts the rows of a warehouse may take long. It is skipped if it was evaluated within the last ten minutes, or
+    if another process has the warehouse open.
     """
     for check in checks_of(pipeline.source, feed):
         asset = names.stage(feed, check.stage)
@@ -269,9 +268,9 @@ def evaluated_by_a_drain(
 
 
 def rows_held(pipeline: Pipeline, names: Names, loaded: Collection[Loaded], instance: dg.DagsterInstance) -> dict[str, int]:
-    """The row counts of the tables that loads reached; empty where they cannot be counted now, which fails no load.
+    """Returns the row counts of the tables that loads reached; empty if they cannot be counted now. An error fails no load.
 
-    Where counting takes as long as a table is large, it is left out within ten minutes of the last count, as that check is.
+    On a warehouse where counting takes longer for larger tables, counts are skipped if the last were made within ten minutes.
     """
     feeds = {one.key.feed for one in loaded}
     reached = {table.name for one in loaded for table in one.tables}
@@ -284,15 +283,15 @@ def rows_held(pipeline: Pipeline, names: Names, loaded: Collection[Loaded], inst
                 return {}
         with _reading(pipeline) as reader:
             return reader.row_counts(reached)
-    except Exception as error:  # the rows are loaded, whatever is wrong with counting them
+    except Exception as error:  # the load is committed and must not fail because counting does
         log.warning("the rows of %s are not counted now: %s", ", ".join(sorted(reached)), error)
         return {}
 
 
 def unchecked(names: Names, feed: str, standing: FeedState, instance: dg.DagsterInstance) -> str | None:
-    """What was loaded since the checks of a feed were evaluated last, as by the command line: text that changes with it.
+    """Returns a text if a feed was loaded outside Dagster since its checks were last evaluated, else None.
 
-    None within ten minutes of the last time.
+    The text changes with what was loaded. Returns None within ten minutes of the last evaluation.
     """
     if not standing.applied:
         return None
@@ -305,7 +304,7 @@ def unchecked(names: Names, feed: str, standing: FeedState, instance: dg.Dagster
 
 
 def _stands(standing: FeedState) -> str:
-    """How far a feed is loaded."""
+    """The loaded state of a feed, as text: the number of applied items and the watermark."""
     return f"{standing.applied} as of {standing.watermark.partition('#')[0]}"
 
 
@@ -318,7 +317,7 @@ def _is_recent(last: AssetCheckExecutionRecord | None) -> bool:
     return last is not None and datetime.now(UTC).timestamp() - last.create_timestamp < COUNTED_EVERY.total_seconds()
 
 
-# What they find
+# Evaluations
 
 
 def _lag(pipeline: Pipeline, feed: str, _newest: int = NEWEST) -> dg.AssetCheckResult:
@@ -327,13 +326,13 @@ def _lag(pipeline: Pipeline, feed: str, _newest: int = NEWEST) -> dg.AssetCheckR
     return check_result(
         passed=seconds <= most,
         severity=dg.AssetCheckSeverity.WARN,
-        description=f"The oldest has waited for {seconds:,.0f} s; allowed are {most:,.0f} s.",
+        description=f"The oldest directory has waited for {seconds:,.0f} s; {most:,.0f} s are allowed.",
         metadata={"lag_seconds": round(seconds, 1), "backlog": sum(survey.counts.values()), "more": survey.more},
     )
 
 
 def _lags(pipeline: Pipeline, verdict: Verdict, now: datetime) -> str | None:
-    """Text where what comes next has waited for too long, for the sensor to tell of it; None where it has not."""
+    """Returns a text if the next item has waited too long, for the sensor to report; None otherwise."""
     if not isinstance(verdict, Blocked | Ready):
         return None
     seconds = (now - verdict.item.records[0].timestamp).total_seconds()
@@ -359,7 +358,7 @@ def _few_bad_rows(pipeline: Pipeline, feed: str, _newest: int) -> dg.AssetCheckR
     return check_result(
         passed=not above,
         severity=dg.AssetCheckSeverity.WARN,
-        description=f"Bad are {found.bad:,} of {found.lines:,} lines of the newest {found.items:,}{named}.",
+        description=f"{found.bad:,} of {found.lines:,} lines in the newest {found.items:,} directories are bad{named}.",
         metadata={"runs": found.items, "lines": found.lines, "bad": found.bad, "above": len(above)},
     )
 
@@ -378,7 +377,7 @@ def _nothing_behind_watermark(pipeline: Pipeline, feed: str, newest: int) -> dg.
 
 @contextmanager
 def _reading(pipeline: Pipeline) -> Generator[Warehouse]:
-    """The warehouse to read in: the one that this process has open, else one of its own. Raises Unavailable."""
+    """Yields a warehouse to read from: the pipeline's, if it is open, else a new connection. Raises Unavailable."""
     if "warehouse" in pipeline.__dict__:
         yield pipeline.warehouse
         return
@@ -387,7 +386,7 @@ def _reading(pipeline: Pipeline) -> Generator[Warehouse]:
 
 
 def _rows_in_warehouse(pipeline: Pipeline, feed: str, newest: int) -> dg.AssetCheckResult:
-    """For tables that only append: what they hold is the sum of what was loaded."""
+    """Compares the row counts of append-only tables with the sums of the loads in the ledger."""
     expected: dict[str, int] = {}
     found: dict[str, int] = {}
     unlike: list[str] = []
@@ -402,7 +401,7 @@ def _rows_in_warehouse(pipeline: Pipeline, feed: str, newest: int) -> dg.AssetCh
             newer = reader.ledger(feed, standing.serving_epoch, after=since) if told else ()
             applied = {entry.position: entry.rows for entry in newer}
         unlike = sorted(key.name for key, record in told.items() if applied.get(key.position) != record.data["rows"])
-    wrong = sorted(table for table, rows in expected.items() if found.get(table, 0) != rows)  # others are the user's
+    wrong = sorted(table for table, rows in expected.items() if found.get(table, 0) != rows)  # other tables are the user's
     shown = metadata.counts("table", {"ledger": expected, "warehouse": found})
     return check_result(
         passed=not wrong and not unlike,
@@ -411,7 +410,7 @@ def _rows_in_warehouse(pipeline: Pipeline, feed: str, newest: int) -> dg.AssetCh
 
 
 def _counts_agree(pipeline: Pipeline, feed: str, newest: int) -> dg.AssetCheckResult:
-    """What is loaded by key cannot be summed, so it is compared directory by directory."""
+    """Compares rows directory by directory, because rows that are loaded by key cannot be summed."""
     serving = pipeline.manifest.serving_epochs(feed).get(LOAD, 1)
     items = list(islice(pipeline.manifest.items(feed, reverse=True), newest))
     records = {item.key: item.processed_by(Application(LOAD), serving) for item in items}
@@ -431,7 +430,7 @@ def _counts_agree(pipeline: Pipeline, feed: str, newest: int) -> dg.AssetCheckRe
 
 
 def _all_loaded(shredded: Record | None, loaded: Record) -> bool:
-    """Whether every record of the source is a row of a load: of a table, of its deletes, or of the bad ones."""
+    """True if every record of the source became a row of the load: of a table, of its deletes, or a bad row."""
     return shredded is None or shredded.data["good"] + shredded.data["bad"] == sum(loaded.data["rows"].values())
 
 
@@ -439,16 +438,16 @@ _COUNTS = {
     True: FeedCheck(
         "rows_in_warehouse",
         Stage.WAREHOUSE,
-        "Rows by the warehouse's ledger = rows in its tables; and the manifest says the same of the newest.",
+        "Rows in the ledger = rows in the tables; and the manifest agrees for the newest directories.",
         _rows_in_warehouse,
         reads_warehouse=True,
     ),
     False: FeedCheck(
         "counts_agree",
         Stage.WAREHOUSE,
-        "Rows shredded = rows loaded = rows in the warehouse's ledger, directory by directory, among the newest.",
+        "Rows shredded = rows loaded = rows in the ledger, for each of the newest directories.",
         _counts_agree,
         reads_warehouse=True,
     ),
 }
-"""What compares rows: by whether the source's tables only append."""
+"""The check that compares rows, by whether the source's tables are append-only."""

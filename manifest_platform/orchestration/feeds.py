@@ -1,7 +1,7 @@
-"""The assets of a dataset: what landed → shredded → warehouse, for each of its feeds, and every table that was loaded.
+"""The assets of a feed (landed → shredded → warehouse), and an asset for every loaded table.
 
-Dagster orders dynamic partitions by insertion and checks neither order nor holes. So what a run was asked for is a set of
-partitions, nothing more: the manifest orders it, refuses what does not fit, and makes a no-op of what is done.
+Dagster orders dynamic partitions by insertion and checks neither order nor gaps. The partitions of a run are therefore only a
+set: the manifest orders them, refuses what is out of order, and does nothing for an item that is already done.
 """
 
 import logging
@@ -26,7 +26,7 @@ RECENT_RECORDS = 1000
 
 
 def build_assets(wiring: Wiring) -> list[dg.AssetSpec | dg.AssetsDefinition]:
-    """The assets of a dataset: the stages of each feed, and the tables."""
+    """Returns the assets of a dataset: the stages of each feed, its tables and its overview."""
     landed = build_captured if wiring.source.captures else _landed_spec
     return [
         *(asset for feed in wiring.source.feeds for asset in (landed(wiring, feed), *_work(wiring, feed))),
@@ -36,13 +36,13 @@ def build_assets(wiring: Wiring) -> list[dg.AssetSpec | dg.AssetsDefinition]:
 
 
 def _landed_spec(wiring: Wiring, feed: str) -> dg.AssetSpec:
-    """The directories of a feed, which somebody else lands."""
+    """Returns the external asset of a feed's directories, which another system lands."""
     names = wiring.names
     return completed(names.spec(AssetKind.LANDED, feed), [], names.partitions(feed))
 
 
 def _work(wiring: Wiring, feed: str) -> list[dg.AssetsDefinition]:
-    """What is made of a feed's directories: typed Parquet, and rows in the warehouse."""
+    """Returns the two assets made from a feed's directories: typed Parquet, and rows in the warehouse."""
     names, pool = wiring.names, feed_pool(wiring.config, wiring.source, feed)
     made, loaded = names.spec(AssetKind.SHREDDED, feed), names.spec(AssetKind.LOADED, feed)
 
@@ -77,16 +77,16 @@ def _work(wiring: Wiring, feed: str) -> list[dg.AssetsDefinition]:
 
 
 def _table_specs(wiring: Wiring) -> Iterator[dg.AssetSpec]:
-    """The tables that the newest directories were loaded into, as the manifest and the shredded output tell.
+    """Yields an asset for each table that the newest directories were loaded into.
 
-    Without that output there are none: what is gone or out of reach must not keep the rest from being shown.
+    Yields none if the shredded output cannot be read: that must not keep the other definitions from loading.
     """
     names, dataset = wiring.names, wiring.dataset
     with Pipeline(wiring.config, dataset) as pipeline:
         try:
             tables = recent_tables(pipeline, RECENT_RECORDS)
         except WarehouseError as error:
-            log.warning("no tables of %s are shown, for its shredded output cannot be read: %s", dataset, error)
+            log.warning("no tables of %s are shown, because its shredded output cannot be read: %s", dataset, error)
             return
     for table in tables:
         spec = names.spec(AssetKind.TABLE, table=table.name, columns=table)

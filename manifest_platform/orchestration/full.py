@@ -1,4 +1,4 @@
-"""Full loads: jobs that begin and cancel them, typed by what they need, and the check that none is needed."""
+"""Full loads: the jobs that begin and cancel them, and the check that none is needed."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -23,24 +23,25 @@ NO_FULL_LOAD = "no_full_load_needed"
 
 
 class BeginConfig(dg.Config):
-    """With which snapshot a full load begins, and why."""
+    """The snapshot of a full load, and its reason."""
 
-    item: str = Field(LATEST, min_length=1, description="a snapshot's name, as full/date=2026-01-31, or latest")
-    reason: str = Field(min_length=1, description="why, for the records")
-    allow_empty: bool = Field(False, description="load a snapshot without rows: it empties tables")
-    allow_shrink: bool = Field(False, description="let tables shrink by more than load.shrink says")
+    item: str = Field(LATEST, min_length=1, description="name of a snapshot, such as full/date=2026-01-31, or latest")
+    reason: str = Field(min_length=1, description="reason, kept in the records")
+    allow_empty: bool = Field(False, description="loads a snapshot without rows, which empties tables")
+    allow_shrink: bool = Field(False, description="lets tables shrink by more than load.shrink allows")
 
 
 class CancelConfig(dg.Config):
-    """Why a full load is given up."""
+    """The reason to cancel a full load."""
 
-    reason: str = Field(min_length=1, description="why, for the records")
+    reason: str = Field(min_length=1, description="reason, kept in the records")
 
 
 def build_full_jobs(wiring: Wiring) -> list[dg.JobDefinition]:
-    """The jobs that begin and cancel a full load of a dataset. What was begun is loaded by the next drain.
+    """Returns the jobs that begin and cancel a full load. The next drain loads the snapshot of a begun full load.
 
-    To begin waits for no drain, as what stops it may be why; to cancel does, as both ask the warehouse.
+    The begin job waits for no drain, because a blocked drain may be the reason for the full load. The cancel job waits for the
+    drain's pool, because both use the warehouse.
     """
     names, dataset = wiring.names, wiring.dataset
     begun_by, cancelled_by = full_pool(dataset), feed_pool(wiring.config, wiring.source, wiring.source.main)
@@ -54,7 +55,7 @@ def build_full_jobs(wiring: Wiring) -> list[dg.JobDefinition]:
                     if isinstance(event, Shredded):
                         yield metadata.shredded_event(names, event)
                     elif isinstance(event, Begun):
-                        context.log.info(f"begun with {event.key.name}, epoch {event.epoch}; the next drain loads it")
+                        context.log.info(f"begun with {event.key.name}, epoch {event.epoch}. The next drain loads it")
             except (Refused, StoreError, WarehouseError, SparkUnavailable) as error:
                 raise failure(told(error, pipeline, names), allow_retries=False) from error
             yield _state_event(pipeline, names)
@@ -72,7 +73,7 @@ def build_full_jobs(wiring: Wiring) -> list[dg.JobDefinition]:
 
     @dg.job(
         name=f"{dataset}_full_begin",
-        description=f"Begins a full load of {dataset}: a new epoch, with a snapshot, which the next drain loads.",
+        description=f"Begins a full load of {dataset}: a new epoch from a snapshot. The next drain loads it.",
         executor_def=dg.in_process_executor,
         tags=run_tags(Duty.FULL, dataset, begun_by),
     )
@@ -81,7 +82,7 @@ def build_full_jobs(wiring: Wiring) -> list[dg.JobDefinition]:
 
     @dg.job(
         name=f"{dataset}_full_cancel",
-        description=f"Gives up the full load of {dataset} that was begun, before it is in the warehouse.",
+        description=f"Cancels the full load of {dataset}, if the snapshot is not yet in the warehouse.",
         executor_def=dg.in_process_executor,
         tags=run_tags(Duty.FULL, dataset, cancelled_by),
     )
@@ -92,18 +93,18 @@ def build_full_jobs(wiring: Wiring) -> list[dg.JobDefinition]:
 
 
 def _state_event(pipeline: Pipeline, names: Names) -> dg.AssetObservation:
-    """The dataset's state, on the asset of its changes."""
+    """Returns the dataset's state as an observation of the asset of its main feed."""
     state = pipeline.manifest.state(Application(LOAD))
     return dg.AssetObservation(names.warehouse(pipeline.source.main), metadata=metadata.state_metadata(state))
 
 
 def build_full_check(wiring: Wiring) -> dg.AssetChecksDefinition:
-    """The check that the changes of a dataset go on without a full load."""
+    """Returns the check that a dataset's changes continue without a full load."""
 
     @dg.asset_check(
         asset=wiring.names.warehouse(wiring.source.main),
         name=NO_FULL_LOAD,
-        description="The changes go on from what the warehouse has.",
+        description="Changes continue from the current state of the warehouse.",
     )
     def no_full_load_needed() -> dg.AssetCheckResult:
         with wiring.pipeline() as pipeline:
@@ -113,7 +114,7 @@ def build_full_check(wiring: Wiring) -> dg.AssetChecksDefinition:
 
 
 def no_full_load(pipeline: Pipeline, now: datetime) -> dg.AssetCheckResult:
-    """Whether a dataset goes on without a full load: why not, and what helps."""
+    """Evaluates the check: fails with the reason and the remedy if a full load is needed."""
     why = why_needed(pipeline, now)
     shown = metadata.state_metadata(pipeline.manifest.state(Application(LOAD)))
     if not why:

@@ -1,4 +1,4 @@
-"""Housekeeping: the job, and its schedule, that removes what grows with every run, of the manifest and of Dagster itself."""
+"""The housekeeping job and its schedule: removes old data from every dataset's manifest and from Dagster's own store."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -19,19 +19,22 @@ JOB = "housekeeping"
 
 
 class HousekeepingRun(dg.Config):
-    """What one run of housekeeping does."""
+    """The options of one housekeeping run."""
 
     dry_run: bool = False
 
 
 def build_housekeeping_job(platform: Config, wirings: Mapping[str, Wiring], name: str | None = None) -> dg.JobDefinition:
-    """The job that does every dataset's chores, then prunes Dagster's own store: with a name, of what its own runs left."""
+    """Returns the job that does every dataset's chores, then prunes Dagster's own store.
+
+    `name`: given in a code location with several configurations; then only runs and events of these datasets are pruned.
+    """
     job_name = f"{name}_{JOB}" if name else JOB
     sets = {key: name for wiring in wirings.values() for key, name in _partition_sets(wiring)}
 
     @dg.op(
         name=f"{job_name}_op",
-        description="Removes what is as old as is configured under `housekeeping`, of each dataset and of Dagster's store.",
+        description="Removes data older than configured under `housekeeping`, of each dataset and of Dagster's store.",
         pool=job_name,
         out=dg.Out(dg.Nothing),
     )
@@ -51,12 +54,12 @@ def build_housekeeping_job(platform: Config, wirings: Mapping[str, Wiring], name
             ours = wirings if name else None
             shown |= _pruned(prune(context.instance, before, sets, label, config.dry_run, ours))
         if hindered:
-            raise failure("could not be done now; the next run tries again\n" + "\n".join(hindered), metadata=shown)
+            raise failure("Some chores failed. The next run tries again.\n" + "\n".join(hindered), metadata=shown)
         yield dg.Output(None, metadata=fit(shown))
 
     @dg.job(
         name=job_name,
-        description="Removes what grows with every run and nothing needs any more, once it is old enough.",
+        description="Removes old data that nothing needs any more and that would grow with every run.",
         executor_def=dg.in_process_executor,
         tags=run_tags(Duty.HOUSEKEEPING, None, job_name),
     )
@@ -67,7 +70,7 @@ def build_housekeeping_job(platform: Config, wirings: Mapping[str, Wiring], name
 
 
 def build_housekeeping_schedules(platform: Config, job: dg.JobDefinition) -> list[dg.ScheduleDefinition]:
-    """The schedule of housekeeping, on; none where it has none. Raises ConfigError for one that cron does not know."""
+    """Returns the housekeeping schedule, on by default; empty if none is configured. Raises ConfigError if it is invalid."""
     cron = platform.housekeeping.schedule
     if cron is None:
         return []
@@ -78,15 +81,15 @@ def build_housekeeping_schedules(platform: Config, job: dg.JobDefinition) -> lis
             cron_schedule=cron,
             execution_timezone="UTC",
             default_status=dg.DefaultScheduleStatus.RUNNING,
-            description="Removes what is old enough, of every dataset and of Dagster's store.",
+            description="Removes old data of every dataset and of Dagster's store.",
         )
     except dg.DagsterInvalidDefinitionError as error:
-        raise ConfigError(f"housekeeping.schedule: {cron!r}: allowed: five fields of cron, as '30 3 * * *'") from error
+        raise ConfigError(f"housekeeping.schedule: {cron!r}: allowed: five fields of cron, such as '30 3 * * *'") from error
     return [schedule]
 
 
 def _partition_sets(wiring: Wiring) -> Iterator[tuple[dg.AssetKey, str]]:
-    """The assets of a source's feeds, each with its partition set."""
+    """Yields the assets of a dataset's feeds, each with the name of its partition set."""
     names = wiring.names
     for feed in names.feeds:
         for stage in Stage:

@@ -1,9 +1,9 @@
-"""The IO manager: what an asset returns is committed to the manifest, and only what is committed and current is loaded.
+"""The IO manager: commits the output of an asset to the manifest, and loads only outputs that are committed and current.
 
-For assets of a user's own on the partitions of a feed: an input from `shredded`, `warehouse` or another such
-asset is a Spark DataFrame; an output is a Spark DataFrame that becomes Parquet under a prefix of its own attempt. What no
-completed record names does not exist, so a crash in the middle leaves nothing that anybody reads. Each output names the records
-that it was made from: once one of them is superseded, by a full load or by work done anew, it is not current.
+It serves a user's own assets on the partitions of a feed. An input from `shredded`, `warehouse` or another such asset is a
+Spark DataFrame. An output is a Spark DataFrame that is written as Parquet under a prefix of its own attempt. Files that no
+completed record names do not exist for readers, so a crash leaves nothing visible. Each output names the records that it was
+made from. If one of these is superseded, by a full load or by repeated work, the output is no longer current.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -34,20 +34,15 @@ if TYPE_CHECKING:
 
 
 class ManifestIOManager(dg.IOManager):
-    """Commits outputs to the manifest and loads what it names as committed and current, of any number of datasets."""
+    """Commits outputs to the manifest and loads committed, current inputs, for any number of datasets."""
 
     def __init__(self, wirings: Mapping[str, Wiring] | None = None) -> None:
         self.wirings = dict(wirings or {})
         self._read: dict[tuple[str, str], dict[dg.AssetKey, list[Made]]] = {}
-        """Of each step of a run, the records that its inputs were read by."""
+        """The records that each step of a run read its inputs by; key: (run id, step key)."""
 
     def handle_output(self, context: dg.OutputContext, obj: "DataFrame | Mapping[str, DataFrame]") -> None:
-        """Writes a DataFrame as Parquet and commits it for the run's one partition; of a mapping, one for each partition.
-
-        Where the asset declares `order: strict`, the partitions are committed in the manifest's order. Raises dagster.Failure
-        for a partition that is not next then, where an input was superseded since it was read, where the item is blocked, and
-        for one DataFrame where the run has several partitions: it does not say which row belongs to which.
-        """
+        """Writes a DataFrame as Parquet and commits it for the run's one partition, or a mapping of one for each partition."""
         place = self._place(context.asset_key)
         frames = _frames(context.asset_partition_keys, obj)
         done: dict[str, Record] = {}
@@ -61,7 +56,7 @@ class ManifestIOManager(dg.IOManager):
                 for key in in_turn(pipeline, keys, place.name):
                     done[keys[key]] = self._commit(pipeline, key, place.name, frames[keys[key]], made_from[key])
             except Exception:
-                for name, record in done.items():  # a step that fails has no output, and these are committed
+                for name, record in done.items():  # a failed step has no output, but these are committed
                     event = materialization(context.asset_key, partition=name, metadata=_shown(record))
                     context.step_context.instance.report_runless_asset_event(event)
                 raise
@@ -72,11 +67,11 @@ class ManifestIOManager(dg.IOManager):
             context.step_context.set_data_version(context.asset_key, dg.DataVersion(first.record_id))
 
     def load_input(self, context: dg.InputContext) -> "DataFrame":
-        """The rows of an upstream asset for the run's partitions.
+        """Returns the rows of an upstream asset for the run's partitions.
 
-        From `shredded` and `warehouse`: those of a table, which the input's metadata `table` names (default: the source's main
-        table). From a merged table: exactly what readers are shown of the days.
-        Raises dagster.Failure for a partition that is not done or superseded, and for a table that none of the partitions has.
+        From `shredded` and `warehouse`: the rows of one table, named by the input's metadata `table` (default: the source's
+        main table). From a merged table: the rows that readers see for these days. Raises dagster.Failure for a partition that
+        is not done or is superseded, and if none of the partitions has the table.
         """
         for dataset, wiring in self.wirings.items():
             if (merged := wiring.names.merged_table(context.asset_key)) is not None:
@@ -85,7 +80,7 @@ class ManifestIOManager(dg.IOManager):
         wiring = self.wirings[place.dataset]
         table = (context.definition_metadata or {}).get("table", wiring.source.main_table)
         if table is None:
-            raise failure("name the table to read by AssetIn(metadata={'table': …})", allow_retries=False)
+            raise failure("Name the table to read with AssetIn(metadata={'table': …})", allow_retries=False)
         uris: list[str] = []
         records: list[Made] = []
         with wiring.pipeline() as pipeline, _refusals(pipeline, wiring.names):
@@ -96,16 +91,16 @@ class ManifestIOManager(dg.IOManager):
                 records += read.records
         if not uris:
             raise failure(
-                f"none of the partitions has rows of table {table!r}; name another by AssetIn(metadata={{'table': …}})",
+                f"None of the partitions has rows of table {table!r}. Name another with AssetIn(metadata={{'table': …}})",
                 allow_retries=False,
             )
         step = context.step_context.run_id, context.step_context.step.key
         self._read.setdefault(step, {})[context.asset_key] = records
-        # Without merging, Spark takes the columns of one file, and those that came later would be missing without a word.
+        # Without mergeSchema, Spark takes the columns of one file, and silently drops columns that were added later.
         return wiring.spark_session().read.option("mergeSchema", "true").parquet(*map(_spark_path, uris))
 
     def _merged(self, dataset: str, table: str, days: Sequence[str]) -> "DataFrame":
-        """The rows that readers are shown of a merged table's days; those of which they are shown nothing are an error."""
+        """Returns the rows of a merged table's days that readers see. Raises dagster.Failure if a day is not published."""
         from manifest_platform.merging.readers import FilesUnknown, NotPublished
         from manifest_platform.pipeline.merge import Merging
 
@@ -117,12 +112,7 @@ class ManifestIOManager(dg.IOManager):
                 raise failure(told(error, pipeline, wiring.names), allow_retries=False) from error
 
     def _made_from(self, context: dg.OutputContext, pipeline: Pipeline, keys: Sequence[ItemKey]) -> dict[ItemKey, list[Made]]:
-        """The records that the output of each item was made from: what its step read, and the stages that it depends on.
-
-        Of a run of several partitions, an input of just those gives each its own. What is read of another dataset is in another
-        manifest, and not named. A stage that was not read by the IO manager
-        counts as it stood when the step began. Raises Refused where it was done anew since.
-        """
+        """Returns the records that each item's output was made from: inputs that its step read, and unread upstream stages."""
         read = self._read.pop((context.run_id, context.step_key), {})
         found: dict[ItemKey, list[Made]] = {key: [] for key in keys}
         for records in (made for asset, made in read.items() if self._dataset(asset) == pipeline.name):
@@ -139,12 +129,12 @@ class ManifestIOManager(dg.IOManager):
                 for record in current_records(outputs, key, parent.name):
                     if began and record.timestamp > began:
                         who = record.application.key
-                        raise Refused(f"{who} did {key.name} anew while this was made: it must be made anew")
+                        raise Refused(f"{who} processed {key.name} again while this output was made. Materialize it again")
                     found[key].append(Made.by(key, record))
         return {key: list(dict.fromkeys(records)) for key, records in found.items()}
 
     def _commit(self, pipeline: Pipeline, key: ItemKey, asset: str, frame: "DataFrame", made_from: Sequence[Made]) -> Record:
-        """Writes the rows of an item below a prefix of this attempt, and commits them."""
+        """Writes an item's rows below a prefix of this attempt, and commits them."""
         prefix = f"{pipeline.folder(key)}/{asset.replace('/', '.')}-{uuid4()}"
         frame.write.parquet(_spark_path(prefix))
         rows = self.wirings[pipeline.name].spark_session().read.parquet(_spark_path(prefix)).count()
@@ -157,8 +147,8 @@ class ManifestIOManager(dg.IOManager):
         found = next((place for wiring in self.wirings.values() if (place := wiring.names.place(key))), None)
         if found is None:
             raise failure(
-                f"asset {key.to_user_string()} is of no dataset ({', '.join(self.wirings)}): have its key begin with a"
-                " dataset's name, or give it an IO manager of its own by io_manager_key",
+                f"asset {key.to_user_string()} belongs to no dataset ({', '.join(self.wirings)}). Begin its key with a"
+                " dataset's name, or give it another IO manager with io_manager_key",
                 allow_retries=False,
             )
         return found
@@ -166,7 +156,7 @@ class ManifestIOManager(dg.IOManager):
 
 @contextmanager
 def _refusals(pipeline: Pipeline, names: Names) -> Generator[None]:
-    """Tells what is refused or out of reach as the failure of a run; what may pass by itself may be tried again."""
+    """Turns refusals and outages into failures of the run. Dagster may retry those that can pass by themselves."""
     try:
         yield
     except (Refused, StoreError, WarehouseError, SparkUnavailable) as error:
@@ -175,26 +165,26 @@ def _refusals(pipeline: Pipeline, names: Names) -> Generator[None]:
 
 
 def _frames(names: Sequence[str], returned: "DataFrame | Mapping[str, DataFrame]") -> "Mapping[str, DataFrame]":
-    """What an asset returned, by partition."""
+    """Returns the DataFrames that an asset returned, by partition."""
     if isinstance(returned, Mapping):
         if set(returned) != set(names):
             raise failure(
-                f"the asset returned DataFrames for {', '.join(sorted(returned)) or 'no partition'}, and this run has"
-                f" {', '.join(sorted(names))}: return one for each",
+                f"The asset returned DataFrames for {', '.join(sorted(returned)) or 'no partition'}, but this run has"
+                f" {', '.join(sorted(names))}. Return one DataFrame for each partition",
                 allow_retries=False,
             )
         return returned
     if len(names) != 1:
         raise failure(
-            f"a DataFrame is committed for one partition, and this run has {len(names)}:"
-            " give the asset backfill_policy=BackfillPolicy.multi_run(1), or return a DataFrame for each, by partition",
+            f"The asset returned one DataFrame, but this run has {len(names)} partitions."
+            " Give the asset backfill_policy=BackfillPolicy.multi_run(1), or return a mapping from partition to DataFrame",
             allow_retries=False,
         )
     return {names[0]: returned}
 
 
 def _shown(record: Record) -> dict[str, str | int]:
-    """What Dagster shows of a committed output."""
+    """The metadata that Dagster shows for a committed output."""
     shown: dict[str, str | int] = {
         "dagster/partition_row_count": record.data["rows"],
         "dagster/uri": record.data["prefix"],
@@ -204,12 +194,12 @@ def _shown(record: Record) -> dict[str, str | int]:
 
 
 def _began(context: dg.OutputContext) -> datetime | None:
-    """When the step of an output began."""
+    """The time at which the step of an output began; None if unknown."""
     stats = context.step_context.instance.get_run_step_stats(context.run_id, [context.step_key])
     start = stats[0].start_time if stats else None
     return datetime.fromtimestamp(start, UTC) if start else None
 
 
 def _spark_path(uri: str) -> str:
-    """What Spark calls a URI: S3's as it is, for which `spark_conf` names the file system; a local one's plain path."""
+    """The path by which Spark opens a URI: S3 URIs unchanged (`spark_conf` names the file system), local URIs as paths."""
     return str(storage.local_path(uri)) if storage.is_local(uri) else uri

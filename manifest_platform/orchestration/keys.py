@@ -1,4 +1,4 @@
-"""What Dagster calls the things of a dataset: the keys of its assets, as its translator gives them, and its partition sets."""
+"""Dagster's names for the parts of a dataset: asset keys, as the translator gives them, and partition sets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KINDS = {Stage.LANDED: AssetKind.LANDED, Stage.SHREDDED: AssetKind.SHREDDED, St
 
 @dataclass(frozen=True)
 class FeedAsset:
-    """What the key of an asset on the partitions of a feed says. `name`: its path below dataset and feed."""
+    """An asset on the partitions of a feed, as its key says. `name`: the part of the key below dataset and feed."""
 
     dataset: str
     feed: str
@@ -34,9 +34,9 @@ class FeedAsset:
 
 
 class Names:
-    """The names of a dataset's things. Its translator is asked for each key once.
+    """The names of a dataset's assets and partition sets. The translator is asked for each key once.
 
-    `main_table`: the table whose rows are shown by themselves.
+    `main_table`: the table whose row count is shown separately.
     """
 
     def __init__(self, config: Config, source: Source, translator: DatasetTranslator | None = None) -> None:
@@ -49,7 +49,7 @@ class Names:
     def spec(
         self, kind: AssetKind, feed: str | None = None, table: str | None = None, columns: Table | MergedTable | None = None
     ) -> dg.AssetSpec:
-        """What Dagster is told of an asset, its key included; dependencies and partitions are not in it."""
+        """Returns the spec of an asset with its key, without dependencies and partitions."""
         spec = self._translator.get_asset_spec(DatasetProps(kind, self._config, self._source, feed, table, columns))
         self._keys[kind, feed, table] = spec.key
         return spec
@@ -59,11 +59,11 @@ class Names:
         return known or self.spec(kind, feed, table).key
 
     def stage(self, feed: str, stage: Stage) -> dg.AssetKey:
-        """The key of the asset of a stage of a feed."""
+        """The key of a feed's asset at a stage."""
         return self._key(_KINDS[stage], feed)
 
     def landed(self, feed: str) -> dg.AssetKey:
-        """The key of the asset of a feed's directories."""
+        """The key of the asset of a feed's landed directories."""
         return self._key(AssetKind.LANDED, feed)
 
     def shredded(self, feed: str) -> dg.AssetKey:
@@ -71,11 +71,11 @@ class Names:
         return self._key(AssetKind.SHREDDED, feed)
 
     def warehouse(self, feed: str) -> dg.AssetKey:
-        """The key of the asset of what is loaded of a feed."""
+        """The key of the asset of a feed's loads into the warehouse."""
         return self._key(AssetKind.LOADED, feed)
 
     def table(self, name: str) -> dg.AssetKey:
-        """The key of the asset of a table of the warehouse."""
+        """The key of the asset of a warehouse table."""
         return self._key(AssetKind.TABLE, table=name)
 
     def merged(self, table: str) -> dg.AssetKey:
@@ -84,34 +84,34 @@ class Names:
 
     @property
     def published(self) -> dg.AssetKey:
-        """The key of the asset of what readers are shown of the merged tables."""
+        """The key of the asset of what readers see of the merged tables."""
         return self._key(AssetKind.PUBLISHED)
 
     @property
     def overview(self) -> dg.AssetKey:
-        """The key of the asset that says how far the dataset is."""
+        """The key of the dataset's overview."""
         return self._key(AssetKind.OVERVIEW)
 
     def own(self, feed: str, name: str) -> dg.AssetKey:
-        """The key of an asset of a user's own, by its name below dataset and feed."""
+        """The key of a user's own asset, by its name below dataset and feed."""
         below = [feed, name] if len(self.feeds) > 1 else [name]
         return dg.AssetKey([*self.prefix, self.dataset, *below])
 
     def partitions(self, feed: str) -> dg.DynamicPartitionsDefinition:
-        """The partition set of a feed: a partition an item, by its name."""
+        """The partition set of a feed: a partition for each item, by its name."""
         return item_partitions(self.dataset, feed)
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """What a translator puts before the keys of the main feed's assets; nothing where it names them anew."""
+        """The prefix that the translator puts before the keys of the main feed's assets; empty if it changes them otherwise."""
         props = DatasetProps(AssetKind.SHREDDED, self._config, self._source, self._source.main)
         path, below = self.shredded(self._source.main).path, props.default_key.path
         return tuple(path[: -len(below)]) if path[-len(below) :] == below else ()
 
     def place(self, key: dg.AssetKey) -> FeedAsset | None:
-        """Where an asset on the partitions of a feed belongs, ours or a user's; None for one of no feed of the dataset.
+        """Returns the place of an asset on the partitions of a feed, ours or a user's; None for any other asset.
 
-        A user's key is the dataset, the feed where there are several, and a name; a translator's prefix may stand before it.
+        A user's key is the dataset, the feed if there are several, and a name. The translator's prefix may precede it.
         """
         if key in self._stages:
             return self._stages[key]
@@ -124,7 +124,7 @@ class Names:
         return FeedAsset(self.dataset, self._source.main, "/".join(below[1:]))
 
     def merged_table(self, key: dg.AssetKey) -> str | None:
-        """The merged table that an asset is; None for another asset."""
+        """The merged table of an asset; None for any other asset."""
         for (kind, _, table), known in self._keys.items():
             if kind is AssetKind.MERGED and known == key:
                 return table
@@ -135,5 +135,5 @@ class Names:
 
 
 def item_partitions(dataset: str, feed: str) -> dg.DynamicPartitionsDefinition:
-    """The partition set of a feed: a partition an item, by its name."""
+    """The partition set of a feed: a partition for each item, by its name."""
     return dg.DynamicPartitionsDefinition(name=f"{dataset}_{feed}")

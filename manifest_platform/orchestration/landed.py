@@ -1,4 +1,4 @@
-"""What a look at a landing root found, told in Dagster: by the sensor that lists it, a drain that looks first, and a check."""
+"""Reports of landing roots in Dagster, shared by the listing sensor, the drain that looks first, and a check."""
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,11 +15,11 @@ from manifest_platform.pipeline.discovery import discover, glance
 from manifest_platform.sources.errors import LandingError
 
 SHOWN_AT_ONCE = 1000
-"""New directories that a drain shows itself; the sensor shows the others."""
+"""The number of new directories that a drain reports itself; the sensor reports the rest."""
 
 
 def log_findings(log: logging.Logger, pipeline: Pipeline, report: DiscoveryReport) -> None:
-    """Says in a log what was left alone or passed over, and why."""
+    """Logs the directories that were left alone or skipped, and the reasons."""
     for problem, names in (
         ("rewritten after discovery", report.changed),
         ("known under another URI", report.moved),
@@ -34,7 +34,7 @@ def log_findings(log: logging.Logger, pipeline: Pipeline, report: DiscoveryRepor
     if waiting := abandoned(report.waiting, pipeline.clock()):
         log.warning(incomplete(pipeline, waiting))
     if report.linked:
-        log.warning(f"will fail, for what is not followed: {', '.join(report.linked)}")
+        log.warning(f"will fail, because links are not followed: {', '.join(report.linked)}")
     if report.skipped:
         log.info(f"skipped by a rule: {', '.join(report.skipped)}")
 
@@ -42,7 +42,7 @@ def log_findings(log: logging.Logger, pipeline: Pipeline, report: DiscoveryRepor
 def register(
     context: dg.OpExecutionContext, pipeline: Pipeline, names: Names, feeds: Sequence[str]
 ) -> Iterator[dg.AssetMaterialization]:
-    """Registers what has landed of some feeds, and shows it: a partition and a materialization each. Raises LandingError."""
+    """Registers the new directories of some feeds, and yields a materialization for each. Raises LandingError."""
     report = discover(pipeline, feeds=feeds)
     log_findings(context.log, pipeline, report)
     registered = set(report.registered)
@@ -57,11 +57,11 @@ def register(
 
 
 REGISTERED = "what_landed_is_registered"
-REGISTERED_WORDS = "All that has landed is registered, or is being written."
+REGISTERED_WORDS = "Everything that has landed is registered, or is still being written."
 
 
 def left_out(pipeline: Pipeline, reports: Iterable[DiscoveryReport]) -> dg.AssetCheckResult:
-    """Whether something lies in the landing root that will not become an item by itself: what, since when, what helps."""
+    """Evaluates the check: warns of entries in the landing root that will not become items by themselves, with the remedy."""
     told: list[str] = []
     counts = {"incomplete": 0, "unparseable": 0, "unreadable": 0}
     for report in reports:
@@ -81,7 +81,7 @@ def left_out(pipeline: Pipeline, reports: Iterable[DiscoveryReport]) -> dg.Asset
 
 
 def build_landing_check(wiring: Wiring) -> dg.AssetChecksDefinition:
-    """The check of a dataset's landing root; the sensor evaluates it at each look, with nothing asked for twice."""
+    """Returns the check of a dataset's landing root. The sensor evaluates it at each look without another listing."""
 
     @dg.asset_check(asset=wiring.names.landed(wiring.source.main), name=REGISTERED, description=REGISTERED_WORDS)
     def what_landed_is_registered() -> dg.AssetCheckResult:

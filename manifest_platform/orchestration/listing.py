@@ -1,7 +1,6 @@
-"""Listing: the sensor that looks at a landing root, shows Dagster what is new, and asks for drains.
+"""The listing sensor: looks at a landing root, shows Dagster new directories, and requests drains.
 
-Its decisions are pure functions of what the manifest says and of its own cursor, so that they can be read and tested without
-Dagster.
+Its decisions are pure functions of the manifest's answers and of the sensor's cursor, so they are tested without Dagster.
 """
 
 import dataclasses
@@ -35,7 +34,7 @@ from manifest_platform.pipeline.discovery import discover
 
 
 class Reading:
-    """What a tick reads of the steps: their states and leases at once, and of each feed what comes next to be loaded, once."""
+    """A tick's reads of the steps: all states and leases with one read, and each feed's next item to load at most once."""
 
     def __init__(self, pipeline: Pipeline, kept: Kept | None = None):
         self._pipeline = pipeline
@@ -44,13 +43,13 @@ class Reading:
         self._next: dict[str, Verdict] = {}
 
     def load(self, feed: str) -> Verdict:
-        """What comes next to be loaded of a feed."""
+        """Returns the manifest's answer for a feed's next item to load."""
         if feed not in self._next:
             self._next[feed] = self._pipeline.manifest.next(feed, LOAD, state=self.kept.state(LOAD))
         return self._next[feed]
 
     def is_held(self, application: Application, feed: str, now: datetime) -> bool:
-        """Whether a worker lives. One that seems gone is looked at once more: a slow listing lies behind what was read."""
+        """True if a worker holds a feed's lease. An expired lease is read again, because the first read may be old by now."""
         lease = self.kept.leases.get((application.key, feed))
         if lease is None or not lease.is_live(now):
             lease = self._pipeline.manifest.lease(application, feed)
@@ -60,12 +59,11 @@ class Reading:
 def work_waiting(
     pipeline: Pipeline, now: datetime, feeds: Sequence[str] | None = None, reading: Reading | None = None
 ) -> str | None:
-    """What a drain of these feeds, or all, could do now, as text that changes whenever something new may be done; None for
-    nothing.
+    """Returns the work that a drain of some feeds (default: all) could do now, None if there is none.
 
-    Items that failed are not work: they wait for a person. Those of a dead worker are, once its lease has run out. An
-    item that is being retried stays the same work however its history grows, so that an outage is asked after ever more
-    rarely. `reading`: what was read of the feeds just now.
+    The text changes whenever new work appears. A failed item is no work, because it waits for a person. The item of a dead
+    worker is work once its lease has expired. A retried item stays the same work however its history grows, so that during an
+    outage the pauses between requests become longer. `reading`: reads of this tick to reuse.
     """
     seen = reading or Reading(pipeline)
     found = [work for feed in feeds or pipeline.feeds for work in _work_of(pipeline, feed, now, seen)]
@@ -73,7 +71,7 @@ def work_waiting(
 
 
 def _work_of(pipeline: Pipeline, feed: str, now: datetime, reading: Reading) -> Iterator[str]:
-    """What could be done now of one feed."""
+    """Yields the work that could be done now for one feed."""
     stuck: list[Blocked] = []
     if feed not in pipeline.source.on_demand:
         ready, stuck = pipeline.manifest.waiting(feed, SHRED, limit=1)
@@ -83,7 +81,7 @@ def _work_of(pipeline: Pipeline, feed: str, now: datetime, reading: Reading) -> 
         yield _work(LOAD, verdict.item)
     for stopped in (*stuck, verdict):
         if not isinstance(stopped, Blocked) or stopped.standing is Standing.MODE:
-            continue  # what a full load holds is settled once that is done
+            continue  # the full load ends this by itself
         processing = stopped.item.blocker()
         if not processing or processing.state is not State.PROCESSING:
             continue
@@ -97,34 +95,37 @@ def _work(application: str, item: Item) -> str:
 
 
 def _untold(pipeline: Pipeline, instance: dg.DagsterInstance, job: str, feeds: Sequence[str], reading: Reading) -> str | None:
-    """Blocks that no run of a drain has told of, as work for one: it fails, and so shows them. None where there are none."""
+    """Returns the blocks that no drain has reported, as work for one, whose failure shows them; None if there are none."""
     found = [Block.of(pipeline, feed, reading.load(feed), reading.broken.get(feed)) for feed in feeds]
-    return "; ".join(f"tell of {one.feed}: {one.cause}" for one in found if one and not one.was_told(instance, job)) or None
+    return (
+        "; ".join(f"report the block of {one.feed}: {one.cause}" for one in found if one and not one.was_told(instance, job))
+        or None
+    )
 
 
 def _overview_stands(pipeline: Pipeline, reading: Reading) -> str:
-    """Text that changes with what the overview says: what was loaded, and what blocks."""
+    """Returns a text that changes with the content of the overview: loads and blocks."""
     found = [Block.of(pipeline, feed, reading.load(feed), reading.broken.get(feed)) for feed in pipeline.feeds]
     return f"{reading.kept.state(LOAD).version} {'; '.join(one.cause for one in found if one)}"
 
 
 def _unchecked(names: Names, instance: dg.DagsterInstance, feeds: Sequence[str], reading: Reading) -> str | None:
-    """Feeds that were loaded outside Dagster since their checks were evaluated, as work for a drain, which evaluates them."""
+    """Returns the feeds that were loaded outside Dagster since their last checks, as work for a drain; None if none."""
     state = reading.kept.state(LOAD)
     found = [unchecked(names, feed, state.feed(feed), instance) for feed in feeds]
     return "; ".join(filter(None, found)) or None
 
 
 OVERVIEW = "overview"
-"""Under what the cursor keeps how the overview stands."""
+"""The cursor's key for the state of the overview."""
 
 _kept: dict[tuple[str | None, str], tuple[Config, int, Pipeline]] = {}
 
 
 def _pipeline(config_file: str | None, dataset: str) -> Pipeline:
-    """The sensor's pipeline, kept between ticks: what its manifest has confirmed once costs no request again.
+    """Returns the sensor's pipeline, cached between ticks: what its manifest has confirmed once costs no further request.
 
-    Another configuration, or another file where the manifest was, makes another pipeline.
+    Another configuration, or another file in place of the manifest's, makes a new pipeline.
     """
     config, kept = load(config_file), _kept.get((config_file, dataset))
     if kept and kept[:2] == (config, file_identity(config.manifest.store)):
@@ -142,8 +143,11 @@ def _forget(config_file: str | None, dataset: str) -> None:
 
 @dataclass(frozen=True)
 class Remembered:
-    """The sensor's cursor: what it asked for, by job; what it last told, by asset and check; and, by feed, how
-    far Dagster has been shown it. `memory`: by what it is known whether that is still so of the store."""
+    """The sensor's cursor.
+
+    `asked`: the last request of each job. `told`: the last reported finding of each check. `shown`: how far Dagster shows each
+    feed. `memory`: evidence by which the manifest tells if the store was replaced or set back since.
+    """
 
     asked: dict[str, Asked] = field(default_factory=dict)
     told: dict[str, str | None] = field(default_factory=dict)
@@ -152,28 +156,28 @@ class Remembered:
 
     @classmethod
     def from_json(cls, text: str | None) -> Self:
-        """The cursor of its text; a fresh one where that is none of this form."""
+        """Returns the cursor of a text; an empty cursor if the text has another form."""
         data = json.loads(text) if text else {}
         if data.keys() != {one.name for one in dataclasses.fields(cls)}:
             return cls()
         asked = {job: Asked(**one) for job, one in data["asked"].items()}
         if not all(isinstance(one, dict) for one in data["shown"].values()):
-            return cls(asked, data["told"])  # of the release before
+            return cls(asked, data["told"])  # written by an older release
         shown = {feed: Shown(**one) for feed, one in data["shown"].items()}
         witnesses = tuple(Witness(**one) for one in data["memory"]["witnesses"])
         return cls(asked, data["told"], shown, Memory(data["memory"]["id"], witnesses))
 
     def to_json(self) -> str:
-        """The cursor as text."""
+        """Returns the cursor as text."""
         return json.dumps(dataclasses.asdict(self))
 
 
 def build_listing_sensor(
     wiring: Wiring, drain_jobs: Sequence[dg.JobDefinition], seconds: int, own: Sequence[OwnAsset] = ()
 ) -> dg.SensorDefinition:
-    """The sensor that looks at a dataset's landing root, adds partitions, and asks for a drain when there is work.
+    """Returns the sensor that looks at a dataset's landing root, adds partitions, and requests a drain when there is work.
 
-    `seconds`: between two looks. `own`: assets of a user's own, of which it tells what a full load has superseded.
+    `seconds`: the pause between two looks. `own`: a user's own assets, whose outputs it reports if a full load superseded them.
     """
     dataset, config_file = wiring.dataset, wiring.manifest.config_file
 
@@ -182,13 +186,13 @@ def build_listing_sensor(
         jobs=drain_jobs,
         minimum_interval_seconds=seconds,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Registers new directories and starts one drain when there is work and none is on its way.",
+        description="Registers new directories, and starts a drain when there is work and no drain is queued or in progress.",
     )
     def listing_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         try:
             return _tick(context, _pipeline(config_file, dataset), wiring.names, own)
         except Exception:
-            _forget(config_file, dataset)  # what it remembers may be what is wrong
+            _forget(config_file, dataset)  # the cached pipeline may be the cause
             raise
 
     return listing_sensor
@@ -199,7 +203,7 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, names: Names,
     remembered = Remembered.from_json(context.cursor)
     stands, kept = pipeline.manifest.recall_kept(remembered.memory)
     if not stands:
-        context.log.warning("the manifest's store was replaced, or put back to an earlier moment: all is looked at anew")
+        context.log.warning("the manifest's store was replaced or set back to an earlier time: everything is compared again")
         remembered = Remembered()
     report = discover(pipeline, recalled=True, state=kept.state(LOAD))
     log_findings(context.log, pipeline, report)
@@ -207,7 +211,7 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, names: Names,
     partitions: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
     shown: dict[str, Shown] = {}
     registered = {*report.new, *report.late, *report.quarantined}
-    reading = Reading(pipeline, None if registered else kept)  # what is late or set aside changed the state
+    reading = Reading(pipeline, None if registered else kept)  # late and quarantined items changed the state
     for feed in pipeline.feeds:
         told_of = news(pipeline, names, feed, registered, instance, remembered.shown.get(feed, Shown()), reading.kept)
         of_feed = names.partitions(feed)

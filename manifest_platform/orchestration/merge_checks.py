@@ -1,4 +1,4 @@
-"""Checks of merged tables: their rows are those of the small objects, their ranges a chain, and readers see them in time."""
+"""Checks of merged tables: rows equal those of the small objects, ranges form a chain, and readers see new rows in time."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -12,18 +12,18 @@ from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline.merge import Merging
 
 CHECKED_DAYS = 31
-"""How many of a table's newest partitions its checks look at, besides those that are not at rest."""
+"""The number of newest partitions of a table that its checks look at, besides unfinished partitions."""
 
 
 def build_merge_checks(wiring: Wiring) -> list[dg.AssetChecksDefinition]:
-    """The checks of each merged table."""
+    """Returns the checks of every merged table."""
     return [check for table in merged_tables(wiring) for check in _table_checks(wiring, table_name(table))]
 
 
 def _table_checks(wiring: Wiring, table: str) -> list[dg.AssetChecksDefinition]:
     key = wiring.names.merged(table)
 
-    @dg.asset_check(asset=key, description="Rows of merged objects = rows of the small objects that they hold.")
+    @dg.asset_check(asset=key, description="Rows of merged objects = rows of the small objects that they replace.")
     def rows_kept() -> dg.AssetCheckResult:
         with open_merging(wiring) as merging:
             wrong, rows = [], 0
@@ -37,7 +37,7 @@ def _table_checks(wiring: Wiring, table: str) -> list[dg.AssetChecksDefinition]:
                     wrong.append(str(partition.date))
         return check_result(passed=not wrong, metadata={"rows": rows, "wrong": ", ".join(wrong)})
 
-    @dg.asset_check(asset=key, description="The ranges of every partition follow each other from 0 without a hole.")
+    @dg.asset_check(asset=key, description="The ranges of every partition follow each other from 0 without a gap.")
     def chain_whole() -> dg.AssetCheckResult:
         with open_merging(wiring) as merging:
             wrong, count = [], 0
@@ -49,7 +49,7 @@ def _table_checks(wiring: Wiring, table: str) -> list[dg.AssetChecksDefinition]:
                     wrong.append(str(partition.date))
         return check_result(passed=not wrong, metadata={"ranges": count, "wrong": ", ".join(wrong)})
 
-    @dg.asset_check(asset=key, description="Readers see what came within merge.invisible_seconds.")
+    @dg.asset_check(asset=key, description="Readers see new rows within merge.invisible_seconds.")
     def nothing_invisible_for_long() -> dg.AssetCheckResult:
         with open_merging(wiring) as merging:
             limit = merging.longest_invisible(table)
@@ -68,7 +68,7 @@ def _table_checks(wiring: Wiring, table: str) -> list[dg.AssetChecksDefinition]:
 
 
 def _looked_at(merging: Merging, table: str) -> Iterable[Partition]:
-    """A table's newest partitions, and those that are not at rest."""
+    """Returns a table's newest partitions, and its unfinished partitions."""
     newest = sorted(merging.inventory.partitions(table), key=lambda found: found.date)[-CHECKED_DAYS:]
     others = [found for found in merging.inventory.open_partitions() if found.table == table]
     return {found.date: found for found in [*others, *newest]}.values()

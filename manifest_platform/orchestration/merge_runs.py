@@ -1,4 +1,4 @@
-"""Merge runs: the job that merges what is due, and the sensor that asks for it."""
+"""The merge job, which merges what is due, and the sensor that requests it."""
 
 import dataclasses
 import itertools
@@ -32,8 +32,8 @@ SHOWN = 20
 class MergeConfig(dg.Config):
     """The bounds of one merge run."""
 
-    max_partitions: int | None = Field(None, ge=1, description="partitions to merge, at most")
-    max_seconds: float | None = Field(None, gt=0, description="seconds after which no new Spark job is begun")
+    max_partitions: int | None = Field(None, ge=1, description="largest number of partitions to merge")
+    max_seconds: float | None = Field(None, gt=0, description="begins no new Spark job after this many seconds")
 
 
 def merge_job_name(dataset: str) -> str:
@@ -42,12 +42,12 @@ def merge_job_name(dataset: str) -> str:
 
 
 def build_merge_job(wiring: Wiring) -> dg.JobDefinition:
-    """The job that merges all that is due, closes, switches and publishes: one process, one Spark session."""
+    """Returns the job that merges what is due, closes, switches and publishes, in one process with one Spark session."""
     names, dataset = wiring.names, wiring.dataset
 
     @dg.op(
         name=f"{dataset}_merge_op",
-        description="Merges what is due, with a materialization for every partition, and publishes it.",
+        description="Merges partitions that are due, with a materialization for each, and publishes them.",
         pool=merge_pool(dataset),
         out=dg.Out(dg.Nothing),
     )
@@ -80,7 +80,7 @@ def build_merge_job(wiring: Wiring) -> dg.JobDefinition:
 
     @dg.job(
         name=merge_job_name(dataset),
-        description=f"Merges what is due of {dataset}, closes, switches and publishes.",
+        description=f"Merges the partitions of {dataset} that are due; closes, switches and publishes.",
         executor_def=dg.in_process_executor,
         tags=run_tags(Duty.MERGE, dataset, merge_pool(dataset)),
     )
@@ -109,10 +109,10 @@ def merge_metadata(report: MergeReport) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Remembered:
-    """The sensor's cursor: which work it asked for, and of which jobs, by id, it found that they would write nothing.
+    """The sensor's cursor.
 
-    `idle`: how the job's partition stood then, which changes with what comes and once it is closed. `told`: the last job that
-    ended and that Dagster was told of.
+    `asked`: the last request. `idle`: jobs that are due but would write nothing, by id, each with the state of its partition,
+    which changes when objects arrive or the partition is closed. `told`: the last finished job that was reported to Dagster.
     """
 
     asked: Asked = field(default_factory=Asked)
@@ -121,22 +121,23 @@ class Remembered:
 
     @classmethod
     def from_json(cls, text: str | None) -> Self:
-        """The cursor of its text; of a release before, what it was asked for alone."""
+        """Returns the cursor of a text; of an older release's text, only the last request."""
         data = json.loads(text) if text else {}
         if {"asked", "idle"} <= data.keys():
             return cls(Asked(**data["asked"]), data["idle"], data.get("told", ""))
         return cls(Asked(**data)) if data else cls()
 
     def to_json(self) -> str:
-        """The cursor as text."""
+        """Returns the cursor as text."""
         return json.dumps(dataclasses.asdict(self))
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """What a merge run could do now. `work`: as text that changes whenever something new may be done; empty for nothing.
+    """The work that a merge run could do now.
 
-    `idle`: jobs that are due and would write nothing, as the cursor remembers them.
+    `work`: a text that changes whenever new work appears; empty if there is none. `idle`: jobs that are due but would write
+    nothing, as the cursor keeps them.
     """
 
     work: str
@@ -144,11 +145,12 @@ class Waiting:
 
 
 def merge_waiting(merging: Merging, idle: Mapping[str, str] | None = None) -> Waiting:
-    """What a merge run could do now: a merge that is due by its schedule or its volume; a partition whose day is over; one that
-    readers do not see as it is.
+    """Returns the work that a merge run could do now.
 
-    A merge that is due and would write nothing, as of an open day with little, is no work: it waits for more, or for the day's
-    end. `idle`: those of which that was found before; how their partitions stand costs no request beyond that of each look.
+    That is: merges that are due by schedule or volume, partitions whose day is over, and partitions whose current state readers
+    do not see. A due merge that would write nothing (a few objects of an open day) is no work: it waits for more objects, or
+    for the end of the day. `idle`: such merges that were found before. While their partitions are unchanged, they cost no
+    further request.
     """
     now, inventory = merging.clock(), merging.inventory
     tables = {table.key: table for table in inventory.tables() if table.enabled and not table.dropped}
@@ -185,10 +187,7 @@ def merge_waiting(merging: Merging, idle: Mapping[str, str] | None = None) -> Wa
 def merged_outside(
     merging: Merging, names: Names, instance: dg.DagsterInstance, told: str
 ) -> tuple[list[dg.AssetMaterialization], str]:
-    """What was merged outside Dagster, as by the command line, since a job that was told of; and the job that is told of then.
-
-    Of a long history the newest jobs. How partitions stand is told as it is now.
-    """
+    """Returns events for merges done outside Dagster since the last reported job, and the job that is the last reported now."""
     if [_ended(one) for one in merging.inventory.log(1)] in ([], [told]):
         return [], told
     log = merging.inventory.log(MIRRORED_A_TICK)
@@ -209,14 +208,14 @@ def merged_outside(
 
 
 def _ended(job: FinishedJob) -> str:
-    """Which end of which job."""
+    """A text that identifies one end of one job."""
     return f"{job.finished.isoformat()} {job.id}"
 
 
 def build_merge_sensor(wiring: Wiring, merge_job: dg.JobDefinition, seconds: int) -> dg.SensorDefinition:
-    """The sensor that registers what was shredded and asks for a merge run when one is due, by schedule or volume.
+    """Returns the sensor that registers shredded objects and requests a merge run when one is due, by schedule or volume.
 
-    `seconds`: between two looks.
+    `seconds`: the pause between two looks.
     """
 
     @dg.sensor(
@@ -224,7 +223,7 @@ def build_merge_sensor(wiring: Wiring, merge_job: dg.JobDefinition, seconds: int
         job=merge_job,
         minimum_interval_seconds=seconds,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Registers shredded objects, and starts one merge run when one is due and none is on its way.",
+        description="Registers shredded objects, and starts a merge run when one is due and none is queued or in progress.",
     )
     def merge_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         now = datetime.now(UTC)
@@ -233,8 +232,8 @@ def build_merge_sensor(wiring: Wiring, merge_job: dg.JobDefinition, seconds: int
             try:
                 for registered in itertools.islice(register(merging), COMMITS_A_TICK):
                     context.log.info(f"commit {registered.commit}: {registered.objects} objects")
-            except OutputGone as gone:  # what is registered is worth a run all the same
-                context.log.error(f"nothing more is registered: {gone}")
+            except OutputGone as gone:  # objects that are registered already can still be merged
+                context.log.error(f"registering stopped: {gone}")
             waiting = merge_waiting(merging, before.idle)
             events, told = merged_outside(merging, wiring.names, context.instance, before.told)
             if told != before.told:

@@ -1,7 +1,7 @@
-"""Merged tables: an asset a table, by day, and the asset of what readers are shown.
+"""Merged tables: an asset for each table, partitioned by day, and the asset of what readers see.
 
-Dagster says which partitions are wanted. What of them may be merged, closed and shown is decided by the manifest: asked for
-what is merged already, a run does nothing and succeeds.
+Dagster chooses partitions; the manifest decides which of them may be merged, closed and shown. A run of partitions that are
+merged already does nothing and succeeds.
 """
 
 import itertools
@@ -33,7 +33,7 @@ A_MONTH = timedelta(days=31)
 
 
 def day_partitions(config: Config, dataset: str) -> dg.DailyPartitionsDefinition:
-    """The days of a dataset's merged tables, today's among them."""
+    """Returns the days of a dataset's merged tables, including today."""
     settings = config.datasets[dataset].merge
     if settings is None:
         raise Refused(f"dataset {dataset} is not merged")
@@ -42,7 +42,7 @@ def day_partitions(config: Config, dataset: str) -> dg.DailyPartitionsDefinition
 
 
 def _oldest_day(config: Config, dataset: str) -> date:
-    """The oldest day that there is of a merged table, within what Dagster's pages show; a month ago where there is none."""
+    """Returns the oldest day of any merged table, within the days that Dagster's pages show; a month ago if there is none."""
     today = datetime.now(UTC).date()
     with Pipeline(config, dataset) as pipeline:
         oldest = min((found.date for found in Merging(pipeline).inventory.partitions()), default=today - A_MONTH)
@@ -50,7 +50,7 @@ def _oldest_day(config: Config, dataset: str) -> date:
 
 
 def merged_tables(wiring: Wiring) -> list[MergedTable | str]:
-    """The tables that are merged: as the manifest knows them, and by name those that are only configured."""
+    """Returns the merged tables: those that the manifest knows, and the names of those that are only configured."""
     source = wiring.source
     settings = source.settings.merge
     with Pipeline(wiring.config, source.dataset) as pipeline:
@@ -61,7 +61,10 @@ def merged_tables(wiring: Wiring) -> list[MergedTable | str]:
 
 
 def build_merged(wiring: Wiring) -> list[dg.AssetsDefinition]:
-    """The merged tables of a dataset, all in one asset definition, so that a run of many is one Spark job; and `published`."""
+    """Returns the assets of a dataset's merged tables, and `published`.
+
+    All tables share one asset definition, so that a run of many tables is one Spark job.
+    """
     names, source, dataset = wiring.names, wiring.source, wiring.dataset
     partitions = day_partitions(wiring.config, dataset)
     tables = merged_tables(wiring)
@@ -83,7 +86,7 @@ def build_merged(wiring: Wiring) -> list[dg.AssetsDefinition]:
         chosen = [keys[key] for key in context.selected_asset_keys]
         days = [date.fromisoformat(name) for name in context.partition_keys]
         if not days:
-            raise failure("The run selects no day; a range must name its older end first.", allow_retries=False)
+            raise failure("The run selects no day. A range must begin with its older end.", allow_retries=False)
         with open_merging(wiring, context.run.run_id) as merging, telling_progress(context):
             yield from _merge_asked(context, wiring, merging, chosen, days)
 
@@ -106,18 +109,18 @@ def build_merged(wiring: Wiring) -> list[dg.AssetsDefinition]:
 
 
 def table_name(table: MergedTable | str) -> str:
-    """The name of a table that is known, or only configured."""
+    """The name of a table that is known or only configured."""
     return table if isinstance(table, str) else table.key
 
 
 def known(table: MergedTable | str) -> MergedTable | None:
-    """A table as the manifest knows it; None for one that is only configured."""
+    """Returns a table as the manifest knows it; None if it is only configured."""
     return None if isinstance(table, str) else table
 
 
 @contextmanager
 def open_merging(wiring: Wiring, run_id: str | None = None) -> Generator[Merging]:
-    """The merging of a dataset, closed at the end of the block."""
+    """Yields the merging of a dataset, closed at the end of the block."""
     with wiring.pipeline(run_id) as pipeline:
         yield Merging(pipeline)
 
@@ -125,7 +128,7 @@ def open_merging(wiring: Wiring, run_id: str | None = None) -> Generator[Merging
 def _merge_asked(
     context: dg.AssetExecutionContext, wiring: Wiring, merging: Merging, tables: Sequence[str], days: Sequence[date]
 ) -> Iterator:
-    """Merges the wanted partitions that there are to their last object, and gives each of them its metadata."""
+    """Merges all objects of the chosen partitions that exist, and adds metadata to each. Raises dagster.Failure."""
     names, inventory = wiring.names, merging.inventory
     try:
         merging.sync()
@@ -172,7 +175,7 @@ def _merge_asked(
 
 
 def partition_metadata(partition: Partition | None, job: FinishedJob | None = None) -> dict[str, Any]:
-    """What plots of a partition: rows, files before and after, bytes, how often each byte was written, versions, what waits."""
+    """The metadata of a partition: rows, files and bytes before and after, write amplification, versions, waiting objects."""
     if partition is None:
         return {"dagster/partition_row_count": 0, "rows": 0, "empty": True}
     small = partition.live + partition.delayed
@@ -200,7 +203,7 @@ def partition_metadata(partition: Partition | None, job: FinishedJob | None = No
 
 
 def published_metadata(report: PublishReport) -> dict[str, Any]:
-    """What a publication did, counted, and the partitions that it was about."""
+    """The counts of a publication, and the partitions that it published."""
     versions = [f"{place}: {version}" for place, version in report.published]
     waiting = [f"{place}: {why}" for place, why in report.waiting]
     return {
@@ -216,7 +219,7 @@ def published_metadata(report: PublishReport) -> dict[str, Any]:
 
 
 def listed(lines: Sequence[str]) -> dg.MarkdownMetadataValue:
-    """Lines as a list, the first of many."""
+    """Returns lines as a Markdown list; only the first 20, and the number of the rest."""
     more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
     return dg.MetadataValue.md("\n".join(f"- {line}" for line in [*lines[:SHOWN], *more]))
 

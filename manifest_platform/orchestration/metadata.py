@@ -1,4 +1,4 @@
-"""What Dagster shows of an item: its partition, and metadata that plots (rows, bytes, seconds, lag, requests)."""
+"""Events and metadata of items: a partition, and numbers that Dagster plots (rows, bytes, seconds, lag, requests)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from manifest_platform.pipeline import DrainReport, Loaded, Shredded
 
 
 def landed_event(names: Names, landed: Landed) -> dg.AssetMaterialization:
-    """A directory landed."""
+    """Returns the event of a landed directory."""
     metadata = {
         "bytes": landed.bytes,
         "files": landed.files,
@@ -27,7 +27,7 @@ def landed_event(names: Names, landed: Landed) -> dg.AssetMaterialization:
 
 
 def shredded_event(names: Names, event: Shredded) -> dg.AssetMaterialization:
-    """A run was shredded. `seconds` is an equal share of its batch's: one job shreds them all."""
+    """Returns the event of a shredded item. `seconds` is an equal share of the batch's time, because one job shreds a batch."""
     listing = event.listing
     metadata = {
         "dagster/partition_row_count": listing.good,
@@ -44,7 +44,7 @@ def shredded_event(names: Names, event: Shredded) -> dg.AssetMaterialization:
 
 
 def shredded_before_event(names: Names, item: Item, record: Record) -> dg.AssetMaterialization:
-    """A run was shredded outside Dagster, as its record tells; what was written is not looked at, it may be gone by now."""
+    """Returns the event of an item that was shredded outside Dagster, from its record alone: its files may be gone by now."""
     metadata = {
         "dagster/partition_row_count": record.data["good"],
         "lines": record.data["lines"],
@@ -58,7 +58,7 @@ def shredded_before_event(names: Names, item: Item, record: Record) -> dg.AssetM
 
 
 def loaded_event(names: Names, event: Loaded) -> dg.AssetMaterialization:
-    """A run is in the warehouse. Seconds, lag and requests are those of its load, as far as they are known."""
+    """Returns the event of a loaded item. Seconds, lag and requests are those of the load, as far as known."""
     measured = {"seconds": round(event.seconds, 3), "lag_seconds": round(event.lag_seconds, 1)}
     metadata = {
         "dagster/partition_row_count": event.row_count,
@@ -81,7 +81,7 @@ def loaded_event(names: Names, event: Loaded) -> dg.AssetMaterialization:
 def table_events(
     names: Names, loaded: list[Loaded], held: Mapping[str, int] | None = None
 ) -> Iterator[dg.AssetMaterialization]:
-    """One event a table that the loads reached: its column schema, its rows a partition, and how many it holds, where known."""
+    """Yields an event for each table that the loads reached: columns, rows of each partition, and the row count if known."""
     tables: dict[str, Table] = {table.name: table for event in loaded for table in event.tables if table.mode != "delete"}
     for name, table in sorted(tables.items()):
         rows = {event.key.name: event.rows.get(name, 0) for event in loaded}
@@ -95,7 +95,7 @@ def table_events(
 
 
 def counts(of: str, columns: Mapping[str, Mapping[str, int]]) -> dg.MetadataValue:
-    """A table of counts: a line for each name that any column has. Its schema is given, as an empty one implies none."""
+    """Returns a table of counts with a line for each name in any column. The schema is explicit, for a table without lines."""
     names = sorted({name for column in columns.values() for name in column})
     lines = [dg.TableRecord({of: name, **{title: column.get(name, 0) for title, column in columns.items()}}) for name in names]
     schema = dg.TableSchema([dg.TableColumn(of, "string"), *(dg.TableColumn(title, "int") for title in columns)])
@@ -103,7 +103,7 @@ def counts(of: str, columns: Mapping[str, Mapping[str, int]]) -> dg.MetadataValu
 
 
 def drain_metadata(report: DrainReport, command: str) -> Mapping[str, dg.MetadataValue | str | int | float]:
-    """The totals of a drain, why it stopped, and the command that helps."""
+    """The totals of a drain, the reason why it stopped, and the command that helps."""
     return {
         "stop": str(report.stop),
         **{f"stop_{end.feed}": str(end.stop) for end in report.ends if len(report.ends) > 1},
@@ -122,7 +122,7 @@ def drain_metadata(report: DrainReport, command: str) -> Mapping[str, dg.Metadat
 
 
 def backlog_metadata(survey: Survey, lag_seconds: float) -> dict[str, dg.MetadataValue | str | int | float]:
-    """A feed's backlog by standing, of a long one the first items (there are `more`); its watermark and lag."""
+    """The size of a feed's backlog by standing, its watermark and its lag. `more`: the backlog is longer than was counted."""
     counts = {f"backlog_{standing}": survey.counts.get(standing, 0) for standing in Standing if standing in survey.counts}
     feed = survey.state.feed(survey.feed)
     return {
@@ -137,5 +137,5 @@ def backlog_metadata(survey: Survey, lag_seconds: float) -> dict[str, dg.Metadat
 
 
 def state_metadata(state: StepState) -> dict[str, dg.MetadataValue | str | int | float]:
-    """The state of a dataset: its mode, the epoch of its data, and up to where the snapshot loaded last goes."""
+    """The state of a dataset: mode, epoch, and the boundary of the last loaded snapshot."""
     return {"mode": str(state.mode), "epoch": state.epoch, **({"boundary": state.boundary} if state.boundary else {})}

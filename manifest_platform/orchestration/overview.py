@@ -1,6 +1,6 @@
-"""The overview of a dataset: an asset that says, in a few lines, how far it is and what a person has to do.
+"""The overview of a dataset: an asset with a few lines on how far it is loaded and what a person has to do.
 
-It is told anew when what it says changes, by the sensors and by drains: so there are no ages in it.
+Sensors and drains materialize it when its text changes. The text therefore contains no ages.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _MARKUP = re.compile(r"([\\`*_\[\]<>|#!])")
 
 
 def overview_spec(wiring: Wiring) -> dg.AssetSpec:
-    """The asset of a dataset's overview. Sensors and drains make it; nobody has to."""
+    """Returns the asset of a dataset's overview. Sensors and drains materialize it."""
     names = wiring.names
     return completed(names.spec(AssetKind.OVERVIEW), [names.warehouse(feed) for feed in names.feeds])
 
 
 @dataclass(frozen=True)
 class _Stuck:
-    """What keeps a feed from going on: in words, since when, and what helps: in Dagster, in a terminal."""
+    """The block of a feed: the reason, its start, and the remedy in Dagster (`press`) and in a terminal (`command`)."""
 
     reason: str
     since: str
@@ -47,7 +47,7 @@ class _Stuck:
 
 
 def overview_news(pipeline: Pipeline, names: Names, instance: dg.DagsterInstance) -> Iterator[dg.AssetMaterialization]:
-    """The overview as it is now; nothing where Dagster shows the same."""
+    """Yields the current overview, unless Dagster already shows the same."""
     made = _made(pipeline, names)
     last = instance.get_latest_materialization_event(names.overview)
     shown = last.asset_materialization.metadata.get(TEXT) if last and last.asset_materialization else None
@@ -65,7 +65,7 @@ def _made(pipeline: Pipeline, names: Names) -> dg.AssetMaterialization:
     def labelled(label: str, feed: str) -> str:
         return f"{label}: {feed}" if several else label
 
-    table = ["| feed | loaded up to | directories | stuck |", "|---|---|---|---|"]
+    table = ["| feed | loaded up to | directories | blocked |", "|---|---|---|---|"]
     shown: dict[str, str] = {}
     todo: list[str] = []
     for feed in pipeline.feeds:
@@ -76,7 +76,7 @@ def _made(pipeline: Pipeline, names: Names) -> dg.AssetMaterialization:
         shown[labelled("stuck", feed)] = found.reason if found else "no"
         if found:
             shown[labelled("stuck since", feed)] = found.since
-            todo += ["", f"**{feed} is stuck since {found.since}.** {_cell(found.reason)}", ""]
+            todo += ["", f"**{feed} is blocked since {found.since}.** {_cell(found.reason)}", ""]
             for label, what in ((IN_DAGSTER, found.press), (IN_A_TERMINAL, found.command)):
                 if what:
                     shown[labelled(label, feed)] = what
@@ -84,7 +84,7 @@ def _made(pipeline: Pipeline, names: Names) -> dg.AssetMaterialization:
     if merged:
         shown["merged up to"] = merged
     text = [f"## {pipeline.name}", "", *table, *(["", f"Merged up to: {merged}."] if merged else [])]
-    text += todo or ["", "Nothing has to be done by a person."]
+    text += todo or ["", "No action is needed."]
     return materialization(names.overview, metadata={**shown, TEXT: dg.MetadataValue.md("\n".join(text))})
 
 
@@ -104,7 +104,7 @@ def _help(remedy: Remedy, pipeline: Pipeline, names: Names) -> tuple[str, str]:
 
 
 def _loaded(pipeline: Pipeline, feed: str) -> tuple[str, str]:
-    """Up to where a feed is loaded, and how many directories that are."""
+    """Returns the last loaded position of a feed, and the number of loaded directories."""
     state = pipeline.manifest.state(Application(LOAD))
     standing = state.feed(feed)
     if pipeline.manifest.step(feed, LOAD).order == "full":
@@ -113,7 +113,7 @@ def _loaded(pipeline: Pipeline, feed: str) -> tuple[str, str]:
 
 
 def _merged(pipeline: Pipeline) -> str:
-    """Up to which day all of the merged tables are at rest; empty where nothing is merged."""
+    """Returns the last day up to which all merged tables are finished; empty if nothing is merged."""
     if pipeline.dataset.merge is None:
         return ""
     inventory = Merging(pipeline).inventory
@@ -127,10 +127,10 @@ def _merged(pipeline: Pipeline) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text of others as a part of a line of Markdown: what a directory is called makes no link and no heading."""
+    """Escapes foreign text for a line of Markdown, so that the name of a directory makes no link or heading."""
     return _MARKUP.sub(r"\\\1", line(text))
 
 
 def _code(text: str) -> str:
-    """The same as it is typed."""
+    """Returns text as Markdown code."""
     return f"`{line(text).replace('`', chr(39))}`"

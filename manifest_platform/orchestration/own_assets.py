@@ -1,6 +1,6 @@
-"""Assets of a user's own: what their metadata declares, and the check that their outputs are current.
+"""A user's own assets: the order that their metadata declare, and the check that their outputs are current.
 
-Belongs here: what is known of them when definitions are made. What they read and commit at run time is the IO manager's.
+This module covers the definitions. The IO manager reads and commits their data at run time.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from manifest_platform.pipeline import LOAD, Pipeline
 from manifest_platform.sources.settings import DatasetSettings
 
 ORDER = "order"
-"""The key of an asset's metadata that says in which order its partitions are committed."""
+"""The metadata key of an asset for the order in which its partitions are committed."""
 CURRENT = "outputs_current"
 NEWEST = 1000
-"""How many of the newest items the check looks at."""
+"""The number of newest items that the check looks at."""
 
 Order = Literal["any", "strict"]
 _ORDERS: tuple[Order, ...] = ("any", "strict")
@@ -37,7 +37,7 @@ _ORDERS: tuple[Order, ...] = ("any", "strict")
 
 @dataclass(frozen=True)
 class OwnAsset:
-    """An asset on the partitions of a feed that is none of the platform's, and the order that its metadata declares."""
+    """A user's own asset on the partitions of a feed, and the order that its metadata declares."""
 
     key: dg.AssetKey
     place: FeedAsset
@@ -45,7 +45,7 @@ class OwnAsset:
 
     @classmethod
     def of(cls, key: dg.AssetKey, place: FeedAsset, metadata: Mapping[str, Any] | None) -> Self:
-        """The asset of its key and metadata. Raises Refused for an order that is none."""
+        """Returns the asset with a key and metadata. Raises Refused for an unknown order."""
         order = (metadata or {}).get(ORDER)
         order = order.value if isinstance(order, dg.MetadataValue) else order
         if order is not None and order not in _ORDERS:
@@ -55,26 +55,26 @@ class OwnAsset:
         return cls(key, place, cast("Order | None", order))
 
     def check_declared(self, settings: DatasetSettings) -> None:
-        """Raises Refused where the dataset does not keep the order that the asset declares: it names what to configure."""
+        """Raises Refused if the dataset's configuration lacks the declared order. The message says what to configure."""
         name, declared = self.place.name, {step.name: step.order for step in settings.steps}
         if self.order is None or self.order == declared.get(name, "any"):
             return
         if "/" in name:
             raise Refused(
-                f"asset {self.key.to_user_string()} declares {ORDER}: {self.order}, and no step can be called {name!r}: give it"
-                " a key with one part behind dataset and feed"
+                f"asset {self.key.to_user_string()} declares {ORDER}: {self.order}, but {name!r} cannot be a step. Give it"
+                " a key with one part after dataset and feed"
             )
         several = f", feed: {self.place.feed}" if len(settings.feeds) > 1 else ""
         found = f"step {name!r} has order: {declared[name]}" if name in declared else f"there is no step {name!r}"
         raise Refused(
-            f"asset {self.key.to_user_string()} declares {ORDER}: {self.order}, and in the configuration {found}: write"
+            f"asset {self.key.to_user_string()} declares {ORDER}: {self.order}, but in the configuration {found}. Write"
             f" `{{name: {name}, upstream: [shred]{several}, order: {self.order}}}` under datasets.{self.place.dataset}.steps,"
-            " with load as upstream where it reads the warehouse"
+            " with load as upstream if it reads the warehouse"
         )
 
 
 def own_assets(wirings: Mapping[str, Wiring], assets: Iterable[dg.AssetsDefinition]) -> list[OwnAsset]:
-    """The assets of a user's own that the manifest keeps the outputs of. Raises ConfigError, with every wrong one."""
+    """Returns the user's own assets whose outputs the manifest keeps. Raises ConfigError that lists every faulty asset."""
     found: list[OwnAsset] = []
     wrong: list[str] = []
     for definition in assets:
@@ -99,25 +99,25 @@ def _on_a_feed(wiring: Wiring, spec: dg.AssetSpec) -> bool:
 
 
 def _require_io_manager(definition: dg.AssetsDefinition, key: dg.AssetKey) -> None:
-    """Raises Refused for an asset that returns something to the IO manager that it gets where it names none."""
+    """Raises Refused if an asset has an output but names no IO manager, and so gets Dagster's default one."""
     output = definition.get_output_name_for_asset_key(key)
     found = definition.op.output_dict[output]
     if found.dagster_type.is_nothing or found.io_manager_key != DEFAULT_IO_MANAGER_KEY:
         return
     raise Refused(
-        f"asset {key.to_user_string()} names no IO manager: for the manifest to keep its outputs, write"
-        f' `io_manager_key="{IO_MANAGER}"`; for another IO manager, or none, leave it out of `build_defs(assets=…)`'
+        f"asset {key.to_user_string()} names no IO manager. For the manifest to keep its outputs, write"
+        f' `io_manager_key="{IO_MANAGER}"`. To use another IO manager, leave the asset out of `build_defs(assets=…)`'
     )
 
 
 def build_own_checks(wirings: Mapping[str, Wiring], assets: Iterable[OwnAsset]) -> list[dg.AssetChecksDefinition]:
-    """The check of each asset that its newest outputs are current."""
+    """Returns the checks that the newest outputs of the assets are current."""
     return [_check(wirings[asset.place.dataset], asset) for asset in assets]
 
 
 def _check(wiring: Wiring, asset: OwnAsset) -> dg.AssetChecksDefinition:
     @dg.asset_check(
-        asset=asset.key, name=CURRENT, description="The newest outputs are made from what is current; none is superseded."
+        asset=asset.key, name=CURRENT, description="The newest outputs are made from current records; none is superseded."
     )
     def outputs_current() -> dg.AssetCheckResult:
         with wiring.pipeline() as pipeline:
@@ -127,9 +127,9 @@ def _check(wiring: Wiring, asset: OwnAsset) -> dg.AssetChecksDefinition:
 
 
 def _current(pipeline: Pipeline, place: FeedAsset) -> dg.AssetCheckResult:
-    """Which of an asset's newest outputs are superseded, and by what.
+    """Evaluates the check: warns of superseded outputs among the newest, with the reason.
 
-    Those that the snapshot of a full load contains cannot be made anew: they count until something was made behind it.
+    Items that the snapshot of a full load contains cannot be made again. They count until an output exists after the snapshot.
     """
     application, outputs = Application(place.name), pipeline.manifest.outputs()
     boundary = pipeline.manifest.state(Application(LOAD)).feed(place.feed).boundary
@@ -163,7 +163,7 @@ def _current(pipeline: Pipeline, place: FeedAsset) -> dg.AssetCheckResult:
 
 
 def own_evaluations(pipeline: Pipeline, assets: Iterable[OwnAsset], loads: StepState) -> Iterator[Evaluation]:
-    """The checks of a dataset's assets, each anew once a full load has ended an epoch. `loads`: the state of loading."""
+    """Yields the checks of a dataset's assets; their text changes with a full load. `loads`: the state of loading."""
     for asset in assets:
         if asset.place.dataset == pipeline.name:
             epoch = f"epoch {loads.feed(asset.place.feed).serving_epoch}"
@@ -171,5 +171,5 @@ def own_evaluations(pipeline: Pipeline, assets: Iterable[OwnAsset], loads: StepS
 
 
 def _evaluation(pipeline: Pipeline, asset: OwnAsset) -> dg.AssetCheckEvaluation:
-    """The check of an asset as an event."""
+    """Returns the check of an asset as an event."""
     return evaluation(asset.key, CURRENT, _current(pipeline, asset.place))

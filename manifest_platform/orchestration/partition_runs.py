@@ -1,8 +1,8 @@
-"""A run of some partitions: what it was asked for, what it works off, and what is told of each partition.
+"""Runs of chosen partitions: their items, their work, and the report on each partition.
 
-Dagster orders dynamic partitions by insertion, checks neither order nor holes, and splits a backfill into a run for each range
-that has no gap in that order. So what a run was asked for is a set of partitions, nothing more, and a run of a backfill works
-off what is left of the whole backfill's choice: the first does the most, and those after it find their partitions done.
+Dagster orders dynamic partitions by insertion, checks neither order nor gaps, and splits a backfill into a run for each range
+without a gap in that order. The partitions of a run are therefore only a set. A run of a backfill works on everything that is
+left of the whole backfill: the first run does most of the work, and the later runs find their partitions done.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from manifest_platform.warehouse.errors import WarehouseError
 
 BACKFILL_TAG = "dagster/backfill"
 EXPECTED = (Refused, StoreError, WarehouseError, LandingError, SparkUnavailable)
-"""What ends a run with a sentence; anything else is a fault of the platform's, and keeps its stack."""
+"""Errors that end a run with a message. Any other error is a fault of the platform, and keeps its stack trace."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a run was asked for. `keys`: its own items. `others`: the names of what its backfill was asked for beside them.
+    """The items of a run.
 
-    `patience_s`: how long it waits for a worker that holds the feed. A run of a backfill may wait for another one of it.
+    `keys`: the run's own items. `others`: the names of the other items of its backfill. `patience_s`: how long the run waits
+    for a worker that holds the feed; a run of a backfill waits for another run of it.
     """
 
     keys: list[ItemKey]
@@ -44,15 +45,18 @@ class Asked:
 
 
 def asked_of(context: dg.AssetExecutionContext, pipeline: Pipeline, names: Names, feed: str) -> Asked:
-    """What a run was asked for. Raises dagster.Failure for no partition: a reversed range is empty in Dagster's eyes, and would
-    succeed with nothing done."""
+    """Returns the items of a run.
+
+    Raises dagster.Failure if the run has no partitions: Dagster treats a reversed range as empty, and the run would succeed
+    without doing anything.
+    """
     partitions = context.partition_keys
     if not partitions:
-        raise failure("The run selects no partition; a range must name its older end first.", allow_retries=False)
+        raise failure("The run selects no partition. A range must begin with its older end.", allow_retries=False)
     try:
         keys = [pipeline.key(name) for name in partitions]
         if strangers := [key.name for key in keys if key.feed != feed]:
-            raise Refused(f"{strangers[0]} is not of feed {feed}")
+            raise Refused(f"{strangers[0]} does not belong to feed {feed}")
     except Refused as refused:
         raise failure(told(refused, pipeline, names), allow_retries=False) from refused
     if BACKFILL_TAG not in context.run.tags:
@@ -64,7 +68,7 @@ def asked_of(context: dg.AssetExecutionContext, pipeline: Pipeline, names: Names
 
 
 def choice_of_backfill(instance: dg.DagsterInstance, backfill: str, asset: dg.AssetKey, layer: Any) -> frozenset[str]:
-    """The partitions of an asset that a backfill was asked for; none where Dagster does not know it any more."""
+    """Returns the partitions of an asset in a backfill; empty if Dagster no longer knows the backfill."""
     found = instance.get_backfill(backfill)
     if found is None or not found.is_asset_backfill:
         return frozenset()
@@ -76,7 +80,7 @@ def choice_of_backfill(instance: dg.DagsterInstance, backfill: str, asset: dg.As
 
 @dataclass
 class _Report:
-    """What became of partitions so far, by name: the events of those that are done, and why others are not."""
+    """The results of partitions so far: events of those that are done, and reasons of the others."""
 
     names: Names
     done: dict[str, dg.AssetMaterialization] = field(default_factory=dict)
@@ -86,7 +90,7 @@ class _Report:
     put_back: list[PutBack] = field(default_factory=list)
 
     def take(self, event: Told) -> str | None:
-        """Notes an event; the sentence that tells of it, where there is one."""
+        """Records an event; returns the sentence to log, None if there is none."""
         match event:
             case Shredded(key=key):
                 self.done[key.name] = metadata.shredded_event(self.names, event)
@@ -108,7 +112,7 @@ class _Report:
                 self.put_back.append(event)
                 return f"{key.name}: {event.application} put it back: {event.reason}"
             case ShreddedAgain(key=key, reason=reason):
-                return f"{key.name} is to be shredded again: {reason}"
+                return f"{key.name} must be shredded again: {reason}"
             case Waiting(reason=reason):
                 return f"waiting: {reason}"
         return None
@@ -119,29 +123,29 @@ class _Report:
         return f"{key.name} {what}" if what.startswith("is ") else f"{key.name}: {what}"
 
     def shown(self, name: str) -> Mapping[str, Any]:
-        """The metadata of a partition that the run had nothing to do with any more, or did."""
+        """The metadata of a partition that the run processed or passed over."""
         if name in self.done:
             return self.done[name].metadata
         return fit({"skipped": True, "happened": self.passed.get(name, "is passed over")})
 
     def problem(self, pipeline: Pipeline, error: Exception | None) -> dg.Failure | None:
-        """Why something that was asked for is not done; None where all is."""
+        """Returns the failure of the run; None if everything is done."""
         if error is not None:
             said, helps = told(error, pipeline, self.names), advice(error, pipeline, self.names)
             return failure(said, metadata={**helps, "error": type(error).__name__}, allow_retries=False)
         if self.failed:
             return _failure_of(pipeline, self.failed)
         if self.put_back:
-            reason = f"out of reach, and no item's fault: {self.put_back[0].reason}"
+            reason = f"A service is out of reach; no item is at fault: {self.put_back[0].reason}"
             return failure(reason, metadata={"items": ", ".join(one.key.name for one in self.put_back)})
         return None
 
 
 def report(context: dg.AssetExecutionContext, pipeline: Pipeline, names: Names, work: Iterator[Told]) -> Iterator:
-    """Each partition's own result; where any of the run's is not done, a failure that says of each why and what to do.
+    """Reports each partition's result. If a partition of the run is not done, fails with the reason and the remedy of each.
 
-    The events of a success carry their metadata by partition. A failed run has no output, so those that did succeed in it
-    get events of their own, and so does what a run did for other runs of its backfill. What stops those is told by them.
+    The output of a success carries metadata by partition. A failed run has no output, so its successful partitions get events
+    of their own, and so do partitions that it processed for other runs of its backfill. Those runs report what stops them.
     """
     so_far, own = _Report(names), context.partition_keys
     error: Exception | None = None
@@ -170,14 +174,14 @@ def report(context: dg.AssetExecutionContext, pipeline: Pipeline, names: Names, 
 
 
 def _version(names: Sequence[str], done: Mapping[str, dg.AssetMaterialization]) -> dg.DataVersion | None:
-    """The data version of a run's partitions, where all have the same one: Dagster takes one for a run's output."""
+    """Returns the data version of a run's partitions if all have the same: Dagster accepts one for an output."""
     found = {(done[name].tags or {}).get(VERSION) if name in done else None for name in names}
     [version, *others] = found
     return dg.DataVersion(version) if version and not others else None
 
 
 def _failure_of(pipeline: Pipeline, failed: list[ItemFailed]) -> dg.Failure:
-    """The failure of a run in which items failed: every item with its reason and the command that helps."""
+    """Returns the failure of a run in which items failed: each item's reason, and the command that helps."""
     lines = [f"{one.key.name}: {one.application} failed: {one.failure.message}" for one in failed]
     commands = [command_of(one.failure.remedy_for(one.key.name), pipeline) for one in failed]
     return failure(

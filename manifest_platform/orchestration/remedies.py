@@ -1,7 +1,6 @@
-"""What a person can do, as Dagster's page tells it: what to press there, and the command to type.
+"""Remedies on Dagster's pages: the job to launch or the partition to materialize, and the command to type.
 
-Belongs here: the one place of the orchestration that puts remedies into words. The command names the dataset where there are
-several.
+The only place of the orchestration that puts remedies into words. Commands name the dataset if there are several.
 """
 
 from collections.abc import Sequence
@@ -37,11 +36,11 @@ _COMMANDS = {
     Action.CREATE_STORE: "store create",
     Action.RETRY_MERGE: "merge retry {0.table} {0.day}",
 }
-"""Of what a run or a check can tell; the rest is asked for at a terminal, and told there."""
+"""The commands of remedies that a run or a check can report. Other remedies occur at a terminal only."""
 
 
 def command_of(remedy: Remedy, pipeline: Pipeline) -> str:
-    """The command that a remedy is; its words where no run or check tells it."""
+    """Returns the command of a remedy; its plain words if it has no command here."""
     if remedy.action not in _COMMANDS:
         return str(remedy)
     options = f" --dataset {pipeline.name}" if len(pipeline.config.datasets) > 1 else ""
@@ -49,7 +48,7 @@ def command_of(remedy: Remedy, pipeline: Pipeline) -> str:
 
 
 def pressed(remedy: Remedy, pipeline: Pipeline, names: Names) -> str:
-    """What to press in Dagster: there is a job or a button for some of what helps. Else an empty text."""
+    """Returns the remedy's action in Dagster (a job to launch, a partition to materialize); empty if Dagster has none."""
     name, item = pipeline.name, f", with item: {remedy.item}" if remedy.item else ""
     drains = _jobs(pipeline, remedy.item)
     match remedy.action:
@@ -76,25 +75,25 @@ def pressed(remedy: Remedy, pipeline: Pipeline, names: Names) -> str:
 
 
 def _feeds(pipeline: Pipeline, item: str) -> Sequence[str]:
-    """The feeds that an item may be of, by its name; all of them where it does not say."""
+    """Returns the feeds to which an item may belong, by its name; all feeds if the name does not tell."""
     found = [named.feed for named in pipeline.source.named(item)] if item else []
     return found or pipeline.feeds
 
 
 def _jobs(pipeline: Pipeline, item: str) -> str:
-    """The jobs that drain what an item may be of."""
+    """Returns the jobs that drain an item's possible feeds."""
     feeds = set(_feeds(pipeline, item))
     return " or ".join(drain_job_name(pipeline.name, one) for one in pipeline.source.drains if feeds & set(one.feeds))
 
 
 def _stages(pipeline: Pipeline, names: Names, item: str) -> str:
-    """The assets that do an item's work."""
+    """Returns the assets that shred and load an item."""
     feed = _feeds(pipeline, item)[0]
     return f"{names.shredded(feed).to_user_string()} and {names.warehouse(feed).to_user_string()}"
 
 
 def advice(error: Exception, pipeline: Pipeline, names: Names) -> dict[str, str]:
-    """What helps with an error, for the metadata of a failure: nothing where the error does not know it."""
+    """Returns the remedy of an error, for the metadata of a failure; empty if the error names none."""
     remedy = getattr(error, "remedy", None)
     if remedy is None:
         return {}
@@ -103,7 +102,7 @@ def advice(error: Exception, pipeline: Pipeline, names: Names) -> dict[str, str]
 
 
 def told(error: Exception, pipeline: Pipeline, names: Names) -> str:
-    """What went wrong, and behind it what helps, where the error knows it: what to press in Dagster, and what to type."""
+    """Returns an error's message, followed by its remedy in Dagster and in a terminal if the error names one."""
     remedy = getattr(error, "remedy", None)
     if remedy is None:
         return str(error)

@@ -1,6 +1,6 @@
-"""Resources: the manifest's pipelines, Spark, and the warehouse, each opened for the run that uses it.
+"""Resources: the pipelines of the manifest, Spark and the warehouse, each opened for the run that uses it.
 
-All of them read the one configuration; none has settings of its own, so the command line and Dagster never differ.
+All of them read the one configuration and have no settings of their own, so that the command line and Dagster never differ.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ManifestResource(dg.ConfigurableResource):
-    """Opens the pipeline of a dataset: its manifest, landing root, shredder and warehouse."""
+    """Opens a dataset's pipeline: its manifest, landing root, shredder and warehouse."""
 
     config_file: str | None = None
 
@@ -44,16 +44,16 @@ class ManifestResource(dg.ConfigurableResource):
         ssm: SSMResource | None = None,
         parameters: Mapping[str, str] | None = None,
     ) -> ManifestResource:
-        """The resource of a project that has AWS configured on resources of dagster-aws: the platform uses the same.
+        """Returns the resource for a project that configures AWS with dagster-aws: the platform uses the same access.
 
-        `s3`: region, endpoint, profile and keys of landing, output and merged files. `dynamodb`: those of the manifest's table,
-        on any resource with the fields of `dagster_aws.utils.ResourceWithBoto3Configuration`, since dagster-aws has none for
-        DynamoDB. Both hold for the process. `secrets`: by the names of the variables that the configuration reads, names of
-        secrets, or `name#key` for a key of JSON; `parameters`: names of parameters. They are fetched when they are needed,
-        masked everywhere, and stand on no page of Dagster's. Give the result to `build_defs`. Raises ConfigError.
+        `s3`: region, endpoint, profile and keys for landing, output and merged files. `dynamodb`: the same for the manifest's
+        table, on any resource with the fields of `dagster_aws.utils.ResourceWithBoto3Configuration`, since dagster-aws has none
+        for DynamoDB. Both apply to the whole process. `secrets`: maps variables of the configuration to names of secrets, or
+        `name#key` for a key of a JSON secret. `parameters`: maps variables to names of parameters. Both are fetched when they
+        are needed, masked everywhere, and never shown on Dagster's pages. Pass the result to `build_defs`. Raises ConfigError.
         """
         if (secrets and not secrets_manager) or (parameters and not ssm):
-            raise ConfigError("from_aws: secrets need secrets_manager, and parameters ssm: give the resource that reads them")
+            raise ConfigError("from_aws: give secrets_manager with secrets, and ssm with parameters")
         take_access(s3, dynamodb)
         if secrets_manager:
             take_secrets(secrets_manager, secrets or {})
@@ -63,9 +63,9 @@ class ManifestResource(dg.ConfigurableResource):
 
     @contextmanager
     def pipeline(self, dataset: str, run_id: str | None = None) -> Generator[Pipeline]:
-        """The pipeline of a dataset, closed at the end of the block. Raises ConfigError for an unknown dataset.
+        """Yields the pipeline of a dataset, closed at the end of the block. Raises ConfigError for an unknown dataset.
 
-        What the block raises is freed of secrets: Dagster keeps the text of an error, and of all that led to it.
+        Removes secrets from errors that the block raises, because Dagster stores the text of an error and of its causes.
         """
         try:
             config = self.configuration()
@@ -81,15 +81,15 @@ class ManifestResource(dg.ConfigurableResource):
             raise fit from fit.__cause__
 
     def configuration(self) -> Config:
-        """The configuration that the pipelines are opened with."""
+        """Returns the configuration that the pipelines use."""
         return load(self.config_file)
 
 
 class SparkResource(LazyPySparkResource):
-    """dagster-pyspark's lazy Spark, with the settings of the configuration's properties file: classic or Spark Connect.
+    """dagster-pyspark's lazy Spark resource, with the configuration's Spark properties; classic Spark or Spark Connect.
 
-    One session a process, made at first use, for the platform's stages and for assets of one's own; the command line opens the
-    same. `spark_config` adds to the file's settings, nested or with dots, as dagster-pyspark has them.
+    Each process has one session, made at first use, for the platform's stages and for a user's own assets. The command line
+    uses the same settings. `spark_config` adds to them, nested or with dots, as in dagster-pyspark.
     """
 
     config_file: str | None = None
@@ -102,15 +102,15 @@ class SparkResource(LazyPySparkResource):
 
 
 class WarehouseResource(dg.ConfigurableResource):
-    """The warehouse for assets of one's own: queries against what is committed, which cannot change anything."""
+    """The warehouse, opened read-only, for queries in a user's own assets."""
 
     config_file: str | None = None
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """The rows of a query, from the warehouse opened read-only.
+        """Returns the rows of a query.
 
-        Raises Unavailable before the first load and while another process has an embedded warehouse open, and other
-        WarehouseErrors for a statement that fails or that writes.
+        Raises Unavailable before the first load, and while another process has an embedded warehouse open. Raises another
+        WarehouseError for a statement that fails or that writes.
         """
         with closing(load(self.config_file).warehouse.open(read_only=True)) as warehouse:
             return warehouse.query(sql)[1]

@@ -1,4 +1,4 @@
-"""What `dg scaffold defs manifest_platform.Dataset NAME` writes: a component that loads before anything has landed."""
+"""The scaffolder: `dg scaffold defs manifest_platform.Dataset` writes a component that loads before anything has landed."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from manifest_platform.config.component_file import project_root
 from manifest_platform.sources.settings import DEFAULT_SOURCE
 
 SCAFFOLDS = Path(__file__).parent / "scaffolds"
-"""What is written, a file for each source: `@name@` stands for what is told."""
+"""The folder of templates, one for each source. `@name@` is a placeholder for a value."""
 
 
 class DatasetScaffoldParams(BaseModel):
-    """What `dg scaffold defs` takes for a dataset."""
+    """The options of `dg scaffold defs` for a dataset."""
 
-    source: str = Field(DEFAULT_SOURCE, description="what lands")
+    source: str = Field(DEFAULT_SOURCE, description="source plug-in of the landed directories")
     landing: str | None = Field(
         None, description="where directories land: a path from the project's root, or s3://bucket/prefix"
     )
     schemas: str | None = Field(None, description="where JSON Schemas are: a folder or URL of an Iglu registry")
-    config: str | None = Field(None, description="a configuration file, from the project's root, instead of all the others")
+    config: str | None = Field(None, description="a configuration file, from the project's root, instead of the other options")
 
 
 class DatasetScaffolder(dg.Scaffolder[DatasetScaffoldParams]):
@@ -35,13 +35,13 @@ class DatasetScaffolder(dg.Scaffolder[DatasetScaffoldParams]):
 
     @classmethod
     def get_scaffold_params(cls) -> type[DatasetScaffoldParams]:
-        """What it takes."""
+        """Returns the model of the options."""
         return DatasetScaffoldParams
 
     def scaffold(self, request: dg.ScaffoldRequest[DatasetScaffoldParams]) -> None:
-        """Writes the file; a Python component cannot be read by the command line, so there is none."""
+        """Writes the file. Raises ValueError for a Python component, because the command line cannot read it."""
         if request.scaffold_format != "yaml" or request.append:
-            raise ValueError("manifest_platform.Dataset is written as a defs.yaml of its own: the command line reads it too")
+            raise ValueError("manifest_platform.Dataset needs a defs.yaml of its own, because the command line reads it too")
         file = request.target_path / "defs.yaml"
         root = request.project_root or project_root(file) or request.target_path
         request.target_path.mkdir(parents=True, exist_ok=True)
@@ -63,14 +63,14 @@ def _text(kind: str, params: DatasetScaffoldParams, root: Path, file: Path) -> s
 
 
 def example() -> dict[str, Any]:
-    """Attributes as they are written, for the docs."""
+    """Returns example attributes, for the docs."""
     values = {"name": "shop", "type": "", "source": DEFAULT_SOURCE, "file": "", "variable": "SHOP", "data": "data/shop"}
     values |= {"landing": "s3://bucket/enriched", "schemas": "data/shop/schemas", "output": "s3://bucket/shredded"}
     return yaml.safe_load(_filled(DEFAULT_SOURCE, values))["attributes"]
 
 
 def _filled(scaffold: str, values: Mapping[str, str]) -> str:
-    """The text of a scaffold. Raises ValueError for one that there is none of."""
+    """Returns a template with its placeholders filled. Raises ValueError if the source has no template."""
     try:
         text = (SCAFFOLDS / f"{scaffold}.yaml.template").read_text()
     except OSError as error:
@@ -83,13 +83,13 @@ def _filled(scaffold: str, values: Mapping[str, str]) -> str:
 
 
 def _name(folder: str) -> str:
-    """The name of a dataset, of a folder's: lower case letters, digits and underscores."""
+    """Returns the name of a dataset for a folder: lower case letters, digits and underscores."""
     found = re.sub(r"[^a-z0-9_]+", "_", folder.lower()).strip("_")
     return found if found[:1].isalpha() else f"d_{found}".rstrip("_")
 
 
 def _make_folders(root: Path, places: list[str]) -> None:
-    """Makes the local folders of the project, and keeps what will lie beside them out of version control."""
+    """Creates the project's local folders, and excludes their data from version control."""
     for place in places:
         if "://" in place:
             continue

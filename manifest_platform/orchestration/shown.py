@@ -1,7 +1,7 @@
-"""What Dagster is shown of a feed: a bounded recent part, of which a tick reads what is new and what may have changed.
+"""Synchronization of a feed with Dagster: a bounded recent part, of which a tick reads only what is new or may have changed.
 
-Belongs here: which partitions come and go, and the events of what was done outside Dagster. The manifest stays the index. A
-tick that compared all that both know read 100,000 partitions each time.
+This module decides which partitions appear and disappear, and reports work that was done outside Dagster. The manifest stays
+the index. A tick that compared everything read 100,000 partitions each time.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ ADDED_A_TICK = 1000
 MIRRORED_A_TICK = 200
 REMOVED_A_TICK = 1000
 LOOKED_AT = 500
-"""Items that a tick compares with Dagster."""
+"""The number of items that a tick compares with Dagster."""
 SLACK = 0.02
-"""By how much of their number the partitions may exceed it before the oldest leave: the list of them is read then."""
+"""The share by which the number of partitions may exceed the limit before the oldest are removed, which reads their list."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """How far a feed is shown.
+    """The part of a feed that Dagster shows.
 
-    `upto`: position of the newest item that was looked at. `seen`: how the steps' rows stood when the newest were last compared
-    with Dagster. A round compares the recent part from the newest down: `turn` is where it goes on, None where none is under
-    way; `covered`: how many items it has passed; `began`: how the rows stood then. `left`: the name of the newest item that
-    left Dagster; `partitions`: how many it has, None where that is not known.
+    `upto`: position of the newest item that was compared. `seen`: versions of the steps' rows when the newest items were last
+    compared. A round compares the recent part from the newest item down: `turn` is its next position, None between rounds;
+    `covered`: the number of items that it has passed; `began`: versions of the rows at its start. `left`: the name of the
+    newest item that was removed from Dagster. `partitions`: the number of partitions in Dagster, None if unknown.
     """
 
     upto: str = ""
@@ -52,7 +52,7 @@ class Shown:
 
 @dataclass
 class News:
-    """What a tick tells Dagster of a feed: partitions that come and go, events, and how far all is shown then."""
+    """The result of a tick for a feed: partitions to add and remove, events, and how far Dagster then shows the feed."""
 
     shown: Shown
     added: list[str]
@@ -69,10 +69,10 @@ def news(
     shown: Shown,
     kept: Kept,
 ) -> News:
-    """What Dagster does not know yet of a feed. `registered`: the names of what this tick registered itself.
+    """Returns what Dagster does not know yet of a feed. `registered`: names of items that this tick registered itself.
 
-    New items lie beyond the newest that was looked at. What was done outside Dagster is found by comparing: the newest of what
-    is loaded, whenever a step's row has changed, and in rounds all of the recent part.
+    New items are beyond the newest compared position. Work done outside Dagster is found by comparison: of the newest loaded
+    items whenever a step's row has changed, and of the whole recent part in rounds.
     """
     told = _Told(pipeline, names, feed, instance, News(shown, [], [], []))
     stands = _stands(kept, feed)
@@ -90,29 +90,29 @@ def news(
 
 
 def _seconds(item: Item, record: Record) -> float:
-    """How long it took to do what a record says: since the claim that it ends."""
+    """The time, in seconds, from the claim to the record that ends it."""
     begun = next((one.timestamp for one in item.records if one.record_id == record.previous), record.timestamp)
     return (record.timestamp - begun).total_seconds()
 
 
 def _stands(kept: Kept, feed: str) -> str:
-    """Text that changes with every claim and completion on a feed, by the versions of the rows that they write."""
+    """Returns a text that changes with every claim and completion on a feed: the versions of the rows that they write."""
     leases = sorted((name, lease.version) for (name, place), lease in kept.leases.items() if place == feed)
     return f"{kept.state(LOAD).version} {leases}"
 
 
 class _Told:
-    """What is told of a feed in one tick, while it is found."""
+    """The findings of one tick for a feed, while it collects them."""
 
     def __init__(self, pipeline: Pipeline, names: Names, feed: str, instance: dg.DagsterInstance, news: News):
         self.pipeline, self.feed, self.instance, self.news = pipeline, feed, instance, news
         self.names = names
         self.partitions = self.names.partitions(feed)
         self.most = pipeline.config.dagster.partitions
-        self._loads: list[tuple[Item, Loaded]] = []  # those that are told of in this tick, oldest first
+        self._loads: list[tuple[Item, Loaded]] = []  # loads reported in this tick, oldest first
 
     def let_strangers_leave(self) -> None:
-        """Has partitions leave that the manifest does not know, as those of a store that was there before."""
+        """Removes partitions that the manifest does not know, such as those of an earlier store."""
         there = self.instance.get_dynamic_partitions(self.partitions.name or "")
         if there:
             known = {item.key.name for item in islice(self._items(reverse=True), max(self.most, len(there)))}
@@ -120,13 +120,13 @@ class _Told:
             self.news.shown = replace(self.news.shown, partitions=len(there) - len(self.news.removed))
 
     def look_at_the_newest(self, watermark: str) -> None:
-        """Compares what lies just behind the watermark: what was loaded since the last tick."""
+        """Compares the items just below the watermark: those loaded since the last tick."""
         after = f"{watermark}#~" if watermark else ""
         if after:
             self._compare(list(islice(self._items(after, reverse=True), LOOKED_AT)))
 
     def begin_round(self, stands: str) -> None:
-        """Begins a round from the newest item down, unless one is under way."""
+        """Begins a round at the newest item, unless a round is in progress."""
         shown = self.news.shown
         if not shown.upto:
             newest = next(self._items(reverse=True, page=10), None)
@@ -136,7 +136,7 @@ class _Told:
         self.news.shown = replace(shown, seen=stands)
 
     def look_beyond(self) -> None:
-        """Adds what lies beyond the newest item that was looked at."""
+        """Adds the items beyond the newest compared position."""
         if not self.news.shown.upto:
             return
         found = list(islice(self._items(self.news.shown.upto), ADDED_A_TICK))
@@ -144,7 +144,7 @@ class _Told:
             self.news.shown = replace(self.news.shown, upto=found[-1].key.position)
 
     def go_on(self, stands: str) -> None:
-        """The next part of the round. It ends with the feed, or with as many items as Dagster keeps."""
+        """Compares the next part of the round. A round ends with the feed, or after as many items as Dagster keeps."""
         shown = self.news.shown
         if shown.turn is None:
             return
@@ -152,18 +152,18 @@ class _Told:
         found = list(islice(self._items(shown.turn, reverse=True), limit))
         recent = [item for item in found if not self._has_left(item.key.name)]
         if not self._compare(recent):
-            return  # there was more than a tick tells: this part once more
+            return  # there was more than a tick may report: the next tick repeats this part
         covered = shown.covered + len(recent)
         ended = len(recent) < LOOKED_AT or covered >= self.most
         self.news.shown = replace(self.news.shown, turn=None if ended else found[-1].key.position, covered=covered)
-        if ended and shown.began != stands:  # something was done behind the round's back
+        if ended and shown.began != stands:  # items changed behind the round's position
             self.news.shown = replace(self.news.shown, turn="", covered=0, began=stands)
 
     def _items(self, after: str = "", reverse: bool = False, page: int = LOOKED_AT) -> Iterator[Item]:
         return self.pipeline.manifest.items(self.feed, after=after, page=page, reverse=reverse, archived=False)
 
     def _compare(self, items: Sequence[Item]) -> bool:
-        """Tells what Dagster lacks of some items, in their order; whether that was all."""
+        """Reports what Dagster lacks of some items, in their order. Returns False if there was more than a tick may report."""
         items = sorted((item for item in items if item.landed and not self._has_left(item.key.name)), key=lambda one: one.key)
         names = [item.key.name for item in items]
         if not names:
@@ -182,13 +182,13 @@ class _Told:
         return len(missing) <= room and len(done) <= MIRRORED_A_TICK
 
     def _there(self, names: Sequence[str]) -> Set[str]:
-        """Which of some names Dagster has as partitions. An older Dagster can be asked for all alone, which are bounded too."""
+        """Returns the names that Dagster has as partitions. An older Dagster returns all, whose number is bounded too."""
         ask = getattr(self.instance, "get_existing_dynamic_partitions", None)
         known = self.partitions.name or ""
         return ask(known, names) if ask else set(self.instance.get_dynamic_partitions(known)).intersection(names)
 
     def _materialized(self, asset, names: Sequence[str]) -> set[str]:
-        """Which of some partitions of an asset Dagster has seen, or is told of in this tick."""
+        """Returns the partitions of an asset that Dagster has as materialized, or that this tick reports."""
         key = asset(self.feed)
         stored = self.instance.get_latest_storage_id_by_partition(
             key, dg.DagsterEventType.ASSET_MATERIALIZATION, partitions=set(names)
@@ -211,10 +211,10 @@ class _Told:
                 yield metadata.loaded_event(self.names, done), (item, done)
 
     def tell_of_tables(self) -> None:
-        """Tells of each table that what was loaded outside Dagster reached: its rows, and the columns of the newest listing.
+        """Reports each table that loads outside Dagster reached: its rows, and the columns of its newest listing.
 
-        Without that, a table that a drain of the command line made would be shown once the code is loaded anew. A listing that
-        cannot be read now costs a table its event, not the tick.
+        Without this, a table that the command line loaded first would appear only when the code location is reloaded. A table
+        whose listing cannot be read now gets no event; the tick continues.
         """
         loads = {item.key: (item, done) for item, done in self._loads}
         left = {name for _, done in loads.values() for name, rows in done.rows.items() if rows}
@@ -229,12 +229,12 @@ class _Told:
         self.news.events += metadata.table_events(self.names, told[::-1])
 
     def _count(self) -> int:
-        """How many partitions Dagster has; their list is read only where nothing is known."""
+        """The number of partitions in Dagster. Their list is read only if the number is unknown."""
         known = self.news.shown.partitions
         return len(self.instance.get_dynamic_partitions(self.partitions.name or "")) if known is None else known
 
     def let_the_oldest_leave(self) -> None:
-        """Has the oldest partitions leave where there are too many: they are as many as Dagster keeps, and some more."""
+        """Removes the oldest partitions if there are more than Dagster keeps, plus some slack."""
         if (self.news.shown.partitions or 0) <= self.most * (1 + SLACK):
             return
         there = {*self.instance.get_dynamic_partitions(self.partitions.name or ""), *self.news.added} - {*self.news.removed}

@@ -1,15 +1,15 @@
-"""The translator: what Dagster is told of each asset of a dataset, its key, group, description, owners, tags and kinds.
+"""The translator: the key, group, description, owners, tags and kinds of each asset of a dataset.
 
-    <dataset>[/<feed>]/<directories>    what landed                          acme/enriched_runs, vault/incr/windows
-    <dataset>[/<feed>]/shredded         its shredded output
-    <dataset>[/<feed>]/<target>         what is loaded into a target         acme/warehouse
+    <dataset>[/<feed>]/<directories>    landed directories                   acme/enriched_runs, vault/incr/windows
+    <dataset>[/<feed>]/shredded         shredded output
+    <dataset>[/<feed>]/<target>         loads into a target                  acme/warehouse
     <dataset>/<target>/<table>          a table of a target                  acme/warehouse/events
-    <dataset>/merged/<table>_merged     a merged table, as pages show only the last part of a key
-    <dataset>/overview                  how far it is, what is stuck, what to do
-    <dataset>/published                 what readers are shown of the merged tables
+    <dataset>/merged/<table>_merged     a merged table; the suffix is there because pages show only the last part of a key
+    <dataset>/overview                  progress, blocks and their remedies
+    <dataset>/published                 what readers see of the merged tables
 
-A feed is a part of its assets' keys where its source has several. `warehouse` is the only target; another one would be another
-name beside it. Belongs here: the defaults, and how users change them. What a run adds to its events is in `metadata`.
+The feed is part of a key if the source has several feeds. `warehouse` is the only target today. This module has the defaults,
+and the class by which users change them. `metadata` has what runs add to events.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from manifest_platform.sources.source import Source, Stage
 WAREHOUSE = str(Stage.WAREHOUSE)
 MERGED, MERGED_TABLE = "merged", "_merged"
 IO_MANAGER = "manifest_io_manager"
-"""The name of the IO manager among a code location's resources: `io_manager` is the user's own."""
+"""The name of the IO manager among the resources of a code location; `io_manager` is the user's own."""
 
 
 class AssetKind(StrEnum):
-    """What an asset of a dataset is."""
+    """The kind of an asset of a dataset."""
 
     LANDED = "landed"
     SHREDDED = "shredded"
@@ -48,11 +48,10 @@ class AssetKind(StrEnum):
 
 @dataclass(frozen=True)
 class DatasetProps:
-    """What a translator is told of an asset.
+    """The input of a translator for an asset.
 
-    `feed`: of the stages; None for a table, for what is published and for the overview. `table`: the name of a table of the
-    target, or of a merged one; `columns`: what is known of it, None before anything was shredded, and where only its key is
-    asked for.
+    `feed`: set for the assets of a feed, None for tables, `published` and the overview. `table`: the name of a warehouse table
+    or of a merged table. `columns`: the table's columns; None before the first shredding, and if only the key is needed.
     """
 
     kind: AssetKind
@@ -70,7 +69,7 @@ class DatasetProps:
 
     @property
     def default_key(self) -> dg.AssetKey:
-        """The asset's key, where a translator does not give it another one."""
+        """The asset's key, unless a translator changes it."""
         match self.kind:
             case AssetKind.TABLE:
                 return dg.AssetKey([self.dataset, self.target, str(self.table)])
@@ -84,14 +83,14 @@ class DatasetProps:
 
 
 class DatasetTranslator:
-    """What Dagster is told of each asset of a dataset. Subclass it, and give `build_defs` an instance.
+    """Returns the spec of each asset of a dataset. Subclass it, and pass an instance to `build_defs`.
 
-    Keys that it changes are changed everywhere: in events, checks, sensors and the IO manager. Partitions and the dependencies
-    between a dataset's own assets are the platform's.
+    Changed keys apply everywhere: in events, checks, sensors and the IO manager. The platform sets partitions and the
+    dependencies between a dataset's own assets.
     """
 
     def get_asset_spec(self, props: DatasetProps) -> dg.AssetSpec:
-        """The spec of an asset. Call it from yours, and change what it gives with `replace_attributes`, `merge_attributes`."""
+        """Returns the spec of an asset. A subclass calls it and changes the result, with `replace_attributes` for example."""
         return dg.AssetSpec(
             props.default_key,
             description=_description(props),
@@ -104,7 +103,7 @@ class DatasetTranslator:
 
 
 def _group(props: DatasetProps) -> str:
-    """Groups fold: the stages of each feed, looked at first; the tables of the target; the merged tables and what is shown."""
+    """The group of an asset: a group of stages for each feed, a group of warehouse tables, and a group of merged tables."""
     match props.kind:
         case AssetKind.TABLE:
             return f"{props.dataset}_tables"
@@ -129,8 +128,8 @@ def _description(props: DatasetProps) -> str:
         case AssetKind.MERGED:
             return f"Table {props.table} in well-sized Parquet objects, one partition a day."
         case AssetKind.OVERVIEW:
-            return f"How far {props.dataset} is loaded, what is stuck and since when, what to do. Refreshed by itself."
-    return "What readers are shown: partitions closed, switched and told to the catalog."
+            return f"How far {props.dataset} is loaded, which feeds are blocked, and what to do. Updated automatically."
+    return "What readers see: partitions that are closed, switched and published to the catalog."
 
 
 def _kinds(props: DatasetProps) -> set[str]:
@@ -148,7 +147,7 @@ def _kinds(props: DatasetProps) -> set[str]:
 
 
 def _freshness(props: DatasetProps) -> dg.FreshnessPolicy | None:
-    """How fresh what is loaded has to be, where it is configured how often directories come; at least a minute."""
+    """The freshness policy of a feed's loads, if an interval of directories is configured; at least one minute."""
     every = props.source.settings.landing.expected_every_seconds.get(props.feed or "")
     if props.kind is not AssetKind.LOADED or every is None:
         return None
@@ -156,7 +155,7 @@ def _freshness(props: DatasetProps) -> dg.FreshnessPolicy | None:
 
 
 def _metadata(props: DatasetProps) -> dict[str, Any]:
-    """Where an asset's files lie, and a table's name and columns."""
+    """The location of an asset's files, or a table's name and columns."""
     settings = props.source.settings
     places = {AssetKind.LANDED: settings.landing.root, AssetKind.SHREDDED: settings.shred.output}
     if settings.merge:
@@ -184,7 +183,7 @@ def _table_metadata(props: DatasetProps) -> dict[str, Any]:
 
 
 def table_metadata(dataset: str, table: Table) -> dict[str, dg.MetadataValue]:
-    """A table's name in the warehouse, and its column schema with what the source says of columns."""
+    """The name of a table in the warehouse, and its columns with the source's descriptions."""
     columns = [
         dg.TableColumn(
             column.name,
@@ -201,7 +200,7 @@ def table_metadata(dataset: str, table: Table) -> dict[str, dg.MetadataValue]:
 
 
 def attributes(spec: dg.AssetSpec) -> dict[str, Any]:
-    """What a spec says, as the decorator of an asset takes it."""
+    """Returns a spec's attributes as arguments of the asset decorator."""
     _require_ours(spec)
     kinds = spec.kinds
     tags = {name: value for name, value in spec.tags.items() if name not in {f"dagster/kind/{kind}" for kind in kinds}}
@@ -221,7 +220,7 @@ def attributes(spec: dg.AssetSpec) -> dict[str, Any]:
 
 
 def completed(spec: dg.AssetSpec, deps: Iterable[Any], partitions: dg.PartitionsDefinition | None = None) -> dg.AssetSpec:
-    """A spec with the dependencies and partitions that the platform gives it, beside the dependencies that it has."""
+    """Returns a spec with the platform's dependencies and partitions added."""
     _require_ours(spec)
     return spec.replace_attributes(deps=[*spec.deps, *deps], partitions_def=partitions).with_io_manager_key(IO_MANAGER)
 
@@ -229,7 +228,7 @@ def completed(spec: dg.AssetSpec, deps: Iterable[Any], partitions: dg.Partitions
 def _require_ours(spec: dg.AssetSpec) -> None:
     if spec.partitions_def is not None:
         raise ConfigError(
-            f"asset {spec.key.to_user_string()}: a translator gives it partitions, which are the platform's; allowed: key,"
+            f"asset {spec.key.to_user_string()}: a translator sets partitions_def, which the platform sets; allowed: key,"
             " key_prefix, group_name, description, owners, tags, kinds, metadata, deps, automation_condition, code_version,"
             " freshness_policy"
         )

@@ -1,7 +1,7 @@
-"""Wiring: what the definitions of a dataset share, so that none takes a resource of the code location.
+"""Wiring: the configuration, source, names and resources that the definitions of a dataset share.
 
-A resource has a name that the whole code location shares: two datasets of two configurations could not stand in one, nor beside
-a user's own resources of these names.
+Definitions do not use resources of the code location. Resource names are shared by a whole code location, so that two
+configurations in one location, or a user's resources of the same names, would conflict.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from manifest_platform.sources.source import Source, open_source
 
 @dataclass(frozen=True)
 class Wiring:
-    """A dataset as definitions are made of it. `config`: as it was then; a run and a tick read the file again."""
+    """The parts from which a dataset's definitions are made. `config`: as loaded then; runs and ticks read the file again."""
 
     config: Config
     source: Source
@@ -36,16 +36,19 @@ class Wiring:
         return self.source.dataset
 
     def pipeline(self, run_id: str | None = None) -> AbstractContextManager[Pipeline]:
-        """The dataset's pipeline, closed at the end of the block."""
+        """Returns the dataset's pipeline as a context manager that closes it."""
         return self.manifest.pipeline(self.dataset, run_id)
 
     def spark_session(self) -> Any:
-        """The Spark session of this process, made where there is none."""
+        """Returns the Spark session of this process; creates it if there is none."""
         return SparkResource(config_file=self.manifest.config_file).spark_session
 
 
 def wirings_of(manifest: ManifestResource, translator: DatasetTranslator | None = None) -> dict[str, Wiring]:
-    """The datasets of a configuration that have feeds, by name: of the others, programs do the work. Raises ConfigError."""
+    """Returns the wirings of the configured datasets that have feeds, by name. Raises ConfigError.
+
+    Datasets without feeds are worked on by programs, not by Dagster.
+    """
     config = manifest.configuration()
     sources = (open_source(dataset, settings) for dataset, settings in config.datasets.items())
     return {
@@ -56,7 +59,7 @@ def wirings_of(manifest: ManifestResource, translator: DatasetTranslator | None 
 
 
 def is_about(run: dg.DagsterRun, wirings: Mapping[str, Wiring]) -> bool:
-    """Whether a run was about any of some datasets and nothing else, by its job's tag or by its assets."""
+    """True if a run is about some of these datasets and nothing else, by its job's tag or its assets."""
     if DATASET_TAG in run.tags:
         return run.tags[DATASET_TAG] in wirings
     places = [any(one.names.place(key) for one in wirings.values()) for key in run.asset_selection or ()]

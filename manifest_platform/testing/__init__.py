@@ -1,7 +1,7 @@
-"""Contract suites for the authors of plug-ins: what an implementation must do, as tests that run against theirs.
+"""Contract suites for authors of plug-ins: the requirements of each contract, as tests that run against your implementation.
 
-Belongs here: a module for each contract, with a class that a test module subclasses, and what these need. pytest and hypothesis
-are needed to run them, and nothing of the platform imports this package.
+There is a module for each contract, with a class that your test module subclasses. The suites require pytest and hypothesis; no
+other package of the platform imports this package.
 """
 
 import pytest

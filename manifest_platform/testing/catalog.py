@@ -1,4 +1,4 @@
-"""What every merge catalog must do, as tests: subclass a suite, and bring the fixture `catalog`.
+"""The contract of a merge catalog, as tests: subclass a suite, and define the fixture `catalog` and the method `files`.
 
     class TestOurs(EntriesContract):
         @pytest.fixture
@@ -6,10 +6,11 @@
             return OurSettings(kind="ours", path=str(tmp_path)).open(inventory)
 
         def files(self, catalog, table, day):
-            return what_a_reader_of_ours_gets(table.schema, table.name, day)
+            return uris_that_a_reader_of_ours_gets(table.schema, table.name, day)
 
-CatalogContract is for every catalog; EntriesContract for those that keep entries of their own (`known_as` gives a name). Small
-and merged objects are facts of the manifest here, no files: a catalog is told of URIs and never reads what they stand for.
+CatalogContract is for every catalog; EntriesContract is for catalogs that keep entries of their own (`known_as` returns a
+name). In these tests, small and merged objects exist in the manifest only, without files: a catalog handles URIs and never
+reads them.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _SETTINGS = TableSettings(TABLE, "app", interval=60, target_bytes=100)
 
 
 class _Clock:
-    """A clock that goes only when told to."""
+    """A clock that advances only when a test sets it."""
 
     def __init__(self) -> None:
         self.now = _MORNING
@@ -52,16 +53,16 @@ class _Clock:
 
 
 class CatalogContract:
-    """What readers get by a catalog through the life of a partition. Subclass it with the fixture `catalog`, and `files`."""
+    """The files that readers get from a catalog during the life of a partition. A subclass defines `catalog` and `files`."""
 
     @pytest.fixture
     def clock(self) -> _Clock:
-        """By which all of a test goes."""
+        """The clock of a test."""
         return _Clock()
 
     @pytest.fixture
     def inventory(self, tmp_path: Path, clock: _Clock) -> Iterator[Inventory]:
-        """An inventory of one table, over the store that a configuration has which names none."""
+        """An inventory of one table, on the default store."""
         store = ManifestConfig.model_validate({}, context={"base": tmp_path}).open()
         inventory = Inventory(store, DATASET, "a contract", clock)
         inventory.sync_table(_SETTINGS)
@@ -70,28 +71,28 @@ class CatalogContract:
 
     @pytest.fixture
     def output(self, tmp_path: Path) -> str:
-        """Where merged objects lie; a catalog may keep its own files there."""
+        """The folder of merged objects; a catalog may keep its own files there."""
         return f"file://{tmp_path}/merged"
 
     @pytest.fixture
     def catalog(self, inventory: Inventory) -> Catalog:
-        """The catalog that is tested, open and empty. To be brought by the subclass."""
-        raise NotImplementedError("bring a fixture `catalog`: the catalog to be tested, open and empty")
+        """The catalog under test, open and empty. The subclass defines it."""
+        raise NotImplementedError("define a fixture `catalog`: the catalog under test, open and empty")
 
     @abstractmethod
     def files(self, catalog: Catalog, table: CatalogTable, day: date) -> Sequence[str]:
-        """The URIs of the files that a reader of a partition gets by the catalog, and by nothing else."""
+        """Returns the URIs of the files that a reader of a partition gets, from the catalog alone."""
 
     # Steps of a partition's life
 
     def arrive(self, inventory: Inventory, *ids: int, day: date = DAY, columns: tuple[Column, ...] = COLUMNS) -> None:
-        """A commit of small objects with these ids."""
+        """Commits small objects with these ids."""
         objects = tuple(SmallObject(id_, f"file:///small/{id_}.parquet", 1, 30) for id_ in ids)
         number = inventory.cursor() + 1
         inventory.register(CommittedObjects(number, f"run={number}", {(TABLE, day): objects}, {TABLE: columns}), Rules())
 
     def merge(self, inventory: Inventory, day: date = DAY) -> None:
-        """All that is not merged of a partition becomes one more merged object."""
+        """Merges all small objects of a partition that are not merged yet into one more merged object."""
         inventory.hasten(TABLE, day, inventory.clock())
         manifest = Manifest(inventory.store, DATASET, {}, inventory.owner, clock=inventory.clock)
         with manifest.hold(MERGE, "0", inventory.owner, timedelta(minutes=1)) as lease:
@@ -104,7 +105,7 @@ class CatalogContract:
             inventory.commit(job, [made], bytes_in=size)
 
     def publish(self, inventory: Inventory, catalog: Catalog, output: str, **options: Any) -> PublishReport:
-        """A publication, which must succeed and leave no difference between catalog and manifest."""
+        """Publishes. The publication must succeed and leave no difference between catalog and manifest."""
         settings = PublishSettings(output, clock=inventory.clock, **options)
         report = publish(inventory, catalog, settings, inventory.clock())
         assert (report.failed, report.busy) == ((), None)
@@ -112,23 +113,23 @@ class CatalogContract:
         return report
 
     def pass_the_day(self, clock: _Clock, day: date = DAY) -> None:
-        """It is an hour into the day after."""
+        """Sets the clock to one hour into the next day."""
         clock.now = datetime.combine(day + timedelta(days=1), datetime.min.time(), UTC) + timedelta(hours=1)
 
     def entry(self, inventory: Inventory, output: str) -> CatalogTable:
-        """The table as readers are to know it."""
+        """The table as readers should see it."""
         table = inventory.table(TABLE)
         assert table is not None
         return catalog_table(table, output, {})
 
     def seen(self, inventory: Inventory, catalog: Catalog, output: str, day: date = DAY) -> list[str]:
-        """What a reader gets: the names of the files."""
+        """Returns the names of the files that a reader gets."""
         return [uri.rsplit("/", 1)[1] for uri in self.files(catalog, self.entry(inventory, output), day)]
 
-    # What must hold
+    # Requirements
 
-    def test_a_partition_is_shown_by_its_small_objects_first(self, inventory: Inventory, catalog: Catalog, output: str) -> None:
-        """A new partition has an entry after its first publication, and an object that comes later is there by the next."""
+    def test_a_new_partition_shows_its_small_objects(self, inventory: Inventory, catalog: Catalog, output: str) -> None:
+        """A new partition has an entry after its first publication. A later object appears after the next publication."""
         self.arrive(inventory, 11, 12)
         assert self.publish(inventory, catalog, output).shown == (TablePart(TABLE, DAY),)
         assert self.seen(inventory, catalog, output) == ["11.parquet", "12.parquet"]
@@ -138,10 +139,10 @@ class CatalogContract:
         self.publish(inventory, catalog, output)
         assert self.seen(inventory, catalog, output) == ["11.parquet", "12.parquet", "13.parquet"]
 
-    def test_merged_objects_take_the_place_of_small_ones(
+    def test_merged_objects_replace_small_objects(
         self, inventory: Inventory, catalog: Catalog, output: str, clock: _Clock
     ) -> None:
-        """Once the day is over and all of it merged, and not before that is published."""
+        """Merged objects appear after the publication that follows the end of the day, and not earlier."""
         self.arrive(inventory, 11, 12)
         self.publish(inventory, catalog, output)
         self.merge(inventory)
@@ -156,10 +157,10 @@ class CatalogContract:
         self.publish(inventory, catalog, output)
         assert self.seen(inventory, catalog, output) == ["0-12.parquet", "12-20.parquet"]
 
-    def test_later_objects_are_shown_beside_merged_ones(
+    def test_later_objects_are_shown_beside_merged_objects(
         self, inventory: Inventory, catalog: Catalog, output: str, clock: _Clock
     ) -> None:
-        """Where a publication is asked for them, and until they are merged."""
+        """A publication with `listed` shows later objects until they are merged."""
         self.arrive(inventory, 11)
         self.merge(inventory)
         self.pass_the_day(clock)
@@ -171,10 +172,10 @@ class CatalogContract:
         self.publish(inventory, catalog, output, listed=True)
         assert self.seen(inventory, catalog, output) == ["0-11.parquet", "11-20.parquet"]
 
-    def test_what_was_rebuilt_is_shown_in_the_same_version(
+    def test_rebuilt_objects_are_shown_under_the_same_version(
         self, inventory: Inventory, catalog: Catalog, output: str, clock: _Clock
     ) -> None:
-        """Two lists of files of one version differ in the generation."""
+        """The two lists of files of one version differ in their generation."""
         self.arrive(inventory, 11)
         self.merge(inventory)
         self.pass_the_day(clock)
@@ -187,7 +188,7 @@ class CatalogContract:
         assert self.seen(inventory, catalog, output) == ["again.parquet"]
 
     def test_a_publication_without_news_changes_nothing(self, inventory: Inventory, catalog: Catalog, output: str) -> None:
-        """It enters and shows nothing, and asks for a schema's tables at most once."""
+        """The second publication changes no entry, and makes at most one request for the tables of a schema."""
         self.arrive(inventory, 11)
         self.arrive(inventory, 12, day=NEXT_DAY)
         self.publish(inventory, catalog, output)
@@ -198,10 +199,10 @@ class CatalogContract:
         assert catalog.locations(self.entry(inventory, output)) == before
         assert sorted(before) == [DAY, NEXT_DAY]
 
-    def test_a_publication_that_ended_before_it_was_noted_is_repeated(
+    def test_a_publication_killed_before_its_record_is_repeated(
         self, inventory: Inventory, catalog: Catalog, output: str, clock: _Clock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The catalog was told and the manifest did not note it: readers get the old or the new, and the next run goes on."""
+        """The catalog was updated but the manifest was not: readers get either state, and the next run continues."""
         self.arrive(inventory, 11)
         self.publish(inventory, catalog, output)
         self.merge(inventory)
@@ -211,12 +212,12 @@ class CatalogContract:
             with pytest.raises(_Killed):
                 self.publish(inventory, catalog, output)
         assert self.seen(inventory, catalog, output) in (["11.parquet"], ["0-11.parquet"])
-        clock.now += timedelta(minutes=10)  # the lease of the publisher that is gone runs out
+        clock.now += timedelta(minutes=10)  # the lease of the killed publisher expires
         self.publish(inventory, catalog, output)
         assert self.seen(inventory, catalog, output) == ["0-11.parquet"]
 
-    def test_a_table_gets_columns(self, inventory: Inventory, catalog: Catalog, output: str) -> None:
-        """And its partitions stay as they were."""
+    def test_a_table_gets_new_columns(self, inventory: Inventory, catalog: Catalog, output: str) -> None:
+        """Its partitions stay as they were."""
         self.arrive(inventory, 11)
         self.publish(inventory, catalog, output)
         self.arrive(inventory, 12, columns=(*COLUMNS, Column("page", "string")))
@@ -224,7 +225,7 @@ class CatalogContract:
         assert self.seen(inventory, catalog, output) == ["11.parquet", "12.parquet"]
 
     def test_a_renamed_table_keeps_its_partitions(self, inventory: Inventory, catalog: Catalog, output: str) -> None:
-        """All of them are there under the new name, at the same places."""
+        """All partitions exist under the new name, at the same locations."""
         self.arrive(inventory, 11)
         self.arrive(inventory, 12, day=NEXT_DAY)
         self.publish(inventory, catalog, output)
@@ -237,8 +238,8 @@ class CatalogContract:
         assert self.seen(inventory, catalog, output) == ["11.parquet"]
         assert catalog.known_as(new) is None or catalog.locations(old) == {}
 
-    def test_each_version_has_a_place_of_its_own(self, inventory: Inventory, catalog: Catalog, output: str) -> None:
-        """By its day, its generation and its newest object; for the same facts the same."""
+    def test_each_version_has_its_own_location(self, inventory: Inventory, catalog: Catalog, output: str) -> None:
+        """The location depends on the day, the generation and the newest object. The same values give the same location."""
         table = self.entry(inventory, output)
         told = [(day, served) for day in (DAY, NEXT_DAY) for served in (Served(1, 11), Served(2, 11), Served(2, 12))]
         places = [catalog.location(table, day, served) for day, served in told]
@@ -247,26 +248,26 @@ class CatalogContract:
 
 
 class EntriesContract(CatalogContract):
-    """What a catalog must do beside that if it keeps entries of its own: they are made, moved and removed one by one."""
+    """Further requirements for a catalog with entries of its own, which are created, moved and removed one by one."""
 
     def table(self, output: str, name: str = "visits", schema: str = "site", *columns: Column) -> CatalogTable:
-        """A table that no publication knows of."""
+        """Returns a table that no publication knows."""
         found = MergedTable(name, schema, 1, 1, create_time=_MORNING, columns=columns or COLUMNS)
         return catalog_table(found, output, {})
 
     def tell(self, catalog: Catalog, table: CatalogTable, served: Served, *days: date, new: bool = False) -> None:
-        """Lists a file for each of these days, and has the entries point at the lists."""
+        """Writes a list with one file for each of these days, and lets the entries point at the lists."""
         for day in days:
             catalog.write(table, day, served, [self.file(day, served)])
         assert catalog.point(table, dict.fromkeys(days, served), days if new else ()) == {}
 
     def file(self, day: date, served: Served) -> ServedFile:
-        """A file of its own for each day and what is served of it."""
+        """Returns a different file for each day and each served state."""
         lower = None if served.live else 0
         return ServedFile(f"file:///{day}/{served.generation}-{served.newest}.parquet", 1, 30, lower, served.newest)
 
-    def test_an_entry_is_missing_then_current_then_outdated(self, catalog: Catalog, output: str) -> None:
-        """As long as it was not made; once it was; once the table has more columns. To make it twice is no error."""
+    def test_an_entry_is_missing_then_current_then_outdated_by_new_columns(self, catalog: Catalog, output: str) -> None:
+        """An entry is missing until it is created, and outdated once the table has more columns. It may be created twice."""
         table, wider = self.table(output), self.table(output, "visits", "site", *COLUMNS, Column("page", "string"))
         assert catalog.entries("site", [table]) == {table: "missing"}
         assert catalog.locations(table) == {}
@@ -277,8 +278,8 @@ class EntriesContract(CatalogContract):
         catalog.put_table(wider)
         assert catalog.entries("site", [wider]) == {wider: "current"}
 
-    def test_tables_of_one_name_in_two_schemas_are_two(self, catalog: Catalog, output: str) -> None:
-        """What is told of one says nothing of the other."""
+    def test_tables_of_the_same_name_in_two_schemas_are_independent(self, catalog: Catalog, output: str) -> None:
+        """A change to one table does not affect the other."""
         table, other = self.table(output), self.table(output, schema="shop")
         assert catalog.known_as(table) != catalog.known_as(other)
         catalog.put_table(table)
@@ -287,8 +288,8 @@ class EntriesContract(CatalogContract):
         self.tell(catalog, table, Served(0, 1), DAY, new=True)
         assert catalog.locations(other) == {}
 
-    def test_an_entry_of_another_is_refused(self, catalog: Catalog, output: str) -> None:
-        """One of the name that lies elsewhere is another's: it is neither changed nor removed."""
+    def test_an_entry_with_another_location_is_refused(self, catalog: Catalog, output: str) -> None:
+        """An entry of the same name with another location belongs to someone else: it is neither changed nor removed."""
         theirs, ours = self.table(f"{output}-theirs"), self.table(output)
         catalog.put_table(theirs)
         self.tell(catalog, theirs, Served(0, 1), DAY, new=True)
@@ -301,8 +302,8 @@ class EntriesContract(CatalogContract):
         assert catalog.entries("site", [theirs]) == {theirs: "current"}
         assert catalog.locations(theirs) == before
 
-    def test_an_entry_that_is_removed_takes_its_partitions_along(self, catalog: Catalog, output: str) -> None:
-        """To remove it again is no error; made again, it has none."""
+    def test_removing_an_entry_removes_its_partitions(self, catalog: Catalog, output: str) -> None:
+        """Removing it again is no error. Created again, it has no partitions."""
         table = self.table(output)
         name = catalog.known_as(table)
         assert name is not None
@@ -314,8 +315,8 @@ class EntriesContract(CatalogContract):
         catalog.put_table(table)
         assert catalog.locations(table) == {}
 
-    def test_nothing_is_seen_before_an_entry_points_at_it(self, catalog: Catalog, output: str) -> None:
-        """What is written is beside what readers see, and may be written twice."""
+    def test_a_list_is_invisible_until_an_entry_points_at_it(self, catalog: Catalog, output: str) -> None:
+        """A new list does not affect the list that readers see, and may be written twice."""
         table, first, second = self.table(output), Served(0, 1), Served(1, 1)
         catalog.put_table(table)
         self.tell(catalog, table, first, DAY, new=True)
@@ -327,22 +328,22 @@ class EntriesContract(CatalogContract):
             assert catalog.point(table, {DAY: second}, ()) == {}
             assert self.files(catalog, table, DAY) == [self.file(DAY, second).uri]
 
-    def test_each_list_of_live_objects_has_a_place_of_its_own(self, catalog: Catalog, output: str) -> None:
-        """Beside the merged ones': what readers are going by is never changed."""
+    def test_each_list_of_live_objects_has_its_own_location(self, catalog: Catalog, output: str) -> None:
+        """The location differs from those of merged objects. A list that readers use never changes."""
         table = self.table(output)
         places = [catalog.location(table, DAY, served) for served in (Served(0, 11), Served(0, 12), Served(1, 11))]
         assert len(set(places)) == 3
 
-    def test_many_partitions_are_told_at_once(self, catalog: Catalog, output: str) -> None:
-        """More than a request takes, of whatever catalog."""
+    def test_many_partitions_are_updated_with_one_call(self, catalog: Catalog, output: str) -> None:
+        """There are more partitions than any catalog accepts in one request."""
         table, days = self.table(output), [DAY + timedelta(days=number) for number in range(250)]
         catalog.put_table(table)
         self.tell(catalog, table, Served(0, 1), *days, new=True)
         self.tell(catalog, table, Served(1, 1), *days)
         assert catalog.locations(table) == {day: catalog.location(table, day, Served(1, 1)) for day in days}
 
-    def test_it_matters_not_what_was_thought_to_be_there(self, catalog: Catalog, output: str) -> None:
-        """A publication that was killed leaves entries that the manifest does not know of; a person may remove some."""
+    def test_point_works_whatever_entries_exist(self, catalog: Catalog, output: str) -> None:
+        """A killed publication leaves entries that the manifest does not know, and a person may remove entries."""
         table, days = self.table(output), [DAY + timedelta(days=number) for number in range(4)]
         catalog.put_table(table)
         self.tell(catalog, table, Served(0, 1), *days[:2], new=True)
@@ -353,7 +354,7 @@ class EntriesContract(CatalogContract):
 
 
 class _Killed(BaseException):
-    """A process ends here."""
+    """Simulates the end of a process."""
 
 
 def _killed(*_arguments: Any, **_named: Any) -> None:

@@ -1,15 +1,15 @@
-"""The contract of a warehouse engine: what the apply protocol needs of it, as tests.
+"""The contract of a warehouse engine, as tests: everything that the apply protocol requires of it.
 
     class TestMine(EngineContract):
         @pytest.fixture
         def settings(self, tmp_path: Path) -> MySettings:
-            return MySettings(...)  # of a warehouse in which there is nothing yet
+            return MySettings(...)  # of an empty warehouse
 
         @pytest.fixture
         def unreachable(self, tmp_path: Path) -> MySettings:
-            return MySettings(...)  # of one that cannot be opened
+            return MySettings(...)  # of a warehouse that cannot be opened
 
-Belongs here: what every engine must do alike. What an engine does beyond that is for tests of its own.
+The suite tests what every engine must do. Test anything beyond that in a module of your own.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ _VALUES: dict[str, list[object]] = {
     "date": [date(2024, 2, 29), date(1969, 12, 31), None],
     "json": ['{"a": [1, null]}', '"lone \\ud800"', None],
 }
-"""Values of every logical type: its bounds, what is easily lost, and none."""
+"""Values of every logical type: its bounds, values that are easily lost, and None."""
 
 _CASES = (("ID", "Name__c"), ("id", "name__c"))
 
@@ -105,52 +105,52 @@ _COMMITTING = re.compile(r"\b(TRUNCATE|VACUUM|APPEND|ALTER|CREATE|DROP|ANALYZE|G
 
 
 class EngineContract:
-    """What the apply protocol needs of an engine. A subclass has the fixtures `settings` and `unreachable`."""
+    """The requirements of the apply protocol. A subclass defines the fixtures `settings` and `unreachable`."""
 
     endless: ClassVar[str] = (
         "WITH RECURSIVE counted(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counted WHERE n < 2000000000) "
         "SELECT count(*) FROM counted"
     )
-    """A query that runs for minutes, to be interrupted."""
+    """A query that runs for minutes, for tests that interrupt it."""
 
     @pytest.fixture
     def settings(self) -> EngineSettings:
-        """The settings of a warehouse in which there is nothing yet."""
-        raise NotImplementedError("a subclass says how its engine is set up")
+        """The settings of an empty warehouse."""
+        raise NotImplementedError("define a fixture `settings`: the settings of an empty warehouse")
 
     @pytest.fixture
     def unreachable(self) -> EngineSettings:
-        """The settings of a warehouse that cannot be opened or reached, now or ever."""
-        raise NotImplementedError("a subclass says which warehouse cannot be reached")
+        """The settings of a warehouse that can never be opened or reached."""
+        raise NotImplementedError("define a fixture `unreachable`: the settings of a warehouse that cannot be reached")
 
     @pytest.fixture
     def engine(self, settings: EngineSettings) -> Iterator[Engine]:
-        """An engine over the empty warehouse."""
+        """An engine for the empty warehouse."""
         with closing(settings.open()) as opened:
             yield opened
 
     @pytest.fixture
     def other(self, settings: EngineSettings) -> Iterator[Engine]:
-        """Another engine over the same warehouse, as of another worker, which waits for nobody for long."""
+        """Another engine for the same warehouse, as another worker would have, with little patience."""
         with closing(settings.open(patience=0.5)) as opened:
             yield opened
 
     @pytest.fixture
     def shop(self, engine: Engine) -> Warehouse:
-        """The dataset that all loads are of."""
+        """The dataset of all loads."""
         return Warehouse(engine, SCHEMA)
 
     def make_index(self, engine: Engine, table: str, name: str, column: str) -> None:
-        """Puts an index on a table of SCHEMA. An engine without indexes puts there what people do put on its tables."""
+        """Adds an index to a table of SCHEMA. Override it for an engine without indexes: add something else that users add."""
         engine.execute(f"CREATE INDEX {engine.quote(name)} ON {engine.qualified(SCHEMA, table)} ({engine.quote(column)})")
 
     def make_view(self, engine: Engine, table: str, name: str) -> None:
-        """Makes a view of a table, both in SCHEMA."""
+        """Creates a view of a table, both in SCHEMA."""
         engine.execute(f"CREATE VIEW {engine.qualified(SCHEMA, name)} AS SELECT * FROM {engine.qualified(SCHEMA, table)}")
 
     @pytest.fixture
     def counter(self, engine: Engine) -> str:
-        """A table, by its qualified name, with one row: the name 'a' and the number 0."""
+        """The qualified name of a table with one row: the name 'a' and the number 0."""
         engine.execute(engine.schema_creation(SCHEMA))
         table = engine.qualified(SCHEMA, "counter")
         engine.execute(f'CREATE TABLE {table} ("name" {engine.sql_type("string")}, "n" {engine.sql_type("bigint")})')
@@ -159,14 +159,14 @@ class EngineContract:
 
     # Settings
 
-    def test_settings_say_where_the_warehouse_is_and_which_schemas_are_the_engines(self, settings: EngineSettings) -> None:
+    def test_settings_have_a_place_and_reserve_the_engines_own_schemas(self, settings: EngineSettings) -> None:
         assert settings.kind
         assert settings.place
         assert SCHEMA not in settings.reserved_schemas
 
     # Statements
 
-    def test_statements_bind_values_and_say_how_many_rows_they_wrote(self, engine: Engine, counter: str) -> None:
+    def test_statements_bind_values_and_return_the_number_of_written_rows(self, engine: Engine, counter: str) -> None:
         assert engine.write(f"INSERT INTO {counter} VALUES (?, ?), (?, ?)", ("b'; --", 1, None, 2)) == 2
         assert engine.execute(f'SELECT "n" FROM {counter} WHERE "name" = ?', ("b'; --",)) == [(1,)]
         assert engine.write(f'UPDATE {counter} SET "n" = "n" + ? WHERE "n" >= ?', (10, 1)) == 2
@@ -179,7 +179,7 @@ class EngineContract:
         engine.close()
         assert other.execute(f'SELECT "n" FROM {counter}') == [(7,)]
 
-    def test_any_text_is_a_name(self, engine: Engine, tmp_path: Path) -> None:
+    def test_any_text_can_be_a_name(self, engine: Engine, tmp_path: Path) -> None:
         odd = Table('sel"ect', (Column('or"der', "string"), Column("from", "integer"), Column("Ünit 1", "string")))
         warehouse = Warehouse(engine, 'my "shop"')
         warehouse.apply(load(written(tmp_path, "it'em", [(odd, [{'or"der': "x", "from": 1, "Ünit 1": "u"}])])))
@@ -188,7 +188,7 @@ class EngineContract:
 
     # Transactions
 
-    def test_a_transaction_is_seen_when_it_is_committed_and_not_before(
+    def test_a_transaction_is_visible_to_others_only_after_its_commit(
         self, engine: Engine, other: Engine, counter: str
     ) -> None:
         engine.begin()
@@ -199,7 +199,7 @@ class EngineContract:
         engine.close()
         assert other.execute(f'SELECT "n" FROM {counter}') == [(1,)]
 
-    def test_a_rollback_leaves_nothing_and_never_fails(self, engine: Engine, counter: str) -> None:
+    def test_a_rollback_removes_all_changes_and_never_fails(self, engine: Engine, counter: str) -> None:
         engine.rollback()
         engine.begin()
         engine.write(f"INSERT INTO {counter} VALUES ('b', 1)")
@@ -212,9 +212,7 @@ class EngineContract:
         engine.rollback()
         assert engine.write(f'UPDATE {counter} SET "n" = 2') == 1
 
-    def test_a_connection_that_is_closed_in_a_transaction_leaves_nothing(
-        self, engine: Engine, other: Engine, counter: str
-    ) -> None:
+    def test_closing_the_connection_in_a_transaction_rolls_back(self, engine: Engine, other: Engine, counter: str) -> None:
         engine.begin()
         engine.write(f'UPDATE {counter} SET "n" = 1')
         engine.close()
@@ -222,15 +220,15 @@ class EngineContract:
             engine.commit()
         assert other.execute(f'SELECT "n" FROM {counter}') == [(0,)]
 
-    def test_of_two_transactions_that_write_a_row_one_conflicts(self, engine: Engine, other: Engine, counter: str) -> None:
-        """Both have read the row before either writes it, as far as the engine lets them: no update may be lost."""
+    def test_concurrent_transactions_on_the_same_row_conflict(self, engine: Engine, other: Engine, counter: str) -> None:
+        """Both transactions read the row before either writes it, if the engine allows that: no update may be lost."""
         both_read, committed = threading.Barrier(2, timeout=2), []
 
         def add(worker: Engine) -> None:
             try:
                 worker.begin()
                 [(n,)] = worker.execute(f'SELECT "n" FROM {counter}')
-                with suppress(threading.BrokenBarrierError):  # the other one is kept from reading, which will do as well
+                with suppress(threading.BrokenBarrierError):  # the engine may keep the other from reading, which is fine too
                     both_read.wait()
                 worker.write(f'UPDATE {counter} SET "n" = ?', (n + 1,))
                 worker.commit()
@@ -244,9 +242,9 @@ class EngineContract:
         assert len(committed) >= 1
         assert other.execute(f'SELECT "n" FROM {counter}') == [(len(committed),)]
 
-    def test_a_tables_new_name_does_not_commit(self, engine: Engine, counter: str) -> None:
+    def test_renaming_a_table_does_not_commit(self, engine: Engine, counter: str) -> None:
         renaming = engine.rename(counter, engine.quote("counted"))
-        assert _RENAME.fullmatch(renaming), "the gate of renames would refuse it"
+        assert _RENAME.fullmatch(renaming), "the guard of renames would refuse it"
         engine.begin()
         engine.execute(renaming)
         engine.rollback()
@@ -258,7 +256,7 @@ class EngineContract:
 
     # Errors
 
-    def test_a_statement_that_is_wrong_is_a_permanent_failure(self, engine: Engine, counter: str) -> None:
+    def test_a_wrong_statement_fails_permanently(self, engine: Engine, counter: str) -> None:
         for sql in ("SELECT nothing FROM nowhere", f"SELEKT * FROM {counter}", f'SELECT x."nothing" FROM {counter} AS x'):
             with pytest.raises(LoadFailed):
                 engine.execute(sql)
@@ -267,7 +265,7 @@ class EngineContract:
         with closing(unreachable.open(patience=0.1)) as engine, pytest.raises(Unavailable):
             engine.execute("SELECT 1")
 
-    def test_where_keys_are_enforced_the_constraint_says_so(self, engine: Engine, counter: str) -> None:
+    def test_an_enforced_key_raises_constraint_violated(self, engine: Engine, counter: str) -> None:
         table = engine.qualified(SCHEMA, "keyed")
         engine.execute(f'CREATE TABLE {table} ("id" {engine.sql_type("bigint")}, PRIMARY KEY ("id"))')
         engine.write(f"INSERT INTO {table} VALUES (1)")
@@ -299,7 +297,7 @@ class EngineContract:
     # Types and columns
 
     @pytest.mark.parametrize("type_", _VALUES)
-    def test_values_of_every_type_come_back_as_they_were_written(
+    def test_values_of_every_type_are_read_back_unchanged(
         self, shop: Warehouse, engine: Engine, tmp_path: Path, type_: str
     ) -> None:
         table = Table("t", (Column("n", "integer"), Column("v", type_)))
@@ -307,8 +305,8 @@ class EngineContract:
         found = dict(rows_of(engine, "t", '"n", "v"'))
         assert [found[n] for n in range(len(found))] == _VALUES[type_]
 
-    def test_every_type_is_known_again(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
-        """Or a wider one; only then does a second load of the same columns change nothing."""
+    def test_every_type_is_recognized_in_the_catalog(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
+        """A wider type is allowed too. Only then does a second load of the same columns change nothing."""
         table = Table("t", tuple(Column(f"c{n}", type_) for n, type_ in enumerate(_VALUES)))
         shop.apply(load(written(tmp_path, "a", [(table, [{}])])))
         before = engine.columns(SCHEMA)["t"]
@@ -324,7 +322,7 @@ class EngineContract:
     def test_a_schema_that_does_not_exist_has_no_columns(self, engine: Engine) -> None:
         assert engine.columns("nothing") == {}
 
-    def test_columns_go_by_name_in_whatever_order_they_come(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
+    def test_columns_are_matched_by_name_in_any_order(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
         pair = Table("pair", (Column("first", "string"), Column("second", "string")))
         row = {"first": "1st", "second": "2nd"}
         shop.apply(load(written(tmp_path, "a", [(pair, [row])])))
@@ -357,20 +355,18 @@ class EngineContract:
             shop.apply(load(written(tmp_path, item, [(Table("t", (Column("v", type_),)), [{"v": value}])])))
         assert rows_of(engine, "t", '"v"') == sorted([(old,), (old,), (new,)])
 
-    def test_a_change_that_loses_something_is_refused_before_anything_moves(
-        self, shop: Warehouse, engine: Engine, tmp_path: Path
-    ) -> None:
+    def test_a_lossy_type_change_is_refused_before_any_change(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
         shop.apply(load(written(tmp_path, "a", [(Table("t", (Column("v", "integer"),)), [{"v": 1}])])))
         changed = Table("t", (Column("added", "string"), Column("v", "string")))
-        with pytest.raises(IncompatibleChange, match=r"table shop.t, column v: the warehouse has integer, b brings string"):
+        with pytest.raises(IncompatibleChange, match=r"table shop.t, column v: the warehouse has integer, b has string"):
             shop.apply(load(written(tmp_path, "b", [(EVENTS, [{}]), (changed, [{"v": "x"}])])))
         assert list(engine.columns(SCHEMA)) == ["t"]
         assert list(engine.columns(SCHEMA)["t"]) == ["v"]
 
-    def test_a_type_that_a_column_cannot_hold_goes_beside_it_where_no_snapshot_brings_it(
+    def test_an_appended_value_of_another_type_goes_to_a_column_beside(
         self, shop: Warehouse, engine: Engine, tmp_path: Path
     ) -> None:
-        """A vault's log stopped for ever at a column that had become text: no full load replaces a log."""
+        """A vault's log was blocked forever when one of its columns became text, because no full load replaces a log."""
 
         def append(stop: str, type_: str, value: Any) -> tuple[str, ...]:
             table = Table(AUDIT.name, (Column("id", "string"), Column("n", type_)))
@@ -381,7 +377,7 @@ class EngineContract:
 
         assert append("1", "integer", 1) == ()
         [told] = append("2", "string", "two")
-        assert "n comes with a type that the column cannot hold; it goes to n__string" in told
+        assert "n has a type that the column cannot hold, so it is stored in n__string" in told
         assert append("3", "bigint", 2**40) == append("4", "string", "four") == ()
         assert rows_of(engine, AUDIT, '"id", "n", "n__string"') == [
             ("1", 1, None), ("2", None, "two"), ("3", 2**40, None), ("4", None, "four"),
@@ -389,16 +385,16 @@ class EngineContract:
         assert [entry.item for entry in shop.renamed()] == ["log-2"]
 
     def test_names_of_columns_match_without_case(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
-        """`Name__c` became `name__c` at the source: each window and each snapshot failed from then on."""
+        """A source renamed `Name__c` to `name__c`, and every window and every snapshot failed from then on."""
         upper, lower = (Table("t", (Column(id_, "string"), Column(name, "string")), "merge", (id_,)) for id_, name in _CASES)
         shop.apply(window(tmp_path, "0015", (upper, [{"ID": "a", "Name__c": "1"}, {"ID": "b", "Name__c": "1"}])))
         done = shop.apply(window(tmp_path, "0030", (lower, [{"id": "a", "name__c": "2"}]), gone(lower, "b")))
         assert isinstance(done, Applied)
-        assert any("column name__c is Name__c here" in line for line in done.told)
+        assert any("column name__c is stored as Name__c" in line for line in done.told)
         assert rows_of(engine, "t", '"ID", "Name__c"') == [("a", "2")]
         again = shop.apply(window(tmp_path, "0045", (lower, [{"id": "c"}])))
         assert isinstance(again, Applied)
-        assert again.told == (), "what is known is told once"
+        assert again.told == (), "a known rename is reported once"
         shop.apply(snapshot(tmp_path, "0045", (lower, [{"id": "a", "name__c": "3"}])))
         assert list(engine.columns(SCHEMA)["t"]) == ["ID", "Name__c"]
         assert rows_of(engine, "t") == [("a", "3")]
@@ -409,8 +405,8 @@ class EngineContract:
 
     # Staging
 
-    def test_exactly_the_objects_that_are_named_are_staged(self, engine: Engine, tmp_path: Path) -> None:
-        """Names that look like patterns, and folders that look like columns, are nothing but names."""
+    def test_exactly_the_named_objects_are_staged(self, engine: Engine, tmp_path: Path) -> None:
+        """Names that look like patterns, and folders that look like partition columns, are taken literally."""
         table = Table("t", (Column("date", "string"),))
         wanted = []
         for name in ("date=2024-05-01", "*", "[1]", "1", "with space", "per%20cent"):
@@ -419,7 +415,7 @@ class EngineContract:
             pa.parquet.write_table(pa.table({"date": [name]}), path)
             wanted += [name] if name != "1" else []
         staging = engine.stage(table, [storage.as_uri(tmp_path / name / "x.parquet") for name in wanted])
-        for _ in range(2):  # it may be read more than once
+        for _ in range(2):  # staged rows may be read more than once
             found = engine.execute(f'SELECT "date" FROM {staging.sql}', staging.parameters)
             assert sorted(found) == sorted((name,) for name in wanted)
         engine.unstage(staging)
@@ -435,10 +431,10 @@ class EngineContract:
 
     # Families
 
-    def test_rows_of_two_families_are_never_in_one_table(
+    def test_rows_of_two_families_never_share_a_table(
         self, settings: EngineSettings, shop: Warehouse, engine: Engine, other: Engine, tmp_path: Path
     ) -> None:
-        """The first load says whose rows a table has, whatever the case of its name; another feed or worker is bound by it."""
+        """The first load fixes the family of a table, regardless of the case of its name, for every feed and worker."""
         first, second = (Table("Order_X", (Column("id", "string"),), family=name) for name in ("acme/order_x", "acme_order/x"))
         shop.apply(load(written(tmp_path, "a", [(first, [{"id": "1"}])])))
         shop.apply(load(written(tmp_path, "b", [(first, [{"id": "2"}])])))
@@ -467,9 +463,7 @@ class EngineContract:
             shop.apply(load(replace(listing, objects=(replace(listing.objects[0], rows=2),))))
         shop.apply(load(written(tmp_path, "b", [(second, [{"id": "2"}])])))
 
-    def test_an_object_that_is_gone_fails_the_load_and_nothing_is_loaded(
-        self, shop: Warehouse, engine: Engine, tmp_path: Path
-    ) -> None:
+    def test_a_missing_object_fails_the_load_without_changes(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
         listing = events(tmp_path, "a", files=2)
         storage.local_path(listing.objects[0].uri).unlink()
         with pytest.raises(CannotLoad):
@@ -478,7 +472,9 @@ class EngineContract:
 
     # Questions
 
-    def test_a_reader_asks_and_changes_nothing(self, settings: EngineSettings, shop: Warehouse, tmp_path: Path) -> None:
+    def test_a_read_only_warehouse_answers_queries_and_changes_nothing(
+        self, settings: EngineSettings, shop: Warehouse, tmp_path: Path
+    ) -> None:
         shop.apply(load(events(tmp_path, "a", count=5)))
         shop.close()
         with closing(open_warehouse(settings, SCHEMA, read_only=True)) as reader:
@@ -498,7 +494,7 @@ class EngineContract:
             assert (reader.row_counts(), reader.newest_epoch()) == ({"events": 5}, 1)
             assert [entry.item for entry in reader.ledger(FEED, 1)] == ["a"]
 
-    def test_where_nothing_was_loaded_a_reader_finds_nothing_and_makes_nothing(self, settings: EngineSettings) -> None:
+    def test_a_reader_of_an_empty_warehouse_finds_and_creates_nothing(self, settings: EngineSettings) -> None:
         for _ in range(2):
             with closing(open_warehouse(settings, SCHEMA, read_only=True, patience=0.1)) as reader:
                 assert (reader.row_counts(), reader.retired(), list(reader.ledger(FEED, 0))) == ({}, [], [])
@@ -524,7 +520,7 @@ class EngineContract:
         assert shop.apply(replace(wanted, token=2, record_id="another")) == AlreadyApplied(first.entry)
         assert (shop.row_counts(), ledger(engine)) == ({"events": 3}, [("a", 1)])
 
-    def test_rows_change_by_key(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
+    def test_rows_are_merged_and_deleted_by_key(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
         shop.apply(window(tmp_path, "0015", products(a="1", b="1", d=None), (SITE, [{"id": "s", "city__c": "Rome"}])))
         shop.apply(window(tmp_path, "0030", products(b="2", c="2"), gone(PRODUCT, "a", "x"), retired=[Retired(SITE.name)]))
         label = {"object": "o", "object_field": "f", "label": "old"}
@@ -534,7 +530,7 @@ class EngineContract:
         assert rows_of(engine, PICKLIST) == [("o", "f", "new")]
         assert [entry.table for entry in shop.retired()] == [SITE.name]
 
-    def test_a_key_that_contradicts_itself_fails_the_load(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
+    def test_two_different_rows_of_a_key_fail_the_load(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
         shop.apply(window(tmp_path, "0015", products(a="1")))
         with pytest.raises(DuplicateKey, match="such as 'b'"):
             shop.apply(window(tmp_path, "0030", (PRODUCT, [{"id": "b", "name__v": "1"}, {"id": "b", "name__v": "2"}])))
@@ -542,9 +538,7 @@ class EngineContract:
         shop.apply(window(tmp_path, "0030", (PRODUCT, [{"id": "b", "name__v": "1"}] * 2)))
         assert names_of(engine) == {"a": "1", "b": "1"}
 
-    def test_other_counts_than_the_listing_promises_roll_all_back(
-        self, shop: Warehouse, engine: Engine, tmp_path: Path
-    ) -> None:
+    def test_a_count_that_differs_from_the_listing_rolls_back(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
         listing = events(tmp_path, "a", count=4, files=2)
         wrong = replace(listing, objects=(listing.objects[0], replace(listing.objects[1], rows=3)))
         with pytest.raises(CountMismatch, match="events: 4 instead of 5"):
@@ -552,7 +546,7 @@ class EngineContract:
         assert (shop.row_counts(), ledger(engine), fences(engine)) == ({"events": 0}, [], {FEED: (0, 0, "")})
         assert isinstance(shop.apply(load(listing)), Applied)
 
-    def test_a_snapshot_takes_the_place_of_what_was_there(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
+    def test_a_snapshot_replaces_the_rows_of_its_tables(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
         shop.apply(window(tmp_path, "0015", products(a="1", b="1"), (SITE, [{"id": "s"}])))
         shop.apply(window(tmp_path, "0030", (more(PRODUCT, "old__c"), [{"id": "b", "name__v": "2", "old__c": "x"}])))
         shop.apply(day(tmp_path, "2026-01-01", "login"))
@@ -567,8 +561,8 @@ class EngineContract:
         shop.apply(window(tmp_path, "0030", products(b="2"), epoch=2, serving_epoch=2))
         assert names_of(engine) == {"a": None, "b": "2"}
 
-    def test_what_people_put_on_a_table_outlives_a_snapshot(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
-        """With an index on one table each full load failed; a view may go on with the rows of before."""
+    def test_indexes_and_views_of_users_survive_a_snapshot(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
+        """With an index on one table, each full load failed. A view could continue to show the old rows."""
         shop.apply(window(tmp_path, "0015", products(a="1", b="1"), (SITE, [{"id": "s", "city__c": "Rome"}])))
         self.make_index(engine, PRODUCT.name, "by_name", "name__v")
         self.make_view(engine, SITE.name, "report")
@@ -576,7 +570,7 @@ class EngineContract:
         assert any("by_name" in what for what in engine.attached(SCHEMA)[PRODUCT.name])
         done = shop.apply(snapshot(tmp_path, "0015", (more(PRODUCT, "new__c"), [{"id": "c"}]), (SITE, [{"id": "t"}]), token=7))
         assert isinstance(done, Applied)
-        assert any("product__v: its rows were replaced in place, for it has index by_name" in line for line in done.told)
+        assert any("product__v: its rows were replaced in place, because it has index by_name" in line for line in done.told)
         assert rows_of(engine, PRODUCT) == [("c", None, None)]
         assert engine.execute(f"SELECT * FROM {view}") == [("t", None)]
         assert any("by_name" in what for what in engine.attached(SCHEMA)[PRODUCT.name])
@@ -595,7 +589,7 @@ class EngineContract:
         with pytest.raises(Behind):
             shop.apply(load(events(tmp_path, "x"), position="B"))
 
-    def test_a_late_load_is_appended_marked_and_leaves_the_position(
+    def test_a_late_load_is_appended_and_marked_and_keeps_the_position(
         self, shop: Warehouse, engine: Engine, tmp_path: Path
     ) -> None:
         shop.apply(load(events(tmp_path, "b")))
@@ -607,10 +601,10 @@ class EngineContract:
         assert shop.applied_rows(FEED, 1) == {"events": 6}
 
     @pytest.mark.parametrize("key", [("id",), ()])
-    def test_rows_that_are_there_already_are_left_out_where_directories_overlap(
+    def test_overlapping_directories_add_existing_rows_only_once(
         self, shop: Warehouse, engine: Engine, tmp_path: Path, key: tuple[str, ...]
     ) -> None:
-        """By the key, or without one by all columns: a missing value is one too."""
+        """Rows are compared by key, or without a key by all columns, where two missing values are equal."""
 
         def append(stop: str, rows: list[dict[str, Any]], overlaps: str) -> tuple[str, ...]:
             listing = written(tmp_path, f"log-{stop}", [(replace(AUDIT, key=key), rows)], files=2)
@@ -622,7 +616,7 @@ class EngineContract:
         rows: list[dict[str, Any]] = [{"id": "a", "action": None}, {"id": "b", "action": "login"}]
         assert append("1", rows, "") == append("2", [{"id": "c"}], "it overlaps") == ()
         told = append("3", [*rows, {"id": "d"}, {"id": "d"}], "it overlaps")
-        assert told == (f"table {AUDIT.name}: 2 of 4 rows were there already, for it overlaps",)
+        assert told == (f"table {AUDIT.name}: 2 of 4 rows existed already, because it overlaps",)
         assert [id_ for id_, _ in rows_of(engine, AUDIT)] == ["a", "b", "c", "d", "d"]
 
     def test_a_raised_fence_stops_older_workers(self, settings: EngineSettings, shop: Warehouse, tmp_path: Path) -> None:
@@ -635,7 +629,7 @@ class EngineContract:
             shop.raise_fence(FEED, token=4, epoch=1)
         assert shop.row_counts() == {"events": 3}
 
-    def test_a_fence_that_is_raised_before_the_commit_refuses_it(
+    def test_a_fence_raised_before_the_transaction_refuses_the_load(
         self, settings: EngineSettings, engine: Engine, shop: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         shop.apply(load(events(tmp_path, "a")))
@@ -654,7 +648,7 @@ class EngineContract:
             shop.apply(load(events(tmp_path, "b")))
         assert shop.row_counts() == {"events": 3}
 
-    def test_a_commit_without_an_answer_is_settled_by_fence_and_ledger(
+    def test_fence_and_ledger_settle_a_commit_without_an_answer(
         self, settings: EngineSettings, engine: Engine, shop: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         shop.prepare(FEED)
@@ -674,7 +668,7 @@ class EngineContract:
             assert after.row_counts() == {"events": 3}
 
     def test_the_fence_names_the_record_that_was_applied_last(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
-        """A load that rests on another record than the fence's changes nothing: the manifest was set back, or the warehouse."""
+        """A load that expects another record than the fence's changes nothing: the manifest or the warehouse was set back."""
         assert isinstance(shop.apply(load(events(tmp_path, "1"), believed="")), Applied)
         assert isinstance(shop.apply(load(events(tmp_path, "2"), believed="record-1")), Applied)
         assert shop.fence_records() == {FEED: "record-2"}
@@ -688,7 +682,7 @@ class EngineContract:
         assert (content(engine), fences(engine)) == before
         assert isinstance(shop.apply(load(events(tmp_path, "3"), believed="record-2")), Applied)
 
-    def test_where_the_believed_record_is_lacking_the_ledger_counts_for_nothing(
+    def test_without_the_believed_record_the_ledger_does_not_count(
         self, shop: Warehouse, engine: Engine, tmp_path: Path
     ) -> None:
         shop.apply(load(events(tmp_path, "1"), believed=""))
@@ -698,10 +692,10 @@ class EngineContract:
             shop.ledger_entry(FEED, "1", 1, believed="record-2")
         assert shop.ledger_entry(FEED, "1", 1, believed="record-1")
 
-    def test_a_warehouse_without_a_fence_is_left_as_it_is_where_a_record_is_believed(
+    def test_a_warehouse_without_a_fence_stays_untouched_if_a_record_is_believed(
         self, shop: Warehouse, engine: Engine, tmp_path: Path
     ) -> None:
-        """A mistyped place: with the first table made there, it would look like the right one."""
+        """The location may be mistyped: with the first table created there, it would look like the right warehouse."""
         for ask in (
             lambda: shop.apply(load(events(tmp_path, "2"), believed="record-1")),
             lambda: shop.raise_fence(FEED, 1, 1, believed="record-1"),
@@ -711,10 +705,10 @@ class EngineContract:
                 ask()
         assert engine.columns("manifest_platform") == engine.columns(SCHEMA) == {}
 
-    def test_nothing_is_loaded_where_a_newer_release_has_begun(
+    def test_nothing_is_loaded_once_a_newer_release_has_written(
         self, settings: EngineSettings, engine: Engine, shop: Warehouse, tmp_path: Path
     ) -> None:
-        """It would write fence and ledger back without what it does not know."""
+        """An older release would overwrite fence and ledger without the values that it does not know."""
         shop.apply(load(events(tmp_path, "a")))
         fence = engine.qualified(CONTROL_SCHEMA, "fence")
         newer = f'UPDATE {fence} SET "version" = {FORM + 1}, "release" = \'0.9.0\''
@@ -726,9 +720,7 @@ class EngineContract:
             assert older.row_counts() == {"events": 3}
         assert fences(engine) == {FEED: (1, 1, "a")}
 
-    def test_a_fence_of_the_release_before_is_named_by_the_next_load(
-        self, shop: Warehouse, engine: Engine, tmp_path: Path
-    ) -> None:
+    def test_the_next_load_upgrades_a_fence_of_an_older_release(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
         shop.apply(load(events(tmp_path, "1"), believed=""))
         fence, former = engine.qualified("manifest_platform", "fence"), engine.quote("former")
         engine.execute(f"ALTER TABLE {fence} RENAME TO {former}")
@@ -739,16 +731,14 @@ class EngineContract:
         assert isinstance(shop.apply(load(events(tmp_path, "2"), believed="")), Applied | AlreadyApplied)
         assert shop.fence_records() == {FEED: "record-2"}
 
-    def test_an_item_that_was_applied_with_other_content_is_refused(
-        self, shop: Warehouse, engine: Engine, tmp_path: Path
-    ) -> None:
+    def test_an_applied_item_with_other_content_is_refused(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
         shop.apply(load(events(tmp_path, "1")))
         before = content(engine)
         with pytest.raises(OtherContent, match="was rewritten since"):
             shop.apply(load(events(tmp_path, "1"), checksum="of-another-content"))
         assert content(engine) == before
 
-    def test_workers_at_once_make_one_fence_and_apply_an_item_once(self, settings: EngineSettings, tmp_path: Path) -> None:
+    def test_concurrent_workers_create_one_fence_and_apply_an_item_once(self, settings: EngineSettings, tmp_path: Path) -> None:
         wanted, together = load(events(tmp_path, "a")), threading.Barrier(3)
 
         def work(_number: int) -> Applied | AlreadyApplied:
@@ -764,12 +754,12 @@ class EngineContract:
             assert len(engine.execute(f"SELECT * FROM {engine.qualified(CONTROL_SCHEMA, 'fence')}")) == 1
             assert len(rows_of(engine, EVENTS)) == 3
 
-    # What is allowed between BEGIN and COMMIT
+    # Statements between BEGIN and COMMIT
 
-    def test_only_rows_move_in_a_transaction_and_names_in_that_of_a_snapshot(
+    def test_transactions_contain_only_row_statements_and_snapshot_renames(
         self, engine: Engine, shop: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A4: no engine gets a statement between BEGIN and COMMIT at which it, or another engine, would commit."""
+        """Rule A4: no engine gets a statement between BEGIN and COMMIT that makes this or another engine commit."""
         trace = _Trace(engine, monkeypatch)
         renames: dict[str, int] = {}
         for name, wanted in _every_load(tmp_path):
@@ -785,14 +775,14 @@ class EngineContract:
                 bare = re.sub(r'"[^"]*"|\'[^\']*\'', "x", sql)
                 assert _ROWS.fullmatch(bare), sql
                 assert not _COMMITTING.search(bare), sql
-        # Product and picklist are replaced; the sites, of which it has a part, are merged.
+        # Product and picklist are replaced. The snapshot has only a part of the sites, so these are merged.
         assert renames == {"full": 4}
         assert trace.begun >= 12
         assert names_of(engine) == {"b": "1", "d": "1"}
 
 
 class _Trace:
-    """What an engine is given to do in the protocol's transactions."""
+    """A record of the statements that an engine runs within the protocol's transactions."""
 
     def __init__(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
         self.inside: list[str] = []
@@ -807,7 +797,7 @@ class _Trace:
         def widened(table: str, column: str, sql_type: str) -> None:
             assert not self._open, "a column is widened in a transaction of the protocol"
             widen(table, column, sql_type)
-            self.inside.clear()  # a transaction of the engine's own
+            self.inside.clear()  # the engine's own transaction
 
         return widened
 
@@ -821,7 +811,7 @@ class _Trace:
 
     def _turned(self, turn: Any, is_open: bool) -> Any:
         def turned() -> None:
-            self._open = False  # what the engine itself runs to begin or end is its own
+            self._open = False  # statements that the engine itself runs to begin or end a transaction
             self.begun += is_open
             turn()
             self._open = is_open
@@ -830,7 +820,7 @@ class _Trace:
 
 
 def _every_load(directory: Path) -> Iterator[tuple[str, Load]]:
-    """Loads in every mode, by name: first ones, ones that change columns, ones that fail, a snapshot, a replay."""
+    """Yields loads of every mode, by name: first loads, changed columns, failures, a snapshot, a replay."""
     narrow, wide = (
         Table(PRODUCT.name, (*PRODUCT.columns, Column("amount__c", type_)), "merge", ("id",)) for type_ in ("integer", "bigint")
     )

@@ -1,6 +1,6 @@
-"""Small loads of real Parquet files, and what a warehouse holds after them: a shop appends, a vault changes rows by key.
+"""Small loads of real Parquet files, and queries of a warehouse's state, for the contract suite of engines.
 
-Belongs here: what contract suites of engines load. A vault has windows that merge and delete by key, days of logs, snapshots.
+A shop appends events. A vault has windows that merge and delete by key, days of logs, and snapshots.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from manifest_platform.warehouse.apply import Full, Load
 from manifest_platform.warehouse.engines.engine import Engine
 
 SCHEMA = "shop"
-"""The dataset that all loads are of, and its schema."""
+"""The dataset of all loads, and its schema."""
 FEED = "enriched"
 EVENTS = Table("events", (Column("event_id", "string"), Column("amount", "integer"), Column("at", "timestamp")), load_time=True)
 Rows = list[dict[str, Any]]
@@ -41,9 +41,9 @@ AUDIT = Table("system_audit_trail__sys", (Column("id", "string"), Column("action
 def written(
     directory: Path, item: str, tables: Sequence[tuple[Table, Rows | None]], *, files: int = 1, reverse: bool = False
 ) -> Listing:
-    """Writes each table's rows to that many objects, if asked with the columns in reverse order; returns the listing.
+    """Writes the rows of each table to `files` objects and returns the listing. `reverse`: reverses the order of columns.
 
-    None for rows: the table's columns alone, without an object.
+    Rows of None: the listing has the table's columns but no object.
     """
     objects = []
     for table, rows in tables:
@@ -61,12 +61,12 @@ def written(
 
 
 def events(directory: Path, item: str, count: int = 3, **options: Any) -> Listing:
-    """A run with so many events."""
+    """Returns the listing of a run with `count` events."""
     return written(directory, item, [(EVENTS, [{"event_id": f"{item}-{n}", "amount": n} for n in range(count)])], **options)
 
 
 def load(listing: Listing, position: str | None = None, **changes: Any) -> Load:
-    """An item to load, at the position of its name, unless another is given."""
+    """Returns a load of an item. Its position is the item's name by default."""
     given: dict[str, Any] = {
         "item": listing.item,
         "feed": FEED,
@@ -82,23 +82,23 @@ def load(listing: Listing, position: str | None = None, **changes: Any) -> Load:
 
 
 def deletes(of: Table) -> Table:
-    """The table of a table's deletes: its key, and when."""
+    """Returns the table of a table's deletes: its key, and the time of the deletion."""
     columns = tuple(column for column in of.columns if column.name in of.key)
     return Table(f"{of.name}_deletes", (*columns, Column("deleted_date", "timestamp")), "delete", of.key, of.name)
 
 
 def more(of: Table, *columns: str) -> Table:
-    """A table with further text columns."""
+    """Returns a table with additional text columns."""
     return replace(of, columns=(*of.columns, *(Column(name, "string") for name in columns)))
 
 
 def products(**names: str | None) -> tuple[Table, Rows]:
-    """The products of a window, by id."""
+    """Returns the products of a window, by id."""
     return PRODUCT, [{"id": id_, "name__v": name} for id_, name in names.items()]
 
 
 def gone(of: Table, *keys: str | tuple[object, ...]) -> tuple[Table, Rows]:
-    """What deletes these keys."""
+    """Returns rows that delete these keys."""
     parts = [(key,) if isinstance(key, str) else key for key in keys]
     return deletes(of), [dict(zip(of.key, part, strict=True)) for part in parts]
 
@@ -106,13 +106,13 @@ def gone(of: Table, *keys: str | tuple[object, ...]) -> tuple[Table, Rows]:
 def window(
     directory: Path, stop: str, *tables: tuple[Table, Rows | None], retired: Sequence[Retired] = (), **changes: Any
 ) -> Load:
-    """A window of changes up to a stop time."""
+    """Returns a window of changes up to a stop time."""
     listing = replace(written(directory, f"incr-{stop}", tables), retired=tuple(retired))
     return load(listing, position=stop, **{"feed": INCR, **changes})
 
 
 def day(directory: Path, stop: str, *ids: str, **changes: Any) -> Load:
-    """A day of logs."""
+    """Returns a day of logs."""
     listing = written(directory, f"log-{stop}", [(AUDIT, [{"id": id_, "action": "login"} for id_ in ids])])
     return load(listing, position=stop, **{"feed": LOG, **changes})
 
@@ -120,42 +120,42 @@ def day(directory: Path, stop: str, *ids: str, **changes: Any) -> Load:
 def snapshot(
     directory: Path, stop: str, *tables: tuple[Table, Rows | None], epoch: int = 2, keeps: tuple[str, ...] = (), **changes: Any
 ) -> Load:
-    """A snapshot as of a stop time, of all tables that are not said to be held in part."""
+    """Returns a snapshot as of a stop time. It contains tables completely, except those in `keeps`."""
     whole = [(table if table.name in keeps else replace(table, mode="replace"), rows) for table, rows in tables]
     listing = written(directory, f"full-{stop}", whole)
     return full_load(listing, stop, epoch, keeps, **changes)
 
 
 def full_load(listing: Listing, stop: str, epoch: int = 2, keeps: tuple[str, ...] = (), **changes: Any) -> Load:
-    """A snapshot's load as of a stop time, of what is listed."""
+    """Returns the load of a snapshot with this listing, as of a stop time."""
     wanted = {"feed": FULL, "epoch": epoch, "serving_epoch": epoch, "full": Full(stop, (INCR,), FEEDS, keeps)}
     return load(listing, position=stop, **{**wanted, **changes})
 
 
 def rows_of(engine: Engine, table: Table | str, columns: str = "*") -> list[tuple[Any, ...]]:
-    """The rows of a table, sorted, nulls last."""
+    """Returns the rows of a table, sorted, nulls last."""
     name = table if isinstance(table, str) else table.name
     found = engine.execute(f"SELECT {columns} FROM {engine.qualified(SCHEMA, name)}")
     return sorted(found, key=lambda row: [(value is None, value) for value in row])
 
 
 def names_of(engine: Engine) -> Mapping[str, str | None]:
-    """The products' names by id."""
+    """Returns the products' names by id."""
     return dict(rows_of(engine, PRODUCT, "id, name__v"))
 
 
 def fences(engine: Engine) -> dict[str, tuple[int, int, str]]:
-    """Each feed's token, epoch and applied position."""
+    """Returns each feed's token, epoch and applied position."""
     found = engine.execute(f"SELECT feed, token, epoch, applied FROM {engine.qualified('manifest_platform', 'fence')}")
     return {feed: (token, epoch, applied) for feed, token, epoch, applied in found}
 
 
 def ledger(engine: Engine) -> list[tuple[str, int]]:
-    """The items applied, with their epochs, in the order in which they were."""
+    """Returns the applied items with their epochs, in the order of the loads."""
     table = engine.qualified("manifest_platform", "ledger")
     return engine.execute(f"SELECT item, epoch FROM {table} ORDER BY applied_at")
 
 
 def content(engine: Engine) -> dict[str, list[tuple[Any, ...]]]:
-    """All rows of all tables in the data's schema."""
+    """Returns all rows of all tables in the data schema."""
     return {table: rows_of(engine, table) for table in sorted(engine.columns(SCHEMA))}

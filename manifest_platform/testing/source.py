@@ -1,15 +1,15 @@
-"""The contract of a source: what the pipeline needs of it, as tests.
+"""The contract of a source, as tests: everything that the pipeline requires of it.
 
     class TestOurs(SourceContract):
         @pytest.fixture
         def told(self, tmp_path: Path) -> dict[str, Any]:
-            return {"source": "ours", "landing": {"root": ...}, "shred": {"output": ...}}  # as the configuration has it
+            return {"source": "ours", "landing": {"root": ...}, "shred": {"output": ...}}  # as in the configuration
 
         def land(self, source: Source, number: int) -> None: ...
 
-Bring the session's `spark` as a fixture too: an open SparkSession.
+Define a session fixture `spark` too: an open SparkSession.
 
-Belongs here: what every source must do alike. What a source does beyond that is for tests of its own.
+The suite tests what every source must do. Test anything beyond that in a module of your own.
 """
 
 from __future__ import annotations
@@ -44,29 +44,29 @@ DATASET = "ours"
 
 
 class SourceContract:
-    """What a source declares, how its directories are named and found, and what shredding makes of them.
+    """A source's declarations, the names and the discovery of its directories, and their shredding.
 
-    Subclass it with the fixture `told` and the method `land`. The suite works on the source's main feed.
+    A subclass defines the fixture `told` and the method `land`. The suite works on the source's main feed.
     """
 
     @pytest.fixture
     def told(self, tmp_path: Path) -> dict[str, Any]:
-        """The dataset, as the configuration has it: the source's name, where directories land, where output goes."""
-        raise NotImplementedError("a subclass says what the dataset is told")
+        """The dataset's configuration: the source's name, the landing root, and the folder for output."""
+        raise NotImplementedError("define a fixture `told`: the configuration of the dataset")
 
     @abstractmethod
     def land(self, source: Source, number: int) -> None:
-        """Lands the directory of a number, 0 to 3: complete, with a good row at least, dated later than that of a lower number.
+        """Lands the directory with a number from 0 to 3: complete, with at least one good row, and later than lower numbers.
 
-        Landed again, it has other content.
+        When it is landed again, its content is different.
         """
 
     def prepare(self, pipeline: Pipeline, spark: Any) -> None:
-        """Does what must be done before the main feed is loaded, as the full load of a snapshot; for most sources nothing."""
+        """Does what is required before the main feed can be loaded, such as the full load of a snapshot; nothing by default."""
 
     @pytest.fixture
     def opened(self, told: dict[str, Any], tmp_path: Path) -> Iterator[Pipeline]:
-        """The dataset on a SQLite manifest and an embedded warehouse."""
+        """The dataset with a SQLite manifest and an embedded warehouse."""
         file = tmp_path / "platform.yaml"
         file.write_text(
             yaml.safe_dump(
@@ -83,19 +83,19 @@ class SourceContract:
 
     @pytest.fixture
     def source(self, opened: Pipeline) -> Source:
-        """The source, opened."""
+        """The open source."""
         return opened.source
 
     def keys(self, pipeline: Pipeline, *numbers: int) -> list[ItemKey]:
-        """The items of directories, which land and are discovered."""
+        """Lands and discovers directories, and returns their items."""
         for number in numbers:
             self.land(pipeline.source, number)
         discover(pipeline, everything=True)
         return [item.key for item in pipeline.manifest.items(pipeline.source.main)]
 
-    # What it declares
+    # Declarations
 
-    def test_the_entry_point_gives_the_source_that_the_settings_name(self, source: Source, told: dict[str, Any]) -> None:
+    def test_the_entry_point_loads_the_configured_source(self, source: Source, told: dict[str, Any]) -> None:
         assert plugins.load(plugins.SOURCES, told["source"]) is type(source)
         assert source.settings.source == told["source"]
         assert sorted(source.model.feeds) == sorted(source.feeds)
@@ -112,12 +112,12 @@ class SourceContract:
         drained = [feed for one in source.drains for feed in one.feeds]
         assert sorted(drained) == sorted(source.feeds)
 
-    def test_words_say_what_its_things_are_called(self, source: Source) -> None:
+    def test_the_words_of_the_source_are_complete(self, source: Source) -> None:
         words = source.words
         assert all((words.kind, words.directories, words.form, words.rows, words.landed, words.shredded))
         assert words.loaded.keys() == set(source.feeds)
 
-    def test_checks_and_captures_are_of_its_feeds(self, source: Source) -> None:
+    def test_checks_and_captures_belong_to_its_feeds(self, source: Source) -> None:
         names = [(check.feed, check.name) for check in source.checks]
         assert len(set(names)) == len(names)
         assert {feed for feed, _ in names} <= set(source.feeds)
@@ -125,14 +125,14 @@ class SourceContract:
             assert set(source.captures.feeds) <= set(source.feeds)
             assert {feed for one in source.captures.schedules for feed in one.feeds} <= set(source.captures.feeds)
 
-    def test_a_source_that_captures_nothing_refuses_to(self, opened: Pipeline) -> None:
+    def test_a_source_without_captures_refuses_to_capture(self, opened: Pipeline) -> None:
         if opened.source.captures is None:
             with pytest.raises(Refused, match=DATASET):
                 list(opened.source.capture(opened.manifest, datetime.now(UTC)))
 
     # Names and directories
 
-    def test_a_name_and_a_uri_say_the_item(self, opened: Pipeline) -> None:
+    def test_a_name_or_a_uri_identifies_the_item(self, opened: Pipeline) -> None:
         source = opened.source
         for key in self.keys(opened, 0, 1):
             assert [(one.feed, one.sort) for one in source.named(key.name)] == [(key.feed, key.sort)]
@@ -144,27 +144,29 @@ class SourceContract:
             assert time is not None
             assert time.tzinfo is not None
 
-    def test_names_are_partitions_that_dagsters_pages_can_choose(self, opened: Pipeline) -> None:
-        """Ranges are typed there as `[a...b]`, lists with commas between them, and `*` stands for any text."""
+    def test_names_can_be_selected_as_partitions_on_dagsters_pages(self, opened: Pipeline) -> None:
+        """Dagster's pages select ranges as `[a...b]`, lists with commas, and use `*` for any text."""
         for key in self.keys(opened, 0, 1):
-            assert re.fullmatch(r"[A-Za-z0-9=_:@%+./-]+", key.name), f"{key.name!r}: letters, digits and =_:@%+./- alone"
+            assert re.fullmatch(r"[A-Za-z0-9=_:@%+./-]+", key.name), (
+                f"{key.name!r}: only letters, digits and =_:@%+./- are allowed"
+            )
             assert "..." not in key.name
 
-    def test_what_is_no_name_is_refused(self, opened: Pipeline) -> None:
+    def test_an_invalid_name_is_refused(self, opened: Pipeline) -> None:
         for text in ("", "no such name", "../../etc", "run=", "date=2026-13-45"):
             assert opened.source.named(text) == []
             assert opened.source.time(text) is None
         with pytest.raises((Refused, UnknownItem)):
             opened.key("no such name")
 
-    def test_items_are_in_the_order_of_their_times(self, opened: Pipeline) -> None:
+    def test_items_are_ordered_by_time(self, opened: Pipeline) -> None:
         keys = self.keys(opened, 2, 0, 1)
         times = [opened.source.time(key.name) for key in keys]
         assert len(keys) == 3
         assert times == sorted(times, key=str)
         assert len({key.sort for key in keys}) == 3
 
-    def test_a_look_finds_each_directory_and_tells_the_rest(self, opened: Pipeline) -> None:
+    def test_a_look_finds_each_complete_directory(self, opened: Pipeline) -> None:
         source = opened.source
         self.keys(opened, 0, 1)
         found = source.look(source.main, None, lambda keys: set())
@@ -175,7 +177,7 @@ class SourceContract:
         later = source.look(source.main, found.directories[1].time, lambda keys: set())
         assert [seen.name for seen in later.directories] == [found.directories[1].name]
 
-    def test_a_rewritten_directory_is_told_and_not_shredded(self, opened: Pipeline, spark: Any) -> None:
+    def test_a_rewritten_directory_is_reported_and_not_shredded(self, opened: Pipeline, spark: Any) -> None:
         [key] = self.keys(opened, 0)
         self.land(opened.source, 0)
         assert discover(opened, everything=True).changed == (key.name,)
@@ -184,9 +186,9 @@ class SourceContract:
         assert isinstance(outcome, ItemFailed)
         assert "was rewritten after its discovery" in outcome.failure.message
 
-    # Before anything is configured
+    # Previews without a configuration
 
-    def test_where_directories_landed_the_source_is_recognized(self, source: Source, told: dict[str, Any]) -> None:
+    def test_the_source_is_recognized_by_landed_directories(self, source: Source, told: dict[str, Any]) -> None:
         assert list(source.guesses(Place(source.root))) == []
         assert list(source.hints(Place(source.root))) == []
         self.land(source, 0)
@@ -200,7 +202,7 @@ class SourceContract:
         assert [(feed.name, feed.sequence.count) for feed in seen.feeds if feed.sequence.count] == [(source.main, 2)]
         assert written_below(storage.local_path(source.root).parent) == before
 
-    def test_one_directory_and_one_file_of_it_are_previewed_alone(self, source: Source) -> None:
+    def test_a_single_directory_or_file_can_be_previewed(self, source: Source) -> None:
         self.land(source, 0)
         self.land(source, 1)
         name = source.names(source.main, "", 10).names[0]
@@ -246,7 +248,7 @@ class SourceContract:
                 assert table.name == BAD_TABLE or column is None or column in {one.name for one in table.columns}
         assert contents(listings) == contents(again)
 
-    def test_directories_are_loaded_in_order_once_and_whole(self, opened: Pipeline, spark: Any) -> None:
+    def test_directories_are_loaded_in_order_exactly_once(self, opened: Pipeline, spark: Any) -> None:
         keys, main = self.keys(opened, 0, 1, 2), opened.source.main
         self.prepare(opened, spark)
         *events, report = drain(opened, lambda: spark)
@@ -269,19 +271,19 @@ class SourceContract:
 
 
 def written_below(folder: Path) -> dict[str, tuple[int, int]]:
-    """When each file and folder below a folder was written, and how many bytes each has."""
+    """Returns the time of modification, in nanoseconds, and the size of each file and folder below a folder."""
     return {str(path): (path.lstat().st_mtime_ns, path.lstat().st_size) for path in [folder, *folder.rglob("*")]}
 
 
 def listed(results: Sequence[Listing | ShredFailure]) -> list[Listing]:
-    """The listings of directories that were all shredded."""
+    """Returns the listings of directories that were all shredded."""
     failures = [one.message for one in results if isinstance(one, ShredFailure)]
     assert failures == []
     return [one for one in results if isinstance(one, Listing)]
 
 
 def contents(listings: Sequence[Listing]) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
-    """The rows that directories became, by item, table and date."""
+    """Returns the shredded rows, by item, table and date."""
     rows: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for listing in listings:
         for written in listing.objects:

@@ -1,7 +1,7 @@
-"""What every manifest store must do. Who brings a store subclasses `SharedStoreContract` and says which URLs to test.
+"""The contract of a manifest store, as tests: subclass `SharedStoreContract` and define the fixture `store_url`.
 
-The subclass has a fixture `store_url`: the URL of a store that is made and empty, another for each test. Everything is done
-through `open_store`, so the driver's entry point is tested as well.
+`store_url` is the URL of a store that is created and empty, a different one for each test. The suite opens it with
+`open_store`, so that the driver's entry point is tested as well.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def sorts(store: Store, prefix: str = "", **bounds) -> list[str]:
 KEYS = st.text(st.characters(min_codepoint=0x23, max_codepoint=0x7E), min_size=1, max_size=4)
 EXAMPLES = 12
 SHARED = (HealthCheck.function_scoped_fixture, HealthCheck.differing_executors)
-"""The examples share a store, each in a partition of its own; and a subclass runs the tests of this class."""
+"""The examples of a test share a store, each with its own partition; a subclass runs the tests of this class."""
 
 
 def race(store: Store, who: str, rounds: int, start: Callable[[], object]) -> int:
-    """How many of the rounds this racer won: each is a put over one version, together with a row of the winner's name."""
+    """Returns the number of rounds that this racer won. A round puts a row over one version, and a row of the winner."""
     start()
     won = 0
     for version in range(rounds):
@@ -64,11 +64,11 @@ def race(store: Store, who: str, rounds: int, start: Callable[[], object]) -> in
 
 
 class StoreContract:
-    """The contract of a store that one process opens. Such a store is good for tests: the platform's workers are processes."""
+    """The contract of a store for a single process. Such a store is for tests only: the platform's workers are processes."""
 
     @pytest.fixture
     def reopen(self, store_url: str) -> Callable[[], Store]:
-        """Opens the same store once more."""
+        """A function that opens the same store again."""
         return lambda: open_store(store_url)
 
     @pytest.fixture
@@ -78,43 +78,43 @@ class StoreContract:
         yield opened
         opened.close()
 
-    def test_to_make_it_again_changes_nothing_and_it_is_as_it_should_be(self, store: Store, store_url: str) -> None:
+    def test_creating_the_store_again_changes_nothing(self, store: Store, store_url: str) -> None:
         put(store, "a")
         assert not create_store(store_url).made
         assert check_store(store_url).differences == []
         assert sorts(store) == ["a"]
 
-    def test_a_row_comes_back_as_it_was_put(self, store: Store) -> None:
+    def test_a_row_is_read_back_unchanged(self, store: Store) -> None:
         data = {"text": "Grüße \U0001f600 \ud800 \x00", "list": [1, None, 2.5, {"deep": True}], "": ""}
         store.transact(HERE, [Put("a", data, ABSENT)], "1")
         row = store.get(HERE, "a")
         assert row and (row.partition, row.sort, row.version, row.data) == (HERE, "a", 1, data)
 
     @pytest.mark.parametrize("number", [0, -1, 2**53 + 1, 10**40, 0.1, 1e308, 5e-324, -0.0, float("inf"), True, None])
-    def test_a_number_comes_back_as_it_was_put(self, store: Store, number: object) -> None:
+    def test_a_number_is_read_back_unchanged(self, store: Store, number: object) -> None:
         store.transact(HERE, [Put("a", {"number": number}, ABSENT)], "1")
         row = store.get(HERE, "a")
         assert row and (repr(row.data["number"]), store.query(HERE, "a")) == (repr(number), [row])
 
-    def test_there_is_no_row_before_it_is_put_nor_in_another_partition(self, store: Store) -> None:
+    def test_a_row_exists_only_after_its_put_and_in_its_partition(self, store: Store) -> None:
         put(store, "a")
         assert store.get(HERE, "b") is None
         assert store.get("elsewhere", "a") is None
         assert store.query("elsewhere", "") == []
 
-    def test_many_rows_are_read_by_their_keys_and_those_that_are_not_there_left_out(self, store: Store) -> None:
+    def test_get_many_returns_the_rows_that_exist(self, store: Store) -> None:
         put(store, "a", "b", "c")
         put(store, "d", partition="elsewhere")
         store.transact(HERE, [Put("b", {"of": "b again"}, 1)], "again")
         assert store.get_many(HERE, iter(["c", "b", "d", "b"])) == {sort: store.get(HERE, sort) for sort in ("b", "c")}
         assert store.get_many("elsewhere", ["a", "b"]) == {}
 
-    def test_of_no_keys_no_rows_are_asked_for(self, store: Store) -> None:
+    def test_get_many_without_keys_makes_no_request(self, store: Store) -> None:
         before = store.requests
         assert store.get_many(HERE, []) == {}
         assert store.requests == before
 
-    def test_more_rows_than_one_call_takes_are_read_in_a_few(self, store: Store) -> None:
+    def test_get_many_reads_many_rows_with_few_requests(self, store: Store) -> None:
         wanted = [f"{number:04d}" for number in range(1_050)]
         for start in range(0, 950, 95):
             store.transact(HERE, [Put(sort, {"of": sort}, ABSENT) for sort in wanted[start : start + 95]], f"from {start}")
@@ -123,7 +123,7 @@ class StoreContract:
         assert 1 <= store.requests - before <= 11
         assert sorted(row.data["of"] for row in found.values()) == wanted[:950] == sorted(found)
 
-    def test_a_version_grows_by_one_with_every_put_and_starts_anew_after_a_delete(self, store: Store) -> None:
+    def test_a_version_grows_with_every_put_and_restarts_after_a_delete(self, store: Store) -> None:
         for version in range(3):
             store.transact(HERE, [Put("a", {"at": version}, version)], f"put {version}")
             row = store.get(HERE, "a")
@@ -134,7 +134,7 @@ class StoreContract:
         row = store.get(HERE, "a")
         assert row and row.version == 1
 
-    def test_rows_come_in_bytewise_order_and_only_with_the_prefix(self, store: Store) -> None:
+    def test_a_query_returns_rows_with_the_prefix_in_bytewise_order(self, store: Store) -> None:
         wanted = ["P#$", "P#-", "P#0", "P#A", "P#Z", "P#_", "P#a", "P#a#1", "P#a$", "P#z", "P#~", "P#~~"]
         put(store, "O#zz", "P", "P$", "Q#a", "p#a", *reversed(wanted))
         assert sorts(store, "P#") == wanted
@@ -142,7 +142,7 @@ class StoreContract:
         assert sorts(store, "P#a") == ["P#a", "P#a#1", "P#a$"]
         assert sorts(store, "P#~") == ["P#~", "P#~~"]
 
-    def test_after_bounds_from_below_or_in_reverse_from_above_and_need_not_exist(self, store: Store) -> None:
+    def test_after_bounds_a_query_in_both_directions_and_need_not_exist(self, store: Store) -> None:
         put(store, "P#a", "P#b", "P#c", "R#a")
         assert sorts(store, "P#", after="P#a") == ["P#b", "P#c"]
         assert sorts(store, "P#", after="P#a#~") == ["P#b", "P#c"]
@@ -152,7 +152,7 @@ class StoreContract:
         assert sorts(store, "P#", after="Z", reverse=True) == ["P#c", "P#b", "P#a"]
         assert sorts(store, "P#", after="A", reverse=True) == []
 
-    def test_pages_put_together_are_the_whole(self, store: Store) -> None:
+    def test_pages_together_equal_the_whole_query(self, store: Store) -> None:
         put(store, *(f"P#{number:03d}" for number in range(25)))
         for reverse in (False, True):
             whole, pages = sorts(store, "P#", reverse=reverse), []
@@ -189,7 +189,7 @@ class StoreContract:
             (Check("gone", 1), False),
         ],
     )
-    def test_a_write_rests_on_its_rows_version_and_all_are_done_or_none(self, store: Store, write: Write, holds: bool) -> None:
+    def test_a_transaction_applies_all_writes_if_every_version_matches(self, store: Store, write: Write, holds: bool) -> None:
         put(store, "there", "bystander")
         before = store.query(HERE, "")
         writes = [Put("first", {}, ABSENT), Delete("bystander", 1), write, Put("last", {}, ABSENT)]
@@ -202,14 +202,14 @@ class StoreContract:
         assert error.value.failed == (write,)
         assert store.query(HERE, "") == before
 
-    def test_every_write_that_did_not_hold_is_named(self, store: Store) -> None:
+    def test_every_failed_condition_is_named(self, store: Store) -> None:
         put(store, "a", "b")
         wrong = [Put("a", {}, ABSENT), Check("b", 7), Delete("c", 1)]
         with pytest.raises(ConditionFailed, match=r"a .*b .*c ") as error:
             store.transact(HERE, [wrong[0], Check("a-b", ABSENT), wrong[1], wrong[2]], "token")
         assert error.value.failed == tuple(wrong)
 
-    def test_a_repeat_with_the_same_token_succeeds_and_writes_once(self, store: Store) -> None:
+    def test_repeating_a_token_succeeds_and_writes_once(self, store: Store) -> None:
         write = [Put("a", {"at": 1}, ABSENT)]
         store.transact(HERE, write, "token")
         store.transact(HERE, write, "token")
@@ -218,13 +218,13 @@ class StoreContract:
         with pytest.raises(ConditionFailed):
             store.transact(HERE, write, "another token")
 
-    def test_a_repeat_writes_nothing_though_the_row_was_removed_meanwhile(self, store: Store) -> None:
+    def test_repeating_a_token_writes_nothing_after_the_row_was_deleted(self, store: Store) -> None:
         store.transact(HERE, [Put("a", {}, ABSENT)], "token")
         store.transact(HERE, [Delete("a", 1)], "delete")
         store.transact(HERE, [Put("a", {}, ABSENT)], "token")
         assert store.get(HERE, "a") is None
 
-    def test_a_lasting_row_alone_is_written_on_its_version_and_its_repeat_is_known(self, store: Store) -> None:
+    def test_a_single_lasting_row_is_written_on_its_version_and_may_be_repeated(self, store: Store) -> None:
         first, second = (Put("a", {"at": version}, version, lasting=True) for version in (0, 1))
         store.transact(HERE, [first], "1")
         store.transact(HERE, [first], "1")
@@ -239,7 +239,7 @@ class StoreContract:
         with pytest.raises(ConditionFailed):
             store.transact(HERE, [second], "late")
 
-    def test_a_token_of_other_writes_is_refused(self, store: Store) -> None:
+    def test_a_token_reused_for_other_writes_is_refused(self, store: Store) -> None:
         put(store, "b")
         store.transact(HERE, [Put("a", {}, ABSENT), Check("b", 1)], "token")
         for other in ([Put("a", {}, 1), Check("b", 1)], [Put("a", {"more": 1}, ABSENT), Check("b", 1)], [Put("c", {}, ABSENT)]):
@@ -247,7 +247,7 @@ class StoreContract:
                 store.transact(HERE, other, "token")
         assert sorts(store) == ["a", "b"]
 
-    def test_a_token_that_failed_may_be_tried_again(self, store: Store) -> None:
+    def test_a_token_may_be_retried_after_a_failure(self, store: Store) -> None:
         put(store, "a")
         with pytest.raises(ConditionFailed):
             store.transact(HERE, [Put("a", {}, ABSENT)], "token")
@@ -263,7 +263,7 @@ class StoreContract:
         store.transact(HERE, writes[:-1], "just so")
         assert len(store.query(HERE, "")) == MAX_WRITES
 
-    def test_two_writes_to_one_row_are_refused_and_so_are_none(self, store: Store) -> None:
+    def test_two_writes_to_a_row_are_refused_and_so_is_an_empty_transaction(self, store: Store) -> None:
         with pytest.raises(ValueError, match="each to a different row"):
             store.transact(HERE, [Check("a", ABSENT), Put("a", {}, ABSENT)], "token")
         with pytest.raises(ValueError, match="at least 1"):
@@ -278,7 +278,7 @@ class StoreContract:
         row = store.get(HERE, "a")
         assert row and row.version == 1
 
-    def test_what_others_have_written_is_read_at_once(self, store: Store, reopen: Callable[[], Store]) -> None:
+    def test_writes_of_others_are_read_immediately(self, store: Store, reopen: Callable[[], Store]) -> None:
         with closing(reopen()) as other:
             for version in range(20):
                 other.transact(HERE, [Put("a", {"at": version}, version)], f"put {version}")
@@ -295,7 +295,7 @@ class StoreContract:
         store.get_many(HERE, ["a", "b"])
         assert store.requests - before == 4
 
-    def test_what_is_written_is_there_for_the_next_who_opens(self, store: Store, reopen: Callable[[], Store]) -> None:
+    def test_writes_survive_closing_the_store(self, store: Store, reopen: Callable[[], Store]) -> None:
         put(store, "a")
         store.close()
         again = reopen()
@@ -305,7 +305,7 @@ class StoreContract:
             again.transact(HERE, [Put("a", {}, ABSENT)], "late")
         again.close()
 
-    def test_of_eight_threads_exactly_one_wins_each_round(self, store: Store) -> None:
+    def test_exactly_one_of_eight_threads_wins_each_round(self, store: Store) -> None:
         rounds, start = 50, threading.Barrier(8)
         with ThreadPoolExecutor(8) as pool:
             racers = [pool.submit(race, store, f"t{number}", rounds, start.wait) for number in range(8)]
@@ -313,8 +313,8 @@ class StoreContract:
         prize = store.get(HERE, "prize")
         assert prize and won == prize.version == len(store.query(HERE, "won "))
 
-    def test_of_two_that_check_what_the_other_writes_at_most_one_wins(self, store: Store) -> None:
-        """Each read of the other's row is true until its own write is there: no write skew."""
+    def test_two_writers_that_check_each_others_row_cannot_both_win(self, store: Store) -> None:
+        """Each check of the other's row holds until the other's write is committed: no write skew."""
         start, rounds = threading.Barrier(2), 40
 
         def write(own: str, others: str) -> list[bool]:
@@ -335,15 +335,15 @@ class StoreContract:
 
 
 def _race_in_process(url: str, who: str, start, results) -> None:
-    store = open_store(url)  # opening a fresh database races too
+    store = open_store(url)  # opening a new database is a race too
     results.put(race(store, who, 25, start.wait))
     store.close()
 
 
 class SharedStoreContract(StoreContract):
-    """The contract of a store that the platform's processes share."""
+    """The contract of a store that several processes open at the same time."""
 
-    def test_of_two_processes_exactly_one_wins_each_round(self, store_url: str) -> None:
+    def test_exactly_one_of_two_processes_wins_each_round(self, store_url: str) -> None:
         context = multiprocessing.get_context("spawn")
         start, results = context.Barrier(2), context.Queue()
         racers = [context.Process(target=_race_in_process, args=(store_url, f"p{n}", start, results)) for n in range(2)]

@@ -1,5 +1,6 @@
-"""Loads shredded directories into a warehouse: in order, exactly once, one transaction a directory.
+"""Loads shredded directories into a warehouse: in order, exactly once, with one transaction for each directory.
 
-`apply` is the protocol, written once, and has `open_warehouse`; `load` says what is to be applied, `control` has fence and
-ledger, `tables` and `snapshot` the data; `engines` has the contract of what an engine must offer for it, and the engines.
+`apply` has the protocol, the same for every engine, and `open_warehouse`. `load` describes what to apply, `rules` decides if it
+may be applied, `control` has the fence and the ledger, `tables` and `snapshot` move the data. `engines` has the contract of an
+engine, and the engines. The order of the steps around a load (claim, apply, complete) is in `pipeline`.
 """

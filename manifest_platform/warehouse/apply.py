@@ -1,11 +1,11 @@
-"""The apply protocol, once for every engine: a directory's rows, the fence and the ledger move in one transaction.
+"""The apply protocol, the same for every engine: a directory's rows, the fence and the ledger change in one transaction.
 
-The fence holds a feed's newest epoch, token and applied position; a transaction that does not exceed it changes
-nothing. The ledger says what was applied, under which epoch. Both lie beside the data, so that the warehouse itself
-refuses what is out of order, doubled or sent by a worker that was replaced, whatever the manifest believes.
+The fence holds a feed's newest epoch, token and applied position; a transaction that does not exceed it changes nothing. The
+ledger records what was applied, and under which epoch. Both are stored beside the data. The warehouse itself therefore refuses
+a load that is out of order, repeated, or sent by a replaced worker, whatever the manifest believes.
 
-Rows go in three ways: they are appended; or deletes by key, then upserts by key; or a snapshot's tables take the place of
-those before them, by new names alone, so that readers see the old rows or the new ones.
+Rows are loaded in one of three ways. They are appended; or rows are deleted by key, then upserted by key; or a snapshot's
+tables replace the old tables by renaming, so that readers see either the old rows or the new rows.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Applied:
-    """The load was committed just now. `told`: what is out of the ordinary about it, in words."""
+    """The load was just committed. `told`: sentences on anything unusual about it."""
 
     entry: LedgerEntry
     told: tuple[str, ...] = ()
@@ -87,59 +87,59 @@ class Applied:
 
 @dataclass(frozen=True)
 class AlreadyApplied:
-    """The ledger had the item before; nothing was changed."""
+    """The ledger already had the item; nothing was changed."""
 
     entry: LedgerEntry
 
 
 class Warehouse:
-    """One dataset's tables in one warehouse. Not for several threads at once; several warehouses may work side by side.
+    """The tables of one dataset in one warehouse. Not thread-safe; several instances may work concurrently.
 
-    The data tables lie in `schema`, by default named as the dataset; ledger and fence in `manifest_platform`.
-    Every method raises Unavailable where the warehouse cannot be reached and LoadFailed where it refuses a statement.
+    The data tables are in `schema`, by default the dataset's name; ledger and fence are in `manifest_platform`. Every method
+    raises Unavailable if the warehouse cannot be reached, and LoadFailed if it refuses a statement.
     """
 
     def __init__(self, engine: Engine, dataset: str, schema: str | None = None) -> None:
         self.dataset = dataset
         self.schema = schema or dataset
         if self.schema == CONTROL_SCHEMA:
-            raise ValueError(f"schema {CONTROL_SCHEMA!r} is for ledger and fence; give dataset {dataset!r} another schema")
+            raise ValueError(f"schema {CONTROL_SCHEMA!r} is reserved. Give dataset {dataset!r} another schema")
         self._engine = engine
         self._tables = Tables(engine, self.schema)
         self._fence, self._ledger = Fence(engine, dataset), Ledger(engine, dataset)
         self._known_tables, self._retired = KnownTables(engine, dataset), RetiredEntries(engine, dataset)
         self._renamed = RenamedColumns(engine, dataset)
         self._families = Families(engine, dataset)
-        self._told: list[str] = []  # of the load that is being applied
+        self._told: list[str] = []  # of the load in progress
         self._prepared: set[str] = set()
         self._authority: dict[str, tuple[int, int]] = {}  # epoch and token of each feed's newest load
 
     def reach(self) -> None:
-        """Connects, where there is a warehouse to connect to; a file that is none yet is not made. Raises Unavailable, Held."""
+        """Connects if the warehouse exists; does not create a missing file. Raises Unavailable, Held."""
         if self._engine.exists():
             self._engine.execute("SELECT 1")
 
     def prepare(self, feed: str) -> None:
-        """Creates ledger, fence and the feed's row in it, where absent. Every other method does so at first use."""
+        """Creates the ledger, the fence and the feed's row in it, if absent. Every other method does so at first use."""
         if feed not in self._prepared:
             self._patiently(lambda: self._create_control_tables(feed))
             self._prepared.add(feed)
 
     def raise_fence(self, feed: str, token: int, epoch: int, believed: str | None = None) -> None:
-        """Lets no older token or epoch commit from now on; what the ledger says afterwards is final for them.
+        """Refuses commits of older tokens and epochs from now on. The ledger's later answers are final for them. Idempotent.
 
-        Raises Fenced where the fence holds a newer token or epoch; Unavailable where an older worker's transaction
-        stays open for longer than we wait; Unbelieved, with nothing made, where there is no fence and a record is `believed`.
-        May be repeated.
+        Raises Fenced if the fence holds a newer token or epoch. Raises Unavailable if an older worker's transaction stays open
+        for longer than the engine waits. Raises Unbelieved, without creating anything, if there is no fence but a record is
+        `believed`.
         """
         self._require_fence(feed, believed)
         self.prepare(feed)
         self._patiently(lambda: self._raise_fence(feed, token, epoch))
 
     def ledger_entry(self, feed: str, item: str, since_epoch: int, believed: str | None = None) -> LedgerEntry | None:
-        """The newest entry of an item of this epoch or a later one; None where the item was not applied.
+        """Returns the newest entry of an item in this epoch or later; None if the item was not applied.
 
-        Raises Unbelieved where the ledger lacks the record that is `believed`: then what it says counts for nothing.
+        Raises Unbelieved if the ledger lacks the record that is `believed`, because then its answers do not count.
         """
         self._require_fence(feed, believed)
         self.prepare(feed)
@@ -148,52 +148,50 @@ class Warehouse:
         return self._ledger.entry(feed, item, since_epoch)
 
     def fence_records(self) -> dict[str, str]:
-        """The record applied last on each feed, by the fence; empty where there is none. Writes nothing, not even a file."""
+        """Returns the record applied last on each feed, from the fence; empty without a fence. Writes nothing."""
         return self._fence.records() if self._engine.exists() else {}
 
     def fence_records_of_all(self) -> dict[str, dict[str, str]]:
-        """As `fence_records`, of all datasets of the warehouse."""
+        """Returns the same as `fence_records`, for all datasets of the warehouse."""
         return self._fence.records_of_all() if self._engine.exists() else {}
 
     def entry_of(self, record: str) -> LedgerEntry | None:
-        """The ledger's entry of the attempt with this record id; None where it was not applied. Writes nothing."""
+        """Returns the ledger's entry of the attempt with this record id; None if it was not applied. Writes nothing."""
         return self._ledger.of_record(record) if self._engine.exists() else None
 
     def fence_row(self, feed: str) -> Held:
-        """What the fence holds of a feed. Raises LoadFailed where it has no row."""
+        """Returns the fence's values for a feed. Raises LoadFailed if it has no row."""
         return self._fence.row(feed)
 
     def _require_fence(self, feed: str, believed: str | None) -> None:
-        """Raises Unbelieved, before anything is made, where a warehouse without a fence is to hold what is believed.
+        """Raises Unbelieved, before anything is created, if a warehouse without a fence should hold a believed record.
 
-        A mistyped path, or a warehouse that was deleted: with the first table made there, it would look like the right one.
+        The path may be mistyped, or the warehouse deleted. Once a table was created there, it would look like the right
+        warehouse.
         """
         if believed and feed not in self._prepared and feed not in self.fence_records():
             raise Unbelieved(feed, self._fence.where(feed), believed, "")
 
     def ledger(self, feed: str, since_epoch: int, after: str = "") -> Iterator[LedgerEntry]:
-        """The newest entry of each of a feed's items beyond a position, by position; only what still serves.
-
-        Writes nothing: where nothing was ever loaded it is empty, not made.
-        """
+        """Yields the newest serving entry of each of a feed's items beyond a position, ordered by position."""
         return self._ledger.newest(feed, since_epoch, after) if self._engine.exists() else iter(())
 
     def applied_rows(self, feed: str, since_epoch: int) -> dict[str, int]:
-        """How many rows a feed's items have brought to each table, by the ledger; only what still serves. Writes nothing."""
+        """Returns the rows that a feed's items brought to each table, by the ledger, in serving epochs. Writes nothing."""
         return self._ledger.sums(feed, since_epoch) if self._engine.exists() else {}
 
     def apply(self, load: Load) -> Applied | AlreadyApplied:
-        """Applies a load wholly or not at all, in the feed's order, once for all epochs from `serving_epoch` on.
+        """Applies a load completely or not at all, in the feed's order, once for all epochs since `serving_epoch`.
 
-        Raises Fenced (a newer worker or epoch has taken over), Behind (late), a CannotLoad (CountMismatch, DuplicateKey,
-        KeyMissing, OtherFamily, IncompatibleChange, UnsupportedMode, EpochInUse, SnapshotAhead, OtherContent, LoadFailed),
-        Unbelieved (the warehouse was set back, or is another one), ManifestBehind (believe what the fence names, and apply
-        again), Unavailable, or Unclear (COMMIT got no answer).
+        Raises Fenced (a newer worker or epoch has taken over); Behind (the item is late); a CannotLoad (CountMismatch,
+        DuplicateKey, KeyMissing, OtherFamily, IncompatibleChange, UnsupportedMode, EpochInUse, SnapshotAhead, OtherContent,
+        LoadFailed); Unbelieved (the warehouse was set back, or is another database); ManifestBehind (believe the fence's
+        record, then apply again); Unavailable; or Unclear (COMMIT got no answer).
         """
         _refuse_unsupported(load)
         self._told = []
         if self._authority.get(load.feed) != (load.epoch, load.token):
-            self._forget()  # since our last load another worker, or a snapshot, may have made tables that we would miss
+            self._forget()  # another worker or a snapshot may have created tables since our last load
             self._authority[load.feed] = load.epoch, load.token
         if load.full:
             return self._apply_full(load, load.full)
@@ -202,65 +200,65 @@ class Warehouse:
         return self._patiently(lambda: self._apply_with_known_columns(load))
 
     def newest_epoch(self) -> int:
-        """The newest epoch that any feed's fence holds; 0 where nothing was ever loaded. Writes nothing."""
+        """Returns the newest epoch in any feed's fence; 0 if nothing was ever loaded. Writes nothing."""
         return self._fence.newest_epoch()
 
     def retired(self) -> list[RetiredEntry]:
-        """The tables and columns that the source has dropped and the warehouse keeps. Writes nothing."""
+        """Returns the tables and columns that the source has dropped and the warehouse keeps. Writes nothing."""
         return self._retired.read()
 
     def leftovers(self) -> list[str]:
-        """The tables that full loads left behind, or are about to rename: nobody's data. Writes nothing."""
+        """Returns the temporary tables that full loads left behind, or are about to rename. Writes nothing."""
         return self._tables.passing()
 
     def drop_leftovers(self) -> list[str]:
-        """Drops the tables that full loads left behind, and returns which. Nobody may be loading a snapshot."""
+        """Drops the tables that full loads left behind, and returns their names. No snapshot may be loading meanwhile."""
         left = self.leftovers()
         for name in left:
             self._engine.execute(f"DROP TABLE IF EXISTS {self._tables.qualified(name)}")
         return left
 
     def renamed(self) -> list[RenamedEntry]:
-        """The columns that are stored under another name than the source's. Writes nothing."""
+        """Returns the columns that are stored under another name than the source's. Writes nothing."""
         return self._renamed.read()
 
     def row_counts(self, only: Collection[str] | None = None) -> dict[str, int]:
-        """How many rows each data table holds, by name; with `only`, of those among them that have these names."""
+        """Returns the number of rows of each data table, by name. `only`: limits it to tables with these names."""
         self._tables.forget()
         tables = sorted(table for table in self._tables.columns() if only is None or table in only)
         return {table: self._engine.execute(f"SELECT count(*) FROM {self._tables.qualified(table)}")[0][0] for table in tables}  # noqa: S608
 
     def query(self, sql: str, most: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """The names of a query's columns, and its rows, the first `most` of them. The data tables need no schema."""
+        """Returns a query's column names and its rows, at most `most`. The data tables need no schema before their names."""
         return self._engine.query(sql, self.schema, most)
 
     def interrupt(self) -> None:
-        """Stops a load that runs in another thread: its transaction rolls back, unless it is committing already."""
+        """Stops a load that runs in another thread. Its transaction rolls back, unless COMMIT has begun."""
         self._engine.interrupt()
 
     def close(self) -> None:
-        """Closes the connection; the next call opens another."""
+        """Closes the connection; the next call opens a new connection."""
         self._prepared.clear()
         self._forget()
         self._engine.close()
 
-    # Tables and columns, outside of transactions: engines commit at DDL, or refuse it within.
+    # Tables and columns, changed outside of transactions: some engines commit at DDL, or refuse it in a transaction.
 
     def _create_control_tables(self, feed: str) -> None:
         for schema in (CONTROL_SCHEMA, self.schema):
             self._engine.execute(self._engine.schema_creation(schema))
-        self._fence.create(feed)  # first: it refuses what a newer release has begun
+        self._fence.create(feed)  # first, because it refuses a fence that a newer release has written
         for control in (self._ledger, self._known_tables, self._retired, self._families):
             control.create()
 
     def _apply_with_known_columns(self, load: Load) -> Applied | AlreadyApplied:
-        """Applies with the columns known from before; somebody else may have changed them, so a failure asks again."""
+        """Applies with cached columns. If that fails, reads them again, because another process may have changed them."""
         known = self._tables.known
         try:
             return self._attempt(load)
         except CannotLoad as error:
-            # A load that was applied, or has no say any more, is not held up by what it brings. And the control tables may be
-            # gone since they were made: somebody replaced the warehouse under us.
+            # A load that was applied, or was replaced, does not fail for its content. The control tables may be missing because
+            # the warehouse was replaced since they were created.
             self._prepared.clear()
             self._require_fence(load.feed, load.believed)
             if found := self._why_not(load):
@@ -287,7 +285,7 @@ class Warehouse:
         renamed = self._renamed.unknown(room.renamed)
         if not room.changes and not unknown and not renamed:
             return None
-        if found := self._why_not(load):  # a worker that was replaced is to change nothing, tables included
+        if found := self._why_not(load):  # a replaced worker must change nothing, tables included
             return found
         for change in room.changes:
             change()
@@ -296,12 +294,12 @@ class Warehouse:
         if renamed:
             self._renamed.remember(renamed, load.item)
             self._told += map(str, renamed)
-        self._tables.forget()  # somebody may have done the same at the same time, so look again before the next load
+        self._tables.forget()  # another process may have changed them too, so they are read again before the next load
         return None
 
     @contextmanager
     def _staged(self, load: Load) -> Generator[dict[str, Staged]]:
-        """The rows of a load, by table; those that go by key counted and looked through, before anything is changed."""
+        """Yields the staged rows of a load, by table. Rows that are loaded by key are first counted and checked."""
         listing = load.listing
         stagings: dict[str, Staging] = {}
         staged: dict[str, Staged] = {}
@@ -310,7 +308,7 @@ class Warehouse:
                 if uris := listing.uris(table.name):
                     staging = stagings[table.name] = self._engine.stage(table, uris)
                     if table.mode == "append" and not load.overlaps:
-                        staged[table.name] = Staged(table, staging)  # counted as it is inserted: to look twice costs time
+                        staged[table.name] = Staged(table, staging)  # counted by the INSERT: a second read would cost time
                     else:
                         staged[table.name] = self._tables.look_through(table, staging, load)
             yield staged
@@ -318,7 +316,7 @@ class Warehouse:
             for staging in stagings.values():
                 self._engine.unstage(staging)
 
-    # A snapshot.
+    # Snapshots
 
     def _apply_full(self, load: Load, full: Full) -> Applied | AlreadyApplied:
         found = self._why_not(load)
@@ -327,7 +325,7 @@ class Warehouse:
         return found or self._patiently(lambda: self._attempt_full(load, full))
 
     def _attempt_full(self, load: Load, full: Full) -> Applied | AlreadyApplied:
-        # Before all else, so that no older worker adds a table or a row that the shadows would not know of.
+        # First, so that no older worker adds a table or a row that the shadow tables would lack.
         self._raise_all_fences(load, full)
         self._forget()
         self.drop_leftovers()
@@ -339,14 +337,14 @@ class Warehouse:
             with self._staged(load) as staged:
                 shadows.build(load.listing, staged, emptied, datetime.now(UTC))
                 failpoints.reach("full.shadows_built")
-                # Repeated alone: what the shadows hold took long to get there.
+                # Only the swap is repeated, because filling the shadow tables took long.
                 try:
                     return self._patiently(lambda: self._replace(load, staged, shadows))
                 except NameKept as kept:
                     shadows.keep_tables(str(kept))
                 try:
                     return self._patiently(lambda: self._replace(load, staged, shadows))
-                except NameKept as kept:  # of a new table, whose rows have no other place
+                except NameKept as kept:  # a new table has no other place for its rows
                     raise kept.error from kept
         finally:
             shadows.drop()
@@ -365,7 +363,7 @@ class Warehouse:
         self._why_not(load)
         raise Conflict(f"the fences of dataset {self.dataset!r} were moved at the same time")
 
-    # The transaction.
+    # The transaction
 
     def _transact(self, load: Load, staged: Mapping[str, Staged], shadows: Shadows | None = None) -> Applied | AlreadyApplied:
         point = "full" if shadows else "load"
@@ -390,7 +388,7 @@ class Warehouse:
         raise Conflict(f"the fence of {self._fence.where(load.feed)} was moved at the same time")
 
     def _may_go_on(self, transaction: Transaction, load: Load) -> bool:
-        """Moves the fences, as the transaction's first writes, and asks the ledger."""
+        """Moves the fences as the transaction's first writes, and checks the ledger. Returns False if the load may not pass."""
         return self._fence.move_all(transaction, moves(load)) and not is_held_back(load, self._ledger.within(transaction))
 
     def _move_rows(
@@ -402,7 +400,7 @@ class Warehouse:
         now: datetime,
         work: progress.Work,
     ) -> dict[str, int]:
-        """All deletes, then all upserts, then what is appended; and what is retired. Returns the staged rows by table."""
+        """Runs all deletes, then upserts, then appends; records retired columns. Returns the staged rows by table."""
         listing = load.listing
         rows = {table.name: 0 for table in listing.tables}
         rows.update({name: one.rows for name, one in staged.items() if one.rows is not None})
@@ -410,7 +408,7 @@ class Warehouse:
         for one in staged.values():
             by_mode.setdefault(one.table.mode, []).append(one)
         for one in by_mode.get("delete", ()):
-            if (target := one.table.target) and target in existing:  # of a table that never was there is nothing to delete
+            if (target := one.table.target) and target in existing:  # a table that does not exist has nothing to delete
                 self._tables.delete(transaction, one, target)
             work.advance(listing.rows(one.table.name))
         for one in by_mode.get("merge", ()):
@@ -430,7 +428,7 @@ class Warehouse:
     def _append_once(self, transaction: Transaction, staged: Staged, now: datetime, why: str) -> None:
         left_out = (staged.rows or 0) - self._tables.append_once(transaction, staged, now)
         if left_out:
-            told = f"table {staged.table.name}: {left_out:,} of {staged.rows:,} rows were there already, for {why}"
+            told = f"table {staged.table.name}: {left_out:,} of {staged.rows:,} rows existed already, because {why}"
             self._told = [*(line for line in self._told if line != told), told]
 
     def _raise_fence(self, feed: str, token: int, epoch: int) -> None:
@@ -444,7 +442,7 @@ class Warehouse:
         raise Conflict(f"the fence of {self._fence.where(feed)} was moved at the same time")
 
     def _why_not(self, load: Load) -> AlreadyApplied | None:
-        """Why a load may not pass, by `rules.refusals`: raised as what the caller must do; None where it may."""
+        """Returns AlreadyApplied if the ledger has the load, None if it may pass; otherwise raises the reason."""
         for feed in (load.feed, *(load.full.feeds if load.full else ())):
             self.prepare(feed)
         refusal = next(refusals(load, self._fence.row, self._ledger), None)
@@ -467,26 +465,26 @@ class Warehouse:
             case Why.BEHIND:
                 return Behind(load.item, load.position, held.applied)
             case Why.SNAPSHOT_AHEAD:
-                # Whatever the ledger says of the load itself: what was applied before may be in the tables no more.
+                # The ledger's entry for the load does not matter: its rows may no longer be in the tables.
                 return SnapshotAhead(
-                    f"{load.item} goes by epoch {load.serving_epoch}, and the warehouse holds the snapshot {other} of epoch "
-                    f"{epoch}: the manifest was put back to before that full load; nothing was changed. "
+                    f"{load.item} belongs to epoch {load.serving_epoch}, but the warehouse holds the snapshot {other} of "
+                    f"epoch {epoch}: the manifest was set back to a time before that full load. Nothing was changed. "
                     "Begin a full load again",
                     Remedy(Action.BEGIN_FULL_LOAD),
                 )
             case Why.EPOCH_IN_USE:
-                # What the ledger has of an epoch counts as done in it. A snapshot would take that back unnoticed.
+                # An item in the ledger under an epoch counts as done in it. A snapshot would silently take its rows away.
                 return EpochInUse(
-                    f"{load.item} is to begin epoch {load.epoch}, and the warehouse has loaded {other} in epoch {epoch}: "
-                    "this full load was cancelled, or the manifest was put back to before another one; nothing was changed. "
-                    "Give the full load up, and begin it again: then its epoch is a new one",
+                    f"{load.item} would begin epoch {load.epoch}, but the warehouse has loaded {other} in epoch {epoch}: "
+                    "this full load was canceled, or the manifest was set back to a time before another full load. "
+                    "Nothing was changed. Cancel the full load and begin it again: it then gets a new epoch",
                     Remedy(Action.CANCEL_FULL_LOAD),
                 )
             case _:
                 return other_content(load.item, load.checksum, refusal.entry)
 
     def _patiently(self, attempt: Callable[[], _T]) -> _T:
-        """Repeats what lost against a concurrent transaction, from its start, for as long as the engine is patient."""
+        """Repeats an attempt that lost against a concurrent transaction, within the engine's patience. Raises Unavailable."""
         deadline, pause = time.monotonic() + self._engine.patience, _FIRST_PAUSE_SECONDS
         while True:
             try:
@@ -494,10 +492,10 @@ class Warehouse:
             except Conflict as error:
                 if time.monotonic() >= deadline:
                     raise Unavailable(
-                        f"another transaction kept in the way for {self._engine.patience:g} s: {error}; "
-                        "try again when it has ended"
+                        f"another transaction was in the way for {self._engine.patience:g} s: {error}. "
+                        "Try again when it has ended"
                     ) from error
-            self._forget()  # the other one may have changed a table
+            self._forget()  # the other transaction may have changed a table
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
@@ -511,24 +509,24 @@ class Warehouse:
 def open_warehouse(
     settings: EngineSettings, dataset: str, *, read_only: bool = False, patience: float | None = None
 ) -> Warehouse:
-    """A dataset's tables in the warehouse that the settings are of; it connects at first use. Close it after use.
+    """Returns a dataset's tables in the warehouse of the settings. It connects at first use. Close it after use.
 
-    `read_only`, `patience`: as `EngineSettings.open`.
+    `read_only`, `patience`: as in `EngineSettings.open`.
     """
     return Warehouse(settings.open(read_only=read_only, patience=patience), dataset)
 
 
 def other_content(item: str, checksum: str, entry: Entry | None) -> OtherContent:
-    """What to raise where the ledger has an item with another checksum than what has landed."""
+    """Returns the error for an item that the ledger has with another checksum than what has landed."""
     applied = f" at {entry.applied_at:%Y-%m-%d %H:%M:%S %Z}" if isinstance(entry, LedgerEntry) else ""
     return OtherContent(
-        f"{item} was applied{applied} with checksum {entry.checksum if entry else ''}, and what landed has {checksum}: it "
-        "was rewritten since; nothing was changed. Land again what was loaded, or skip the item to keep what the warehouse has"
+        f"{item} was applied{applied} with checksum {entry.checksum if entry else ''}, but what landed has {checksum}: it "
+        "was rewritten since. Nothing was changed. Land the loaded content again, or skip the item to keep the warehouse's rows"
     )
 
 
 def _commit_or_conflict(transaction: Transaction, what: str) -> None:
-    """Commits what may be done twice: without a clear answer it is done again."""
+    """Commits a transaction that is safe to repeat: an unclear answer becomes a Conflict."""
     try:
         transaction.commit()
     except Unclear as error:
@@ -537,18 +535,18 @@ def _commit_or_conflict(transaction: Transaction, what: str) -> None:
 
 @contextmanager
 def _constraints_named(load: Load) -> Generator[None]:
-    """Says of a row that a constraint refuses what it is: our tables have none, so that somebody put it there."""
+    """Explains a constraint violation: our tables have no constraints, so a user added one."""
     try:
         yield
     except ConstraintViolated as error:
         raise ConstraintViolated(
-            f"{load.item}: a constraint that somebody put on a table, or on another that refers to it, refuses a row; nothing "
-            f"was loaded. Drop it, then resolve the item. {error}"
+            f"{load.item}: a constraint that somebody added to a table, or to a table that refers to it, refuses a row. "
+            f"Nothing was loaded. Drop the constraint, then resolve the item. {error}"
         ) from error
 
 
 def _refuse_unsupported(load: Load) -> None:
-    """Raises a CannotLoad for a load that asks for what cannot be. Asks the warehouse nothing."""
+    """Raises a CannotLoad for a load that no warehouse can apply. Sends no query."""
     if load.full:
         refuse_empty(load.item, load.listing, load.full)
     for table in load.listing.tables:
@@ -556,38 +554,38 @@ def _refuse_unsupported(load: Load) -> None:
         _refuse_key(load, table)
         if table.load_time and any(column.name == LOAD_TIME.name for column in table.columns):
             raise IncompatibleChange(
-                f"{load.item}: table {table.name} brings a column {LOAD_TIME.name}, which the load itself sets; shred it under "
+                f"{load.item}: table {table.name} has a column {LOAD_TIME.name}, which the load itself sets. Shred it under "
                 "another name"
             )
         if twice := spelled_twice([column.name for column in table.columns]):
             raise IncompatibleChange(
-                f"{load.item}: columns {', '.join(twice)} of table {table.name} differ by case alone, and warehouses match "
-                "names without case; shred it under other names"
+                f"{load.item}: columns {', '.join(twice)} of table {table.name} differ only by case, and warehouses match "
+                "names without case. Shred it under other names"
             )
         if is_passing(table.name):
             raise IncompatibleChange(
-                f"{load.item}: table {table.name} is called as those that full loads drop; shred it under another name"
+                f"{load.item}: table name {table.name} is reserved for tables that full loads drop. Shred it under another name"
             )
     if unknown := {found.table for found in load.listing.objects} - {table.name for table in load.listing.tables}:
         raise CountMismatch(
             f"{load.item}: its listing has objects of tables that it does not describe "
-            f"({', '.join(sorted(unknown))}); shred it again",
+            f"({', '.join(sorted(unknown))}). Shred it again",
             RESHRED,
         )
 
 
 def _refuse_other_rows(load: Load, unknown: Collection[KnownTable], known: Collection[KnownTable]) -> None:
-    """Raises IncompatibleChange where rows by key would go into a table of appended ones, or the other way round.
+    """Raises IncompatibleChange if rows by key would go into a table of appended rows, or the reverse.
 
-    So it would be where a log of a vault had the name of one of its objects: a snapshot would replace what was logged.
+    This happens if a log of a vault has the name of one of its objects: a snapshot would replace the logged rows.
     """
     for table in unknown:
         for other in known:
             is_other = (other.mode == "append") != (table.mode == "append")
             if is_other and other.table == table.table and table.table != BAD_TABLE:
                 raise IncompatibleChange(
-                    f"{load.item}: table {table.table} has rows of mode {other.mode} by feed {other.feed}, and would get some"
-                    f" of mode {table.mode} by feed {table.feed}; shred one of them under another name"
+                    f"{load.item}: table {table.table} has rows of mode {other.mode} from feed {other.feed}, and would get rows"
+                    f" of mode {table.mode} from feed {table.feed}. Shred one of them under another name"
                 )
 
 
@@ -595,7 +593,7 @@ def _refuse_mode(load: Load, table: Table) -> None:
     allowed = ("replace", "merge") if load.full else ("append", "merge", "delete")
     if table.mode not in allowed:
         raise UnsupportedMode(
-            f"{load.item}: table {table.name} has mode {table.mode!r}; {'a snapshot' if load.full else 'an item'} can only "
+            f"{load.item}: table {table.name} has mode {table.mode!r}. {'A snapshot' if load.full else 'An item'} can only "
             f"{', '.join(allowed)}"
         )
 
@@ -605,8 +603,8 @@ def _refuse_key(load: Load, table: Table) -> None:
     unknown = set(table.key) - {column.name for column in table.columns}
     if by_key and (not table.key or unknown or (table.mode == "delete" and not table.target)):
         raise KeyMissing(
-            f"{load.item}: table {table.name} is to {table.mode} rows by key, and lacks "
-            f"{'the columns ' + ', '.join(sorted(unknown)) if unknown else 'its key' if not table.key else 'its target'}; "
-            "shred it again",
+            f"{load.item}: table {table.name} must {table.mode} rows by key, but lacks "
+            f"{'the columns ' + ', '.join(sorted(unknown)) if unknown else 'its key' if not table.key else 'its target'}. "
+            "Shred it again",
             RESHRED,
         )

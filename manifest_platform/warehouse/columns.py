@@ -1,10 +1,10 @@
-"""Where the columns of a listing's table lie in the warehouse: by name without case, and by type.
+"""The mapping from a listing's columns to the warehouse's columns, by name without case and by type.
 
-Warehouses match names without case, or catalogs behind them do: `Name__c` and `name__c` are one column, spelled as it came
-first. A type that the column cannot hold without loss goes to a column beside it, `name__c__string`, where that is asked for;
-whatever comes later goes to the column that holds its type.
+Warehouses, or the catalogs behind them, match names without case: `Name__c` and `name__c` are one column, with the spelling
+that came first. A column may be allowed to split by type: values that the column cannot hold without loss then go to a column
+beside it, such as `name__c__string`. Later values go to the column that holds their type.
 
-Belongs here: the rules, and the control table of the columns that are stored under another name than the source's.
+This module has the rules, and the control table of columns that are stored under another name than the source's.
 """
 
 from __future__ import annotations
@@ -32,17 +32,19 @@ _RENAMED = {
 
 
 class Misfit(Exception):
-    """A column has a type that the warehouse's column cannot hold, and may get no column beside it."""
+    """A column has a type that the warehouse's column cannot hold, and must not get a column beside it."""
 
     def __init__(self, column: str, have: str, want: str) -> None:
         self.column, self.have, self.want = column, have, want
-        super().__init__(f"column {column}: the warehouse has {have}, and {want} comes")
+        super().__init__(f"column {column}: the warehouse has {have}, the item has {want}")
 
 
 @dataclass
 class Fit:
-    """Where the columns of a table go: `names`, as stored, by the listing's. `added` and `wider` are what must be done before:
-    new columns and wider types, by the names as stored.
+    """The mapping of a table's columns.
+
+    `names`: the stored name of each of the listing's columns. `added`, `wider`: the new columns and the wider types that are
+    needed first, by stored name.
     """
 
     names: dict[str, str] = field(default_factory=dict)
@@ -51,7 +53,7 @@ class Fit:
 
     @property
     def renamed(self) -> dict[str, str]:
-        """The columns that are stored under another name."""
+        """The columns that are stored under another name, with that name."""
         return {name: stored for name, stored in self.names.items() if name != stored}
 
 
@@ -62,10 +64,10 @@ def fit(
     beside: bool,
     key: Collection[str] = (),
 ) -> Fit:
-    """Where the columns of a listing's table, with their types, go in a table that has others.
+    """Maps the columns of a listing's table, with their types, to the columns of a table in the warehouse. Raises Misfit.
 
-    `alike`: whether two types are one to the engine. `beside`: whether a column may be added beside one that cannot hold the
-    type that comes; one that is there already is used in any case. A column of the `key` gets none. Raises Misfit.
+    `alike`: tells if two types are the same for the engine. `beside`: allows a new column beside a column that cannot hold the
+    type. An existing column beside it is used in any case, except for a column of the `key`.
     """
     found = Fit()
     taken = {name.lower() for name in wanted}
@@ -92,7 +94,7 @@ def fit(
 
 
 def _beside(have: Collection[str], spellings: Spellings, stored: str, type_: str, taken: Collection[str]) -> Iterator[str]:
-    """The columns beside one, which may hold another type: those that are there, then what a new one would be called."""
+    """Yields the columns beside a column that may hold another type: the existing columns, then the name of a new column."""
     named = re.compile(rf"{re.escape(stored)}__({'|'.join(_KINDS)})(_\d+)?", re.IGNORECASE)
     yield from sorted(name for name in have if named.fullmatch(name) and name.lower() not in taken)
     own = f"{stored}__{type_.partition('(')[0]}"
@@ -112,7 +114,7 @@ def _holds(found: Fit, place: str, have: str, want: str, alike: Callable[[str, s
 
 
 class Renamed(NamedTuple):
-    """That a table's column, as the source calls it, is stored under another name."""
+    """A column of a table that is stored under another name than the source's."""
 
     table: str
     column: str
@@ -120,13 +122,13 @@ class Renamed(NamedTuple):
 
     def __str__(self) -> str:
         if self.column.lower() == self.stored_as.lower():
-            return f"table {self.table}: column {self.column} is {self.stored_as} here; names are matched without case"
-        return f"table {self.table}: {self.column} comes with a type that the column cannot hold; it goes to {self.stored_as}"
+            return f"table {self.table}: column {self.column} is stored as {self.stored_as}: names are matched without case"
+        return f"table {self.table}: {self.column} has a type that the column cannot hold, so it is stored in {self.stored_as}"
 
 
 @dataclass(frozen=True)
 class RenamedEntry:
-    """A column that is stored under another name: which item brought it first, and since when (UTC)."""
+    """A column that is stored under another name, the item that brought it first, and the time of that load (UTC)."""
 
     column: Renamed
     item: str
@@ -134,19 +136,19 @@ class RenamedEntry:
 
 
 class RenamedColumns:
-    """The columns of a dataset's tables that are stored under another name than the source's, each told once."""
+    """The columns of a dataset's tables that are stored under another name than the source's. Each is reported once."""
 
     def __init__(self, engine: Engine, dataset: str) -> None:
         self._engine, self._dataset = engine, dataset
         self._known: set[Renamed] | None = None
 
     def create(self) -> None:
-        """Creates the table, where absent."""
+        """Creates the table if absent."""
         columns = ", ".join(f"{self._engine.quote(name)} {self._engine.sql_type(type_)}" for name, type_ in _RENAMED.items())
         self._engine.execute(f"CREATE TABLE IF NOT EXISTS {self._table} ({columns})")
 
     def read(self) -> list[RenamedEntry]:
-        """All entries, by table and column; writes nothing, and finds none where nothing was ever loaded."""
+        """Returns all entries, by table and column. Writes nothing; empty if nothing was ever loaded."""
         if "renamed_columns" not in self._engine.columns(CONTROL_SCHEMA):
             return []
         found = self._engine.execute(
@@ -157,16 +159,16 @@ class RenamedColumns:
         return [RenamedEntry(Renamed(*row[:3]), row[3], row[4].replace(tzinfo=UTC)) for row in found]
 
     def unknown(self, renamed: Collection[Renamed]) -> list[Renamed]:
-        """Those that are not entered yet. Asks the warehouse once, and where there are any."""
+        """Returns those columns that have no entry yet. Queries the warehouse at most once."""
         if not renamed:
             return []
         if self._known is None:
-            self.create()  # what a release before this one has loaded has none
+            self.create()  # a warehouse that an older release loaded lacks this table
             self._known = {entry.column for entry in self.read()}
         return sorted(set(renamed) - self._known)
 
     def remember(self, renamed: Collection[Renamed], item: str) -> None:
-        """Enters columns. Two workers may enter the same one, which is then there twice, and known."""
+        """Adds entries. If two workers add the same column, it has two entries, which is harmless."""
         now = datetime.now(UTC).replace(tzinfo=None)
         for one in renamed:
             self._engine.write(
@@ -177,7 +179,7 @@ class RenamedColumns:
         self._known = None
 
     def forget(self) -> None:
-        """Makes the next question ask the warehouse."""
+        """Clears the cache: the next question queries the warehouse."""
         self._known = None
 
     @property

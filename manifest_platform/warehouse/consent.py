@@ -1,9 +1,7 @@
-"""What a snapshot may not do unless an operator lets it: empty the warehouse, or shrink a table by much.
+"""The two effects of a snapshot that require an operator's consent: emptying the warehouse, or shrinking a table by much.
 
-A source that exports too little, for want of rights or by an error, delivers a snapshot that looks like any other. Loaded, it
-takes away what nobody deleted.
-
-Belongs here: what needs consent. Who gives it, and where that is recorded, is `pipeline.full`'s.
+A source that exports too little, by an error or because it lacks rights, delivers a snapshot that looks like any other. Loading
+it would delete rows that nobody meant to delete. `pipeline.full` records who gave consent.
 """
 
 from __future__ import annotations
@@ -22,24 +20,24 @@ _SHOWN = 3
 
 
 def rows_of(listing: Listing, limits: Limits | None) -> int:
-    """The rows of a snapshot, without those that only say what the others are."""
+    """Returns the number of a snapshot's rows, without those of tables that only describe the others."""
     describing = limits.describing if limits else frozenset()
     return sum(found.rows for found in listing.objects if found.table not in describing)
 
 
 def refuse_empty(item: str, listing: Listing, full: Full) -> None:
-    """Raises EmptySnapshot for a snapshot without tables, or without rows, that nobody let empty the warehouse."""
+    """Raises EmptySnapshot for a snapshot without tables or without rows, unless the operator allowed it."""
     if EMPTY in full.allows or (listing.tables and (full.limits is None or rows_of(listing, full.limits))):
         return
     what = "no rows" if listing.tables else "not a single table"
     raise EmptySnapshot(
-        f"{item} has {what}, and would empty every table that it covers; nothing was changed. Look at what the source "
-        "delivered, and load another snapshot, or let this one"
+        f"{item} has {what}, and would empty every table that it covers. Nothing was changed. Check what the source "
+        "delivered; then load another snapshot, or allow it"
     )
 
 
 def refuse_shrinking(load: Load, full: Full, tables: Tables, known: KnownTables) -> None:
-    """Raises ShrinkingSnapshot where a table would lose more rows than snapshots may, and nobody let it."""
+    """Raises ShrinkingSnapshot if a table would lose more rows than the limits allow, unless the operator allowed it."""
     if full.limits is None or SHRINK in full.allows or EMPTY in full.allows:
         return
     replaced = [table.name for table in load.listing.tables if table.mode == "replace"]
@@ -51,8 +49,8 @@ def refuse_shrinking(load: Load, full: Full, tables: Tables, known: KnownTables)
         shown = ", ".join(f"{name} from {shrinking[name]:,} to {wanted[name]:,} rows" for name in first[:_SHOWN])
         more = f" and {len(first) - _SHOWN} more tables" if len(first) > _SHOWN else ""
         raise ShrinkingSnapshot(
-            f"{load.item} would shrink {shown}{more}; nothing was changed. Look at what the source delivered, and load another "
-            "snapshot, or let this one"
+            f"{load.item} would shrink {shown}{more}. Nothing was changed. Check what the source delivered; then load another "
+            "snapshot, or allow it"
         )
 
 

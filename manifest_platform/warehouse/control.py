@@ -1,7 +1,7 @@
-"""The control tables of a warehouse, which every load moves with its rows, in one transaction.
+"""The control tables of a warehouse, which every load changes together with its rows, in one transaction.
 
 `Fence`: each feed's newest epoch, token and applied position, which a transaction must exceed to change anything. `Ledger`:
-what was applied, under which epoch. Beside these two, what is known of the data tables: `KnownTables` and `RetiredEntries`.
+what was applied, and under which epoch. `KnownTables` and `RetiredEntries` hold facts about the data tables.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FENCE = {
     "record": "string",
 }
 _RECORD = """coalesce("record", '')"""
-"""A fence that a release before the chain has made names no record until the next load."""
+"""A fence row that a release before the chain of records created names no record until the next load."""
 _LEDGER_PAGE = 1000
 
 _LEDGER = {
@@ -47,28 +47,28 @@ _LEDGER = {
     "applied_at": "timestamp",
 }
 _VERSION = {"version": "bigint"}
-"""Of which form a row of fence or ledger is; release 0.1.0 wrote none."""
+"""The version of a fence or ledger row's form; release 0.1.0 wrote none."""
 _RELEASE = {"release": "string"}
-"""The first release that writes fences of this form: which one to use is told by the newest."""
+"""The first release that writes fences of this form, for messages of older releases: the newest row names the one to use."""
 _LEDGER_NAMES = ", ".join(f'"{name}"' for name in _LEDGER)
 _TABLES = {"dataset": "string", "table": "string", "feed": "string", "mode": "string"}
 _RETIRED = {"dataset": "string", "table": "string", "column": "string", "item": "string", "retired_at": "timestamp"}
 
 
 class Fence:
-    """The fence's rows of one dataset. Whoever moves one does so in a transaction; of two at once, one conflicts."""
+    """The fence's rows of one dataset. A row moves only in a transaction; of two concurrent moves, one gets a Conflict."""
 
     def __init__(self, engine: Engine, dataset: str) -> None:
         self._engine, self._dataset = engine, dataset
 
     def create(self, feed: str) -> None:
-        """Creates the table and the feed's row, where absent; one of an older release is brought to this one's form.
+        """Creates the table and the feed's row, if absent; upgrades those of an older release.
 
-        Raises Conflict where another one does so at the same time, NewerControlTables.
+        Raises Conflict if another worker does so at the same time, and NewerControlTables.
         """
         if self._forms().get(feed) == FORM:
             return
-        # The key keeps two first loads from making two rows where it is enforced; nothing else rests on it.
+        # Where the engine enforces the key, it prevents two first loads from creating two rows; nothing else relies on it.
         self._engine.execute(
             control_creation(self._engine, self._table, _FENCE | _VERSION | _RELEASE, ', PRIMARY KEY ("dataset", "feed")')
         )
@@ -90,7 +90,7 @@ class Fence:
             raise Conflict(f"another first load of {self.where(feed)} made its fence at the same time") from error
 
     def _forms(self) -> dict[str, int]:
-        """The version of each feed's row; none for those of release 0.1.0. Raises NewerControlTables."""
+        """Returns the version of each feed's row, without rows of release 0.1.0. Raises NewerControlTables."""
         if "version" not in self._engine.columns(CONTROL_SCHEMA).get("fence", ()):
             return {}
         found = self._engine.execute(
@@ -103,7 +103,7 @@ class Fence:
         return {feed: version for feed, version, _ in found}
 
     def held(self, feed: str) -> Held | None:
-        """What a feed's row holds now."""
+        """Returns the values of a feed's row; None without a row."""
         found = self._engine.execute(
             f'SELECT "token", "epoch", "applied", {_RECORD} FROM {self._table} WHERE "dataset" = ? AND "feed" = ?',  # noqa: S608
             (self._dataset, feed),
@@ -111,18 +111,18 @@ class Fence:
         return Held(*found[0]) if found else None
 
     def row(self, feed: str) -> Held:
-        """What a feed's row holds now. Raises LoadFailed where the row is lost."""
+        """Returns the values of a feed's row. Raises LoadFailed if the row is lost."""
         held = self.held(feed)
         if not held:
-            raise LoadFailed(f"{self._table} has lost the row of {self.where(feed)}: restore it, with the newest of the ledger")
+            raise LoadFailed(f"{self._table} has lost the row of {self.where(feed)}. Restore it from the newest ledger entry")
         return held
 
     def records(self) -> dict[str, str]:
-        """The record that each feed's row names; none where nothing was ever loaded. Writes nothing."""
+        """Returns the record that each feed's row names; empty if nothing was ever loaded. Writes nothing."""
         return self.records_of_all().get(self._dataset, {})
 
     def records_of_all(self) -> dict[str, dict[str, str]]:
-        """The records that the rows of all datasets name, by dataset and feed. Writes nothing."""
+        """Returns the records that the rows of all datasets name, by dataset and feed. Writes nothing."""
         columns = self._engine.columns(CONTROL_SCHEMA).get("fence")
         if columns is None:
             return {}
@@ -133,16 +133,16 @@ class Fence:
         return of_all
 
     def newest_epoch(self) -> int:
-        """The newest epoch of any feed; 0 where there is no fence yet."""
+        """Returns the newest epoch of any feed; 0 without a fence."""
         if "fence" not in self._engine.columns(CONTROL_SCHEMA):
             return 0
         found = self._engine.execute(f'SELECT max("epoch") FROM {self._table} WHERE "dataset" = ?', (self._dataset,))  # noqa: S608
         return found[0][0] or 0
 
     def move(self, transaction: Transaction, feed: str, move: Move) -> bool:
-        """Moves a feed's row; False where a condition does not hold.
+        """Moves a feed's row; returns False if a condition does not hold.
 
-        Positions compare bytewise: an engine whose text has a collation must give the column the binary one.
+        Positions compare bytewise: an engine whose text has a collation must give the column the binary collation.
         """
         sets = [
             f'"{one.column}" = CASE WHEN "{one.column}" < ? THEN ? ELSE "{one.column}" END'
@@ -162,11 +162,11 @@ class Fence:
         return transaction.write(statement, [*new, self._dataset, feed, *least]) > 0
 
     def move_all(self, transaction: Transaction, moves: Iterable[tuple[str, Move]]) -> bool:
-        """Makes moves by feed, in their order; False where one of them found its row amiss."""
+        """Makes moves of feeds, in their order; returns False if any of them did not change its row."""
         return all(self.move(transaction, feed, move) for feed, move in moves)
 
     def where(self, feed: str) -> str:
-        """A feed and its dataset, in words."""
+        """The text for a feed and its dataset in messages."""
         return f"feed {feed!r} of dataset {self._dataset!r}"
 
     @property
@@ -176,7 +176,7 @@ class Fence:
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """What the warehouse knows of one applied item; `rows` by the listing's tables, as staged; `applied_at` in UTC."""
+    """The ledger's row of one applied item. `rows`: staged rows by table of the listing. `applied_at`: in UTC."""
 
     item: str
     feed: str
@@ -198,16 +198,16 @@ class Ledger:
         self._query = transaction.rows if transaction else engine.execute
 
     def within(self, transaction: Transaction) -> Ledger:
-        """The same ledger, as a transaction sees it."""
+        """Returns the same ledger, read within a transaction."""
         return Ledger(self._engine, self._dataset, transaction)
 
     def create(self) -> None:
-        """Creates the table, where absent; one of an older release gets the columns that it lacks."""
+        """Creates the table if absent; adds the columns that a table of an older release lacks."""
         self._engine.execute(control_creation(self._engine, self._table, _LEDGER | _VERSION))
         _add_columns(self._engine, "ledger", _VERSION)
 
     def entry(self, feed: str, item: str, since_epoch: int) -> LedgerEntry | None:
-        """The newest entry of an item of this epoch or a later one."""
+        """Returns the newest entry of an item in this epoch or later; None if there is none."""
         found = self._engine.execute(
             f'SELECT {_LEDGER_NAMES} FROM {self._table} WHERE "dataset" = ? AND "feed" = ? AND "item" = ? '  # noqa: S608
             'AND "epoch" >= ? ORDER BY "epoch" DESC, "applied_at" DESC LIMIT 1',
@@ -216,7 +216,7 @@ class Ledger:
         return _entry(found[0]) if found else None
 
     def newest(self, feed: str, since_epoch: int, after: str) -> Iterator[LedgerEntry]:
-        """The newest entry of each item beyond a position, by position, read by the page."""
+        """Yields the newest entry of each item beyond a position, by position, read in pages."""
         if "ledger" not in self._engine.columns(CONTROL_SCHEMA):
             return
         while page := self._page(feed, since_epoch, after):
@@ -234,7 +234,7 @@ class Ledger:
         return [_entry(row) for row in found]
 
     def sums(self, feed: str, since_epoch: int) -> dict[str, int]:
-        """The rows of all that was applied and still serves, by table: one query, of which a row a table comes back."""
+        """Returns the sum of rows by table over everything applied that still serves, with one query."""
         if "ledger" not in self._engine.columns(CONTROL_SCHEMA):
             return {}
         entries = self._engine.json_each('applied."rows"')
@@ -248,7 +248,7 @@ class Ledger:
         return {table: int(rows) for table, rows in found}
 
     def has(self, feed: str, item: str, since_epoch: int) -> bool:
-        """Whether an item was applied in this epoch or a later one. To plan a query of its entry costs ten times as much."""
+        """True if an item was applied in this epoch or later. Ten times cheaper than reading its entry."""
         found = self._query(
             f'SELECT 1 FROM {self._table} WHERE "dataset" = ? AND "feed" = ? AND "item" = ? AND "epoch" >= ? LIMIT 1',  # noqa: S608
             (self._dataset, feed, item, since_epoch),
@@ -256,7 +256,7 @@ class Ledger:
         return bool(found)
 
     def has_record(self, record: str) -> bool:
-        """Whether the attempt with this record id was applied, to whichever feed."""
+        """True if the attempt with this record id was applied, on any feed."""
         found = self._engine.execute(
             f'SELECT 1 FROM {self._table} WHERE "dataset" = ? AND "record_id" = ? LIMIT 1',  # noqa: S608
             (self._dataset, record),
@@ -264,7 +264,7 @@ class Ledger:
         return bool(found)
 
     def of_record(self, record: str) -> LedgerEntry | None:
-        """The entry of the attempt with this record id. Writes nothing."""
+        """Returns the entry of the attempt with this record id; None if there is none. Writes nothing."""
         if "ledger" not in self._engine.columns(CONTROL_SCHEMA):
             return None
         found = self._engine.execute(
@@ -274,7 +274,7 @@ class Ledger:
         return _entry(found[0]) if found else None
 
     def in_epoch(self, load: Load, full: Full) -> tuple[str, int] | None:
-        """An item, with its epoch, that was loaded in a snapshot's epoch or later, by its own feed or one that it covers."""
+        """Returns an item of the snapshot's own or a covered feed, with its epoch, that was loaded in this epoch or later."""
         feeds = [load.feed, *full.covers]
         marks = ", ".join("?" for _ in feeds)
         found = self._query(
@@ -285,7 +285,7 @@ class Ledger:
         return found[0] if found else None
 
     def beyond(self, feed: str, epoch: int) -> tuple[str, int] | None:
-        """The newest item of a feed that was loaded in a later epoch, with that epoch."""
+        """Returns the newest item of a feed that was loaded in a later epoch, with that epoch."""
         found = self._query(
             f'SELECT "item", "epoch" FROM {self._table} WHERE "dataset" = ? AND "feed" = ? AND "epoch" > ? '  # noqa: S608
             'ORDER BY "epoch" DESC LIMIT 1',
@@ -327,7 +327,7 @@ def _entry(row: tuple[Any, ...]) -> LedgerEntry:
 
 
 class KnownTable(NamedTuple):
-    """That a feed loads a data table, and in which mode."""
+    """A data table, a feed that loads it, and the mode of its rows."""
 
     table: str
     feed: str
@@ -336,7 +336,7 @@ class KnownTable(NamedTuple):
 
 @dataclass(frozen=True)
 class RetiredEntry:
-    """A table, or a column of one, that the source has dropped: which item said so, and when that was loaded (UTC)."""
+    """A table or a column that the source has dropped, the item that said so, and the time of that load (UTC)."""
 
     table: str
     column: str | None
@@ -345,18 +345,18 @@ class RetiredEntry:
 
 
 class KnownTables:
-    """What each data table of a dataset is: a snapshot empties those that it lacks, but none of another feed's."""
+    """The feeds and modes of each data table of a dataset: a snapshot empties tables that it lacks, but no other feed's."""
 
     def __init__(self, engine: Engine, dataset: str) -> None:
         self._engine, self._dataset = engine, dataset
         self._known: frozenset[KnownTable] | None = None
 
     def create(self) -> None:
-        """Creates the table, where absent."""
+        """Creates the table if absent."""
         self._engine.execute(control_creation(self._engine, self._table, _TABLES))
 
     def read(self) -> frozenset[KnownTable]:
-        """All that were remembered, as last seen."""
+        """Returns all known tables, cached."""
         if self._known is None:
             found = self._engine.execute(
                 f'SELECT DISTINCT "table", "feed", "mode" FROM {self._table} WHERE "dataset" = ?',  # noqa: S608
@@ -366,7 +366,7 @@ class KnownTables:
         return self._known
 
     def remember(self, tables: Collection[KnownTable]) -> None:
-        """Adds tables. Two workers may add the same one, which is then there twice, and known."""
+        """Adds tables. If two workers add the same table, it has two rows, which is harmless."""
         marks = ", ".join("(?, ?, ?, ?)" for _ in tables)
         self._engine.write(
             f'INSERT INTO {self._table} ("dataset", "table", "feed", "mode") VALUES {marks}',  # noqa: S608
@@ -375,14 +375,14 @@ class KnownTables:
         self.forget()
 
     def emptied_by(self, full: Full, feed: str, listing: Listing) -> list[str]:
-        """The tables that a snapshot empties, for want of them in its listing, which is of a feed."""
+        """Returns the tables that a snapshot empties because its listing lacks them. `feed`: the snapshot's own feed."""
         known = self.read()
         mine = {one.table for one in known if one.feed in (feed, *full.covers)}
         kept = {one.table for one in known if one.mode == "append"} | {table.name for table in listing.tables} | {BAD_TABLE}
         return sorted(name for name in mine - kept if not any(fnmatchcase(name, pattern) for pattern in full.keeps))
 
     def forget(self) -> None:
-        """Makes the next question ask the warehouse."""
+        """Clears the cache: the next question queries the warehouse."""
         self._known = None
 
     @property
@@ -391,17 +391,17 @@ class KnownTables:
 
 
 class RetiredEntries:
-    """What the source of a dataset has dropped and not brought back. The data stays; this says that it gets no older."""
+    """The tables and columns that a dataset's source has dropped. Their data stays, but is no longer updated."""
 
     def __init__(self, engine: Engine, dataset: str) -> None:
         self._engine, self._dataset = engine, dataset
 
     def create(self) -> None:
-        """Creates the table, where absent."""
+        """Creates the table if absent."""
         self._engine.execute(control_creation(self._engine, self._table, _RETIRED))
 
     def read(self) -> list[RetiredEntry]:
-        """All entries, by table and column; writes nothing, and finds none where nothing was ever loaded."""
+        """Returns all entries, by table and column. Writes nothing; empty if nothing was ever loaded."""
         if "retired" not in self._engine.columns(CONTROL_SCHEMA):
             return []
         found = self._engine.execute(
@@ -412,8 +412,8 @@ class RetiredEntries:
         return [RetiredEntry(table, column or None, item, at.replace(tzinfo=UTC)) for table, column, item, at in found]
 
     def update(self, transaction: Transaction, listing: Listing, now: datetime) -> None:
-        """Enters what a listing retires, once, and takes out what it brings back."""
-        # A table as a whole has the empty text for its column: NULL equals nothing.
+        """Adds entries for what a listing retires, once, and deletes entries for what it brings back."""
+        # The entry of a whole table has an empty text as column, because NULL equals nothing.
         found = transaction.rows(f'SELECT "table", "column" FROM {self._table} WHERE "dataset" = ?', (self._dataset,))  # noqa: S608
         entered = {_caseless(one): one for one in (Retired(table, column or None) for table, column in found)}
         retired = {_caseless(one): one for one in listing.retired}
@@ -434,24 +434,24 @@ class RetiredEntries:
 
 
 def _caseless(one: Retired) -> Retired:
-    """What is retired, as it is compared: names of columns match without case."""
+    """The comparison form of a retired column: column names match without case."""
     return Retired(one.table, one.column.lower() if one.column else None)
 
 
 def _brought(listing: Listing) -> set[Retired]:
-    """The tables that a listing has columns of, and these columns, as they are compared."""
+    """Returns the tables for which a listing has columns, and these columns, in comparison form."""
     columns = {_caseless(Retired(table.name, column.name)) for table in listing.tables for column in table.columns}
     return columns | {Retired(table.name) for table in listing.tables if table.columns}
 
 
 def control_creation(engine: Engine, table: str, columns: dict[str, str], key: str = "") -> str:
-    """The statement that makes a control table, where absent; of a key only the text in it is used."""
+    """Returns the statement that creates a control table if absent. `key`: text for a key clause."""
     definitions = ", ".join(f"{engine.quote(name)} {engine.sql_type(type_)}" for name, type_ in columns.items())
     return f"CREATE TABLE IF NOT EXISTS {table} ({definitions}{key})"
 
 
 def _add_columns(engine: Engine, table: str, columns: dict[str, str]) -> None:
-    """Adds to a control table the columns that a table of an older release lacks."""
+    """Adds the columns that a control table of an older release lacks."""
     there = engine.columns(CONTROL_SCHEMA)[table]
     for name, type_ in columns.items():
         if name not in there:

@@ -1,7 +1,8 @@
-"""Whose rows a data table has: the family of each, which is what its source calls what it holds.
+"""The family of each data table: the source's own name for the entities whose rows the table holds.
 
-Names of tables are made of the source's names, and two of these can make one: `com.acme/order_x` and `com.acme_order/x`. Their
-rows must never be in one table. The first load of a table writes its family, in its own transaction; another family is refused.
+Table names are derived from the source's names, and two of these can give the same table name: `com.acme/order_x` and
+`com.acme_order/x`. Their rows must never share a table. The first load of a table writes its family, in its own transaction;
+a load of another family is refused.
 """
 
 from __future__ import annotations
@@ -18,26 +19,29 @@ _FAMILIES = {"dataset": "string", "table": "string", "family": "string", "item":
 
 
 class Families:
-    """The families of a dataset's tables, as the warehouse has them. Tables of older loads get theirs with the next one."""
+    """The families of a dataset's tables, as stored in the warehouse.
+
+    A table of an older release gets its family with its next load.
+    """
 
     def __init__(self, engine: Engine, dataset: str) -> None:
         self._engine, self._dataset = engine, dataset
         self._known: frozenset[tuple[str, str]] | None = None
 
     def create(self) -> None:
-        """Creates the table, where absent."""
-        # Where the key is enforced, it keeps two first loads from giving a table two families; else the next load finds them.
+        """Creates the table if absent."""
+        # Where the engine enforces the key, two first loads cannot give a table two families; elsewhere the next load finds it.
         self._engine.execute(control_creation(self._engine, self._table, _FAMILIES, ', PRIMARY KEY ("dataset", "table")'))
 
     def check(self, load: Load) -> None:
-        """Raises OtherFamily where a table of a load has the rows of another family, as last seen."""
+        """Raises OtherFamily if a table of a load has rows of another family, by the cached families."""
         self._unknown(load, self._seen())
 
     def enter(self, transaction: Transaction, load: Load) -> None:
-        """Writes the families of tables that have none yet. Raises OtherFamily; Conflict where another load does the same."""
+        """Writes the families of tables that have none. Raises OtherFamily, and Conflict if another load does the same."""
         if not self._unknown(load, self._seen()):
             return
-        self.forget()  # what follows counts when it is committed
+        self.forget()  # valid only once this transaction is committed
         found = self._unknown(load, frozenset(transaction.rows(self._query, (self._dataset,))))
         for table, family in sorted(found):
             try:
@@ -49,7 +53,7 @@ class Families:
                 raise Conflict(f"another load gave table {table} a family at the same time") from error
 
     def forget(self) -> None:
-        """Makes the next question ask the warehouse."""
+        """Clears the cache: the next question queries the warehouse."""
         self._known = None
 
     def _unknown(self, load: Load, known: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:

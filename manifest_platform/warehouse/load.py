@@ -1,4 +1,4 @@
-"""What is to be applied, and on whose authority."""
+"""The description of a load: the rows to apply, and the authority to apply them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from manifest_platform.listing import Listing
 
 EMPTY, SHRINK = "empty", "shrink"
-"""What an operator may let a full load do: load a snapshot without rows, or one that shrinks a table."""
+"""The consents that an operator can give: load a snapshot without rows, or a snapshot that shrinks a table."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a snapshot may do without an operator's consent.
+    """The limits of a snapshot without an operator's consent.
 
-    A table may lose rows up to `max_share` of them, or up to `max_count`. `describing`: tables that say what the others are;
-    a snapshot that has rows in these alone is empty.
+    A table may lose the share `max_share` of its rows, or `max_count` rows, whichever is more. `describing`: tables that only
+    describe the others; a snapshot with rows only in these counts as empty.
     """
 
     max_share: float
@@ -25,12 +25,13 @@ class Limits:
 
 @dataclass(frozen=True)
 class Full:
-    """What makes a load one of a snapshot, which replaces what the dataset's tables hold.
+    """The part of a load that makes it a snapshot, which replaces the rows of the dataset's tables.
 
-    `boundary`: the position up to which the snapshot contains the feeds that it `covers`; what they have applied is set to it,
-    which may be back. `feeds`: all feeds of the dataset; to none of them may an older epoch commit afterwards. A table that
-    only the snapshot's own and the covered feeds load, and that the snapshot lacks, becomes empty; unless its name matches one
-    of the patterns in `keeps`. `limits`: what needs the operator's consent, None: nothing does. `allows`: the consent.
+    `boundary`: the position up to which the snapshot contains the feeds that it `covers`. Their applied position is set to it,
+    which may be a step back. `feeds`: all feeds of the dataset; afterward no older epoch may commit to any of them. A table
+    that only the snapshot's own feed and covered feeds load, and that the snapshot lacks, becomes empty, unless its name
+    matches a pattern in `keeps`. `limits`: above them the operator's consent is required; None: never. `allows`: the consents
+    given.
     """
 
     boundary: str
@@ -47,16 +48,16 @@ class Full:
 
 @dataclass(frozen=True)
 class Load:
-    """One shredded directory to apply, and on whose authority.
+    """A shredded directory to apply, and the authority to apply it.
 
-    `position` is the item's place in its feed: texts whose bytewise order is the logical order. `epoch` and `token`
-    are those that the item was claimed under; ledger entries of an epoch before `serving_epoch` no longer count.
-    `late` marks an item behind the feed's newest one that is to be appended all the same. With `full` it is a snapshot: its
-    epoch must be a new one, and its place in its feed does not matter. `believed`: the record id that the manifest believes
-    was applied to the feed last, empty before the first; None where no manifest keeps that chain. `snapshots`: the feed whose
-    snapshots contain this one's items, if any: a load does not go onto one that its `serving_epoch` knows nothing of.
-    `overlaps`: with what the directory's time overlaps, in words: rows of appended tables that are there already are left out.
-    `splits_types`: a type that a column of an appended table cannot hold goes to a column beside it.
+    `position`: the item's place in its feed; the bytewise order of these texts is the logical order. `epoch`, `token`: those of
+    the item's claim. `serving_epoch`: ledger entries of earlier epochs no longer count. `late`: the item is behind the feed's
+    newest item and is appended anyway. `full`: the load is a snapshot; its epoch must be new, and its position does not matter.
+    `believed`: the record id that the manifest believes was applied last on the feed, empty before the first load; None without
+    such a chain. `snapshots`: the feed whose snapshots contain this feed's items; the load is refused on top of a snapshot that
+    is newer than its `serving_epoch`. `overlaps`: a text that names what the directory's time overlaps; then rows of appended
+    tables that already exist are left out. `splits_types`: a value whose type a column of an appended table cannot hold goes to
+    a column beside it.
     """
 
     item: str

@@ -1,11 +1,12 @@
-"""The rules of the fence and the ledger: what may move a feed's fence, and why a load may not pass.
+"""The rules of the fence and the ledger: when a feed's fence may move, and why a load may not pass.
 
-Belongs here: the apply protocol's conditions, as data and pure functions. `control` makes SQL of a Move, and the model checker
-of the tests evaluates the same Move and asks the same `refusals`, so that what is explored is what runs.
+The conditions of the apply protocol are data and pure functions here. `control` translates a Move to SQL. The tests' model
+checker evaluates the same Move and calls the same `refusals`, so that it explores the protocol that runs.
 
-The chain: the fence names the record that it applied last, each ledger entry names its own, and the manifest names the record
-that it believes was applied last. A load passes only where the fence's name is the believed one. A warehouse that was set back
-or mistaken for another lacks that record, and is never built upon; a manifest that was set back learns the fence's name.
+The chain: the fence names the record that it applied last, each ledger entry names its own record, and the manifest names the
+record that it believes was applied last. A load passes only if the fence's record is the believed record. A warehouse that was
+set back, or is another database, lacks the believed record, so nothing is ever loaded on top of it. A manifest that was set
+back learns the fence's record.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from manifest_platform.warehouse.load import Full, Load
 
 
 class Held(NamedTuple):
-    """What the fence holds of a feed. `record`: the id of the attempt that was applied last; empty before the first one."""
+    """The fence's values for a feed. `record`: the id of the attempt that was applied last; empty before the first."""
 
     token: int = 0
     epoch: int = 0
@@ -28,39 +29,39 @@ class Held(NamedTuple):
 
 
 class Entry(Protocol):
-    """As much of a ledger entry as the rules look at."""
+    """The part of a ledger entry that the rules use."""
 
     @property
     def checksum(self) -> str:
-        """The landed directory's checksum, as it was applied."""
+        """The checksum of the landed directory, as applied."""
         ...
 
 
 class LedgerAnswers(Protocol):
-    """What the rules ask of a ledger."""
+    """The questions that the rules ask a ledger."""
 
     def entry(self, feed: str, item: str, since_epoch: int) -> Entry | None:
-        """The newest entry of an item of this epoch or a later one."""
+        """Returns the newest entry of an item in this epoch or later; None if there is none."""
         ...
 
     def has(self, feed: str, item: str, since_epoch: int) -> bool:
-        """Whether an item was applied in this epoch or a later one."""
+        """True if an item was applied in this epoch or later."""
         ...
 
     def has_record(self, record: str) -> bool:
-        """Whether the attempt with this record id was applied, to whichever feed of the dataset."""
+        """True if the attempt with this record id was applied, on any feed of the dataset."""
         ...
 
     def in_epoch(self, load: Load, full: Full) -> tuple[str, int] | None:
-        """An item, with its epoch, that was loaded in a snapshot's epoch or later, by its own feed or one that it covers."""
+        """Returns an item of the snapshot's own or a covered feed, with its epoch, that was loaded in this epoch or later."""
         ...
 
     def beyond(self, feed: str, epoch: int) -> tuple[str, int] | None:
-        """The newest item of a feed that was loaded in a later epoch, with that epoch."""
+        """Returns the newest item of a feed that was loaded in a later epoch, with that epoch."""
         ...
 
 
-# What may move a fence
+# Moves of a fence
 
 
 _HOLDS: dict[str, Callable[[Any, Any], bool]] = {
@@ -71,19 +72,19 @@ _HOLDS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class Condition(NamedTuple):
-    """What a column of the fence's row must be, for the row to be moved. Texts compare bytewise."""
+    """A condition on a column of the fence's row, required to move the row. Texts compare bytewise."""
 
     column: str
     relation: Literal["<=", "<", "="]
     value: int | str
 
     def holds(self, held: Held) -> bool:
-        """Whether a row meets it."""
+        """True if a row meets the condition."""
         return _HOLDS[self.relation](getattr(held, self.column), self.value)
 
 
 class Change(NamedTuple):
-    """What a column becomes; with `at_least` it stays where it is more already."""
+    """A new value of a column. With `at_least`, a larger old value stays."""
 
     column: str
     value: int | str
@@ -91,17 +92,17 @@ class Change(NamedTuple):
 
 
 class Move(NamedTuple):
-    """One UPDATE of one feed's row: it changes the row if every condition holds, and nothing otherwise."""
+    """An UPDATE of one feed's row: it changes the row if every condition holds, and nothing otherwise."""
 
     changes: tuple[Change, ...]
     conditions: tuple[Condition, ...]
 
     def may(self, held: Held) -> bool:
-        """Whether the row is moved."""
+        """True if the row meets every condition."""
         return all(one.holds(held) for one in self.conditions)
 
     def after(self, held: Held) -> Held:
-        """The row once it is moved."""
+        """Returns the row after the move."""
         changed: dict[str, Any] = {
             one.column: max(getattr(held, one.column), one.value) if one.at_least else one.value for one in self.changes
         }
@@ -109,23 +110,23 @@ class Move(NamedTuple):
 
 
 Moves = list[tuple[str, Move]]
-"""Moves by feed, in the order in which they are made."""
+"""Moves by feed, in the order of their execution."""
 
 
 def lift(token: int, epoch: int) -> Move:
-    """Raises a feed's fence: no older token or epoch may commit afterwards. What it has applied stays."""
+    """Raises a feed's fence: no older token or epoch may commit afterward. Its applied position stays."""
     return Move(
         (Change("epoch", epoch), Change("token", token)), (Condition("epoch", "<=", epoch), Condition("token", "<=", token))
     )
 
 
 def lifts(load: Load, full: Full) -> Moves:
-    """Raises the fences of all feeds to a snapshot's epoch, its own to the token too, before the snapshot is built."""
+    """Raises the fences of all feeds to a snapshot's epoch, and its own to the token too, before the snapshot is built."""
     return [*((feed, lift_other(load)) for feed in other_feeds(load, full)), (load.feed, lift(load.token, load.epoch))]
 
 
 def moves(load: Load) -> Moves:
-    """What a load's transaction begins with. It goes on only where each of them moves its row."""
+    """Returns the first writes of a load's transaction. The load may continue only if each of them changes its row."""
     if not load.full:
         return [(load.feed, passing(load))]
     full = load.full
@@ -134,7 +135,7 @@ def moves(load: Load) -> Moves:
 
 
 def passing(load: Load) -> Move:
-    """Moves the fence to a load. A late load leaves `applied` as it is."""
+    """Moves the fence to a load. A late load leaves `applied` unchanged."""
     changes, conditions = lift(load.token, load.epoch)
     if not load.late:
         changes += (Change("applied", load.position),)
@@ -145,29 +146,29 @@ def passing(load: Load) -> Move:
 
 
 def snapshot_passing(load: Load) -> Move:
-    """Moves a snapshot's own fence. Snapshots follow each other by epoch: an older one may be loaded anew."""
+    """Moves a snapshot's own fence. Snapshots are ordered by epoch, so an older snapshot may be loaded again."""
     changes, conditions = lift(load.token, load.epoch)
     return Move((*changes, Change("applied", load.position, at_least=True), Change("record", load.record_id)), conditions)
 
 
 def lift_other(load: Load) -> Move:
-    """Raises the fence of another feed of a snapshot's dataset to the snapshot's epoch. Its token is its own."""
+    """Raises the fence of another feed of the dataset to a snapshot's epoch. Its token does not change."""
     return Move((Change("epoch", load.epoch),), (Condition("epoch", "<=", load.epoch),))
 
 
 def covered(load: Load, full: Full) -> Move:
-    """Moves the fence of a feed that a snapshot covers, with the snapshot's commit: all that it has is the snapshot."""
+    """Moves the fence of a feed that a snapshot covers, in the snapshot's transaction: its rows are now the snapshot's."""
     changes, conditions = lift_other(load)
     return Move((*changes, Change("applied", full.boundary), Change("record", load.record_id)), conditions)
 
 
 def other_feeds(load: Load, full: Full) -> list[str]:
-    """All feeds of a snapshot's dataset but its own."""
+    """Returns all feeds of a snapshot's dataset except its own."""
     return [feed for feed in full.feeds if feed != load.feed]
 
 
 def is_held_back(load: Load, ledger: LedgerAnswers) -> bool:
-    """Whether the ledger stops a transaction whose moves went through. A snapshot's own entry is one of its epoch."""
+    """True if the ledger stops a transaction whose moves succeeded. For a snapshot, any entry of its epoch does."""
     if load.full:
         return ledger.in_epoch(load, load.full) is not None
     if ledger.has(load.feed, load.item, load.serving_epoch):
@@ -175,25 +176,25 @@ def is_held_back(load: Load, ledger: LedgerAnswers) -> bool:
     return bool(load.snapshots and ledger.beyond(load.snapshots, load.serving_epoch))
 
 
-# Why a load may not pass
+# Refusals
 
 
 class Why(StrEnum):
-    """Why a load may not pass. FENCED comes first: who was replaced is to look at nothing else."""
+    """The reason why a load may not pass. FENCED comes first, because a replaced worker must not look at anything else."""
 
     FENCED = "a newer worker or epoch has taken over"
-    SNAPSHOT_AHEAD = "the tables hold a snapshot that the manifest knows nothing of"
+    SNAPSHOT_AHEAD = "the tables hold a snapshot that the manifest does not know"
     UNBELIEVED = "the ledger lacks the record that the manifest believes was applied last"
-    OTHER_CONTENT = "the ledger has the item with another content"
+    OTHER_CONTENT = "the ledger has the item with other content"
     KNOWN = "the ledger has the item"
     EPOCH_IN_USE = "something was loaded in the snapshot's epoch"
     MANIFEST_BEHIND = "the fence names a later record than the manifest believes"
-    BEHIND = "the item lies at or before what was applied"
+    BEHIND = "the item is at or before the applied position"
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a load may not pass, and what says so: the fence's row of a feed, the ledger's entry, an item with its epoch."""
+    """The reason why a load may not pass, with its evidence: a feed's fence row, a ledger entry, an item and its epoch."""
 
     why: Why
     feed: str
@@ -203,11 +204,11 @@ class Refusal:
 
 
 def refusals(load: Load, fence: Callable[[str], Held], ledger: LedgerAnswers) -> Iterator[Refusal]:
-    """Every reason why a load may not pass, in the order in which it counts; none where it may.
+    """Yields every reason why a load may not pass, most important first; nothing if it may.
 
-    The first is the answer; the others are asked only where a model has that rule switched off. What the ledger says of an item
-    counts only if it has the believed record: a warehouse that was set back may have the item of an earlier attempt, and lacks
-    what came before it.
+    The first reason is the answer. The model checker uses the others when it switches a rule off. The ledger's answer for an
+    item counts only if the ledger has the believed record: a warehouse that was set back may have the item of an earlier
+    attempt, but lacks what came before it.
     """
     held = fence(load.feed)
     if not lift(load.token, load.epoch).may(held):
@@ -227,15 +228,15 @@ def refusals(load: Load, fence: Callable[[str], Held], ledger: LedgerAnswers) ->
         return
     if load.believed is not None and held.record != load.believed:
         yield Refusal(Why.MANIFEST_BEHIND, load.feed, held)
-    if not load.late and load.position <= held.applied:  # str compares by code point: the bytewise order of UTF-8
+    if not load.late and load.position <= held.applied:  # str compares by code point, which is the bytewise order of UTF-8
         yield Refusal(Why.BEHIND, load.feed, held)
 
 
 def knows(believed: str | None, ledger: LedgerAnswers) -> bool:
-    """Whether what a ledger says counts: it has the record that the manifest believes was applied last, if there is any."""
+    """True if the ledger's answers count: it has the record that the manifest believes was applied last, if any."""
     return not believed or ledger.has_record(believed)
 
 
 def is_same_content(checksum: str, entry: Entry) -> bool:
-    """Whether a ledger entry is of the same landed content. What has no checksum, as imported items, is taken as the same."""
+    """True if a ledger entry has the same landed content. An entry without a checksum (an imported item) counts as equal."""
     return not checksum or not entry.checksum or checksum == entry.checksum

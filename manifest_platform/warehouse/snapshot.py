@@ -1,9 +1,9 @@
-"""A snapshot's tables: built beside those that readers see, and put in their place by new names alone.
+"""The tables of a snapshot: built beside the tables that readers see, then swapped in by renaming.
 
-A table that takes another one's name has none of what people put on that: indexes, constraints, grants, comments. Where there
-is any, or where something keeps the table from another name, its rows are replaced instead, in the same transaction.
+A renamed table lacks what people added to the old one: indexes, constraints, grants, comments. If the old table has any of
+them, or something prevents its renaming, its rows are replaced instead, in the same transaction.
 
-Belongs here: the shadow tables of one full load, from their making to the removal of what they replaced.
+This module covers the shadow tables of one full load, from their creation to the removal of the tables that they replaced.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from manifest_platform.warehouse.tables import Staged, Tables, check_written, st
 
 
 class NameKept(Exception):
-    """Something keeps a table from another name, such as an index or an open reader. `error`: as it was told."""
+    """A table cannot be renamed, because of an index or an open reader for example. `error`: the engine's error."""
 
     def __init__(self, table: str, error: WarehouseError) -> None:
         self.error = error
-        super().__init__(f"for something keeps {table} from another name: {str(error).splitlines()[0]}")
+        super().__init__(f"because {table} cannot be renamed: {str(error).splitlines()[0]}")
 
 
 class Shadows:
-    """The shadow tables of one try at one full load, by the names of the tables that they will be."""
+    """The shadow tables of one attempt at a full load, by the names that they will get."""
 
     def __init__(self, engine: Engine, tables: Tables, epoch: int, token: int) -> None:
         self._engine, self._tables = engine, tables
@@ -36,19 +36,16 @@ class Shadows:
         self._built: dict[str, dict[str, str]] = {}
         self._rows: dict[str, int] = {}
         self._replaced: list[str] = []
-        self._kept: dict[str, str] = {}  # why a table's rows are replaced, and not the table
+        self._kept: dict[str, str] = {}  # the reason why a table's rows are replaced, instead of the table
 
     def build(self, listing: Listing, staged: Mapping[str, Staged], emptied: Collection[str], now: datetime) -> None:
-        """Makes and fills a shadow for each table that the snapshot replaces, and an empty one for each that it empties.
-
-        Columns that only the old table has stay, without values. Raises CountMismatch.
-        """
+        """Creates and fills a shadow table for each replaced table, and an empty shadow table for each emptied table."""
         have = self._tables.columns()
         for table in listing.tables:
             if table.mode == "replace":
                 old, new = have.get(table.name, {}), stored_columns(table)
                 stored = spelled(old, new)
-                # What the snapshot says of a column holds: of the old values, which may have had another type, none stays.
+                # The snapshot's types are used: none of the old values, which may have other types, stays.
                 self._create(table.name, {**old, **{stored[name]: type_ for name, type_ in new.items()}})
                 if one := staged.get(table.name):
                     statement, parameters = self._tables.insertion(one, self._shadow(table.name), now, stored)
@@ -59,26 +56,26 @@ class Shadows:
                 self._create(name, have[name])
         self._replaced = [name for name in self._built if name in have]
         attached = self._engine.attached(self._tables.schema) if self._replaced else {}
-        self._kept = {name: f"for it has {', '.join(attached[name])}" for name in self._replaced if name in attached}
+        self._kept = {name: f"because it has {', '.join(attached[name])}" for name in self._replaced if name in attached}
 
     def _create(self, name: str, columns: dict[str, str]) -> None:
         self._engine.execute(self._tables.creation(self._shadow(name), columns))
         self._built[name] = columns
 
     def keep_tables(self, why: str) -> None:
-        """Has the rows of all tables replaced, and none of the tables: one of them cannot get another name."""
+        """Switches to replacing the rows of all tables, because one of the tables cannot be renamed."""
         self._kept = dict.fromkeys(self._replaced, why) | self._kept
 
     def make_room(self, item: str) -> list[str]:
-        """Gives the tables that stay the columns that the rows need; tells why they stay. Raises IncompatibleChange."""
+        """Adds columns that the rows need to tables that stay; returns why they stay. Raises IncompatibleChange."""
         for name, why in self._kept.items():
             self._tables.make_fit(name, self._built[name], item, why)
         return [f"table {name}: its rows were replaced in place, {why}" for name, why in self._kept.items()]
 
     def swap(self, transaction: Transaction) -> None:
-        """Gives every shadow the name of its table, or every table that stays the rows of its shadow.
+        """Renames each shadow table to the name of its table, or copies its rows into the table if that stays.
 
-        All that readers will notice of the load, at the COMMIT. Raises NameKept, CountMismatch.
+        Readers see the change at COMMIT. Raises NameKept, CountMismatch.
         """
         for name in self._kept:
             self._replace_rows(transaction, name)
@@ -104,10 +101,10 @@ class Shadows:
             f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {self._tables.qualified(self._shadow(name))}"  # noqa: S608
         )
         if written != self._rows.get(name, 0):
-            raise CountMismatch(f"table {name} got {written} rows instead of {self._rows.get(name, 0)}; nothing was loaded")
+            raise CountMismatch(f"table {name} got {written} rows instead of {self._rows.get(name, 0)}. Nothing was loaded")
 
     def drop(self) -> None:
-        """Drops what was replaced, or was built in vain. As far as that goes: the next full load drops what is left."""
+        """Drops the replaced tables and unused shadow tables. Ignores errors: the next full load drops the rest."""
         with suppress(WarehouseError):
             for name in self._built:
                 for left in (self._shadow(name), self._old(name)):

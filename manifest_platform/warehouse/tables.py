@@ -1,6 +1,6 @@
-"""The data tables of one schema: the DDL that makes room for a listing, and the statements that move its rows.
+"""The data tables of one schema: the DDL that adds what a listing needs, and the statements that move its rows.
 
-Belongs here: what concerns single tables and their rows. When they move, and whether they may, is `apply`'s.
+This module covers single tables and their rows. `apply` decides when and if they move.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from manifest_platform.warehouse.load import Load
 
 LOAD_TIME = Column("load_tstamp", "timestamp")
 
-# A name that no target has, or a DELETE would compare the staged rows with themselves.
+# No target has this name; otherwise a DELETE would compare the staged rows with themselves.
 _STAGED, _THERE = '"__mp_staged"', '"__mp_there"'
 _PASSING = re.compile(r".+__mp_(shadow|old)_e\d+_t\d+", re.DOTALL)
 _KEYS_SHOWN = 3
@@ -29,9 +29,9 @@ _KEYS_SHOWN = 3
 
 @dataclass(frozen=True)
 class Staged:
-    """Rows of a table that wait to be moved. Those of a `merge`, `delete` or `replace` table were counted and looked through.
+    """The staged rows of a table. Rows of a `merge`, `delete` or `replace` table have been counted and checked.
 
-    `rows`: how many there are; `keys`: how many are left where those that are alike in everything count once.
+    `rows`: their number. `keys`: their number if fully identical rows count once.
     """
 
     table: Table
@@ -41,55 +41,55 @@ class Staged:
 
     @property
     def selecting(self) -> str:
-        """How to select them: once each."""
+        """The keyword that selects each distinct row once."""
         return "SELECT" if self.keys == self.rows else "SELECT DISTINCT"
 
 
 @dataclass
 class Room:
-    """What makes room for a load: `changes`, to be called in turn. `renamed`: columns that are stored under another name."""
+    """The DDL that a load needs: `changes`, to call in order. `renamed`: columns that are stored under another name."""
 
     changes: list[Callable[[], object]] = field(default_factory=list)
     renamed: list[Renamed] = field(default_factory=list)
 
 
 def is_passing(table: str) -> bool:
-    """Whether a table's name is that of a snapshot's tables before or after it is current: nobody's data."""
+    """True if a name is that of a temporary table of a full load, which holds nobody's data."""
     return bool(_PASSING.fullmatch(table))
 
 
 class Tables:
-    """The data tables of one schema over an engine. Remembers their columns until told to `forget` them."""
+    """The data tables of one schema. Caches their columns until `forget` is called."""
 
     def __init__(self, engine: Engine, schema: str) -> None:
         self._engine = engine
         self.schema = schema
-        self.known: dict[str, dict[str, str]] | None = None  # None: ask the catalog
+        self.known: dict[str, dict[str, str]] | None = None  # None: read the catalog
 
     def columns(self) -> dict[str, dict[str, str]]:
-        """The logical type of every column by table and column, as last seen."""
+        """Returns the logical type of every column, by table and column, cached."""
         if self.known is None:
             self.known = {name: found for name, found in self._engine.columns(self.schema).items() if not is_passing(name)}
         return self.known
 
     def counts(self, names: Sequence[str]) -> dict[str, int]:
-        """How many rows tables hold, by one query."""
+        """Returns the number of rows of each table, with one query."""
         each = (f"SELECT {place}, count(*) FROM {self.qualified(name)}" for place, name in enumerate(names))  # noqa: S608
         counting = " UNION ALL ".join(each)
         return {names[place]: rows for place, rows in self._engine.execute(counting)} if names else {}
 
     def forget(self) -> None:
-        """Makes the next question ask the catalog."""
+        """Clears the cache: the next question reads the catalog."""
         self.known = None
 
     def passing(self) -> list[str]:
-        """The tables that full loads left behind, or are about to rename."""
+        """Returns the temporary tables that full loads left behind, or are about to rename."""
         return sorted(name for name in self._engine.columns(self.schema) if is_passing(name))
 
-    # Room for a listing, outside of transactions: engines commit at DDL, or refuse it within.
+    # DDL for a listing, outside of transactions: some engines commit at DDL, or refuse it in a transaction.
 
     def room_for(self, load: Load) -> Room:
-        """What makes room for a load; raises IncompatibleChange before anything is changed."""
+        """Returns the DDL that a load needs. Raises IncompatibleChange before anything is changed."""
         room = Room()
         for table in load.listing.tables:
             wanted, have = stored_columns(table), self.columns().get(table.name)
@@ -97,11 +97,11 @@ class Tables:
                 pairs = spelled(have or {}, wanted).items()
                 room.renamed += [Renamed(table.name, name, stored) for name, stored in pairs if name != stored]
             if table.mode not in ("append", "merge"):
-                continue  # deletes are not kept, and a snapshot brings tables of its own
+                continue  # deletes are not stored, and a snapshot creates its own tables
             if have is None:
                 room.changes.append(partial(self._engine.execute, self.creation(table.name, wanted)))
                 continue
-            # A snapshot replaces no table that it merges, so that no full load would help where its type changes.
+            # A snapshot does not replace tables that it merges into, so a full load could not resolve a changed type.
             beside = load.splits_types if table.mode == "append" else load.full is not None
             try:
                 found = self._fit(table.name, wanted, beside, () if table.mode == "append" else table.key)
@@ -112,14 +112,14 @@ class Tables:
         return room
 
     def make_fit(self, name: str, columns: Mapping[str, str], item: str, why: str) -> None:
-        """Gives a table that stays, and cannot be replaced, what rows with these columns need. Raises IncompatibleChange."""
+        """Adds what rows with these columns need to a table that stays in place. Raises IncompatibleChange."""
         try:
             found = self._fit(name, columns)
         except Misfit as error:
             raise IncompatibleChange(
-                f"table {self.schema}.{name}, column {error.column}: the warehouse has {error.have}, and {error.want} comes "
-                f"with {item}; the table stays, {why}. Nothing was changed. Drop that, resolve the item, and make it anew "
-                "after the load"
+                f"table {self.schema}.{name}, column {error.column}: the warehouse has {error.have}, but {item} has "
+                f"{error.want}. The table cannot be replaced, {why}. Nothing was changed. Drop that, resolve the item, and "
+                "create it again after the load"
             ) from error
         changes = list(self._column_changes(name, found))
         for change in changes:
@@ -135,23 +135,23 @@ class Tables:
 
     def _incompatible(self, load: Load, table: str, misfit: Misfit) -> IncompatibleChange:
         what = (
-            f"table {self.schema}.{table}, column {misfit.column}: the warehouse has {misfit.have}, {load.item} brings "
-            f"{misfit.want}, and neither holds the other without loss; nothing was changed. "
+            f"table {self.schema}.{table}, column {misfit.column}: the warehouse has {misfit.have}, {load.item} has "
+            f"{misfit.want}, and neither holds the other without loss. Nothing was changed. "
         )
         if load.snapshots:
             return IncompatibleChange(
-                f"{what}A full load with a snapshot that was taken since replaces the table, and has the new type. Where the "
-                "new one is wrong, set shred.types and reshred the item: resolved, it is loaded as it was shredded",
+                f"{what}A full load with a later snapshot replaces the table, and has the new type. If the "
+                "new type is wrong, set shred.types and reshred the item; resolve alone loads the old output again",
                 Remedy(Action.BEGIN_FULL_LOAD),
             )
         return IncompatibleChange(
-            f"{what}Give the column a new name, or another type, where the item is shredded (the source's schema, shred.types),"
-            " or convert it in the warehouse by hand; then reshred the item: resolved, it is loaded as it was shredded",
+            f"{what}Give the column another name or type where the item is shredded (the source's schema, shred.types),"
+            " or convert it in the warehouse by hand. Then reshred the item; resolve alone loads the old output again",
             Remedy(Action.RESHRED),
         )
 
     def creation(self, name: str, columns: dict[str, str]) -> str:
-        """The statement that makes a table. No NOT NULL: a later directory may lack a column that this one has."""
+        """Returns the statement that creates a table. No NOT NULL: a later directory may lack a column."""
         return f"CREATE TABLE IF NOT EXISTS {self.qualified(name)} ({self.definitions(columns)})"
 
     def _column_changes(self, table: str, found: Fit) -> Iterator[Callable[[], object]]:
@@ -161,13 +161,13 @@ class Tables:
         for name, type_ in found.wider.items():
             yield partial(self._engine.widen, qualified, quote(name), sql_type(type_))
 
-    # Staged rows, looked through before anything is changed.
+    # Checks of staged rows, before anything is changed
 
     def look_through(self, table: Table, staging: Staging, load: Load) -> Staged:
-        """Counts the staged rows of a load's table whose rows go by key, and looks whether each key occurs once.
+        """Counts the staged rows of a table, and checks that each key occurs once.
 
-        Raises CountMismatch, KeyMissing (a row lacks a part of its key) and DuplicateKey (two rows of a key differ). Of those
-        to delete the key alone matters, so that they may differ.
+        Raises CountMismatch, KeyMissing (a row lacks a part of its key) and DuplicateKey (two rows of a key differ). Rows to
+        delete may differ, because only their keys matter.
         """
         item, expected = load.item, load.listing.rows(table.name)
         if not table.key or table.mode == "append":
@@ -185,8 +185,8 @@ class Tables:
         check_counts(item, {table.name: int(rows)}, {table.name: expected})
         if missing:
             raise KeyMissing(
-                f"{item}: a row of table {table.name} lacks a part of its key ({', '.join(table.key)}), so that nothing could "
-                "ever replace it; nothing was changed. Rows without a key belong to the bad rows: shred the item again"
+                f"{item}: a row of table {table.name} lacks a part of its key ({', '.join(table.key)}), so nothing could "
+                "ever replace it. Nothing was changed. Rows without a key are bad rows. Shred the item again"
             )
         if keys != rows and table.mode != "delete":
             self._refuse_contradictions(table, staging, load)
@@ -203,21 +203,20 @@ class Tables:
             shown = ", ".join(repr(row[0] if len(row) == 1 else row) for row in found)
             key_columns = ", ".join(table.key)
             what = (
-                f"{load.item}: table {table.name} has several rows with the same key ({key_columns}) and other content, "
-                f"such as {shown}; which one holds is not for us to choose, so nothing was changed. Ask the source. "
+                f"{load.item}: table {table.name} has several rows with the same key ({key_columns}) and different content, "
+                f"such as {shown}. Only the source knows the valid row, so nothing was changed. Ask the source. "
             )
             if load.snapshots:
                 raise DuplicateKey(
-                    f"{what}A full load with a snapshot that was taken since has the row that holds; or accept the item once it"
-                    " was landed anew",
+                    f"{what}A full load with a later snapshot has the valid row. Or land the item again, and then accept it",
                     Remedy(Action.BEGIN_FULL_LOAD),
                 )
-            raise DuplicateKey(f"{what}Land the item anew, then accept it; or skip it", LAND_ANEW)
+            raise DuplicateKey(f"{what}Land the item again, then accept it; or skip it", LAND_ANEW)
 
-    # The rows, within a transaction.
+    # Row statements, within a transaction
 
     def delete(self, transaction: Transaction, staged: Staged, target: str) -> None:
-        """Removes the rows of a table that have the key of a staged one, each key column compared with its own."""
+        """Deletes the rows of a table that have the key of a staged row."""
         quote, have = self._engine.quote, self.columns().get(target, {})
         same = " AND ".join(
             f"{_STAGED}.{quote(name)} = {quote(target)}.{quote(matched(have, name) or name)}" for name in staged.table.key
@@ -229,16 +228,16 @@ class Tables:
         )
 
     def upsert(self, transaction: Transaction, staged: Staged, now: datetime, item: str) -> None:
-        """Puts staged rows in place of those with their key. Raises CountMismatch where they are other ones than before."""
+        """Replaces the rows that have the keys of staged rows. Raises CountMismatch if the staged rows changed meanwhile."""
         self.delete(transaction, staged, staged.table.name)
         check_written(item, staged, transaction.write(*self.insertion(staged, staged.table.name, now)))
 
     def append(self, transaction: Transaction, staged: Staged, now: datetime) -> int:
-        """Adds staged rows and returns how many."""
+        """Inserts staged rows and returns their number."""
         return transaction.write(*self.insertion(staged, staged.table.name, now))
 
     def append_once(self, transaction: Transaction, staged: Staged, now: datetime) -> int:
-        """Adds the staged rows that a table does not have, by their key, or without one by all their columns; how many."""
+        """Inserts the staged rows that a table lacks, by key, or by all columns without a key. Returns their number."""
         columns = [column.name for column in staged.table.columns]
         stored, quote, target = self._stored(staged.table), self._engine.quote, self.qualified(staged.table.name)
         same = " AND ".join(
@@ -252,18 +251,18 @@ class Tables:
         return transaction.write(f"{statement} AS {_STAGED} WHERE {absent}", parameters)
 
     def _stored(self, table: Table) -> dict[str, str]:
-        """What a table calls the columns of a listing's. Raises IncompatibleChange."""
+        """Returns the stored names of a table's columns. Raises IncompatibleChange."""
         try:
             return self._fit(table.name, stored_columns(table)).names
-        except Misfit as error:  # somebody changed the table after there was room
-            raise IncompatibleChange(f"table {self.schema}.{table.name}, {error}; nothing was changed") from error
+        except Misfit as error:  # somebody changed the table after the DDL
+            raise IncompatibleChange(f"table {self.schema}.{table.name}, {error}. Nothing was changed") from error
 
     def insertion(
         self, staged: Staged, target: str, now: datetime, stored: Mapping[str, str] | None = None
     ) -> tuple[str, Sequence[object]]:
-        """The statement, with its values, that adds staged rows to a table by the names of their columns.
+        """Returns the statement, with its parameters, that inserts staged rows into a table.
 
-        `stored`: what the table calls them; else as the table of their name calls them.
+        `stored`: the stored names of the columns in the target; by default those of the table of the same name.
         """
         stored = self._stored(staged.table) if stored is None else stored
         names = [column.name for column in staged.table.columns]
@@ -276,46 +275,46 @@ class Tables:
         into = f"INSERT INTO {self.qualified(target)} ({columns})"
         return f"{into} {staged.selecting} {selected} FROM {staged.staging.sql}", parameters
 
-    # Names.
+    # Names
 
     def qualified(self, name: str) -> str:
-        """The quoted name of a table in the schema."""
+        """Returns the quoted name of a table in the schema."""
         return self._engine.qualified(self.schema, name)
 
     def names(self, names: Sequence[str] | dict[str, str]) -> str:
-        """Quoted names as a list."""
+        """Returns quoted names, separated by commas."""
         return ", ".join(self._engine.quote(name) for name in names)
 
     def definitions(self, columns: dict[str, str]) -> str:
-        """Columns with their types, as a new table's."""
+        """Returns column definitions for a new table."""
         return ", ".join(f"{self._engine.quote(name)} {self._engine.sql_type(type_)}" for name, type_ in columns.items())
 
 
 def stored_columns(table: Table) -> dict[str, str]:
-    """The columns, by name, that a table has in the warehouse."""
+    """Returns the columns that a table has in the warehouse, with their types."""
     columns = (*table.columns, LOAD_TIME) if table.load_time else table.columns
     return {column.name: column.type for column in columns}
 
 
 def check_counts(item: str, rows: dict[str, int], expected: dict[str, int]) -> None:
-    """Raises CountMismatch unless each table's rows are as many as expected."""
+    """Raises CountMismatch unless each table has the expected number of rows."""
     if rows != expected:
         wrong = [f"{name}: {rows[name]} instead of {expected[name]}" for name in rows if rows[name] != expected[name]]
         raise CountMismatch(
-            f"{item}: rows read from its objects differ from its listing ({'; '.join(wrong)}); nothing was loaded. "
+            f"{item}: rows read from its objects differ from its listing ({'; '.join(wrong)}). Nothing was loaded. "
             "Shred the item again"
         )
 
 
 def check_written(item: str, staged: Staged, written: int) -> None:
-    """Raises CountMismatch where the rows that were written are not those that were looked through."""
+    """Raises CountMismatch if the number of written rows is not that of the checked rows."""
     if written != staged.keys:
         raise CountMismatch(
-            f"{item}: table {staged.table.name} gave {written} rows after {staged.keys} were counted: its objects were altered "
-            "meanwhile; nothing was loaded. Shred the item again"
+            f"{item}: table {staged.table.name} gave {written} rows after {staged.keys} were counted: its objects were changed "
+            "meanwhile. Nothing was loaded. Shred the item again"
         )
 
 
 def naive(time_: datetime) -> datetime:
-    """UTC without a zone, as the warehouse keeps times."""
+    """Returns a time in UTC without a time zone, as the warehouse stores times."""
     return time_.astimezone(UTC).replace(tzinfo=None)

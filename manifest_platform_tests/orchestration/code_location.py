@@ -1,7 +1,4 @@
-"""The code location of one dataset as Dagster has it: its definitions, an instance, runs in this process, ticks of its sensor.
-
-What is run here is what users run: the whole code location.
-"""
+"""A code location as Dagster runs it: its definitions, an instance, runs in this process, ticks of its sensor."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ Result = dg.ExecuteInProcessResult
 
 
 class CodeLocation:
-    """The definitions of a configuration (and a user's own assets), and a Dagster instance."""
+    """The definitions of a configuration (and a user's own assets), with a Dagster instance."""
 
     def __init__(
         self, config_file: Path, dataset: str, instance: dg.DagsterInstance, assets: Collection[dg.AssetsDefinition] = ()
@@ -37,7 +34,7 @@ class CodeLocation:
         return dg.AssetKey([self.dataset, *asset.split("/")])
 
     def run_assets(self, assets: Collection[str], first: str | None = None, last: str | None = None) -> Result:
-        """A run of one partition, or of a range as a backfill in a single run makes it; of no partition where none is named."""
+        """Runs assets for a partition, or for a range as a single-run backfill; for no partition if none is given."""
         options: dict[str, Any] = {"tags": {START: first, END: last}} if last else {"partition_key": first}
         job = self.defs.resolve_implicit_global_asset_job_def()
         return job.execute_in_process(
@@ -49,13 +46,13 @@ class CodeLocation:
         )
 
     def run_job(self, name: str, config: Mapping[str, Any]) -> Result:
-        """A run of a job of one op, with the op's configuration."""
+        """Runs a job of one op, with the op's configuration."""
         job = self.defs.resolve_job_def(name)
         op = {"ops": {f"{name}_op": {"config": dict(config)}}}
         return job.execute_in_process(instance=self.instance, raise_on_error=False, run_config=QUIET | op)
 
     def run_checks(self) -> dict[tuple[str, str], dg.AssetCheckEvaluation]:
-        """All asset checks, run now, by the path of their asset below the dataset and by their name."""
+        """Runs all asset checks; returns them by the path of their asset below the dataset and their name."""
         job = dg.define_asset_job("checks", selection=dg.AssetSelection.all_asset_checks())
         defs = dg.Definitions.merge(self.defs, dg.Definitions(jobs=[job]))
         result = defs.resolve_job_def("checks").execute_in_process(instance=self.instance, run_config=QUIET)
@@ -63,7 +60,7 @@ class CodeLocation:
         return {("/".join(one.asset_key.path[1:]), one.check_name): one for one in evaluations}
 
     def tick(self, cursor: str | None = None) -> dg.SensorResult:
-        """A tick of the listing sensor, its partitions and events stored as the daemon stores them."""
+        """Evaluates the listing sensor once, and stores its partitions and events as the daemon does."""
         with dg.build_sensor_context(instance=self.instance, cursor=cursor, resources=self.resources) as context:
             result = self.defs.resolve_sensor_def(f"{self.dataset}_listing_sensor")(context)
         assert isinstance(result, dg.SensorResult)
@@ -87,11 +84,11 @@ class CodeLocation:
         return listing._pipeline(str(self.config_file), self.dataset)
 
     def materialized(self, asset: str) -> set[str]:
-        """The partitions of an asset that Dagster shows as materialized."""
+        """Returns the partitions of an asset that Dagster shows as materialized."""
         return self.instance.get_materialized_partitions(self.key(asset))
 
     def failed(self, asset: str) -> set[str]:
-        """The partitions of an asset that Dagster shows as failed."""
+        """Returns the partitions of an asset that Dagster shows as failed."""
         key = self.key(asset)
         partitions = self.defs.resolve_asset_graph().get(key).partitions_def
         found = get_and_update_asset_status_cache_value(self.instance, key, partitions)
@@ -101,7 +98,7 @@ class CodeLocation:
             return set(found.deserialize_failed_partition_subsets(partitions).get_partition_keys())
 
     def shown(self, asset: str, partition: str) -> dict[str, Any]:
-        """The metadata of the newest materialization of an asset's partition."""
+        """Returns the metadata of the newest materialization of an asset's partition."""
         found = self.instance.fetch_materializations(
             dg.AssetRecordsFilter(asset_key=self.key(asset), asset_partitions=[partition]), limit=1
         )
@@ -111,12 +108,12 @@ class CodeLocation:
 
 
 def materialized_by(result: Result, key: dg.AssetKey) -> list[str | None]:
-    """The partitions of an asset that a run materialized, in its order."""
+    """Returns the partitions of an asset that a run materialized, in the run's order."""
     return [event.partition for event in result.all_events if event.is_step_materialization and event.asset_key == key]
 
 
 def failure(result: Result) -> str:
-    """Why the run's one failed step failed: on purpose, in words for people, and not by an exception that got away."""
+    """Returns the message of a run's one failed step, which must be a deliberate failure and not an uncaught exception."""
     assert not result.success
     [event] = [event for event in result.all_events if event.is_step_failure]
     told = event.step_failure_data.user_failure_data
@@ -125,7 +122,7 @@ def failure(result: Result) -> str:
 
 
 def failure_metadata(result: Result) -> dict[str, Any]:
-    """The metadata of the failure of a run's one failed step."""
+    """Returns the metadata of the failure of a run's one failed step."""
     [event] = [event for event in result.all_events if event.is_step_failure]
     told = event.step_failure_data.user_failure_data
     assert told is not None, event.step_failure_data.error
@@ -133,6 +130,6 @@ def failure_metadata(result: Result) -> dict[str, Any]:
 
 
 def output(result: Result) -> dict[str, Any]:
-    """The metadata of a job's output: its report."""
+    """Returns the metadata of a job's output: its report."""
     [event] = [event for event in result.all_events if event.is_successful_output]
     return {name: value.value for name, value in event.step_output_data.metadata.items()}

@@ -1,4 +1,4 @@
-"""Shops for Dagster: a fresh one, and one whose runs are shredded already, made once and copied by its manifest."""
+"""Fixtures: a fresh shop, and a shop whose runs are shredded. The latter is made once and its manifest is copied."""
 
 import shutil
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ STRICT = {"bad_rows": {"max_count": 0, "max_share": 0.5}}
 
 @pytest.fixture(scope="session")
 def prepared(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Shop:
-    """Five runs, landed and shredded. Nobody writes to it: tests copy its manifest."""
+    """Five runs, landed and shredded. Read-only: tests copy its manifest."""
     shop = Shop(tmp_path_factory.mktemp("prepared"), shred=STRICT)
     shop.shredded(spark, 5)
     return shop
@@ -32,13 +32,13 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 @pytest.fixture
 def fresh(spark: Any, tmp_path: Path, instance: dg.DagsterInstance, store_url: str) -> DagsterShop:
-    """A shop where nothing landed yet."""
+    """A shop without landed runs."""
     return DagsterShop(Shop(tmp_path, manifest={"store": store_url}, shred=STRICT), instance)
 
 
 @pytest.fixture
 def shredded(prepared: Shop, tmp_path: Path, instance: dg.DagsterInstance, store_url: str) -> DagsterShop:
-    """A shop of five shredded runs, 0 to 4, none of them loaded; its files are shared and must not be written."""
+    """A shop with five shredded runs, 0 to 4, none of them loaded. Its files are shared and must not be changed."""
     shred = {"output": str(prepared.home / "shredded"), **STRICT}
     landing = {"root": str(prepared.home / "landing")}
     shop = Shop(tmp_path, manifest={"store": store_url}, landing=landing, shred=shred)

@@ -1,4 +1,4 @@
-"""Dagster as users run it: a webserver, a daemon and run workers, processes of their own, driven as its pages do."""
+"""Dagster as users run it: a webserver, a daemon and run workers in processes of their own, driven through GraphQL."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ SENSOR = """query($selector: SensorSelector!) { sensorOrError(sensorSelector: $s
 
 
 class Server:
-    """A webserver and a daemon over one dataset, in sessions of their own, so that all their processes end with them.
+    """A webserver and a daemon for one dataset, in sessions of their own, so that all their processes end with them.
 
-    `workspace`: the file of the code location; ours, if none is named. `environment`: what the processes get beside what
-    Dagster and the code location need; this one's, if none is given.
+    `workspace`: the file of the code location; by default the repository's. `environment`: variables for the processes, beside
+    those that Dagster and the code location need; by default this process's.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Server:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
-        """Starts one after the other: the first makes the instance's database."""
+        """Starts both processes one after the other, because the first creates the instance's database."""
         self._run("dagster_webserver", "-h", "127.0.0.1", "-p", str(self.port))
         self.until("the code location", lambda: self.sensor().get("sensorState"))
         self._run("dagster._daemon", "run")
@@ -100,7 +100,7 @@ class Server:
             process.wait()
 
     def ask(self, query: str, **variables: Any) -> dict[str, Any]:
-        """The one field that a GraphQL query asks for."""
+        """Returns the single field of a GraphQL query."""
         body = json.dumps({"query": query, "variables": variables}).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}/graphql", body, headers)
@@ -111,7 +111,7 @@ class Server:
         return field
 
     def until(self, what: str, found: Callable[[], Any]) -> Any:
-        """What is found as soon as it is there."""
+        """Waits until a function finds something, and returns it."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             for process in self._processes:
@@ -138,21 +138,21 @@ class Server:
         self.ask(START_SENSOR, selector={**SELECTOR, "sensorName": f"{self.dataset}_listing_sensor"})
 
     def partitions(self, asset: str = "warehouse") -> list[str]:
-        """The partitions of an asset, by its path below the dataset."""
+        """Returns the partitions of an asset, by its path below the dataset."""
         return self.ask(PARTITIONS, key=self._key(asset))["partitionKeys"]
 
     def loaded(self, asset: str = "warehouse") -> list[str]:
-        """The partitions of an asset that Dagster shows as materialized."""
+        """Returns the partitions of an asset that Dagster shows as materialized."""
         node = self.ask(PARTITIONS, key=self._key(asset))
         return sorted(node["assetPartitionStatuses"]["materializedPartitions"])
 
     def table(self, name: str) -> set[str]:
-        """What the newest materialization of a table of the warehouse tells, by the labels; nothing where there is none."""
+        """Returns the metadata of a warehouse table's newest materialization, by label; empty without one."""
         found = self.ask(TABLE, key=self._key(f"warehouse/{name}"))["assetMaterializations"]
         return {entry["label"] for entry in found[0]["metadataEntries"]} if found else set()
 
     def tables(self) -> list[str]:
-        """The tables of the warehouse that Dagster lists as assets."""
+        """Returns the warehouse tables that Dagster lists as assets."""
         paths = [node["key"]["path"] for node in self.ask(ASSETS)["nodes"]]
         return [path[-1] for path in paths if path[:-1] == [self.dataset, "warehouse"]]
 
@@ -166,7 +166,7 @@ class Server:
         assert answer["__typename"] == "AddDynamicPartitionSuccess"
 
     def materialize(self, asset: str, *names: str) -> list[dict[str, Any]]:
-        """Runs of one partition each, as the button launches them, all at once: their statuses and their failures' messages."""
+        """Launches runs of one partition each, all at the same time; returns their statuses and failure messages."""
         launched = [
             self._launch(
                 {"pipelineName": "__ASSET_JOB", "assetSelection": [self._key(asset)]},
@@ -180,7 +180,7 @@ class Server:
         ]
 
     def run_job(self, name: str, **config: Any) -> dict[str, Any]:
-        """A run of a job of one op, as the launchpad launches it."""
+        """Runs a job of one op, as the launchpad launches it."""
         run = self._launch({"pipelineName": name}, config={"ops": {f"{name}_op": {"config": config}}})
         return self.until(name, lambda: self._finished(run))
 
@@ -200,7 +200,7 @@ class Server:
         return run if run["status"] in ("SUCCESS", "FAILURE", "CANCELED") else None
 
     def backfill(self, assets: Sequence[str], *names: str) -> list[dict[str, Any]]:
-        """The runs of a backfill of some assets."""
+        """Returns the runs of a backfill of some assets."""
         selection = [self._key(asset) for asset in assets]
         launched = self.ask(BACKFILL, params={"assetSelection": selection, "partitionNames": list(names)})
         assert launched["__typename"] == "LaunchBackfillSuccess", launched
@@ -212,12 +212,12 @@ class Server:
         return self.until("the backfill", finished)["runs"]
 
     def runs(self) -> list[dict[str, Any]]:
-        """All runs: their jobs' names and their statuses."""
+        """Returns the names of the jobs of all runs, with their statuses."""
         return self.ask(RUNS)["results"]
 
 
 def message(run: dict[str, Any]) -> str:
-    """Why the one step of a run that failed did."""
+    """Returns the reason why a run's one step failed."""
     assert run["status"] == "FAILURE"
     [event] = [event for event in run["eventConnection"]["events"] if "error" in event]
     return f"{event['error']['message']} {(event['failureMetadata'] or {}).get('description')}"

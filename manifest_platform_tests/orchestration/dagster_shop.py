@@ -1,4 +1,4 @@
-"""A shop as Dagster sees it, with real Spark, SQLite and DuckDB."""
+"""A shop in Dagster, with real Spark, SQLite and DuckDB."""
 
 from __future__ import annotations
 
@@ -26,49 +26,49 @@ def key(asset: str) -> dg.AssetKey:
 
 
 class DagsterShop(CodeLocation):
-    """A shop with its definitions (and a user's own assets) and a Dagster instance; its partitions are added by number."""
+    """A shop with its definitions (and a user's own assets) and a Dagster instance. Tests add its partitions by number."""
 
     def __init__(self, shop: Shop, instance: dg.DagsterInstance, assets: Collection[dg.AssetsDefinition] = ()) -> None:
         super().__init__(shop.config_file, NAME, instance, assets)
         self.shop = shop
 
     def add(self, *numbers: int) -> None:
-        """Partitions, in this order of insertion, which is Dagster's order."""
+        """Adds partitions, in this order, which becomes Dagster's order."""
         self.instance.add_dynamic_partitions(PARTITIONS, run_names(*numbers))
 
     def materialize(self, assets: Collection[str], first: int, last: int | None = None) -> Result:
-        """A run of one partition, or of a range."""
+        """Runs an asset for a partition or a range."""
         return self.run_assets(assets, run_name(first), None if last is None else run_name(last))
 
     def drain(self, **config: Any) -> Result:
-        """A run of the drain job."""
+        """Runs the drain job."""
         return self.run_job(f"{NAME}_drain", config)
 
     def checks(self) -> dict[str, dg.AssetCheckEvaluation]:
-        """All asset checks, run now."""
+        """Runs all asset checks."""
         return {name: evaluation for (_, name), evaluation in self.run_checks().items()}
 
     def partitions(self) -> list[str]:
         return list(self.instance.get_dynamic_partitions(PARTITIONS))
 
     def metadata(self, asset: str, number: int) -> dict[str, Any]:
-        """The metadata of the newest materialization of an asset's partition."""
+        """Returns the metadata of the newest materialization of an asset's partition."""
         return self.shown(asset, run_name(number))
 
 
 def materializations(result: Result, asset: str) -> list[str | None]:
-    """The partitions of an asset that a run materialized, in its order."""
+    """Returns the partitions of an asset that a run materialized, in the run's order."""
     return materialized_by(result, key(asset))
 
 
 def records(shop: Shop) -> int:
-    """How many records the log has."""
+    """Returns the number of records in the log."""
     with shop.open() as pipeline:
         return sum(len(item.records) for item in pipeline.manifest.items(FEED))
 
 
 def tamper(shop: Shop, number: int, application: str, change: Callable[[dict[str, Any]], None]) -> None:
-    """Changes the payload of what an application made of an item, behind the manifest's back."""
+    """Changes the payload of an application's record of an item, directly in the store."""
 
     def changed(sort: str, record: dict[str, Any]) -> bool:
         found = run_name(number) in sort and (record["state"], record["application"]["name"]) == ("Processed", application)
@@ -81,9 +81,9 @@ def tamper(shop: Shop, number: int, application: str, change: Callable[[dict[str
 
 
 def break_listing(shop: Shop, number: int) -> Callable[[], None]:
-    """Makes the load of a shredded item fail for good: its listing promises a row more than its objects have.
+    """Makes the load of a shredded item fail permanently: its listing has a row more than its objects.
 
-    Gives what puts the listing back.
+    Returns a function that restores the listing.
     """
     with shop.open() as pipeline:
         record = pipeline.manifest.item(keys(pipeline, number)[0]).processed_by(Application(SHRED))
@@ -91,14 +91,14 @@ def break_listing(shop: Shop, number: int) -> Callable[[], None]:
     listing = Listing.read(record.data["listing"])
     first, *others = listing.objects
     promised = dataclasses.replace(first, rows=first.rows + 1)
-    broken = f"file://{shop.home}/broken-{number}.json"  # beside it: copies of a shop share what was shredded
+    broken = f"file://{shop.home}/broken-{number}.json"  # in another file, because copies of a shop share the shredded output
     dataclasses.replace(listing, objects=(promised, *others)).write(broken)
     tamper(shop, number, "shred", lambda data: data.update(listing=broken))
     return lambda: tamper(shop, number, "shred", lambda data: data.update(listing=record.data["listing"]))
 
 
 def lose_listing(shop: Shop, number: int) -> None:
-    """Has the manifest name a listing that is not there."""
+    """Makes the manifest name a listing that does not exist."""
     tamper(shop, number, "shred", lambda data: data.update(listing=f"file://{shop.home}/nowhere.json"))
 
 
@@ -108,7 +108,7 @@ def resolve(shop: Shop, number: int) -> None:
 
 
 def next_ready(pipeline: Pipeline) -> Ready:
-    """The item that is to be loaded next, as the holder of the lease learns it."""
+    """Returns the next item to load, as the holder of the lease would get it."""
     verdict = pipeline.manifest.next(FEED, LOAD, holding=True)
     assert isinstance(verdict, Ready)
     return verdict

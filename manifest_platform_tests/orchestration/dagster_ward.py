@@ -1,4 +1,4 @@
-"""A ward as Dagster sees it: the code location of a vault, with real files, SQLite, DuckDB, and a fake Vault or none."""
+"""A vault's code location, with real files, SQLite, DuckDB, and optionally a fake Vault."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class DagsterWard(CodeLocation):
         self.ward = ward
 
     def capture(self, **config: Any) -> Result:
-        """A run of the capture job."""
+        """Runs the capture job."""
         return self.run_job(f"{NAME}_capture", config)
 
     def drain(self, job: str = f"{NAME}_drain", **config: Any) -> Result:
-        """A run of a drain job."""
+        """Runs a drain job."""
         return self.run_job(job, config)
 
     def begin(self, **config: Any) -> Result:
-        """A run of the job that begins a full load, for a reason of its own where none is given."""
+        """Runs the job that begins a full load, with a default reason."""
         return self.run_job(f"{NAME}_full_begin", {"reason": "for a test", **config})
 
     def cancel(self) -> Result:
-        """A run of the job that cancels a full load."""
+        """Runs the job that cancels a full load."""
         return self.run_job(f"{NAME}_full_cancel", {"reason": "for a test"})
 
     def add(self, feed: str, *names: str) -> None:
-        """Partitions, in this order of insertion."""
+        """Adds partitions, in this order."""
         self.instance.add_dynamic_partitions(str(item_partitions(NAME, feed).name), list(names))
 
     def partitions(self, feed: str = INCR) -> list[str]:
@@ -47,7 +47,7 @@ class DagsterWard(CodeLocation):
     def tamper(
         self, window: str, change: Callable[[dict[str, Any]], None], *, of: str = "shred", state: str = "Processed"
     ) -> None:
-        """Changes the record of a window that an application wrote, behind the manifest's back."""
+        """Changes the payload of an application's record of a window, directly in the store."""
 
         def changed(sort: str, record: dict[str, Any]) -> bool:
             found = window in sort and (record["state"], record["application"]["name"]) == (state, of)
@@ -59,5 +59,5 @@ class DagsterWard(CodeLocation):
         assert tampered(store, NAME, "RECORD#", changed), f"there is no {of} {state} of {window}"
 
     def break_listing(self, window: str) -> None:
-        """Makes the load of a shredded window fail for good: what was written cannot be found."""
+        """Makes the load of a shredded window fail permanently: its output cannot be found."""
         self.tamper(window, lambda record: record["payload"]["data"].update(listing=f"file://{self.ward.home}/nowhere.json"))

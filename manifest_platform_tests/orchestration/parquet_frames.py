@@ -1,4 +1,4 @@
-"""What the IO manager asks of Spark, done by pyarrow: for tests of what it commits and reads, and not of what rows become."""
+"""The parts of Spark that the IO manager uses, implemented with pyarrow, for tests of commits and reads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from manifest_platform.orchestration.resources import SparkResource
 
 
 class Frame:
-    """A DataFrame of rows that are there."""
+    """A DataFrame with rows in memory."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
@@ -50,7 +50,7 @@ class Frames:
 
 @pytest.fixture
 def frames(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Frames]:
-    """The session that every Spark resource gives, from now on."""
+    """Replaces the session of every Spark resource."""
     session = Frames()
     monkeypatch.setattr(SparkResource, "spark_session", property(lambda _self: session))
     return lambda: session

@@ -1,4 +1,4 @@
-"""Materializing partitions: whatever was chosen, in whatever order, the manifest decides what happens and in which order."""
+"""Materializing partitions: for any selection in any order, the manifest decides what happens, and in which order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from manifest_platform_tests.pipeline.shop import keys, run_name, run_names
 BOTH = ("shredded", "warehouse")
 
 
-def test_partitions_are_loaded_one_after_the_other(shredded: DagsterShop) -> None:
+def test_partitions_are_loaded_in_order(shredded: DagsterShop) -> None:
     shredded.add(0, 1, 2, 3, 4)
     for number in range(3):
         assert shredded.materialize(["warehouse"], number).success
@@ -21,7 +21,7 @@ def test_partitions_are_loaded_one_after_the_other(shredded: DagsterShop) -> Non
 
 
 @pytest.mark.stores("sqlite", "dynamodb")
-def test_out_of_order_fails_at_once_and_says_what_is_next(shredded: DagsterShop) -> None:
+def test_an_out_of_order_partition_fails_immediately_and_names_the_next_item(shredded: DagsterShop) -> None:
     shredded.add(0, 1, 2, 3, 4)
     shredded.materialize(["warehouse"], 0)
     before = records(shredded.shop)
@@ -36,7 +36,7 @@ def test_out_of_order_fails_at_once_and_says_what_is_next(shredded: DagsterShop)
     assert shredded.materialized("warehouse") == {run_name(0)}
 
 
-def test_the_page_shows_the_sentence_and_no_stack(shredded: DagsterShop) -> None:
+def test_the_page_shows_the_message_without_a_stack_trace(shredded: DagsterShop) -> None:
     shredded.add(0, 1)
     result = shredded.materialize(["warehouse"], 1)
     [event] = [event for event in result.all_events if event.is_step_failure]
@@ -51,7 +51,7 @@ def test_the_page_shows_the_sentence_and_no_stack(shredded: DagsterShop) -> None
     assert shown["in_a_terminal"] == "manifest-platform drain"
 
 
-def test_behind_a_failed_item_the_reason_and_the_command_are_named(shredded: DagsterShop) -> None:
+def test_a_partition_after_a_failed_item_names_the_reason_and_the_command(shredded: DagsterShop) -> None:
     shredded.add(0, 1)
     break_listing(shredded.shop, 0)
     assert "differ from its listing" in failure(shredded.materialize(["warehouse"], 0))
@@ -71,7 +71,7 @@ def test_an_item_that_is_not_shredded_is_not_loaded(fresh: DagsterShop) -> None:
 
 
 @pytest.mark.stores("sqlite", "dynamodb")
-def test_what_is_applied_succeeds_and_changes_nothing(shredded: DagsterShop) -> None:
+def test_an_applied_partition_succeeds_and_changes_nothing(shredded: DagsterShop) -> None:
     shredded.add(0, 1)
     assert shredded.materialize(BOTH, 0, 1).success
     before, seen = records(shredded.shop), shredded.shop.seen
@@ -85,14 +85,14 @@ def test_what_is_applied_succeeds_and_changes_nothing(shredded: DagsterShop) -> 
 
 
 @pytest.mark.stores("sqlite", "dynamodb")
-def test_a_range_is_loaded_in_the_manifests_order_not_dagsters(shredded: DagsterShop) -> None:
+def test_a_range_is_loaded_in_the_manifests_order(shredded: DagsterShop) -> None:
     shredded.add(2, 0, 1, 4, 3)
     assert shredded.materialize(["warehouse"], 2, 3).success
     assert shredded.shop.seen.runs == run_names(0, 1, 2, 3, 4)
 
 
 @pytest.mark.stores("sqlite", "dynamodb")
-def test_a_range_with_a_hole_is_refused_before_anything_is_loaded(shredded: DagsterShop) -> None:
+def test_a_range_with_a_gap_is_refused_before_any_load(shredded: DagsterShop) -> None:
     shredded.add(2, 0, 1, 4, 3)
     message = failure(shredded.materialize(["warehouse"], 0, 4))  # in Dagster's order: 0, 1, 4
     assert f"{run_name(4)} is out of order: {run_name(2)} comes first" in message
@@ -104,10 +104,10 @@ def test_a_reversed_range_fails(shredded: DagsterShop) -> None:
     shredded.add(0, 1, 2)
     message = failure(shredded.materialize(["warehouse"], 2, 0))
     assert "selects no partition" in message
-    assert "older end first" in message
+    assert "must begin with its older end" in message
 
 
-def test_a_failure_in_the_middle_leaves_those_before_it_materialized(shredded: DagsterShop) -> None:
+def test_a_failure_in_the_middle_keeps_earlier_partitions_materialized(shredded: DagsterShop) -> None:
     shredded.add(0, 1, 2, 3, 4)
     break_listing(shredded.shop, 2)
     result = shredded.materialize(["warehouse"], 0, 4)
@@ -117,7 +117,7 @@ def test_a_failure_in_the_middle_leaves_those_before_it_materialized(shredded: D
     assert shredded.shop.seen.runs == run_names(0, 1)
 
 
-def test_the_last_of_a_range_fails_with_its_own_reason(shredded: DagsterShop) -> None:
+def test_the_last_partition_of_a_range_fails_with_its_own_reason(shredded: DagsterShop) -> None:
     shredded.add(0, 1)
     break_listing(shredded.shop, 1)
     result = shredded.materialize(["warehouse"], 0, 1)
@@ -130,7 +130,7 @@ def test_the_last_of_a_range_fails_with_its_own_reason(shredded: DagsterShop) ->
     assert shredded.materialized("warehouse") == set(run_names(0))
 
 
-def test_each_partition_has_metadata_of_its_own(shredded: DagsterShop) -> None:
+def test_each_partition_has_its_own_metadata(shredded: DagsterShop) -> None:
     shredded.add(0, 1, 2)
     result = shredded.materialize(["warehouse"], 0, 2)
     assert sorted(map(str, materializations(result, "warehouse"))) == run_names(0, 1, 2)
@@ -167,7 +167,7 @@ def test_shredding_and_loading_in_one_run(fresh: DagsterShop) -> None:
     assert shown["requests"] > 0
 
 
-def test_shredding_may_be_asked_for_in_any_order(fresh: DagsterShop) -> None:
+def test_partitions_may_be_shredded_in_any_order(fresh: DagsterShop) -> None:
     with fresh.shop.open() as pipeline:
         fresh.shop.land(pipeline, 0, 1)
     fresh.add(0, 1)
@@ -186,19 +186,19 @@ def test_a_failed_shredding_names_the_run_and_the_command(fresh: DagsterShop) ->
     assert fresh.materialized("warehouse") == set(), "the step behind a failed one does not run"
 
 
-def test_a_partition_that_the_manifest_does_not_know(shredded: DagsterShop) -> None:
+def test_a_partition_unknown_to_the_manifest_is_refused(shredded: DagsterShop) -> None:
     shredded.add(7)
     assert "is it discovered yet?" in failure(shredded.materialize(["warehouse"], 7))
 
 
-def test_a_partition_that_is_no_run(shredded: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_that_is_not_a_run_is_refused(shredded: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("manifest_platform_tests.orchestration.dagster_shop.run_name", lambda _number: "yesterday")
     shredded.instance.add_dynamic_partitions("shop_enriched", ["yesterday"])
     assert "'yesterday' is neither a run name (run=YYYY-MM-DD-HH-MM-SS)" in failure(shredded.materialize(["warehouse"], 0))
 
 
 @pytest.mark.parametrize(("asset", "application"), [("shredded", SHRED), ("warehouse", LOAD)])
-def test_a_lease_in_other_hands_fails_the_run(shredded: DagsterShop, asset: str, application: str) -> None:
+def test_a_lease_of_another_worker_fails_the_run(shredded: DagsterShop, asset: str, application: str) -> None:
     shredded.add(0)
     before = records(shredded.shop)
     with shredded.shop.open() as pipeline, pipeline.lease(FEED, application) as lease:

@@ -1,4 +1,4 @@
-"""AWS as a project has it on resources of dagster-aws: where things are, who one is, and secrets, which nobody gets to see."""
+"""AWS access from a project's dagster-aws resources: locations, credentials, and secrets that are shown to nobody."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SECRET = "canary-of-a-store"
 
 @pytest.fixture(autouse=True)
 def apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test has the process take is gone after it."""
+    """Restores the environment after a test."""
     masking.forget()
     monkeypatch.setattr(aws, "_taken", {})
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL_DYNAMODB", *aws._KEYS.values()):
@@ -46,12 +46,12 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def _pages(defs: dg.Definitions) -> str:
-    """All that Dagster's pages know of a code location, resources with their configuration included."""
+    """Returns everything that Dagster's pages know of a code location, including the configuration of its resources."""
     return dg.serialize_value(RepositorySnap.from_def(defs.get_repository_def()))
 
 
 def dynamodb_resource(**fields: Any) -> dg.ConfigurableResource:
-    """As a project writes it: dagster-aws has none for DynamoDB."""
+    """Returns a DynamoDB resource as a project defines it, because dagster-aws has none."""
     from dagster_aws.utils import ResourceWithBoto3Configuration
 
     class DynamoDBResource(ResourceWithBoto3Configuration):
@@ -78,7 +78,7 @@ def ssm_resource(**fields: Any) -> Any:
     return SSMResource(region_name=REGION, **fields)
 
 
-def test_a_manifest_in_dynamodb_and_a_landing_prefix_in_s3_are_found_by_the_projects_resources(
+def test_the_projects_resources_give_access_to_dynamodb_and_s3(
     tmp_path: Path, dynamodb: DynamoDbLocal, s3_bucket: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = f"test-{uuid4().hex[:12]}"
@@ -116,7 +116,7 @@ def test_a_manifest_in_dynamodb_and_a_landing_prefix_in_s3_are_found_by_the_proj
     assert (added.partitions_def_name, list(added.partition_keys)) == (PARTITIONS, run_names(0, 1))
 
 
-def test_a_profile_wins_over_keys_of_the_environment_as_it_does_in_dagster_aws(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_overrides_access_keys_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "another")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "anothers-key-1234")
     ManifestResource.from_aws(s3=s3_resource(profile_name="prod", region_name="eu-west-1"))
@@ -138,13 +138,13 @@ def test_keys_do_not_mix_with_a_session_of_the_environment(monkeypatch: pytest.M
     assert (os.environ["AWS_SECRET_ACCESS_KEY"], os.environ.get("AWS_SESSION_TOKEN")) == ("b-key-of-its-own", None)
 
 
-def test_what_a_process_has_but_once_must_agree() -> None:
+def test_resources_must_agree_on_settings_of_the_process() -> None:
     s3, dynamodb = s3_resource(region_name="eu-west-1"), dynamodb_resource(region_name="us-east-1")
-    with pytest.raises(ConfigError, match=r"s3 and dynamodb differ in what AWS_REGION says.*manifest\.store"):
+    with pytest.raises(ConfigError, match=r"s3 and dynamodb differ in AWS_REGION.*manifest\.store"):
         ManifestResource.from_aws(s3=s3, dynamodb=dynamodb)
     ManifestResource.from_aws(s3=s3)
     ManifestResource.from_aws(s3=s3)
-    with pytest.raises(ConfigError, match="this process was told another AWS_REGION before"):
+    with pytest.raises(ConfigError, match="this process already uses another AWS_REGION"):
         ManifestResource.from_aws(dynamodb=dynamodb)
     assert os.environ["AWS_REGION"] == "eu-west-1", "what is refused changes nothing"
 
@@ -158,7 +158,7 @@ def test_what_a_process_has_but_once_must_agree() -> None:
         ({"verify": False}, r"s3\.verify=False.*AWS_CA_BUNDLE"),
     ],
 )
-def test_what_the_platform_does_not_do_is_refused(fields: dict[str, Any], told: str) -> None:
+def test_unsupported_aws_settings_are_refused(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told) as refused:
         ManifestResource.from_aws(s3=s3_resource(**fields))
     assert "canary" not in str(refused.value)
@@ -166,7 +166,7 @@ def test_what_the_platform_does_not_do_is_refused(fields: dict[str, Any], told: 
 
 @pytest.fixture
 def stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Secrets Manager and a parameter store with secrets in them; the first as a client."""
+    """Secrets Manager (as a client) and a parameter store, with secrets in them."""
     with mock_aws():
         secrets = boto3.Session().client("secretsmanager", region_name=REGION)
         secrets.create_secret(Name="prod/vault", SecretString=SECRET)
@@ -178,7 +178,7 @@ def stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield secrets
 
 
-def test_secrets_are_fetched_when_they_are_needed_and_stand_nowhere(stores: Any, tmp_path: Path) -> None:
+def test_secrets_are_fetched_when_needed_and_stored_nowhere(stores: Any, tmp_path: Path) -> None:
     shop = Shop(tmp_path, manifest={"store": "sqlite:///${STORE_NAME}.db"})
     manifest = ManifestResource.from_aws(
         str(shop.config_file),
@@ -198,13 +198,13 @@ def test_secrets_are_fetched_when_they_are_needed_and_stand_nowhere(stores: Any,
     assert str(shop.config_file) in pages and SECRET not in pages
 
 
-def test_the_environment_wins_over_a_store_of_secrets(stores: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_overrides_a_store_of_secrets(stores: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ManifestResource.from_aws(secrets_manager=secrets_resource(), secrets={"VAULT_PASSWORD": "prod/vault"})
     monkeypatch.setenv("VAULT_PASSWORD", "for-today-alone")
     assert masking.secret("VAULT_PASSWORD") == "for-today-alone"
 
 
-def test_a_secret_that_was_changed_is_fetched_anew_after_a_while(stores: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_secret_is_fetched_again_after_a_while(stores: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ManifestResource.from_aws(secrets_manager=secrets_resource(), secrets={"VAULT_PASSWORD": "prod/vault"})
     assert masking.secret("VAULT_PASSWORD") == SECRET
     stores.put_secret_value(SecretId="prod/vault", SecretString="changed-1234")
@@ -213,13 +213,13 @@ def test_a_secret_that_was_changed_is_fetched_anew_after_a_while(stores: Any, mo
     assert masking.secret("VAULT_PASSWORD") == "changed-1234"
 
 
-def test_a_secret_that_is_not_there_is_told_by_its_variable(stores: Any) -> None:
+def test_a_missing_secret_is_reported_with_its_variable(stores: Any) -> None:
     cases = {
         "prod/nowhere": "secret prod/nowhere cannot be read.*ResourceNotFound",
         "prod/binary": "secret prod/binary is binary",
-        "prod/vault#key": "secret prod/vault is no JSON object with a text under 'key'",
-        "prod/all#nothing": "secret prod/all is no JSON object with a text under 'nothing'",
-        "prod/all#number": "secret prod/all is no JSON object with a text under 'number'",
+        "prod/vault#key": "secret prod/vault is not a JSON object with a text under 'key'",
+        "prod/all#nothing": "secret prod/all is not a JSON object with a text under 'nothing'",
+        "prod/all#number": "secret prod/all is not a JSON object with a text under 'number'",
     }
     for place, told in cases.items():
         ManifestResource.from_aws(secrets_manager=secrets_resource(), secrets={"VAULT_PASSWORD": place})
@@ -238,9 +238,9 @@ def test_a_store_of_secrets_that_is_out_of_reach_is_an_outage(monkeypatch: pytes
 
 
 def test_secrets_need_the_resource_that_reads_them_and_a_name_that_no_library_reads() -> None:
-    with pytest.raises(ConfigError, match="secrets need secrets_manager"):
+    with pytest.raises(ConfigError, match="give secrets_manager with secrets"):
         ManifestResource.from_aws(secrets={"VAULT_PASSWORD": "prod/vault"})
-    with pytest.raises(ConfigError, match="PGPASSWORD is read from the environment by a library"):
+    with pytest.raises(ConfigError, match="only a library reads PGPASSWORD"):
         ManifestResource.from_aws(secrets_manager=secrets_resource(), secrets={"PGPASSWORD": "prod/vault"})
 
 

@@ -1,4 +1,4 @@
-"""Backfills: whatever was chosen, and however Dagster splits it into runs, the runs end where the manifest's order has them."""
+"""Backfills: for any selection, and however Dagster splits it into runs, the result follows the manifest's order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BOTH = ("shredded", "warehouse")
 
 
 class Backfill:
-    """A backfill of some assets' partitions, and the runs that Dagster makes of it: one for each range without a gap."""
+    """A backfill of some assets' partitions, with a run for each range without a gap, as Dagster makes them."""
 
     def __init__(self, shop: DagsterShop, assets: Collection[str], numbers: Collection[int], name: str = "backfill") -> None:
         self.shop, self.name = shop, name
@@ -38,7 +38,7 @@ class Backfill:
             self.requests: Sequence[dg.RunRequest] = build_run_requests_with_backfill_policies(chosen, graph, shop.instance)
 
     def run(self, request: dg.RunRequest) -> Result:
-        """One of its runs."""
+        """Executes one of its runs."""
         job = self.shop.defs.resolve_implicit_global_asset_job_def()
         return job.execute_in_process(
             instance=self.shop.instance,
@@ -49,13 +49,13 @@ class Backfill:
         )
 
     def ranges(self) -> list[tuple[str, str]]:
-        """The first and the last partition of each run."""
+        """Returns the first and the last partition of each run."""
         start, end = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
         return [(request.tags[start], request.tags[end]) for request in self.requests]
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_any_choice_in_any_split_and_order_ends_as_the_manifest_has_it(shredded: DagsterShop, seed: int) -> None:
+def test_any_backfill_in_any_split_ends_in_the_manifests_order(shredded: DagsterShop, seed: int) -> None:
     dice = random.Random(seed)
     shredded.add(*dice.sample(range(5), 5))  # the order of insertion decides how Dagster splits
     chosen = dice.sample(range(dice.randint(3, 5)), dice.randint(3, 3))
@@ -71,8 +71,8 @@ def test_any_choice_in_any_split_and_order_ends_as_the_manifest_has_it(shredded:
         assert shredded.materialized("warehouse") == set()
 
 
-def test_runs_that_come_early_do_what_is_before_them_and_those_after_find_it_done(shredded: DagsterShop) -> None:
-    shredded.add(0, 3, 1, 4, 2)  # 1, 2 and 3 are no range: two runs
+def test_an_early_run_of_a_backfill_also_does_the_items_before_it(shredded: DagsterShop) -> None:
+    shredded.add(0, 3, 1, 4, 2)  # 1, 2 and 3 are not a range: two runs
     backfill = Backfill(shredded, ["warehouse"], [0, 1, 2])
     assert sorted(backfill.ranges()) == [(run, run) for run in run_names(0, 1, 2)]
     by_start = dict(zip([start for start, _ in backfill.ranges()], backfill.requests, strict=True))
@@ -99,7 +99,7 @@ def test_shredding_and_loading_together(fresh: DagsterShop) -> None:
     assert fresh.materialized("shredded") == fresh.materialized("warehouse") == set(run_names(0, 1, 2))
 
 
-def test_a_failure_in_the_middle_fails_the_runs_from_it_on_and_no_other(shredded: DagsterShop) -> None:
+def test_a_failure_in_the_middle_fails_only_later_runs(shredded: DagsterShop) -> None:
     shredded.add(0, 5, 1, 6, 2, 7, 3)
     break_listing(shredded.shop, 1)
     backfill = Backfill(shredded, ["warehouse"], [0, 1, 2])
@@ -112,7 +112,7 @@ def test_a_failure_in_the_middle_fails_the_runs_from_it_on_and_no_other(shredded
     assert shredded.shop.seen.runs == run_names(0)
 
 
-def test_what_is_applied_before_is_no_hole_and_what_is_skipped_is_passed_over(shredded: DagsterShop) -> None:
+def test_applied_and_skipped_items_are_not_gaps_of_a_backfill(shredded: DagsterShop) -> None:
     shredded.add(0, 5, 1, 6, 2, 7, 3)
     assert shredded.materialize(["warehouse"], 0).success
     with shredded.shop.open() as pipeline:
@@ -123,7 +123,7 @@ def test_what_is_applied_before_is_no_hole_and_what_is_skipped_is_passed_over(sh
     assert shredded.metadata("warehouse", 2)["happened"] == "is passed over: not wanted"
 
 
-def test_a_run_of_a_choice_that_has_a_hole_says_which_item_is_next(shredded: DagsterShop) -> None:
+def test_a_backfill_with_a_gap_names_the_next_item(shredded: DagsterShop) -> None:
     shredded.add(0, 1, 2, 3, 4)
     backfill = Backfill(shredded, ["warehouse"], [0, 1, 4])
     for request in reversed(backfill.requests):

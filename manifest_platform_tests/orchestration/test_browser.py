@@ -1,6 +1,6 @@
-"""Dagster's pages as people see them, in a browser: lineage, a blocked feed, a click on Materialize, a backfill, plots.
+"""Dagster's pages in a browser: lineage, a blocked feed, a click on Materialize, a backfill, plots.
 
-Where MANIFEST_PLATFORM_SCREENSHOTS names a folder, what was seen is put there: `make screenshots` makes those of the docs.
+If MANIFEST_PLATFORM_SCREENSHOTS names a folder, screenshots are stored there: `make screenshots` makes those of the docs.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ OPTIONS = [
 SHOTS = os.environ.get("MANIFEST_PLATFORM_SCREENSHOTS")
 PATIENCE_MS = 60_000
 DRAWN_MS = 1_500
-"""How long lines and boxes may still be on their way once their texts are there."""
+"""The longest time for lines and boxes to appear after their texts."""
 
 
 class Pages:
-    """The pages of a server in a browser, and pictures of them."""
+    """The pages of a server in a browser, and screenshots of them."""
 
     def __init__(self, page: Page, server: Server) -> None:
         self.page, self._root = page, f"http://127.0.0.1:{server.port}"
 
     def open(self, path: str) -> Page:
-        """A page, by its path."""
+        """Opens a page by its path."""
         self.page.goto(f"{self._root}/{path}")
         return self.page
 
     def asset(self, name: str, view: str = "overview") -> Page:
-        """A tab of an asset's page, by its path below the dataset."""
+        """Opens a tab of an asset's page, by its path below the dataset."""
         return self.open(f"assets/{NAME}/{name}?view={view}")
 
     def shot(self, name: str) -> None:
-        """A picture of what is seen, for the docs."""
+        """Takes a screenshot for the docs."""
         if SHOTS:
             self.page.wait_for_timeout(DRAWN_MS)
             self.page.screenshot(path=Path(SHOTS) / f"ui-{name}.png")
@@ -61,7 +61,7 @@ class Pages:
 
 @pytest.fixture
 def browser() -> str:
-    """A browser of this machine."""
+    """A browser on this machine."""
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         pytest.fail(
@@ -72,8 +72,8 @@ def browser() -> str:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Shop]:
-    """Three runs have landed, the second one broken; they are merged."""
-    home = Path(tempfile.mkdtemp(prefix="shop-")) if SHOTS else tmp_path / "shop"  # pictures show what it is called
+    """Three runs have landed and are merged; the second is broken."""
+    home = Path(tempfile.mkdtemp(prefix="shop-")) if SHOTS else tmp_path / "shop"  # the screenshots show this name
     shop = Shop(home, shred=STRICT, merge={})
     shop.write(0, 2)
     shop.write(1, corrupt=True)
@@ -94,7 +94,7 @@ def server(shop: Shop, tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def pages(browser: str, server: Server) -> Iterator[Pages]:
-    """The server's pages; what they ask of another machine is not found."""
+    """The server's pages. Requests to other machines get `not found`."""
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=browser, args=OPTIONS)
         page = chromium.new_page(viewport={"width": 1280, "height": 720})
@@ -104,7 +104,7 @@ def pages(browser: str, server: Server) -> Iterator[Pages]:
 
 
 @pytest.mark.timeout(600)
-def test_what_people_see_and_click(pages: Pages, server: Server, shop: Shop) -> None:
+def test_the_pages_show_and_do_what_people_need(pages: Pages, server: Server, shop: Shop) -> None:
     expect.set_options(timeout=PATIENCE_MS)
     [failed] = server.until("a run that failed", lambda: [run for run in server.runs() if run["status"] == "FAILURE"])
     server.stop_sensor()
@@ -147,7 +147,7 @@ def _the_overview_says_what_to_do(pages: Pages) -> None:
 
 
 def _mend(shop: Shop) -> None:
-    """An operator allows that run's bad rows, and resolves it."""
+    """Allows the run's bad rows and resolves it, as an operator would."""
     whole = yaml.safe_load(shop.config_file.read_text())
     whole["datasets"][NAME]["shred"]["bad_rows"] = {"max_count": 1_000, "max_share": 1.0}
     shop.config_file.write_text(yaml.safe_dump(whole))

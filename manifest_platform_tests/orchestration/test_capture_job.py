@@ -1,4 +1,4 @@
-"""Capturing a vault from Dagster, by its job and by partition: what can be had is had, and what cannot is told."""
+"""Capturing a vault from Dagster, by job and by partition: what can be captured is, and the rest is reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FEEDS = (LOG, INCR, FULL)
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    """An instance whose storage is in files, as a server's is."""
+    """An instance that stores its data in files, as a server's does."""
     (tmp_path / "dagster").mkdir()
     with dg.DagsterInstance.local_temp(str(tmp_path / "dagster")) as instance:
         yield instance
@@ -34,12 +34,12 @@ def dagster(vault: FakeVault, tmp_path: Path, instance: dg.DagsterInstance, monk
 
 
 def _names(vault: FakeVault, feed: Any) -> list[str]:
-    """The names of the windows that the vault has published, in order."""
+    """Returns the names of the windows that the vault has published, in order."""
     return [window_name(feed, window.stop) for window in vault.windows(feed)]
 
 
 def _ref(vault: FakeVault, number: int) -> str:
-    """A window of changes as faults name it."""
+    """Returns a window of changes in the form that faults use."""
     return vault.windows("incr")[number].ref
 
 
@@ -51,7 +51,7 @@ def _registered(dagster: DagsterWard, feed: str = INCR) -> list[str]:
 # The job
 
 
-def test_what_is_new_becomes_partitions_and_materializations(dagster: DagsterWard, vault: FakeVault) -> None:
+def test_new_windows_become_partitions_and_materializations(dagster: DagsterWard, vault: FakeVault) -> None:
     result = dagster.capture()
     assert result.success
     for feed in FEEDS:
@@ -66,7 +66,7 @@ def test_what_is_new_becomes_partitions_and_materializations(dagster: DagsterWar
     assert window["dagster/uri"].endswith(_names(vault, INCR)[0])
 
 
-def test_what_is_known_is_told_of_once(dagster: DagsterWard, vault: FakeVault) -> None:
+def test_a_known_window_is_reported_once(dagster: DagsterWard, vault: FakeVault) -> None:
     assert dagster.capture().success
     vault.now += QUARTER
     again = dagster.capture()
@@ -81,7 +81,9 @@ def test_feeds_are_chosen_by_configuration(dagster: DagsterWard) -> None:
     assert "feed hourly of dataset vault is not captured; configured are" in failure(dagster.capture(feeds=["hourly"]))
 
 
-def test_P4_a_window_that_vault_failed_to_publish_is_told_and_asked_for_again(dagster: DagsterWard, vault: FakeVault) -> None:
+def test_P4_a_window_that_vault_failed_to_publish_is_reported_and_requested_again(
+    dagster: DagsterWard, vault: FakeVault
+) -> None:
     names = _names(vault, INCR)
     vault.inject(Fault("unpublished", window=_ref(vault, 1), until=vault.now + timedelta(hours=1)))
     result = dagster.capture()
@@ -94,7 +96,7 @@ def test_P4_a_window_that_vault_failed_to_publish_is_told_and_asked_for_again(da
     assert names[1] in materialized_by(healed, dagster.key("incr/windows"))
 
 
-def test_P3_a_window_that_is_broken_fails_the_run_and_costs_no_other(dagster: DagsterWard, vault: FakeVault) -> None:
+def test_P3_a_broken_window_fails_the_run_but_no_other_window(dagster: DagsterWard, vault: FakeVault) -> None:
     names = _names(vault, INCR)
     vault.inject(Fault("wrong_records", window=_ref(vault, 2)))
     result = dagster.capture()
@@ -108,7 +110,7 @@ def test_P3_a_window_that_is_broken_fails_the_run_and_costs_no_other(dagster: Da
     assert output(dagster.capture())["captured"] == 1
 
 
-def test_P6_other_content_for_what_is_registered_is_an_alarm_and_changes_nothing(
+def test_P6_other_content_of_a_registered_window_fails_the_run_and_changes_nothing(
     dagster: DagsterWard, vault: FakeVault
 ) -> None:
     assert dagster.capture().success
@@ -118,7 +120,7 @@ def test_P6_other_content_for_what_is_registered_is_an_alarm_and_changes_nothing
     vault.now += QUARTER
     result = dagster.capture()
     assert failure(result).startswith(f"{name}: ")
-    assert "what was captured stands" in failure(result)
+    assert "The captured content is kept" in failure(result)
     assert f"manifest-platform accept {name} --keep" in failure(result)
     assert materialized_by(result, dagster.key("incr/windows")) == _names(vault, INCR)[-1:], "the others are captured"
     assert dagster.shown("incr/windows", name) == before
@@ -142,7 +144,7 @@ def test_a_password_that_is_missing_is_named(dagster: DagsterWard, monkeypatch: 
 def test_a_password_that_is_wrong_is_tried_once(
     dagster: DagsterWard, vault: FakeVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A schedule that tried it every quarter of an hour would lock the user out."""
+    """A schedule that retried a wrong password every 15 minutes would lock the user out."""
     monkeypatch.setenv(PASSWORD, "not-the-password-of-anybody")
     assert "USERNAME_OR_PASSWORD_INCORRECT" in failure(dagster.capture())
     assert "no login is tried" in failure(dagster.capture())
@@ -185,7 +187,7 @@ def test_no_secret_is_kept_anywhere(
 # Partitions
 
 
-def test_a_window_that_is_registered_is_materialized_without_a_request(dagster: DagsterWard, vault: FakeVault) -> None:
+def test_a_registered_window_is_materialized_without_a_request(dagster: DagsterWard, vault: FakeVault) -> None:
     assert dagster.capture().success
     name, asked = _names(vault, INCR)[0], len(vault.requests)
     result = dagster.run_assets(["incr/windows"], name)
@@ -195,7 +197,7 @@ def test_a_window_that_is_registered_is_materialized_without_a_request(dagster: 
     assert len(vault.requests) == asked
 
 
-def test_a_window_that_is_chosen_is_captured_alone(dagster: DagsterWard, vault: FakeVault) -> None:
+def test_only_chosen_windows_are_captured(dagster: DagsterWard, vault: FakeVault) -> None:
     names = _names(vault, INCR)
     dagster.add(INCR, *names)
     assert dagster.run_assets(["incr/windows"], names[4]).success
@@ -216,7 +218,7 @@ def test_an_older_snapshot_is_captured_where_it_is_chosen(dagster: DagsterWard, 
     assert _registered(dagster, FULL) == [first, second]
 
 
-def test_what_cannot_be_had_fails_and_leaves_the_rest_materialized(dagster: DagsterWard, vault: FakeVault) -> None:
+def test_a_window_that_cannot_be_captured_fails_and_the_rest_is_materialized(dagster: DagsterWard, vault: FakeVault) -> None:
     names = _names(vault, INCR)
     dagster.add(INCR, *names)
     vault.inject(Fault("missing_file", window=_ref(vault, 1)), Fault("lost", window=_ref(vault, 2)))
@@ -230,24 +232,26 @@ def test_what_cannot_be_had_fails_and_leaves_the_rest_materialized(dagster: Dags
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("log/date=2026-01-01", "log/date=2026-01-01 is not of feed incr"),
+        ("log/date=2026-01-01", "log/date=2026-01-01 does not belong to feed incr"),
         ("incr/yesterday", "is neither a window's name"),
     ],
 )
-def test_a_partition_that_is_no_window_of_the_feed(dagster: DagsterWard, vault: FakeVault, name: str, message: str) -> None:
+def test_a_partition_that_is_not_a_window_of_the_feed_is_refused(
+    dagster: DagsterWard, vault: FakeVault, name: str, message: str
+) -> None:
     dagster.add(INCR, name)
     assert message in failure(dagster.run_assets(["incr/windows"], name))
     assert not vault.requests
 
 
-def test_a_range_that_selects_nothing(dagster: DagsterWard, vault: FakeVault) -> None:
+def test_a_range_that_selects_nothing_fails(dagster: DagsterWard, vault: FakeVault) -> None:
     names = _names(vault, INCR)
     dagster.add(INCR, *names)
-    assert "older end first" in failure(dagster.run_assets(["incr/windows"], names[1], names[0]))
+    assert "must begin with its older end" in failure(dagster.run_assets(["incr/windows"], names[1], names[0]))
 
 
 def test_captured_windows_are_drained(dagster: DagsterWard, vault: FakeVault, spark: Any) -> None:
-    """From the vault to tables by Dagster's runs alone: what the vault has is what the warehouse has."""
+    """With Dagster's runs alone, the content of the vault arrives in the warehouse."""
     assert dagster.capture().success
     first = failure(dagster.run_assets(["incr/warehouse"], _names(vault, INCR)[0]))
     assert "shred has not processed it yet" in first

@@ -1,4 +1,4 @@
-"""The asset checks: all pass on a good state, and each fails on the state that it is there for."""
+"""The asset checks: all pass on a good state, and each fails on its fault."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CHECKS |= {REGISTERED}
 
 @pytest.fixture
 def loaded(shredded: DagsterShop) -> DagsterShop:
-    """A shop of five runs, the first three of them loaded."""
+    """A shop with five runs, the first three of them loaded."""
     assert shredded.drain(max_items=3).success
     return shredded
 
@@ -55,7 +55,7 @@ def _let_bad_rows_pass(shop: Shop) -> None:
 
 
 def _register_behind_the_watermark(shop: Shop) -> None:
-    """An item that no rule knows of: as if a store had been put together from two backups."""
+    """Registers an item against the manifest's rules, as if a store had been combined from two backups."""
     earlier = "run=2024-05-14-12-05-00"
     with closing(sqlite3.connect(shop.home / "manifest.db")) as store, store:
         rows = store.execute("SELECT sort, data FROM manifest WHERE sort LIKE 'RECORD#%'").fetchall()
@@ -68,7 +68,7 @@ def _register_behind_the_watermark(shop: Shop) -> None:
 
 
 def _let_the_oldest_wait(shop: Shop) -> None:
-    """What waits was discovered two hours ago, by its first record."""
+    """Changes the first record of a waiting item, so that it was discovered two hours ago."""
     with closing(sqlite3.connect(shop.home / "manifest.db")) as store, store:
         for sort, text in store.execute("SELECT sort, data FROM manifest WHERE sort LIKE 'RECORD#%'").fetchall():
             record = json.loads(text)
@@ -87,7 +87,7 @@ def test_all_pass_on_a_good_state(loaded: DagsterShop) -> None:
     assert _failed(loaded) == set()
 
 
-def test_a_table_of_the_users_own_is_none_of_our_business(loaded: DagsterShop) -> None:
+def test_tables_of_users_are_not_checked(loaded: DagsterShop) -> None:
     with closing(DuckDB(loaded.shop.home / "warehouse.duckdb")) as warehouse:
         warehouse.execute(f"CREATE TABLE {warehouse.qualified(NAME, 'mine')} AS SELECT 1 AS one")
     assert _failed(loaded) == set()
@@ -105,13 +105,13 @@ def test_a_table_of_the_users_own_is_none_of_our_business(loaded: DagsterShop) -
         (_register_behind_the_watermark, "nothing_behind_watermark"),
     ],
 )
-def test_a_check_fails_on_what_it_is_for(loaded: DagsterShop, breaking: Callable[[Shop], None], check: str) -> None:
+def test_each_check_fails_on_its_fault(loaded: DagsterShop, breaking: Callable[[Shop], None], check: str) -> None:
     breaking(loaded.shop)
     assert _failed(loaded) == {check}
 
 
 @pytest.mark.stores("sqlite")
-def test_failed_checks_say_what_is_wrong(loaded: DagsterShop) -> None:
+def test_failed_checks_name_the_fault(loaded: DagsterShop) -> None:
     _fail_the_next(loaded.shop)
     _miscount(loaded.shop)
     _lose_rows(loaded.shop)
@@ -128,7 +128,7 @@ def test_failed_checks_say_what_is_wrong(loaded: DagsterShop) -> None:
 
 
 def test_rows_are_summed_in_the_warehouse(loaded: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check read the whole ledger, which only grows."""
+    """The check once read the whole ledger, which only grows."""
     read: list[LedgerEntry] = []
     page = Ledger._page
 
@@ -146,7 +146,7 @@ def test_rows_are_summed_in_the_warehouse(loaded: DagsterShop, monkeypatch: pyte
     assert not loaded.checks()["rows_in_warehouse"].passed
 
 
-def test_bad_rows_are_told_with_the_runs_that_have_them(loaded: DagsterShop) -> None:
+def test_bad_rows_are_reported_with_their_runs(loaded: DagsterShop) -> None:
     _let_bad_rows_pass(loaded.shop)
     check = loaded.checks()["few_bad_rows"]
     assert {name: check.metadata[name].value for name in ("runs", "lines", "bad", "above")} == {
@@ -158,7 +158,7 @@ def test_bad_rows_are_told_with_the_runs_that_have_them(loaded: DagsterShop) -> 
     assert f"; {run_name(1)}: 15 of {EVENTS}." in (check.description or "")
 
 
-def test_a_late_run_is_no_hole(fresh: DagsterShop) -> None:
+def test_a_late_run_is_not_a_gap(fresh: DagsterShop) -> None:
     with fresh.shop.open() as pipeline:
         fresh.shop.land(pipeline, 2)
         fresh.drain()
@@ -180,7 +180,9 @@ def test_waiting_is_not_being_blocked(fresh: DagsterShop) -> None:
     assert float(str(evaluation.metadata["lag_seconds"].value)) >= 0
 
 
-def test_what_lies_in_the_landing_root_and_is_no_item_is_told(fresh: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_of_the_landing_root_that_are_no_items_are_reported(
+    fresh: DagsterShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fresh.shop.write(0, 1)
     (fresh.shop.directory(1) / "_SUCCESS").unlink()
     first = fresh.tick()
@@ -196,6 +198,6 @@ def test_what_lies_in_the_landing_root_and_is_no_item_is_told(fresh: DagsterShop
 
 
 def _landed(result: dg.SensorResult) -> dg.AssetCheckEvaluation:
-    """What the sensor says of the landing root."""
+    """Returns the sensor's check of the landing root."""
     [found] = [one for one in result.asset_events if isinstance(one, dg.AssetCheckEvaluation) and one.check_name == REGISTERED]
     return found

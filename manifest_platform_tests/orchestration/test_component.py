@@ -1,4 +1,4 @@
-"""The component in a Dagster project of a user's own: what `dg scaffold defs` writes, and what stands beside it."""
+"""The component in a user's own Dagster project: the output of `dg scaffold defs`, and other definitions beside it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def defs():
 
 
 class Project:
-    """A project as `create-dagster` makes one, with resources, an executor and assets of its own."""
+    """A project as `create-dagster` creates it, with resources, an executor and assets of its own."""
 
     def __init__(self, root: Path, module: str) -> None:
         self.root, self.module, self.defs = root, module, root / "src" / module / "defs"
@@ -107,8 +107,8 @@ def _names(found: Any) -> list[str]:
     return sorted(one.name for one in found or ())
 
 
-def test_what_is_scaffolded_loads_at_once_beside_a_projects_own(made: Made) -> None:
-    """Two components of two configurations, an IO manager, resources and an executor of the project's own."""
+def test_a_scaffolded_component_loads_beside_a_projects_own_definitions(made: Made) -> None:
+    """There are two components with two configurations, and an IO manager, resources and an executor of the project."""
     project = made()
     project.scaffold("shop")
     project.scaffold("vaults/west", source="veeva")
@@ -174,7 +174,7 @@ def test_a_translation_changes_keys_groups_and_tags(made: Made) -> None:
     assert [dep.asset_key.to_user_string() for dep in spec.deps] == ["lake/shop/shredded"]
 
 
-def test_a_wrong_value_is_told_with_its_line(made: Made) -> None:
+def test_a_wrong_value_is_reported_with_its_line(made: Made) -> None:
     project = made()
     file = project.scaffold("shop")
     text = (
@@ -195,7 +195,7 @@ def test_a_wrong_value_is_told_with_its_line(made: Made) -> None:
     assert "datasets.shop.owner" in str(broken.value.__cause__)
 
 
-def test_a_dataset_stands_once_in_a_code_location(made: Made) -> None:
+def test_a_dataset_is_allowed_once_in_a_code_location(made: Made) -> None:
     project = made()
     file = project.scaffold("shop")
     (project.defs / "again").mkdir()
@@ -203,7 +203,7 @@ def test_a_dataset_stands_once_in_a_code_location(made: Made) -> None:
     with pytest.raises(ComponentTreeException) as broken:
         project.load()
     assert "dataset 'shop' is in " in str(broken.value.__cause__)
-    assert "allowed: once in a code location" in str(broken.value.__cause__)
+    assert "Define a dataset once in a code location" in str(broken.value.__cause__)
 
 
 def test_templates_of_dagsters_and_of_the_platforms_are_read(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,10 +224,10 @@ def test_templates_of_dagsters_and_of_the_platforms_are_read(made: Made, monkeyp
         assert "datasets.shop.owner" in str(refused.value) and said in str(refused.value)
 
 
-# What tools know of it
+# For tools
 
 
-def test_its_attributes_are_the_configurations_own(made: Made) -> None:
+def test_the_attributes_are_those_of_the_configuration(made: Made) -> None:
     schema = manifest_platform.Dataset.get_model_cls().model_json_schema()
     assert schema["properties"].keys() - {"config", "translation"} == Config.model_fields.keys()
     validator = Draft202012Validator(schema)
@@ -255,7 +255,7 @@ def test_the_docs_have_a_description_and_owners() -> None:
 
 
 @pytest.mark.long
-def test_dg_scaffolds_lists_and_checks_it(tmp_path: Path) -> None:
+def test_dg_scaffolds_lists_and_checks_the_component(tmp_path: Path) -> None:
     project = Project(tmp_path, "by_hand")
     scripts = Path(sys.executable).parent
     environment = {

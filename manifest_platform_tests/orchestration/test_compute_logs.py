@@ -1,4 +1,4 @@
-"""What runs print is kept in S3 by the block that stands in `dagster.yaml`, as it stands there."""
+"""The block for compute logs in `dagster.yaml`, used as it is written there, keeps the output of runs in S3."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def saying() -> None:
 
 
 def _with_the_block(folder: Path, s3: S3Server, bucket: str) -> str:
-    """The home of an instance by our file, with its block of compute logs: other values, the same keys, a disk of its own."""
+    """Returns the home of an instance with the block of compute logs from our file: same keys, other values, another disk."""
     [block] = re.findall(r"^# (compute_logs:\n(?:#   .*\n)+)", FILE, re.MULTILINE)
     told = yaml.safe_load(re.sub("^# ", "", block, flags=re.MULTILINE))
     assert set(told["compute_logs"]["config"]) >= {"bucket", "prefix", "endpoint_url"}
@@ -40,7 +40,7 @@ def _with_the_block(folder: Path, s3: S3Server, bucket: str) -> str:
     return str(folder)
 
 
-def test_what_a_run_prints_is_read_from_s3_by_another_machine(
+def test_compute_logs_are_read_from_s3_by_another_machine(
     tmp_path: Path, s3_environment: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket = s3_bucket.removeprefix("s3://")

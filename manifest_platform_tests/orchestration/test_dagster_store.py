@@ -1,4 +1,4 @@
-"""What leaves Dagster's own store, and what Dagster shows all the same: real stores, in memory and on a disk."""
+"""Pruning of Dagster's own store, and the state that Dagster still shows, with real stores in memory and on disk."""
 
 import time
 from collections.abc import Iterator
@@ -50,13 +50,13 @@ def idle() -> None:
 
 @pytest.fixture
 def on_disk(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    """An instance whose store is one of files, one each run."""
+    """An instance with a store in files, one for each run."""
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         yield instance
 
 
 def drained(instance: dg.DagsterInstance, *names: str, **tags: str) -> str:
-    """A run that made partitions, which Dagster has."""
+    """A run that materialized partitions that Dagster has."""
     instance.add_dynamic_partitions(SET, list(names))
     return drain.execute_in_process(instance=instance, tags={"names": " ".join(names), **tags}).run_id
 
@@ -75,7 +75,7 @@ def runs(instance: dg.DagsterInstance) -> set[str]:
 
 
 def shown(instance: dg.DagsterInstance) -> tuple[set[str], set[str]]:
-    """The partitions that Dagster shows as made, and as failed, looked up anew."""
+    """Returns the partitions that Dagster shows as materialized and as failed, without its cache."""
     instance.event_log_storage.wipe_asset_cached_status(KEY)
     status = get_and_update_asset_status_cache_value(instance, KEY, PARTITIONS, dynamic_partitions_loader=instance)
     assert status
@@ -84,7 +84,7 @@ def shown(instance: dg.DagsterInstance) -> tuple[set[str], set[str]]:
     return set(made), set(failed)
 
 
-def test_a_run_leaves_once_no_shown_partition_rests_on_it(on_disk: dg.DagsterInstance, tmp_path: Path) -> None:
+def test_a_run_is_removed_once_no_shown_partition_needs_it(on_disk: dg.DagsterInstance, tmp_path: Path) -> None:
     instance = on_disk
     empty, first, second = idled(instance), drained(instance, "a", "b"), drained(instance, "c")
     again = drained(instance, "c")
@@ -105,7 +105,7 @@ def test_a_run_leaves_once_no_shown_partition_rests_on_it(on_disk: dg.DagsterIns
     assert shown(instance)[0] == {"c"}
 
 
-def test_what_is_newest_of_an_asset_without_partitions_stays(instance: dg.DagsterInstance) -> None:
+def test_the_newest_run_of_an_asset_without_partitions_is_kept(instance: dg.DagsterInstance) -> None:
     drained(instance)
     last = drained(instance)
     prune(instance, now(), SETS)
@@ -133,7 +133,7 @@ def test_a_partition_that_failed_stays_failed_until_it_is_made(instance: dg.Dags
     assert shown(instance) == ({"a"}, set())
 
 
-def test_what_runs_and_what_is_to_be_asked_for_once_stays(instance: dg.DagsterInstance) -> None:
+def test_unfinished_runs_and_runs_with_a_run_key_are_kept(instance: dg.DagsterInstance) -> None:
     queued = instance.create_run_for_job(idle)
     keyed = idled(instance, **{"dagster/run_key": "once"})
     idled(instance)
@@ -141,7 +141,7 @@ def test_what_runs_and_what_is_to_be_asked_for_once_stays(instance: dg.DagsterIn
     assert runs(instance) == {queued.run_id, keyed}
 
 
-def test_runs_of_other_code_locations_stay(instance: dg.DagsterInstance) -> None:
+def test_runs_of_other_code_locations_are_kept(instance: dg.DagsterInstance) -> None:
     other = idled(instance)
     own = idled(instance, **{".dagster/repository": "__repository__@ours"})
     prune(instance, now(), SETS, label="__repository__@ours")
@@ -149,7 +149,7 @@ def test_runs_of_other_code_locations_stay(instance: dg.DagsterInstance) -> None
     assert own not in runs(instance)
 
 
-def test_old_events_of_no_run_leave_but_the_newest_of_what_is_shown(on_disk: dg.DagsterInstance) -> None:
+def test_old_events_without_a_run_are_removed_except_the_newest(on_disk: dg.DagsterInstance) -> None:
     instance = on_disk
     instance.add_dynamic_partitions(SET, ["a", "b"])
     for name in ("a", "a", "b", "gone"):
@@ -170,7 +170,7 @@ def test_old_events_of_no_run_leave_but_the_newest_of_what_is_shown(on_disk: dg.
     assert latest.status.value == "SUCCEEDED"
 
 
-def test_a_removal_that_is_ended_is_repeated(on_disk: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_removal_is_completed_by_the_next(on_disk: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     instance = on_disk
     old = drained(instance, "gone")
     kept = drained(instance, "a")
@@ -184,7 +184,7 @@ def test_a_removal_that_is_ended_is_repeated(on_disk: dg.DagsterInstance, monkey
     assert runs(instance) == {kept}
 
 
-def test_nothing_is_old(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_removed_if_nothing_is_old(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     drained(instance, "a")
     monkeypatch.setattr(dagster_store, "_remove_run", None)
     assert prune(instance, NEVER, SETS) == Pruned()

@@ -40,7 +40,7 @@ def daily() -> None: ...
 
 
 def days_of(names: Collection[str], mapping: RunsToDays, windows: dg.TimeWindowPartitionsDefinition) -> set[str]:
-    """The windows of items, by the mapping; and each window's items are those."""
+    """Returns the windows of items by the mapping, and asserts that the reverse mapping agrees."""
     with dg.DagsterInstance.ephemeral() as instance, partition_loading_context(dynamic_partitions_store=instance):
         instance.add_dynamic_partitions("shop_enriched", list(names))
         found = mapping.get_downstream_partitions_for_partitions(
@@ -65,7 +65,7 @@ def test_a_run_belongs_to_the_day_in_which_it_begins() -> None:
 
 
 @pytest.mark.parametrize("name", ["run=2024-05-13-23-59-59", "run=2024-05-18-00-00-00", "yesterday"])
-def test_what_is_beyond_the_days_or_tells_no_time_belongs_to_none(name: str) -> None:
+def test_items_outside_the_days_or_without_a_time_belong_to_no_day(name: str) -> None:
     assert days_of([name], RunsToDays("snowplow_enriched"), DAYS) == set()
 
 
@@ -77,14 +77,14 @@ def test_a_window_of_a_vault_belongs_to_the_day_in_which_it_begins() -> None:
     assert days_of(["full/date=2024-05-16"], vault, DAYS) == {"2024-05-16"}
 
 
-def test_it_maps_items_to_time_windows_and_nothing_else() -> None:
+def test_the_mapping_refuses_other_partitions() -> None:
     with pytest.raises(dg.DagsterInvalidDefinitionError, match="upstream must be an asset of a dataset"):
         RunsToDays("snowplow_enriched").validate_partition_mapping(DAYS, DAYS)
     with pytest.raises(dg.DagsterInvalidDefinitionError, match="give the downstream asset a DailyPartitionsDefinition"):
         RunsToDays("snowplow_enriched").validate_partition_mapping(RUNS, RUNS)
 
 
-def test_it_is_serialized_and_a_code_location_with_it_loads_without_a_warning() -> None:
+def test_the_mapping_is_serializable_and_loads_without_a_warning() -> None:
     assert deserialize_value(serialize_value(RunsToDays("veeva")), RunsToDays) == RunsToDays("veeva")
     with warnings.catch_warnings():
         warnings.simplefilter("error", DeprecationWarning)
@@ -96,7 +96,7 @@ def test_it_is_serialized_and_a_code_location_with_it_loads_without_a_warning() 
     assert "RunsToDays" not in told, "other processes do not know the class"
 
 
-def test_a_day_is_made_once_its_runs_are_loaded_and_again_after_a_late_one() -> None:
+def test_a_day_is_materialized_once_its_runs_are_loaded_and_again_after_a_late_run() -> None:
     defs = dg.Definitions(assets=[warehouse, daily])
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("shop_enriched", [FIRST, LAST, NEXT])

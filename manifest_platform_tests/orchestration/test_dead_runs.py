@@ -1,4 +1,4 @@
-"""Runs that failed, died or were canceled: told as what they are, with what they were at; their leases are given back."""
+"""Runs that failed, died or were canceled: the sensors report the cause and the items, and end the run's leases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CANCELED = dg.DagsterEventType.RUN_CANCELED
 
 
 def dead_run(location: CodeLocation, job: str, status: dg.DagsterRunStatus = dg.DagsterRunStatus.STARTED) -> dg.DagsterRun:
-    """A run of a job, of which nobody hears any more."""
+    """Returns a run of a job whose process is gone."""
     definition = location.defs.resolve_job_def(f"{location.dataset}_{job}")
     config = {"ops": {f"{definition.name}_op": {"config": {"reason": "a test"}}}} if "full" in job else {}
     return location.instance.create_run_for_job(definition, run_config=config, status=status, tags=definition.tags)
@@ -37,7 +37,7 @@ def tell(
     message: str = "Run worker process unexpectedly exited",
     reason: RunFailureReason | None = None,
 ) -> None:
-    """What the sensor does once Dagster's monitoring has found out."""
+    """Runs the sensor as Dagster does after its monitoring found the failure."""
     sensor = "manifest_failure_sensor" if kind is FAILED else "manifest_cancel_sensor"
     data = JobFailureData(error=None, failure_reason=reason) if reason else None
     event = dg.DagsterEvent(kind.value, run.job_name, message=message, event_specific_data=data)
@@ -46,7 +46,7 @@ def tell(
 
 
 def observed(location: CodeLocation, asset: str, partition: str | None = None) -> dict[str, object]:
-    """The metadata of the newest observation of an asset, or of its partition; empty where there is none."""
+    """Returns the metadata of the newest observation of an asset or its partition; empty if there is none."""
     partitions = [partition] if partition else None
     records_filter = dg.AssetRecordsFilter(asset_key=location.key(asset), asset_partitions=partitions)
     found = location.instance.fetch_observations(records_filter, limit=1).records
@@ -58,7 +58,7 @@ def observed(location: CodeLocation, asset: str, partition: str | None = None) -
 
 
 def claimed(shop: DagsterShop, run_id: str, application: str, *, expired: bool = False) -> None:
-    """A run claims what is next, and is killed."""
+    """Claims the next items for a run that is then killed."""
     with shop.resources["manifest"].pipeline(NAME, run_id) as pipeline:
         lease = pipeline.manifest.acquire(FEED, application, "a dead worker", timedelta(seconds=0 if expired else 3600))
         if application == LOAD:
@@ -69,21 +69,21 @@ def claimed(shop: DagsterShop, run_id: str, application: str, *, expired: bool =
         lease._stopped.set()
 
 
-def test_a_worker_that_was_killed_at_a_load_is_told_with_cause_item_and_attempt(shredded: DagsterShop) -> None:
+def test_a_worker_killed_during_a_load_is_reported_with_item_and_attempt(shredded: DagsterShop) -> None:
     run = dead_run(shredded, "drain")
     claimed(shredded, run.run_id, LOAD)
     tell(shredded, run, reason=RunFailureReason.UNEXPECTED_TERMINATION)
     seen = observed(shredded, "warehouse", run_name(0))
     assert (seen["item"], seen["application"], seen["attempt"], seen["run"]) == (run_name(0), LOAD, 1, run.run_id)
     assert seen["cause"] == (
-        "its process died without a word, as by a kill or for want of memory: Run worker process unexpectedly exited"
+        "its process died without a message (it may have been killed, or out of memory): Run worker process unexpectedly exited"
     )
     assert seen["command"] == f"manifest-platform history {run_name(0)}"
     assert output(shredded.drain())["stop"] == "idle", "its lease need not run out"
     assert shredded.shop.seen.runs == run_names(0, 1, 2, 3, 4)
 
 
-def test_a_worker_that_was_killed_at_a_shred_is_told_with_every_item_of_its_batch(fresh: DagsterShop) -> None:
+def test_a_worker_killed_during_a_shred_is_reported_with_every_item_of_its_batch(fresh: DagsterShop) -> None:
     fresh.shop.write(0, 1, 2)
     with fresh.shop.open() as pipeline:
         discover(pipeline)
@@ -94,20 +94,20 @@ def test_a_worker_that_was_killed_at_a_shred_is_told_with_every_item_of_its_batc
     assert observed(fresh, "warehouse", run_name(0)) == {}
 
 
-def test_each_end_of_a_run_is_told_as_what_it_is(shredded: DagsterShop) -> None:
+def test_each_kind_of_failure_of_a_run_is_reported_with_its_cause(shredded: DagsterShop) -> None:
     run = dead_run(shredded, "drain")
     claimed(shredded, run.run_id, LOAD)
     for kind, reason, words in (
         (FAILED, RunFailureReason.START_TIMEOUT, "its process did not start in time: "),
         (FAILED, RunFailureReason.JOB_INITIALIZATION_FAILURE, "it failed before any step: "),
-        (FAILED, RunFailureReason.UNKNOWN, "its process died without a word"),
+        (FAILED, RunFailureReason.UNKNOWN, "its process died without a message"),
         (CANCELED, None, "it was canceled"),
     ):
         tell(shredded, run, kind, reason=reason)
         assert str(observed(shredded, "warehouse", run_name(0))["cause"]).startswith(words)
 
 
-def test_a_step_that_failed_is_told_by_its_own_words(shredded: DagsterShop) -> None:
+def test_a_failed_step_is_reported_with_its_own_message(shredded: DagsterShop) -> None:
     (shredded.shop.home / "warehouse.duckdb").mkdir()
     failed = shredded.drain()
     assert not failed.success
@@ -117,10 +117,10 @@ def test_a_step_that_failed_is_told_by_its_own_words(shredded: DagsterShop) -> N
     assert run
     tell(shredded, run)
     cause = str(observed(shredded, "warehouse", run_name(0))["cause"])
-    assert cause.startswith("its step failed: nothing was begun; mend the configuration first")
+    assert cause.startswith("its step failed: Nothing was begun. Fix the configuration first")
 
 
-def test_a_full_load_that_died_is_told_with_its_snapshot_and_what_to_do(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+def test_a_dead_run_of_a_full_load_is_reported_with_snapshot_and_remedy(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     ward = Ward(tmp_path)
     with ward.open() as pipeline:
         land(pipeline, full("0000", {"product__v": {"1": "a"}}))
@@ -132,12 +132,12 @@ def test_a_full_load_that_died_is_told_with_its_snapshot_and_what_to_do(tmp_path
     tell(dagster, dead_run(dagster, "full_begin"))
     seen = observed(dagster, f"{pipeline.source.main}/warehouse")
     assert str(seen["snapshot"]).startswith("full/date=")
-    assert "the next drain goes on with it" in str(seen["full_load"])
+    assert "The next drain continues it" in str(seen["full_load"])
     assert seen["command"] == "manifest-platform full cancel"
 
 
 @pytest.mark.parametrize("kind", [FAILED, CANCELED])
-def test_a_dead_run_gives_its_lease_back(shredded: DagsterShop, kind: dg.DagsterEventType) -> None:
+def test_the_leases_of_a_dead_run_end(shredded: DagsterShop, kind: dg.DagsterEventType) -> None:
     run = dead_run(shredded, "drain")
     claimed(shredded, run.run_id, LOAD)
     assert output(shredded.drain())["stop"] == "busy"
@@ -146,7 +146,7 @@ def test_a_dead_run_gives_its_lease_back(shredded: DagsterShop, kind: dg.Dagster
     assert shredded.shop.seen.runs == run_names(0, 1, 2, 3, 4)
 
 
-def test_another_runs_lease_stays_and_its_items_are_not_told_of(shredded: DagsterShop) -> None:
+def test_leases_and_items_of_other_runs_are_left_alone(shredded: DagsterShop) -> None:
     run = dead_run(shredded, "drain", dg.DagsterRunStatus.FAILURE)
     claimed(shredded, "another-run", LOAD)
     before = records(shredded.shop)

@@ -1,4 +1,4 @@
-"""The code location: what Dagster shows before anything runs, and how it refuses a wrong configuration."""
+"""The code location: the definitions before anything runs, and the refusal of a wrong configuration."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def test_the_definitions_load(empty: Shop) -> None:
     dg.Definitions.validate_loadable(build_defs(empty.config_file))
 
 
-def test_assets_say_whose_and_what_they_are(empty: Shop) -> None:
+def test_assets_have_owners_kinds_and_descriptions(empty: Shop) -> None:
     specs = _specs(build_defs(empty.config_file))
     assert sorted(specs) == ["shop/enriched_runs", "shop/overview", "shop/shredded", "shop/warehouse"]
     assert [name for name, spec in specs.items() if not _is_complete(spec)] == []
     assert specs["shop/enriched_runs"].kinds == {"snowplow", "file"}
 
 
-def test_assets_follow_each_other_on_one_set_of_partitions(empty: Shop) -> None:
+def test_assets_of_a_feed_share_one_set_of_partitions(empty: Shop) -> None:
     specs = _specs(build_defs(empty.config_file))
     del specs["shop/overview"]
     deps = {name: [dep.asset_key.to_user_string() for dep in spec.deps] for name, spec in specs.items()}
@@ -52,7 +52,7 @@ def test_assets_follow_each_other_on_one_set_of_partitions(empty: Shop) -> None:
     assert partitions == {dg.DynamicPartitionsDefinition(name="shop_enriched")}
 
 
-def test_what_works_is_limited_to_one_run(empty: Shop) -> None:
+def test_work_on_a_feed_is_limited_to_one_run(empty: Shop) -> None:
     defs = build_defs(empty.config_file)
     for name in ("shredded", "warehouse"):
         definition = defs.resolve_assets_def(key(name))
@@ -106,13 +106,13 @@ def test_tables_appear_with_their_columns_once_they_are_written(shredded: Dagste
     assert columns["user_id"].constraints.nullable
 
 
-def test_shredded_output_that_is_gone_keeps_nothing_else_from_being_shown(shredded: DagsterShop) -> None:
+def test_missing_shredded_output_hides_only_the_tables(shredded: DagsterShop) -> None:
     for number in range(5):
         lose_listing(shredded.shop, number)
     assert len(_specs(build_defs(shredded.shop.config_file))) == 4
 
 
-def test_a_load_tells_the_rows_of_each_table(shredded: DagsterShop) -> None:
+def test_a_load_reports_the_rows_of_each_table(shredded: DagsterShop) -> None:
     shredded.add(0, 1)
     shredded.materialize(["warehouse"], 0, 1)
     event = shredded.instance.get_latest_materialization_event(key("warehouse/events"))
@@ -133,8 +133,8 @@ def test_a_wrong_configuration_names_the_key(empty: Shop, monkeypatch: pytest.Mo
         build_defs()
 
 
-def test_the_code_location_is_the_configured_one(empty: Shop) -> None:
-    """In a process of its own, as Dagster loads it: neither Spark nor AWS comes with it, for every process pays for that."""
+def test_the_code_location_imports_neither_spark_nor_aws(empty: Shop) -> None:
+    """Dagster loads the code location in each of its processes, and every process pays for each import."""
     program = (
         "import sys; from manifest_platform.definitions import defs;"
         "print(sorted('/'.join(spec.key.path) for spec in defs().resolve_all_asset_specs()));"

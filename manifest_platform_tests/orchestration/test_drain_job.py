@@ -1,4 +1,4 @@
-"""The drain job: one run for all that waits, a materialization for every partition, and why it stopped."""
+"""The drain job: one run for everything that waits, a materialization for every partition, and the reason why it stopped."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from manifest_platform_tests.pipeline.shop import NAME, run_name, run_names
 
 
 def _jobs(spark: Any) -> int:
-    """How many jobs Spark has run. Its status tracker hears of a job later than who started it."""
+    """Returns the number of jobs that Spark has run. Its status tracker lags behind the caller."""
     return spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs()
 
 
@@ -65,7 +65,7 @@ def test_every_check_is_evaluated_and_rows_are_counted_from_time_to_time(shredde
     assert _checked(shredded.drain()) == dict.fromkeys(of_the_manifest, True)
 
 
-def test_nothing_to_do_is_a_success_without_spark(shredded: DagsterShop, spark: Any) -> None:
+def test_a_drain_with_nothing_to_do_succeeds_without_spark(shredded: DagsterShop, spark: Any) -> None:
     shredded.drain()
     jobs, before = _jobs(spark), records(shredded.shop)
     result = shredded.drain()
@@ -77,26 +77,27 @@ def test_nothing_to_do_is_a_success_without_spark(shredded: DagsterShop, spark: 
 def test_a_drain_registers_and_shows_what_has_landed_unless_the_sensor_did(fresh: DagsterShop, discovers: bool) -> None:
     fresh.shop.write(0, 1)
     config = already_discovered(f"{NAME}_drain")["ops"][f"{NAME}_drain_op"]["config"] if not discovers else {}
-    result = fresh.drain(max_seconds=0.000001, **config)  # no time for Spark
+    result = fresh.drain(max_seconds=0.000001, **config)  # Spark is not needed
     there = run_names(0, 1) if discovers else []
     assert (materializations(result, "enriched_runs"), fresh.partitions()) == (there, there)
     [asked] = fresh.tick().run_requests or []
     assert asked.run_config == already_discovered(f"{NAME}_drain")
 
 
-def test_a_landing_root_that_cannot_be_listed_fails_the_run_and_what_is_registered_is_loaded(shredded: DagsterShop) -> None:
+def test_an_unlistable_landing_root_fails_the_run_after_registered_items_are_loaded(shredded: DagsterShop) -> None:
     settings = shredded.shop.config_file
     settings.write_text(re.sub(r"root: .*/landing", "root: /nowhere", settings.read_text()))
     result = shredded.drain()
     assert re.match(
-        "datasets.shop.landing.root: landing root /nowhere does not exist; .* What was registered before was worked on",
+        "datasets.shop.landing.root: landing root /nowhere does not exist; .*"
+        " Directories that were registered before are still processed",
         failure(result),
     )
     assert len(materializations(result, "warehouse")) == 5
 
 
 @pytest.mark.stores("sqlite", "dynamodb")
-def test_blocked_fails_the_run_with_the_cause_first_and_its_partition(shredded: DagsterShop) -> None:
+def test_a_block_fails_the_run_with_its_cause_and_its_partition(shredded: DagsterShop) -> None:
     shredded.add(*range(5))
     break_listing(shredded.shop, 1)
     result = shredded.drain()
@@ -115,7 +116,7 @@ def test_blocked_fails_the_run_with_the_cause_first_and_its_partition(shredded: 
     assert materializations(result, "warehouse") == run_names(0)
 
 
-def test_a_cause_fails_one_run_and_a_new_one_the_next(fresh: DagsterShop) -> None:
+def test_each_cause_of_a_block_fails_one_run(fresh: DagsterShop) -> None:
     fresh.add(0, 1, 2)
     with fresh.shop.open() as pipeline:
         fresh.shop.land(pipeline, 0, corrupt=True)
@@ -136,7 +137,7 @@ def test_a_cause_fails_one_run_and_a_new_one_the_next(fresh: DagsterShop) -> Non
     assert not fresh.drain().success, "it failed anew"
 
 
-def test_a_partition_that_failed_is_made_good_by_the_drain_that_makes_it(shredded: DagsterShop) -> None:
+def test_a_failed_partition_turns_green_when_a_drain_loads_it(shredded: DagsterShop) -> None:
     shredded.add(*range(5))
     was_there = break_listing(shredded.shop, 1)
     assert not shredded.drain().success
@@ -147,7 +148,7 @@ def test_a_partition_that_failed_is_made_good_by_the_drain_that_makes_it(shredde
     assert shredded.failed("warehouse") == set()
 
 
-def test_what_an_operator_resolves_is_tried_again(fresh: DagsterShop) -> None:
+def test_a_resolved_item_is_tried_again(fresh: DagsterShop) -> None:
     with fresh.shop.open() as pipeline:
         fresh.shop.land(pipeline, 0, corrupt=True)
         fresh.shop.land(pipeline, 1)
@@ -173,13 +174,13 @@ def test_a_budget_of_seconds_ends_the_run(shredded: DagsterShop) -> None:
 def test_a_warehouse_that_cannot_be_opened_fails_the_run(shredded: DagsterShop) -> None:
     (shredded.shop.home / "warehouse.duckdb").mkdir()
     result = shredded.drain()
-    assert failure(result).startswith("nothing was begun; mend the configuration first:\nwarehouse.path: ")
+    assert failure(result).startswith("Nothing was begun. Fix the configuration first:\nwarehouse.path: ")
     with shredded.shop.open() as pipeline:
         assert len(list(pipeline.manifest.items("enriched"))) == 5
 
 
 @pytest.mark.stores("sqlite", "dynamodb")
-def test_a_drain_beside_another_leaves_it_alone(shredded: DagsterShop) -> None:
+def test_a_second_drain_leaves_the_first_alone(shredded: DagsterShop) -> None:
     with shredded.shop.open() as pipeline, pipeline.lease(FEED, LOAD) as lease:
         result = shredded.drain()
         lease.check()
@@ -187,7 +188,7 @@ def test_a_drain_beside_another_leaves_it_alone(shredded: DagsterShop) -> None:
     assert not materializations(result, "warehouse")
 
 
-def test_an_empty_run_is_loaded_as_one(fresh: DagsterShop) -> None:
+def test_an_empty_run_is_loaded(fresh: DagsterShop) -> None:
     with fresh.shop.open() as pipeline:
         fresh.shop.land(pipeline, 0, events=0)
     result = fresh.drain()

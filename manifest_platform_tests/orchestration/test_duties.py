@@ -1,4 +1,4 @@
-"""Runs queue by what they are: decided by Dagster's own queue daemon, with this repository's `dagster.yaml`."""
+"""The queue limits runs by their duties, tested with Dagster's own queue daemon and this repository's `dagster.yaml`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VAULTS = tuple(f"vault{number}" for number in range(3))
 
 @dg.op
 def work() -> None:
-    """A user's work, which says nothing of itself."""
+    """A user's work, without tags."""
 
 
 @dg.job
@@ -34,18 +34,18 @@ def of_a_user() -> None:
 
 
 class Queue:
-    """Dagster's queue over the jobs of many datasets: runs are put in, and launched as the daemon decides."""
+    """Dagster's queue for the jobs of many datasets: tests queue runs, and the daemon decides which it launches."""
 
     def __init__(self, instance: dg.DagsterInstance, defs: dg.Definitions) -> None:
         self.instance, self.defs = instance, defs
         self._daemon = QueuedRunCoordinatorDaemon(interval_seconds=1)
 
     def put(self, name: str, **tags: str) -> str:
-        """A run of a job, queued as a sensor, a schedule or a person has it; its id."""
+        """Queues a run of a job, as a sensor, a schedule or a person does; returns its id."""
         return self.put_job(self.defs.resolve_job_def(name), **tags)
 
     def put_assets(self, *paths: str, **tags: str) -> str:
-        """A run of assets, as the button and backfills launch it."""
+        """Queues a run of assets, as the button and backfills do."""
         job = self.defs.resolve_implicit_global_asset_job_def()
         keys = {dg.AssetKey(path.split("/")) for path in paths}
         return self.put_job(job.get_subset(asset_selection=keys), **tags)
@@ -61,7 +61,7 @@ class Queue:
         return stored.run_id
 
     def turn(self) -> set[str]:
-        """One iteration of the daemon; which runs it launched."""
+        """Runs one iteration of the daemon; returns the runs that it launched."""
         before = self.at_work()
         context = cast(Any, SimpleNamespace(instance=self.instance, create_request_context=lambda: None))
         with self._daemon:
@@ -79,7 +79,7 @@ class Queue:
 
 @pytest.fixture(scope="module")
 def configured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three vaults, which are captured and whose logs have drains of their own, and a shop, which is merged."""
+    """Three vaults, which are captured and have a drain of their own for logs, and a shop, which is merged."""
     home = tmp_path_factory.mktemp("queue")
     whole = yaml.safe_load((REPOSITORY / "manifest_platform_veeva.yaml").read_text())
     vault = whole["datasets"].pop("vault")
@@ -107,13 +107,13 @@ def configured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def embedded(configured: Path) -> dg.Definitions:
-    """The code location with the embedded warehouse, of one writer."""
+    """The code location with the embedded warehouse, which has a single writer."""
     return build_defs(configured)
 
 
 @pytest.fixture(scope="module")
 def shared(configured: Path) -> dg.Definitions:
-    """The code location with a warehouse that many may write to."""
+    """The code location with a warehouse of many writers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DuckDBSettings, "one_writer", False)
         return build_defs(configured)
@@ -127,7 +127,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
         yield instance
 
 
-def test_captures_never_wait_behind_drains_however_many(instance: dg.DagsterInstance, shared: dg.Definitions) -> None:
+def test_captures_never_wait_behind_any_number_of_drains(instance: dg.DagsterInstance, shared: dg.Definitions) -> None:
     queue = Queue(instance, shared)
     for name in VAULTS:
         queue.put(f"{name}_drain")
@@ -140,15 +140,15 @@ def test_captures_never_wait_behind_drains_however_many(instance: dg.DagsterInst
     assert queue.turn() == captures
 
 
-def test_captures_find_slots_beside_all_that_is_bounded() -> None:
+def test_captures_find_slots_beside_all_limited_runs() -> None:
     settings = yaml.safe_load(INSTANCE.read_text())["concurrency"]["runs"]
     bounded = {one["value"]: one["limit"] for one in settings["tag_concurrency_limits"] if "duty" in one["key"]}
     assert set(bounded) == {"drain", "merge", "full", "housekeeping"}
     assert settings["max_concurrent_runs"] - sum(bounded.values()) >= 4
 
 
-def test_where_captures_wait_they_are_next(instance: dg.DagsterInstance, shared: dg.Definitions) -> None:
-    """A user's own runs may take all slots; what they free is for captures first."""
+def test_waiting_captures_start_next(instance: dg.DagsterInstance, shared: dg.Definitions) -> None:
+    """A user's own runs may take all slots. Captures get the next free slots."""
     queue = Queue(instance, shared)
     own = [queue.put_job(of_a_user) for _ in range(14)]
     assert queue.turn() == set(own[:12])
@@ -158,7 +158,7 @@ def test_where_captures_wait_they_are_next(instance: dg.DagsterInstance, shared:
     assert queue.turn() == {capture}
 
 
-def test_of_one_drain_one_run_works_at_a_time(instance: dg.DagsterInstance, shared: dg.Definitions) -> None:
+def test_runs_of_a_drain_work_one_at_a_time(instance: dg.DagsterInstance, shared: dg.Definitions) -> None:
     queue = Queue(instance, shared)
     first, second = queue.put("vault0_drain"), queue.put("vault0_drain")
     assert queue.turn() == {first}
@@ -167,7 +167,7 @@ def test_of_one_drain_one_run_works_at_a_time(instance: dg.DagsterInstance, shar
     assert queue.turn() == {second}
 
 
-def test_runs_that_wait_for_their_turn_keep_no_other_dataset_waiting(
+def test_runs_that_wait_for_their_turn_do_not_delay_other_datasets(
     instance: dg.DagsterInstance, shared: dg.Definitions
 ) -> None:
     queue = Queue(instance, shared)
@@ -187,7 +187,7 @@ def test_logs_drain_beside_changes_and_merges_beside_both(instance: dg.DagsterIn
     assert queue.turn() == all_of_them
 
 
-def test_all_drains_take_turns_on_a_warehouse_of_one_writer(instance: dg.DagsterInstance, embedded: dg.Definitions) -> None:
+def test_all_drains_take_turns_on_a_single_writer_warehouse(instance: dg.DagsterInstance, embedded: dg.Definitions) -> None:
     queue = Queue(instance, embedded)
     drains = [queue.put(name) for name in ("vault0_drain", "vault0_log_drain", "vault1_drain", "shop_drain")]
     merge = queue.put("shop_merge")
@@ -196,9 +196,7 @@ def test_all_drains_take_turns_on_a_warehouse_of_one_writer(instance: dg.Dagster
     assert queue.turn() == {drains[1]}
 
 
-def test_what_is_materialized_by_hand_waits_for_the_drain_of_its_feed_alone(
-    instance: dg.DagsterInstance, shared: dg.Definitions
-) -> None:
+def test_a_manual_run_waits_only_for_the_drain_of_its_feed(instance: dg.DagsterInstance, shared: dg.Definitions) -> None:
     queue = Queue(instance, shared)
     drain = queue.put("vault0_drain")
     assert queue.turn() == {drain}

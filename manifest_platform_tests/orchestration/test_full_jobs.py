@@ -1,4 +1,4 @@
-"""Full loads and partitions of a vault from Dagster: begun, cancelled, drained in order, and refused where they do not fit."""
+"""Full loads and partitions of a vault in Dagster: begun, canceled, drained in order, and refused out of order."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def dagster(tmp_path: Path, instance: dg.DagsterInstance, store_url: str) -> Dag
 
 @pytest.fixture
 def landed(dagster: DagsterWard) -> DagsterWard:
-    """A snapshot, four windows of changes and a day of logs, shredded, and Dagster's partitions; nothing is loaded."""
+    """A snapshot, four windows of changes and a day of logs, shredded, with Dagster's partitions; nothing is loaded."""
     return _land(dagster, SNAPSHOT, *CHANGES, LOGS)
 
 
@@ -63,7 +63,7 @@ def _land(dagster: DagsterWard, *windows: Window) -> DagsterWard:
 
 
 def _states(result: Result) -> list[dict[str, Any]]:
-    """The dataset's states that a run showed on the asset of the changes."""
+    """Returns the dataset's states that a run reported on the asset of the changes."""
     observed = [event for event in result.all_events if event.event_type == dg.DagsterEventType.ASSET_OBSERVATION]
     assert {event.asset_key for event in observed} <= {dg.AssetKey([NAME, INCR, "warehouse"])}
     return [
@@ -72,19 +72,19 @@ def _states(result: Result) -> list[dict[str, Any]]:
     ]
 
 
-# Begun and cancelled
+# Begun and canceled
 
 
 @pytest.mark.parametrize(
     ("config", "wrong"), [({"item": "latest"}, "reason"), ({"item": "latest", "reason": "why", "epoch": 7}, "epoch")]
 )
-def test_a_configuration_that_is_none_is_refused(dagster: DagsterWard, config: dict[str, Any], wrong: str) -> None:
+def test_an_invalid_run_configuration_is_refused(dagster: DagsterWard, config: dict[str, Any], wrong: str) -> None:
     with pytest.raises(dg.DagsterInvalidConfigError, match=wrong):
         dagster.run_job(f"{NAME}_full_begin", config)
 
 
 @pytest.mark.parametrize("wrong", ["item", "reason"])
-def test_a_configuration_that_says_nothing_is_refused(landed: DagsterWard, wrong: str) -> None:
+def test_an_empty_run_configuration_is_refused(landed: DagsterWard, wrong: str) -> None:
     result = landed.begin(**{wrong: ""})
     [event] = [event for event in result.all_events if event.is_step_failure]
     assert f"{wrong}\n  String should have at least 1 character" in str(event.step_failure_data.error)
@@ -92,20 +92,20 @@ def test_a_configuration_that_says_nothing_is_refused(landed: DagsterWard, wrong
         assert state(pipeline).epoch == 1
 
 
-def test_F12_without_a_snapshot_none_is_begun(dagster: DagsterWard) -> None:
+def test_F12_without_a_snapshot_no_full_load_begins(dagster: DagsterWard) -> None:
     message = failure(dagster.begin())
     assert message == f"dataset {NAME} has no snapshot in hand. Do this first: manifest-platform capture"
     with dagster.ward.open() as pipeline:
         assert state(pipeline).epoch == 1
 
 
-def test_begun_with_what_is_no_snapshot(landed: DagsterWard) -> None:
+def test_a_full_load_from_an_item_that_is_no_snapshot_is_refused(landed: DagsterWard) -> None:
     assert "is no snapshot: a full load is begun with one of feed full" in failure(landed.begin(item=CHANGES[0].name))
     assert "is neither a window's name" in failure(landed.begin(item="yesterday"))
 
 
 @pytest.mark.stores("sqlite", "dynamodb")
-def test_what_is_begun_is_drained_first_then_changes_then_logs(landed: DagsterWard) -> None:
+def test_a_drain_loads_the_snapshot_then_changes_then_logs(landed: DagsterWard) -> None:
     begun = landed.begin(item=SNAPSHOT.name)
     assert begun.success
     assert _states(begun) == [{"mode": "FULL_LOAD", "epoch": 2}]
@@ -133,7 +133,7 @@ def test_what_is_begun_is_drained_first_then_changes_then_logs(landed: DagsterWa
     assert (told["mode"].value, told["epoch"].value, told["boundary"].value) == ("INCREMENTAL", 2, "2026-01-02T00:00Z")
 
 
-def test_F11_no_second_one_is_begun_meanwhile(landed: DagsterWard) -> None:
+def test_F11_a_second_full_load_is_refused_meanwhile(landed: DagsterWard) -> None:
     assert landed.begin().success
     message = failure(landed.begin())
     assert f"a full load with {SNAPSHOT.name} is in progress: drain, or cancel it. In Dagster: launch the job" in message
@@ -142,7 +142,7 @@ def test_F11_no_second_one_is_begun_meanwhile(landed: DagsterWard) -> None:
         assert state(pipeline).epoch == 2
 
 
-def test_F19_what_was_begun_is_cancelled(loaded: DagsterWard) -> None:
+def test_F19_a_begun_full_load_is_canceled(loaded: DagsterWard) -> None:
     before = loaded.ward.seen
     later = full("0100", {PRODUCT: {"other": "rows"}})
     _land(loaded, later, incr("0115"))
@@ -156,12 +156,12 @@ def test_F19_what_was_begun_is_cancelled(loaded: DagsterWard) -> None:
     assert loaded.ward.seen.tables == replayed([SNAPSHOT, *CHANGES, LOGS, incr("0115")])
 
 
-def test_without_one_nothing_is_cancelled(loaded: DagsterWard) -> None:
+def test_without_a_full_load_cancel_is_refused(loaded: DagsterWard) -> None:
     assert "there is nothing to cancel" in failure(loaded.cancel())
 
 
-def test_a_snapshot_is_shredded_when_it_is_asked_for(dagster: DagsterWard, spark: Any) -> None:
-    """One whose archive is no window's: shredding fails it, and nothing is begun."""
+def test_a_snapshot_is_shredded_when_a_full_load_begins(dagster: DagsterWard, spark: Any) -> None:
+    """Shredding of the snapshot fails, because its archive is invalid, and no full load begins."""
     folder = dagster.ward.home / "landing" / f"vault={dagster.ward.vault_id}" / SNAPSHOT.name
     folder.mkdir(parents=True)
     (folder / "manifest.csv").write_text("this,is\nno,manifest\n")
@@ -180,7 +180,7 @@ def test_a_snapshot_is_shredded_when_it_is_asked_for(dagster: DagsterWard, spark
 
 
 @pytest.mark.stores("sqlite", "dynamodb")
-def test_changes_out_of_order_fail_and_say_what_is_next(loaded: DagsterWard) -> None:
+def test_changes_out_of_order_fail_and_name_the_next_window(loaded: DagsterWard) -> None:
     more = incrs("0115", "0145")
     _land(loaded, *more)
     before = loaded.ward.seen
@@ -195,7 +195,7 @@ def test_changes_out_of_order_fail_and_say_what_is_next(loaded: DagsterWard) -> 
     assert loaded.ward.seen.applied[-3:] == ["incr 0115", "incr 0130", "incr 0145"]
 
 
-def test_changes_behind_a_gap_fail_and_say_what_is_missing(loaded: DagsterWard) -> None:
+def test_changes_after_a_gap_fail_and_name_the_missing_window(loaded: DagsterWard) -> None:
     beyond = incr("0130")
     _land(loaded, beyond)
     message = failure(loaded.run_assets(["incr/warehouse"], beyond.name))
@@ -203,13 +203,13 @@ def test_changes_behind_a_gap_fail_and_say_what_is_missing(loaded: DagsterWard) 
     assert "manifest-platform capture" in message
 
 
-def test_changes_without_a_snapshot_fail_and_say_so(landed: DagsterWard) -> None:
+def test_changes_without_a_snapshot_fail_and_ask_for_a_snapshot(landed: DagsterWard) -> None:
     message = failure(landed.run_assets(["incr/warehouse"], CHANGES[0].name))
     assert "no snapshot was loaded yet" in message
     assert "manifest-platform full begin latest" in message
 
 
-def test_a_snapshot_for_which_none_was_begun_is_not_loaded(loaded: DagsterWard) -> None:
+def test_a_snapshot_is_not_loaded_without_a_begun_full_load(loaded: DagsterWard) -> None:
     later = full("0100")
     _land(loaded, later)
     message = failure(loaded.run_assets(["full/warehouse"], later.name))
@@ -223,7 +223,7 @@ def test_a_snapshot_for_which_none_was_begun_is_not_loaded(loaded: DagsterWard) 
 
 
 @pytest.mark.parametrize(("feed", "window"), [(FULL, SNAPSHOT), (INCR, CHANGES[1]), (LOG, LOGS)])
-def test_what_is_applied_succeeds_and_changes_nothing(loaded: DagsterWard, feed: str, window: Window) -> None:
+def test_an_applied_partition_succeeds_and_changes_nothing(loaded: DagsterWard, feed: str, window: Window) -> None:
     before = loaded.ward.seen
     result = loaded.run_assets([f"{feed}/shredded", f"{feed}/warehouse"], window.name)
     assert result.success
@@ -234,13 +234,13 @@ def test_what_is_applied_succeeds_and_changes_nothing(loaded: DagsterWard, feed:
 
 def test_a_partition_of_another_feed_is_refused(loaded: DagsterWard) -> None:
     loaded.add(INCR, LOGS.name)
-    assert f"{LOGS.name} is not of feed incr" in failure(loaded.run_assets(["incr/warehouse"], LOGS.name))
+    assert f"{LOGS.name} does not belong to feed incr" in failure(loaded.run_assets(["incr/warehouse"], LOGS.name))
 
 
-# Drains by feed
+# Drains of feeds
 
 
-def test_L2_logs_are_drained_on_their_own_while_changes_are_blocked(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+def test_L2_logs_are_drained_while_changes_are_blocked(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     dagster = _land(DagsterWard(Ward(tmp_path, load={"logs": "own"}), instance), SNAPSHOT, *CHANGES, LOGS)
     assert dagster.begin().success
     dagster.break_listing("2026-01-02T00:30Z")
@@ -255,7 +255,7 @@ def test_L2_logs_are_drained_on_their_own_while_changes_are_blocked(tmp_path: Pa
     assert dagster.ward.seen.applied == ["full 0000", "incr 0015", "log 0000"]
 
 
-# Assets of one's own
+# A user's own assets
 
 
 def test_an_own_asset_reads_a_table_of_a_feeds_window(loaded: DagsterWard, spark: Any) -> None:
@@ -298,6 +298,6 @@ def test_an_own_asset_reads_a_table_of_a_feeds_window(loaded: DagsterWard, spark
     assert sorted(row["id"] for row in rows) == ["0045", "last"]
     assert own.run_assets(["full/products"], SNAPSHOT.name).success
     assert own.shown("full/products", SNAPSHOT.name)["dagster/partition_row_count"] == 1
-    assert "name the table to read by AssetIn(metadata={'table': …})" in failure(
+    assert "Name the table to read with AssetIn(metadata={'table': …})" in failure(
         own.run_assets(["incr/events"], CHANGES[0].name)
     )

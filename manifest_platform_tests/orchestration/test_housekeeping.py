@@ -1,4 +1,4 @@
-"""Housekeeping by Dagster: one job for every dataset and for Dagster's own store, on a schedule that may be off."""
+"""Housekeeping in Dagster: a job for every dataset and for Dagster's own store, with an optional schedule."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_run_does_the_chores_and_prunes_dagster(shop: DagsterShop, monkeypatch
     assert not (shop.shop.home / "shredded" / NAME / run_name(0) / "dead").exists()
 
 
-def test_what_could_not_be_done_fails_the_run_at_its_end(shop: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_chore_fails_the_run_at_its_end(shop: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
     pruned = []
     monkeypatch.setattr(housekeeping, "prune", lambda *_: pruned.append(1) or Pruned())
     monkeypatch.setattr(housekeeping, "keep_house", lambda *_: iter([Chore("archive", hindered="the store is busy")]))
@@ -77,7 +77,7 @@ def test_the_schedule_is_as_configured_and_may_be_off(tmp_path: Path) -> None:
         build_defs(Shop(tmp_path / "three", housekeeping={"schedule": "61 3 * * *"}).config_file)
 
 
-def test_dagster_is_left_alone_where_its_days_are_null(shop: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dagsters_store_is_not_pruned_if_dagster_days_is_null(shop: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = yaml.safe_load(shop.shop.config_file.read_text())
     shop.shop.config_file.write_text(yaml.safe_dump({**settings, "housekeeping": {"dagster_days": None}}))
     monkeypatch.setattr(housekeeping, "prune", None)

@@ -1,4 +1,4 @@
-"""Assets of a user's own: they read what is committed and current, and what they return is committed for one partition."""
+"""A user's own assets: they read committed, current data, and their result is committed for one partition."""
 
 import dataclasses
 import re
@@ -46,7 +46,7 @@ def loaded(events: DataFrame) -> DataFrame:
 
 
 def _counting(table: str | None, seen: dict[str, Any]) -> dg.AssetsDefinition:
-    """An asset over all partitions of a run that keeps what it read, and returns nothing."""
+    """Returns an asset over all partitions of a run that records what it read, and returns nothing."""
 
     @dg.asset(
         key=key("counted"),
@@ -73,7 +73,7 @@ def own(shredded: DagsterShop) -> DagsterShop:
 
 @pytest.fixture
 def writable(fresh: DagsterShop) -> DagsterShop:
-    """One run, shredded once, whose output the test may change."""
+    """A shop with one shredded run, whose output the test may change."""
     with fresh.shop.open() as pipeline:
         fresh.shop.land(pipeline, 0)
     fresh.add(0)
@@ -87,7 +87,7 @@ def _listing(shop: DagsterShop, number: int) -> Listing:
 
 
 @pytest.mark.stores("sqlite", "dynamodb")
-def test_one_function_reads_events_and_commits_what_it_returns(own: DagsterShop, spark: Any) -> None:
+def test_an_asset_reads_events_and_commits_its_result(own: DagsterShop, spark: Any) -> None:
     result = own.materialize(["page_views"], 1)
     assert result.success
     shown = own.metadata("page_views", 1)
@@ -108,7 +108,7 @@ def test_one_function_reads_events_and_commits_what_it_returns(own: DagsterShop,
     assert rows.columns == ["event_id", "page_urlpath"]
 
 
-def test_an_asset_behind_an_own_one_reads_it(own: DagsterShop) -> None:
+def test_an_own_asset_reads_another_own_asset(own: DagsterShop) -> None:
     assert own.materialize(["page_views", "reports/paths"], 0).success
     with own.shop.open() as pipeline:
         item = pipeline.manifest.item(keys(pipeline, 0)[0])
@@ -123,7 +123,7 @@ def test_the_table_is_named_by_the_input(shredded: DagsterShop) -> None:
     assert _with(shredded, _counting(table, seen)).materialize(["counted"], 0).success
     assert seen["count"] == _listing(shredded, 0).rows(table) > 0
     message = failure(_with(shredded, _counting("nothing_such", seen)).materialize(["counted"], 0))
-    assert "none of the partitions has rows of table 'nothing_such'" in message
+    assert "None of the partitions has rows of table 'nothing_such'" in message
 
 
 def test_several_partitions_are_read_as_one(shredded: DagsterShop) -> None:
@@ -133,7 +133,7 @@ def test_several_partitions_are_read_as_one(shredded: DagsterShop) -> None:
     assert seen["count"] == 60
 
 
-def test_columns_that_came_later_are_read_too(shredded: DagsterShop) -> None:
+def test_columns_that_were_added_later_are_read_too(shredded: DagsterShop) -> None:
     shredded.add(0, 1)
     seen: dict[str, Any] = {}
 
@@ -159,7 +159,7 @@ def test_columns_that_came_later_are_read_too(shredded: DagsterShop) -> None:
     assert seen == {"without": 20, "columns": ["event_id", "app_id"]}
 
 
-def test_what_no_record_names_is_not_read(writable: DagsterShop, spark: Any) -> None:
+def test_files_that_no_record_names_are_not_read(writable: DagsterShop, spark: Any) -> None:
     first = Path(storage.local_path(_listing(writable, 0).uris("events")[0]))
     stray = first.parents[2].with_name("an-attempt-that-died") / "events" / first.parent.name / first.name
     stray.parent.mkdir(parents=True)
@@ -170,8 +170,8 @@ def test_what_no_record_names_is_not_read(writable: DagsterShop, spark: Any) -> 
     assert seen["count"] == 20
 
 
-def test_of_two_attempts_the_newest_is_read(writable: DagsterShop) -> None:
-    """The second attempt wrote no events; both are whole, and both lie in storage."""
+def test_the_newest_of_two_attempts_is_read(writable: DagsterShop) -> None:
+    """The second attempt wrote no events. Both attempts are complete and exist in storage."""
     seen: dict[str, Any] = {}
     with writable.shop.open() as pipeline:
         item = pipeline.manifest.item(keys(pipeline, 0)[0])
@@ -182,10 +182,10 @@ def test_of_two_attempts_the_newest_is_read(writable: DagsterShop) -> None:
     assert _with(writable, _counting(None, seen)).materialize(["counted"], 0).success
     tamper(writable.shop, 0, SHRED, lambda data: data.update(listing=uri))
     message = failure(_with(writable, _counting(None, seen)).materialize(["counted"], 0))
-    assert "none of the partitions has rows of table 'events'" in message
+    assert "None of the partitions has rows of table 'events'" in message
 
 
-def test_of_two_outputs_the_newest_is_read(own: DagsterShop) -> None:
+def test_the_newest_of_two_outputs_is_read(own: DagsterShop) -> None:
     own.materialize(["page_views"], 0)
     old = own.metadata("page_views", 0)["dagster/uri"]
     own.materialize(["page_views"], 0)
@@ -196,7 +196,7 @@ def test_of_two_outputs_the_newest_is_read(own: DagsterShop) -> None:
     assert own.materialize(["reports/paths"], 0).success
 
 
-def test_what_is_not_done_cannot_be_read(fresh: DagsterShop) -> None:
+def test_items_that_are_not_done_cannot_be_read(fresh: DagsterShop) -> None:
     with fresh.shop.open() as pipeline:
         fresh.shop.land(pipeline, 0)
     fresh.add(0)
@@ -246,7 +246,7 @@ def test_an_output_for_several_partitions_is_refused(shredded: DagsterShop) -> N
 
     before = records(shredded.shop)
     message = failure(_with(shredded, both).materialize(["both"], 0, 1))
-    assert "this run has 2: give the asset backfill_policy=BackfillPolicy.multi_run(1)" in message
+    assert "this run has 2 partitions. Give the asset backfill_policy=BackfillPolicy.multi_run(1)" in message
     assert records(shredded.shop) == before
 
 
@@ -259,7 +259,7 @@ def test_nothing_is_committed_for_a_blocked_item(own: DagsterShop) -> None:
     assert own.materialize(["page_views"], 1).success
 
 
-def test_the_example_of_the_documentation_works(shredded: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_in_the_docs_works(shredded: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (REPOSITORY / "docs" / "how-to" / "assets.md").read_text().replace("acme", NAME)
     first, second = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     [declared] = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)

@@ -1,4 +1,4 @@
-"""Runs whose worker is gone with the code server that started it: failed, so that nothing waits for them; others left alone."""
+"""Runs whose worker is gone, together with the code server that started it, are failed; others are left alone."""
 
 import os
 import subprocess
@@ -25,13 +25,13 @@ def idle() -> None:
 
 @pytest.fixture(autouse=True)
 def _launched_here(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The instance's launcher stands for the one that starts workers on this machine."""
+    """Lets the instance's launcher count as the launcher of local workers."""
     monkeypatch.setattr(lost_runs, "DefaultRunLauncher", type(instance.run_launcher))
 
 
 @pytest.fixture
 def gone() -> int:
-    """The number of a process that was killed."""
+    """The id of a process that was killed."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     process.kill()
     process.communicate()
@@ -39,7 +39,7 @@ def gone() -> int:
 
 
 def started(instance: dg.DagsterInstance, pid: int | None, **tags: str) -> dg.DagsterRun:
-    """A run that counts as running, in a process that it has named."""
+    """Returns a run that counts as running, with a process that it has reported."""
     status = dg.DagsterRunStatus.STARTED
     run = instance.create_run_for_job(idle, status=status, tags={GRPC_INFO_TAG: "{}", **tags})
     if pid is not None:
@@ -62,12 +62,12 @@ def test_a_run_whose_worker_is_gone_fails(instance: dg.DagsterInstance, gone: in
     assert found and found.status is dg.DagsterRunStatus.STARTED
 
 
-def test_a_run_that_has_not_said_where_it_works_is_left_alone(instance: dg.DagsterInstance) -> None:
+def test_a_run_without_a_reported_process_is_left_alone(instance: dg.DagsterInstance) -> None:
     started(instance, None)
     assert lost(instance) == []
 
 
-def test_a_run_that_ends_meanwhile_has_not_failed(
+def test_a_run_that_ends_meanwhile_is_not_failed(
     instance: dg.DagsterInstance, gone: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = started(instance, gone)
@@ -84,7 +84,9 @@ def test_a_run_that_ends_meanwhile_has_not_failed(
     assert found and found.status is dg.DagsterRunStatus.SUCCESS
 
 
-def test_runs_of_others_are_left_alone(instance: dg.DagsterInstance, gone: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_other_launchers_are_left_alone(
+    instance: dg.DagsterInstance, gone: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = started(instance, gone, **{".dagster/repository": "__repository__@ours"})
     assert lost(instance, "__repository__@theirs") == []
     with monkeypatch.context() as elsewhere:
@@ -99,13 +101,13 @@ def test_a_run_of_a_command_line_is_left_alone(instance: dg.DagsterInstance, gon
     assert lost(instance) == []
 
 
-def test_a_process_that_has_the_number_now_is_not_the_worker() -> None:
+def test_a_later_process_with_the_same_id_is_not_the_worker() -> None:
     own = os.getpid()
     assert not Worker(own, time.time()).is_gone
     assert Worker(own, time.time() - 10 * 86_400).is_gone
 
 
-def test_a_process_that_only_waits_to_be_reaped_is_gone() -> None:
+def test_a_zombie_process_counts_as_gone() -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     deadline = time.monotonic() + 20
     while not (gone := Worker(process.pid, time.time()).is_gone) and time.monotonic() < deadline:
@@ -114,7 +116,7 @@ def test_a_process_that_only_waits_to_be_reaped_is_gone() -> None:
     process.wait()
 
 
-def test_the_sensor_says_what_it_did(instance: dg.DagsterInstance, gone: int) -> None:
+def test_the_lost_run_sensor_reports_the_failed_runs(instance: dg.DagsterInstance, gone: int) -> None:
     sensor = build_lost_run_sensor(30, {})
     with dg.build_sensor_context(instance=instance) as context:
         assert "no run is lost" in str(sensor(context))

@@ -1,4 +1,4 @@
-"""Merged tables in Dagster: materialised, backfilled, merged by the sensor's job, checked, read by assets of one's own."""
+"""Merged tables in Dagster: materialized, backfilled, merged by the sensor's job, checked, and read by own assets."""
 
 import dataclasses
 import json
@@ -37,7 +37,7 @@ TABLES = ["com_acme_page_1", "events"]
 
 @pytest.fixture(scope="module")
 def merged_shop(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Shop:
-    """Three shredded runs, registered. Nobody writes to it: tests copy its manifest."""
+    """Three shredded and registered runs. Read-only: tests copy its manifest."""
     shop = Shop(tmp_path_factory.mktemp("merged"), merge=SETTINGS)
     shop.shredded(spark, RUNS)
     with shop.open() as pipeline:
@@ -102,7 +102,7 @@ def test_every_merged_table_is_an_asset_by_day_downstream_of_shredded(shop: Shop
     assert {"/".join(dep.asset_key.path) for dep in specs["shop/published"].deps} == merged
 
 
-def test_without_a_first_day_the_days_begin_with_the_oldest_that_there_is(merged_shop: Shop, tmp_path: Path) -> None:
+def test_without_a_first_day_the_days_begin_with_the_oldest_partition(merged_shop: Shop, tmp_path: Path) -> None:
     merge, today = {"first_day": None}, datetime.now(UTC).date()
     fresh = Shop(tmp_path / "fresh", merge=merge)
     assert day_partitions(config.load(fresh.config_file), NAME).start.date() == today - A_MONTH
@@ -114,14 +114,14 @@ def test_without_a_first_day_the_days_begin_with_the_oldest_that_there_is(merged
     assert day_partitions(config.load(few.config_file), NAME).start.date() == today - timedelta(days=10)
 
 
-def test_a_shop_without_the_part_has_none_of_it(tmp_path: Path) -> None:
+def test_a_shop_without_merge_settings_has_no_merged_assets(tmp_path: Path) -> None:
     defs = build_defs(Shop(tmp_path).config_file)
     names = {spec.key.path[1] for spec in defs.resolve_all_asset_specs()}
     assert not names & {"merged", "published"}
     assert not [job.name for job in defs.resolve_all_job_defs() if job.name.endswith("_merge")]
 
 
-def test_materialising_a_day_merges_what_is_there_and_shows_it(dagster: DagsterShop, merging: Merging, spark: Any) -> None:
+def test_materializing_a_day_merges_and_publishes_its_objects(dagster: DagsterShop, merging: Merging, spark: Any) -> None:
     result = materialize(dagster, ["merged/events_merged"], str(DAY))
     assert result.success
     found = shown(dagster, "merged/events_merged", str(DAY))
@@ -146,14 +146,14 @@ def test_a_backfill_of_a_month_is_one_run_and_one_spark_job(dagster: DagsterShop
     assert shown(dagster, "merged/events_merged", "2024-05-20")["empty"]
 
 
-def test_a_merge_that_fails_says_why(dagster: DagsterShop, shop: Shop) -> None:
+def test_a_failed_merge_reports_its_reason(dagster: DagsterShop, shop: Shop) -> None:
     _spoil(shop, "MSMALL#events")
     told = failure(materialize(dagster, ["merged/events_merged"], str(DAY)))
     assert f"events of {DAY}" in told and "nowhere.parquet" in told
 
 
 def _spoil(shop: Shop, prefix: str) -> None:
-    """Names a file that is not there in the first row of a prefix, behind the manifest's back."""
+    """Makes the first row of a prefix name a missing file, directly in the store."""
     with closing(sqlite3.connect(shop.home / "manifest.db")) as store, store:
         [(sort, text), *_] = store.execute("SELECT sort, data FROM manifest WHERE sort LIKE ?", (f"{prefix}%",)).fetchall()
         data = json.loads(text)
@@ -161,7 +161,7 @@ def _spoil(shop: Shop, prefix: str) -> None:
         store.execute("UPDATE manifest SET data = ? WHERE sort = ?", (json.dumps(data), sort))
 
 
-def test_the_job_merges_what_is_due_and_publishes(dagster: DagsterShop, merging: Merging) -> None:
+def test_the_job_merges_due_partitions_and_publishes(dagster: DagsterShop, merging: Merging) -> None:
     job = dagster.defs.resolve_job_def(f"{NAME}_merge")
     result = job.execute_in_process(instance=dagster.instance, raise_on_error=False, run_config=QUIET)
     assert result.success
@@ -187,19 +187,19 @@ def test_published_is_an_asset_of_its_own(dagster: DagsterShop) -> None:
     assert found["closed"].value and "not merged yet" in str(found["waiting"].value)
 
 
-def test_the_sensor_registers_and_asks_for_one_run_when_one_is_due(
+def test_the_merge_sensor_registers_and_requests_one_run_when_due(
     dagster: DagsterShop, shop: Shop, spark: Any, merging: Merging
 ) -> None:
     first = tick(dagster)
     assert first.run_requests and len(first.run_requests) == 1
     again = tick(dagster, first.cursor)
-    assert not again.run_requests and "asked 1 times" in str(again.skip_reason)
+    assert not again.run_requests and "requested 1 times" in str(again.skip_reason)
     dagster.defs.resolve_job_def(f"{NAME}_merge").execute_in_process(instance=dagster.instance, run_config=QUIET)
     after = tick(dagster, again.cursor)
     assert not after.run_requests and after.skip_reason and "nothing to do" in str(after.skip_reason)
 
 
-def test_an_open_day_below_its_size_is_not_work_before_its_time(merging: Merging) -> None:
+def test_an_open_day_below_its_target_size_is_no_work(merging: Merging) -> None:
     now = merging.inventory.clock()
     merging.clock = lambda: FIRST + timedelta(hours=1)
     assert merge_waiting(merging).work.startswith("show ")
@@ -209,7 +209,7 @@ def test_an_open_day_below_its_size_is_not_work_before_its_time(merging: Merging
     assert f"close events {DAY}" in merge_waiting(merging).work
 
 
-def test_a_job_that_is_due_and_would_write_nothing_is_no_work(merging: Merging, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_due_merge_that_would_write_nothing_is_no_work(merging: Merging, monkeypatch: pytest.MonkeyPatch) -> None:
     inventory, now = merging.inventory, merging.clock()
     with monkeypatch.context() as patch:
         patch.setattr(merging, "clock", lambda: FIRST + timedelta(hours=1))
@@ -238,7 +238,7 @@ def _writes(*_arguments: object) -> Any:
     return SimpleNamespace(ranges=("one",))
 
 
-def test_the_merge_sensors_cursor_of_the_release_before_is_read() -> None:
+def test_the_merge_sensors_cursor_of_an_older_release_is_read() -> None:
     old = Asked("merge events", 2, FIRST.isoformat())
     assert Remembered.from_json(json.dumps(dataclasses.asdict(old))) == Remembered(old)
     new = Remembered(old, {"1": "7 False"})
@@ -246,9 +246,7 @@ def test_the_merge_sensors_cursor_of_the_release_before_is_read() -> None:
     assert Remembered.from_json(None) == Remembered()
 
 
-def test_what_is_merged_and_not_switched_is_work_and_so_are_the_jobs_of_the_dead(
-    merging: Merging, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unswitched_partitions_and_abandoned_jobs_are_work(merging: Merging, monkeypatch: pytest.MonkeyPatch) -> None:
     inventory = merging.inventory
     merging.publish()
     now = merging.clock()
@@ -284,7 +282,7 @@ def checks(dagster: DagsterShop) -> dict[str, dg.AssetCheckEvaluation]:
     return {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
 
 
-def test_checks_pass_where_all_is_well_and_name_the_day_where_not(dagster: DagsterShop, shop: Shop) -> None:
+def test_merge_checks_pass_on_a_good_state_and_name_a_wrong_day(dagster: DagsterShop, shop: Shop) -> None:
     assert materialize(dagster, ["merged/events_merged"], str(DAY)).success
     found = checks(dagster)
     assert {name: one.passed for name, one in found.items()} == dict.fromkeys(
@@ -300,7 +298,7 @@ def test_checks_pass_where_all_is_well_and_name_the_day_where_not(dagster: Dagst
     assert not found["chain_whole"].passed and found["chain_whole"].metadata["wrong"].value == str(DAY)
 
 
-def test_what_readers_do_not_see_for_long_fails_a_check(dagster: DagsterShop, shop: Shop) -> None:
+def test_rows_that_stay_invisible_for_long_fail_a_check(dagster: DagsterShop, shop: Shop) -> None:
     with closing(sqlite3.connect(shop.home / "manifest.db")) as store, store:
         [(sort, text)] = store.execute("SELECT sort, data FROM manifest WHERE sort LIKE 'MPART#events#%'").fetchall()
         old = json.dumps({**json.loads(text), "create_time": "2024-05-15T00:00:00Z"})
@@ -328,11 +326,11 @@ def test_an_asset_of_ones_own_reads_exactly_what_is_published(shop: Shop, instan
     assert (found["events"], found["files"]) == (EVENTS * RUNS, 1)
 
 
-def test_metadata_of_a_day_without_objects_says_so() -> None:
+def test_a_day_without_objects_has_metadata_that_it_is_empty() -> None:
     assert partition_metadata(None) == {"dagster/partition_row_count": 0, "rows": 0, "empty": True}
 
 
-def test_what_the_command_line_merged_and_published_is_shown_once(dagster: DagsterShop, spark: Any) -> None:
+def test_merges_of_the_command_line_are_shown_once(dagster: DagsterShop, spark: Any) -> None:
     with dagster.shop.open() as pipeline:
         merging = Merging(pipeline)
         merging.sync()

@@ -1,4 +1,4 @@
-"""The overview of a dataset: how far it is, what is stuck and what helps; told anew only when it says something else."""
+"""The overview of a dataset: progress, blocks and remedies, reported only when its text changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _overviews(result: dg.SensorResult) -> list[dict[str, Any]]:
     return [{name: value.value for name, value in one.metadata.items()} for one in found if one.asset_key == key("overview")]
 
 
-def test_it_says_how_far_all_is_and_is_told_once(shredded: DagsterShop) -> None:
+def test_the_overview_shows_progress_and_is_reported_once(shredded: DagsterShop) -> None:
     first = shredded.tick()
     [shown] = _overviews(first)
     assert shown["loaded up to"] == "nothing yet"
@@ -26,10 +26,10 @@ def test_it_says_how_far_all_is_and_is_told_once(shredded: DagsterShop) -> None:
         drained(pipeline)
     [shown] = _overviews(shredded.tick(first.cursor))
     assert (shown["loaded up to"], shown["stuck"]) == (run_name(4), "no")
-    assert "| enriched | run=" in shown["overview"] and "Nothing has to be done by a person." in shown["overview"]
+    assert "| enriched | run=" in shown["overview"] and "No action is needed." in shown["overview"]
 
 
-def test_it_says_what_is_stuck_since_when_and_what_to_do(shredded: DagsterShop) -> None:
+def test_the_overview_shows_blocks_and_their_remedies(shredded: DagsterShop) -> None:
     break_listing(shredded.shop, 1)
     shredded.drain()
     event = shredded.instance.get_latest_materialization_event(key("overview"))
@@ -46,6 +46,6 @@ def test_it_says_what_is_stuck_since_when_and_what_to_do(shredded: DagsterShop) 
     assert after["stuck"] == "no"
 
 
-def test_what_others_called_a_thing_is_no_markup() -> None:
+def test_foreign_names_make_no_markup() -> None:
     assert _cell("[run](javascript:x) <b> | #1\n## Done") == r"\[run\](javascript:x) \<b\> \| \#1\\n\#\# Done"
     assert _code("a`b\x1b") == r"`a'b\x1b`"

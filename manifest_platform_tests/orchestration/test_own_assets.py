@@ -1,4 +1,4 @@
-"""Assets of a user's own and the manifest's epochs and order: what is superseded is refused, and what is strict is in order."""
+"""A user's own assets with epochs and order: superseded inputs are refused, and strict assets are committed in order."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -46,7 +46,7 @@ Seen = dict[str, Any]
 def own(
     name: str, upstream: str, *, metadata: Mapping[str, Any] | None = None, meanwhile: Callable[[], object] | None = None
 ) -> dg.AssetsDefinition:
-    """An asset that gives back what it read. `meanwhile`: what happens between the two."""
+    """Returns an asset that returns what it read. `meanwhile`: called between the read and the write."""
 
     @dg.asset(
         key=dg.AssetKey([NAME, INCR, *name.split("/")]),
@@ -65,7 +65,7 @@ def own(
 
 
 def by_partition(seen: list[str] | None = None) -> dg.AssetsDefinition:
-    """A strict asset that makes all partitions of a run, and gives them back in the run's order."""
+    """Returns a strict asset for all partitions of a run, which returns them in the run's order."""
 
     @dg.asset(
         key=dg.AssetKey([NAME, INCR, "report"]),
@@ -84,10 +84,10 @@ def by_partition(seen: list[str] | None = None) -> dg.AssetsDefinition:
 
 
 class OwnWard(DagsterWard):
-    """A ward with assets of a user's own; the snapshot and four windows of changes are there."""
+    """A ward with a user's own assets, a snapshot and four windows of changes."""
 
     def load(self, *snapshots: Window) -> None:
-        """Loads snapshots in full, and what comes after them."""
+        """Loads snapshots with full loads, and then later windows."""
         with self.ward.open() as pipeline:
             for snapshot in snapshots:
                 begun(pipeline, snapshot.name)
@@ -101,7 +101,7 @@ class OwnWard(DagsterWard):
         return failure(self.run_assets([f"incr/{asset}"], window.name))
 
     def commits(self, asset: str) -> list[str]:
-        """The partitions that an asset has outputs of, in the order of their commits."""
+        """Returns the partitions with outputs of an asset, in the order of their commits."""
         with self.ward.open() as pipeline:
             found = [
                 (record.timestamp, item.key.name)
@@ -126,7 +126,7 @@ Opened = Callable[..., OwnWard]
 
 @pytest.fixture
 def opened(tmp_path: Path, instance: dg.DagsterInstance) -> Opened:
-    """Makes a ward with assets; the first snapshot is loaded, and four windows after it."""
+    """Makes a ward with assets, whose first snapshot and the four windows after it are loaded."""
 
     def make(*assets: dg.AssetsDefinition, steps: list[dict[str, Any]] | None = None, **settings: Any) -> OwnWard:
         ward = OwnWard(Ward(tmp_path, steps=steps or [], **settings), instance, assets)
@@ -146,7 +146,7 @@ def names(*windows: Window) -> list[str]:
 # Epochs
 
 
-def test_after_a_full_load_what_was_made_from_the_warehouse_is_refused_and_told(opened: Opened) -> None:
+def test_outputs_from_the_warehouse_are_superseded_by_a_full_load(opened: Opened) -> None:
     ward = opened(own("views", "warehouse"), own("paths", "views"), own("typed", "shredded"))
     for asset in ("views", "paths", "typed"):
         ward.make(asset, CHANGES[0], CHANGES[3])
@@ -175,7 +175,7 @@ def test_after_a_full_load_what_was_made_from_the_warehouse_is_refused_and_told(
     assert (told.metadata["superseded"].value, told.metadata["contained"].value) == (0, 1)
 
 
-def test_a_full_load_between_reading_and_writing_refuses_what_was_made(opened: Opened) -> None:
+def test_an_output_is_refused_if_a_full_load_came_between_read_and_write(opened: Opened) -> None:
     wards: list[OwnWard] = []
 
     def load_in_full() -> None:
@@ -190,7 +190,7 @@ def test_a_full_load_between_reading_and_writing_refuses_what_was_made(opened: O
     assert wards[0].commits("views") == []
 
 
-def test_shredding_anew_supersedes_what_was_made_from_it(opened: Opened) -> None:
+def test_shredding_again_supersedes_outputs_made_from_it(opened: Opened) -> None:
     ward = opened(own("typed", "shredded"), own("more", "typed"))
     ward.make("typed", CHANGES[0])
     with ward.ward.open() as pipeline:
@@ -199,8 +199,8 @@ def test_shredding_anew_supersedes_what_was_made_from_it(opened: Opened) -> None
     assert "(the schema was mended), and has not yet" in message
 
 
-def test_a_stage_that_is_not_read_counts_as_it_stood_when_the_step_began(opened: Opened) -> None:
-    """As of an asset that asks the warehouse by SQL."""
+def test_an_unread_stage_counts_as_it_was_when_the_step_began(opened: Opened) -> None:
+    """This applies to an asset that queries the warehouse with SQL."""
     wards: list[OwnWard] = []
     again: list[bool] = []
 
@@ -223,13 +223,13 @@ def test_a_stage_that_is_not_read_counts_as_it_stood_when_the_step_began(opened:
     wards[0].make("asked", CHANGES[3])
     assert wards[0].record("asked", CHANGES[3]).epoch == 2
     again.append(True)
-    assert "load did incr/" in (message := wards[0].refusal("asked", CHANGES[3]))
-    assert "anew while this was made" in message
+    assert "load processed incr/" in (message := wards[0].refusal("asked", CHANGES[3]))
+    assert "again while this output was made" in message
 
 
 @pytest.mark.stores("dynamodb")
-def test_it_is_the_same_with_the_manifest_in_dynamodb(opened: Opened, store_url: str) -> None:
-    """Epochs, a full load between reading and writing, and order: all in one, for a server is slow to give another table."""
+def test_epochs_and_order_also_hold_on_dynamodb(opened: Opened, store_url: str) -> None:
+    """This test covers epochs, a full load between read and write, and order: a new DynamoDB table takes long."""
     wards: list[OwnWard] = []
     now: list[bool] = []
 
@@ -251,7 +251,7 @@ def test_it_is_the_same_with_the_manifest_in_dynamodb(opened: Opened, store_url:
     assert wards[0].commits("report") == names(*CHANGES[:3], CHANGES[2], CHANGES[3])
 
 
-# Staleness, as Dagster has it
+# Staleness in Dagster
 
 
 def stale(ward: DagsterWard, asset: str, window: Window) -> str:
@@ -279,7 +279,7 @@ def test_dagster_shows_as_stale_what_a_full_load_superseded(opened: Opened) -> N
     assert stale(ward, "views", CHANGES[3]) == "FRESH"
 
 
-def test_the_sensor_tells_once_what_a_full_load_superseded(opened: Opened) -> None:
+def test_the_sensor_reports_superseded_outputs_once_after_a_full_load(opened: Opened) -> None:
     ward = opened(own("views", "warehouse"))
     ward.make("views", CHANGES[0], CHANGES[3])
 
@@ -309,12 +309,12 @@ def test_a_strict_asset_is_committed_in_the_manifests_order(opened: Opened) -> N
     assert ward.commits("report") == []
     ward.make("report", *CHANGES[:3])
     assert ward.commits("report") == names(*CHANGES[:3])
-    ward.make("report", CHANGES[0])  # done already: made anew in its place
+    ward.make("report", CHANGES[0])  # already done: made again
     ward.make("report", CHANGES[3])
     assert ward.commits("report") == names(*CHANGES[:3], CHANGES[0], CHANGES[3])
 
 
-def test_a_run_that_is_too_early_may_try_again_by_itself(opened: Opened) -> None:
+def test_a_run_that_is_too_early_may_be_retried(opened: Opened) -> None:
     tries: list[str] = []
 
     @dg.asset(
@@ -327,7 +327,7 @@ def test_a_run_that_is_too_early_may_try_again_by_itself(opened: Opened) -> None
     )
     def report(context: dg.AssetExecutionContext, rows: Any) -> Any:
         tries.append(context.partition_key)
-        if len(tries) == 2:  # another run does what comes first
+        if len(tries) == 2:  # another run does the first partition
             ward.make("report", CHANGES[0])
         return rows
 
@@ -337,14 +337,14 @@ def test_a_run_that_is_too_early_may_try_again_by_itself(opened: Opened) -> None
     assert ward.commits("report") == names(*CHANGES[:2])
 
 
-def test_nothing_is_written_of_what_is_not_in_its_turn(opened: Opened) -> None:
+def test_an_output_out_of_turn_writes_nothing(opened: Opened) -> None:
     ward = opened(own("report", "warehouse", metadata={"order": "strict"}), steps=[STRICT])
     ward.refusal("report", CHANGES[2])
     assert list(Path(ward.ward.home).rglob("report-*")) == []
 
 
-def test_a_backfill_in_one_run_is_committed_in_the_manifests_order(opened: Opened) -> None:
-    """Dagster's order is that in which partitions were added: the newest first."""
+def test_a_single_run_backfill_is_committed_in_the_manifests_order(opened: Opened) -> None:
+    """Dagster orders partitions by insertion: here the newest first."""
     seen: list[str] = []
     ward = opened(by_partition(seen), steps=[STRICT])
     assert ward.run_assets(["incr/report"], CHANGES[3].name, CHANGES[0].name).success
@@ -352,14 +352,14 @@ def test_a_backfill_in_one_run_is_committed_in_the_manifests_order(opened: Opene
     assert ward.commits("report") == names(*CHANGES)
 
 
-def test_a_backfill_with_a_hole_commits_nothing(opened: Opened) -> None:
+def test_a_backfill_with_a_gap_commits_nothing(opened: Opened) -> None:
     ward = opened(by_partition(), steps=[STRICT])
     result = ward.run_assets(["incr/report"], CHANGES[3].name, CHANGES[1].name)
     assert f"{CHANGES[1].name} is out of order: {CHANGES[0].name} comes first" in failure(result)
     assert ward.commits("report") == []
 
 
-def test_after_a_full_load_a_strict_asset_begins_anew_behind_the_boundary(opened: Opened) -> None:
+def test_a_strict_asset_begins_again_after_the_boundary_of_a_full_load(opened: Opened) -> None:
     ward = opened(own("report", "warehouse", metadata={"order": "strict"}), steps=[STRICT])
     ward.make("report", *CHANGES)
     with ward.ward.open() as pipeline:
@@ -374,7 +374,7 @@ def test_after_a_full_load_a_strict_asset_begins_anew_behind_the_boundary(opened
     assert ward.record("report", CHANGES[3]).epoch == 3
 
 
-def test_what_is_skipped_is_passed_over(opened: Opened) -> None:
+def test_skipped_items_are_passed_over(opened: Opened) -> None:
     ward = opened(own("report", "warehouse", metadata={"order": "strict"}), steps=[STRICT])
     with ward.ward.open() as pipeline:
         pipeline.manifest.skip(key_of(pipeline, "0015"), "not wanted", "report")
@@ -383,7 +383,7 @@ def test_what_is_skipped_is_passed_over(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("late", ["append", "quarantine"])
-def test_what_comes_late_is_appended_or_set_aside_by_the_steps_policy(opened: Opened, late: str) -> None:
+def test_late_items_are_appended_or_quarantined_by_the_steps_policy(opened: Opened, late: str) -> None:
     first, second, third, fourth = log("0101-0000"), log("0102-0000"), log("0103-0000"), log("0104-0000")
     key = dg.AssetKey([NAME, "log", "report"])
 
@@ -417,9 +417,7 @@ def test_what_comes_late_is_appended_or_set_aside_by_the_steps_policy(opened: Op
         assert run(second).success and run(fourth).success
 
 
-def test_what_a_worker_left_that_died_in_its_commit_is_settled_by_the_next(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_worker_settles_a_commit_of_a_dead_worker(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     ward = opened(own("report", "warehouse", metadata={"order": "strict"}), steps=[STRICT])
     with monkeypatch.context() as patched:
         patched.setattr(Manifest, "complete", lambda *_: (_ for _ in ()).throw(OSError("the lights went out")))
@@ -428,29 +426,29 @@ def test_what_a_worker_left_that_died_in_its_commit_is_settled_by_the_next(
     assert ward.commits("report") == names(*CHANGES[:2])
 
 
-# What is declared
+# Declarations
 
 
-def test_an_order_that_is_none_is_refused_when_definitions_are_made(opened: Opened) -> None:
+def test_an_unknown_order_is_refused_when_definitions_are_built(opened: Opened) -> None:
     with pytest.raises(ConfigError, match=r"asset vault/incr/report: metadata order is 'ascending'; allowed: 'any', 'strict'"):
         opened(own("report", "warehouse", metadata={"order": "ascending"}))
 
 
-def test_an_order_that_the_configuration_does_not_keep_is_refused(opened: Opened) -> None:
+def test_an_order_that_the_configuration_lacks_is_refused(opened: Opened) -> None:
     strict = own("report", "warehouse", metadata={"order": "strict"})
-    with pytest.raises(ConfigError, match=r"there is no step 'report': write `\{name: report, upstream: \[shred\], feed: incr"):
+    with pytest.raises(ConfigError, match=r"there is no step 'report'. Write `\{name: report, upstream: \[shred\], feed: incr"):
         opened(strict)
-    with pytest.raises(ConfigError, match=r"declares order: any, and in the configuration step 'report' has order: strict"):
+    with pytest.raises(ConfigError, match=r"declares order: any, but in the configuration step 'report' has order: strict"):
         opened(own("report", "warehouse", metadata={"order": "any"}), steps=[STRICT])
 
 
-def test_no_step_can_be_called_as_an_asset_with_a_longer_key(opened: Opened) -> None:
-    with pytest.raises(ConfigError, match=r"no step can be called 'reports/paths': give it a key with one part"):
+def test_an_asset_with_a_longer_key_cannot_be_a_step(opened: Opened) -> None:
+    with pytest.raises(ConfigError, match=r"'reports/paths' cannot be a step. Give it a key with one part"):
         opened(own("reports/paths", "warehouse", metadata={"order": "strict"}))
 
 
 @pytest.mark.parametrize("step", ["load", "shred"])
-def test_an_asset_called_as_a_step_of_the_platforms_does_not_do_its_work(opened: Opened, step: str) -> None:
+def test_an_asset_with_the_name_of_a_platform_step_is_refused(opened: Opened, step: str) -> None:
     ward = opened(own(step, "shredded"), own("behind", step))
     with ward.ward.open() as pipeline:
         before = pipeline.manifest.history(key_of(pipeline, "0100"))
@@ -460,7 +458,7 @@ def test_an_asset_called_as_a_step_of_the_platforms_does_not_do_its_work(opened:
         assert pipeline.manifest.history(key_of(pipeline, "0100")) == before
 
 
-def test_a_commit_waits_for_another_of_its_asset(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_of_an_asset_wait_for_each_other(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     ward = opened(own("report", "warehouse", metadata={"order": "strict"}), steps=[STRICT])
     with ward.ward.open() as pipeline:
         held = pipeline.lease(INCR, "report")
@@ -471,7 +469,7 @@ def test_a_commit_waits_for_another_of_its_asset(opened: Opened, monkeypatch: py
             assert "report on feed incr" in ward.refusal("report", CHANGES[1])
 
 
-def test_what_is_out_of_reach_is_told_and_may_be_tried_again(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outage_is_reported_and_may_be_retried(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_arguments: object) -> None:
         raise StoreUnavailable("the table is throttled")
 
@@ -485,7 +483,7 @@ def test_what_is_out_of_reach_is_told_and_may_be_tried_again(opened: Opened, mon
 
 
 def test_an_order_is_refused_at_run_time_too(opened: Opened) -> None:
-    """Of an asset that another code location defines, nothing is known before."""
+    """For an asset of another code location, nothing is known earlier."""
     ward = opened()
     ward.defs = dg.Definitions.merge(ward.defs, dg.Definitions([own("report", "warehouse", metadata={"order": "strict"})]))
     assert "there is no step 'report'" in ward.refusal("report", CHANGES[0])
@@ -507,7 +505,7 @@ def test_an_asset_of_no_dataset_needs_another_io_manager(opened: Opened) -> None
     result = job.execute_in_process(
         instance=ward.instance, asset_selection=[dg.AssetKey("elsewhere")], raise_on_error=False, run_config=QUIET
     )
-    assert failure(result).startswith("asset elsewhere is of no dataset (vault): have its key begin with a dataset's name")
+    assert failure(result).startswith("asset elsewhere belongs to no dataset (vault). Begin its key with a dataset's name")
 
 
 def test_a_mapping_names_every_partition(opened: Opened) -> None:
@@ -515,13 +513,13 @@ def test_a_mapping_names_every_partition(opened: Opened) -> None:
     def some() -> Any:
         return {"another": Frame}
 
-    assert "the asset returned DataFrames for another, and this run has" in opened(some).refusal("some", CHANGES[0])
+    assert "The asset returned DataFrames for another, but this run has" in opened(some).refusal("some", CHANGES[0])
 
 
 # Two code locations, two datasets
 
 
-def test_another_code_location_reads_and_commits_by_the_same_manifest(opened: Opened) -> None:
+def test_another_code_location_reads_and_commits_through_the_same_manifest(opened: Opened) -> None:
     ward = opened(own("views", "warehouse"), steps=[STRICT])
     ward.make("views", CHANGES[0])
     upstream = [
@@ -553,7 +551,7 @@ def test_another_code_location_reads_and_commits_by_the_same_manifest(opened: Op
     assert f"{CHANGES[2].name} comes first" in failure(run("report", CHANGES[3]))
 
 
-def test_two_datasets_of_one_location_are_apart(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+def test_two_datasets_of_one_code_location_are_independent(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     ward = Ward(tmp_path, names=("east", "west"))
 
     @dg.asset(

@@ -1,4 +1,4 @@
-"""What a person can do, as Dagster's page tells it."""
+"""Remedies on Dagster's pages."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ ONLY_AT_A_TERMINAL = {
     Action.PUBLISH,
     Action.VERIFY_PUBLISHED,
 }
-"""What no run and no check tells."""
+"""The actions that no run and no check reports."""
 
 
 @pytest.mark.parametrize("action", Action)
-def test_it_is_the_command_that_a_terminal_tells(tmp_path: Path, action: Action) -> None:
+def test_the_command_is_the_same_as_in_a_terminal(tmp_path: Path, action: Action) -> None:
     remedy = Remedy(action, "run=1", "full", "count", "events", date(2024, 5, 14), "runs")
     with Shop(tmp_path).open() as pipeline:
         expected = str(action) if action in ONLY_AT_A_TERMINAL else at_a_terminal.command_of(remedy)
         assert command_of(remedy, pipeline) == expected
 
 
-def test_the_dataset_is_named_where_there_are_several(tmp_path: Path) -> None:
+def test_the_command_names_the_dataset_if_there_are_several(tmp_path: Path) -> None:
     with Shop(tmp_path).open() as pipeline:
         pipeline.config.datasets["beta"] = pipeline.dataset
         assert command_of(Remedy(Action.DRAIN), pipeline) == f"manifest-platform drain --dataset {pipeline.name}"

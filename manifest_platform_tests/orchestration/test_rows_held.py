@@ -1,4 +1,4 @@
-"""The rows that a table holds: counted when loads reached it, never at the cost of a load."""
+"""Row counts of tables: made after loads reached a table, without failing any load."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMES: Any = SimpleNamespace(
 
 
 class Counting:
-    """A warehouse that says what it was asked to count."""
+    """A warehouse that records which tables it was asked to count."""
 
     def __init__(self, problem: Exception | None = None):
         self.problem, self.asked = problem, []
@@ -44,7 +44,7 @@ def pipeline(warehouse: Counting, at_once: bool = True) -> Any:
     return SimpleNamespace(config=SimpleNamespace(warehouse=settings), warehouse=warehouse, source=None)
 
 
-def test_the_tables_that_loads_reached_are_counted_and_told_as_dagster_plots_it() -> None:
+def test_loaded_tables_are_counted_with_dagsters_row_count_key() -> None:
     warehouse = Counting()
     held = rows_held(pipeline(warehouse), NAMES, [LOADED], None)  # ty: ignore
     assert warehouse.asked == [{"click", "events"}]
@@ -64,9 +64,7 @@ def test_a_count_that_fails_fails_no_load() -> None:
 
 
 @pytest.mark.parametrize(("recent", "counted"), [(True, False), (False, True)])
-def test_where_counting_takes_long_it_waits_as_the_check_does(
-    monkeypatch: pytest.MonkeyPatch, recent: bool, counted: bool
-) -> None:
+def test_slow_counts_are_made_as_rarely_as_the_check(monkeypatch: pytest.MonkeyPatch, recent: bool, counted: bool) -> None:
     slow = feed_checks.FeedCheck("counts", feed_checks.Stage.WAREHOUSE, "", lambda *_: None, reads_warehouse=True)  # ty: ignore
     monkeypatch.setattr(feed_checks, "checks_of", lambda _source, _feed: [slow])
     monkeypatch.setattr(feed_checks, "_evaluated_last", lambda *_: None)

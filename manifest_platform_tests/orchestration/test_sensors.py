@@ -1,4 +1,4 @@
-"""The listing sensor asks for a drain when there is work, once, and ever more rarely in vain; dead runs give leases back."""
+"""The listing sensor requests a drain when there is work, with growing pauses if drains change nothing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def _events(result: dg.SensorResult, asset: str) -> list[str | None]:
-    """The partitions of an asset that a tick reports."""
+    """Returns the partitions of an asset that a tick reports."""
     found = [event for event in result.asset_events if isinstance(event, dg.AssetMaterialization)]
     return [event.partition for event in found if event.asset_key.path == [NAME, asset]]
 
@@ -50,12 +50,12 @@ def _evaluations(result: dg.SensorResult) -> list[dg.AssetCheckEvaluation]:
 
 
 def _asked(result: dg.SensorResult) -> Asked:
-    """What a tick remembers of the drain that it asked for."""
+    """Returns the drain request that a tick's cursor remembers."""
     return Remembered.from_json(result.cursor).asked[f"{NAME}_drain"]
 
 
 def _run_in(shop: DagsterShop, status: dg.DagsterRunStatus) -> None:
-    """A run of the drain job that is in a status."""
+    """Adds a run of the drain job with a status."""
     job = shop.defs.resolve_job_def(f"{NAME}_drain")
     location = GrpcServerCodeLocationOrigin(host="localhost", port=1)  # ty: ignore[abstract-class-instantiation]
     repository = RemoteRepositoryOrigin(location, "__repository__")
@@ -66,14 +66,14 @@ def _run_in(shop: DagsterShop, status: dg.DagsterRunStatus) -> None:
 # Back-off, without Dagster
 
 
-def test_new_work_is_asked_for_at_once() -> None:
+def test_new_work_is_requested_immediately() -> None:
     asked = Asked().after("load 1", NOW)
     assert Asked().wants("load 1", NOW)
     assert asked.wants("load 2", NOW)
     assert asked.after("load 2", NOW) == Asked(work="load 2", times=1, at=NOW.isoformat())
 
 
-def test_the_same_work_is_asked_for_ever_more_rarely() -> None:
+def test_the_same_work_is_requested_with_growing_pauses() -> None:
     asked, at, pauses = Asked().after("load 1", NOW), NOW, []
     for _ in range(10):
         wait = timedelta()
@@ -102,8 +102,8 @@ def in_vain() -> None:
     failing()
 
 
-def test_after_a_run_that_was_killed_it_is_asked_for_soon(instance: dg.DagsterInstance) -> None:
-    """That the work is as it was says nothing of a run that did not get to do it."""
+def test_work_is_requested_soon_after_a_killed_run(instance: dg.DagsterInstance) -> None:
+    """Unchanged work says nothing about a run that did not get to do it."""
     cursor = Asked("load 1", times=5, at=NOW.isoformat())
     soon = NOW + AFTER_A_DEATH
 
@@ -111,9 +111,9 @@ def test_after_a_run_that_was_killed_it_is_asked_for_soon(instance: dg.DagsterIn
         return asked(instance, "in_vain", "load 1", cursor, at)[0]
 
     in_vain.execute_in_process(instance=instance, raise_on_error=False)
-    assert "asked 5 times" in str(reason(soon)), "it said itself why it failed"
+    assert "requested 5 times" in str(reason(soon)), "it said itself why it failed"
     instance.create_run_for_job(in_vain, status=dg.DagsterRunStatus.FAILURE)
-    assert "asked 5 times" in str(reason(soon - timedelta(seconds=1))), "not at once: it may be killed each time"
+    assert "requested 5 times" in str(reason(soon - timedelta(seconds=1))), "not at once: it may be killed each time"
     assert reason(soon) is None
 
 
@@ -129,7 +129,7 @@ def test_a_cursor_is_read_as_it_was_written() -> None:
     assert Remembered.from_json(None) == Remembered()
 
 
-def test_a_cursor_of_an_older_form_is_as_good_as_none() -> None:
+def test_a_cursor_of_an_older_form_is_ignored() -> None:
     old = {"work": "load 1", "times": 3, "at": NOW.isoformat(), "blocked": ""}
     assert Remembered.from_json(json.dumps(old)) == Remembered()
 
@@ -148,7 +148,7 @@ def test_runs_that_land_become_partitions_and_work(fresh: DagsterShop) -> None:
     assert _asked(result).work == f"{SHRED} {run_name(0)} 1"
 
 
-def test_a_run_is_told_of_once(fresh: DagsterShop) -> None:
+def test_a_run_is_reported_once(fresh: DagsterShop) -> None:
     fresh.shop.write(0)
     first = fresh.tick()
     second = fresh.tick(first.cursor)
@@ -156,37 +156,37 @@ def test_a_run_is_told_of_once(fresh: DagsterShop) -> None:
     assert _evaluations(first) and not _evaluations(second)
 
 
-def test_nothing_to_do(fresh: DagsterShop) -> None:
+def test_a_tick_with_nothing_to_do_requests_nothing(fresh: DagsterShop) -> None:
     result = fresh.tick()
     assert not result.run_requests
     assert "nothing to do" in str(result.skip_reason)
 
 
-def test_what_is_shredded_and_ready_is_work(shredded: DagsterShop) -> None:
+def test_a_shredded_run_that_is_ready_is_work(shredded: DagsterShop) -> None:
     result = shredded.tick()
     assert len(result.run_requests or []) == 1
     assert _asked(result).work.startswith(f"{LOAD} {run_name(0)} ")
 
 
 @pytest.mark.parametrize("status", ["QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING"])
-def test_no_second_drain_while_one_is_on_its_way(shredded: DagsterShop, status: str) -> None:
+def test_no_second_drain_is_requested_while_one_is_unfinished(shredded: DagsterShop, status: str) -> None:
     _run_in(shredded, dg.DagsterRunStatus(status))
     result = shredded.tick()
     assert not result.run_requests
-    assert "on its way" in str(result.skip_reason)
+    assert "queued or in progress" in str(result.skip_reason)
 
 
 @pytest.mark.parametrize("status", [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED])
-def test_a_finished_drain_stops_no_other(shredded: DagsterShop, status: dg.DagsterRunStatus) -> None:
+def test_a_finished_drain_does_not_prevent_another(shredded: DagsterShop, status: dg.DagsterRunStatus) -> None:
     _run_in(shredded, status)
     assert len(shredded.tick().run_requests or []) == 1
 
 
-def test_a_drain_that_changes_nothing_is_not_asked_for_at_every_tick(shredded: DagsterShop) -> None:
+def test_a_drain_that_changes_nothing_is_not_requested_at_every_tick(shredded: DagsterShop) -> None:
     first = shredded.tick()
     second = shredded.tick(first.cursor)
     assert not second.run_requests
-    assert "asked 1 times for the same work" in str(second.skip_reason)
+    assert "requested 1 times for the same work" in str(second.skip_reason)
     old = dataclasses.replace(_asked(second), at=(datetime.now(UTC) - timedelta(seconds=61)).isoformat())
     third = shredded.tick(Remembered({f"{NAME}_drain": old}).to_json())
     assert len(third.run_requests or []) == 1
@@ -209,7 +209,7 @@ def test_a_blocked_feed_is_no_work_until_it_is_resolved(shredded: DagsterShop) -
     assert [evaluation.passed for evaluation in _evaluations(after)] == [True]
 
 
-def test_what_the_command_line_loaded_is_checked_by_one_run(shredded: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loads_of_the_command_line_are_checked_by_one_run(shredded: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("manifest_platform.orchestration.feed_checks.COUNTED_EVERY", timedelta())
     with shredded.shop.open() as pipeline:
         drained(pipeline)
@@ -220,7 +220,7 @@ def test_what_the_command_line_loaded_is_checked_by_one_run(shredded: DagsterSho
     assert not shredded.tick(asked_for.cursor).run_requests
 
 
-def test_what_waits_for_too_long_is_told_of_when_it_does(fresh: DagsterShop) -> None:
+def test_an_item_that_waits_too_long_is_reported(fresh: DagsterShop) -> None:
     fresh.shop.write(0)
     first = fresh.tick()
     assert "lag" not in [one.check_name for one in _evaluations(first)]
@@ -232,14 +232,14 @@ def test_what_waits_for_too_long_is_told_of_when_it_does(fresh: DagsterShop) -> 
     assert told["lag"] == "too long"
 
 
-def test_a_block_that_the_command_line_met_is_told_of_by_one_run(shredded: DagsterShop, spark: Any) -> None:
+def test_a_block_met_by_the_command_line_is_reported_by_one_run(shredded: DagsterShop, spark: Any) -> None:
     break_listing(shredded.shop, 0)
     with shredded.shop.open() as pipeline:
         for _ in drain(pipeline, lambda: spark):
             pass
     told = shredded.tick()
     assert len(told.run_requests or []) == 1
-    assert _asked(told).work.startswith(f"tell of {FEED}: {run_name(0)} since ")
+    assert _asked(told).work.startswith(f"report the block of {FEED}: {run_name(0)} since ")
     assert not shredded.tick(told.cursor).run_requests, "asked for just now"
     assert not shredded.drain().success
     assert not shredded.tick().run_requests, "whatever the cursor says"
@@ -247,13 +247,13 @@ def test_a_block_that_the_command_line_met_is_told_of_by_one_run(shredded: Dagst
     assert _asked(shredded.tick()).work.startswith(f"{LOAD} {run_name(0)} ")
 
 
-def test_a_warehouse_that_was_emptied_is_told_of_while_nothing_is_new_and_nothing_is_loaded(shredded: DagsterShop) -> None:
+def test_an_emptied_warehouse_is_reported_even_without_new_items(shredded: DagsterShop) -> None:
     shredded.drain(max_items=1)
     first = shredded.tick()
     assert first.run_requests, "the next run may be loaded"
     (shredded.shop.home / "warehouse.duckdb").unlink()
     noticed = shredded.tick(first.cursor)
-    assert _asked(noticed).work.startswith(f"tell of {FEED}: "), "one run, which fails"
+    assert _asked(noticed).work.startswith(f"report the block of {FEED}: "), "one run, which fails"
     [evaluation] = _evaluations(noticed)
     assert not evaluation.passed
     assert "it was emptied or is another one" in str(evaluation.description)
@@ -269,7 +269,7 @@ def test_a_warehouse_that_was_emptied_is_told_of_while_nothing_is_new_and_nothin
     assert [evaluation.passed for evaluation in _evaluations(after)] == [True]
 
 
-def test_an_outage_stays_the_same_work_however_often_it_was_met(fresh: DagsterShop) -> None:
+def test_an_outage_stays_the_same_work_after_any_number_of_attempts(fresh: DagsterShop) -> None:
     fresh.shop.write(0)
     with fresh.shop.open() as pipeline:
         discover(pipeline)
@@ -284,7 +284,7 @@ def test_an_outage_stays_the_same_work_however_often_it_was_met(fresh: DagsterSh
         assert asked[1] == asked[2], "and further ones ever more rarely"
 
 
-def test_what_a_live_worker_is_shredding_is_no_work(fresh: DagsterShop) -> None:
+def test_items_of_a_live_worker_are_no_work(fresh: DagsterShop) -> None:
     fresh.shop.write(0)
     with fresh.shop.open() as pipeline:
         discover(pipeline)
@@ -295,7 +295,7 @@ def test_what_a_live_worker_is_shredding_is_no_work(fresh: DagsterShop) -> None:
         assert "settle" in str(work_waiting(pipeline, datetime.now(UTC))), "it gave its lease back, and left the item"
 
 
-def test_what_is_behind_a_failed_shredding_is_shredded_still(fresh: DagsterShop) -> None:
+def test_items_after_a_failed_shred_are_still_shredded(fresh: DagsterShop) -> None:
     fresh.shop.write(0, corrupt=True)
     first = fresh.tick()
     fresh.drain()
@@ -305,7 +305,7 @@ def test_what_is_behind_a_failed_shredding_is_shredded_still(fresh: DagsterShop)
 
 
 @pytest.mark.stores("sqlite", "dynamodb")
-def test_an_item_of_a_dead_worker_is_work_once_its_lease_ran_out(shredded: DagsterShop) -> None:
+def test_an_item_of_a_dead_worker_is_work_once_its_lease_expired(shredded: DagsterShop) -> None:
     with shredded.shop.open() as pipeline:
         lease = pipeline.manifest.acquire(FEED, LOAD, "a worker", timedelta(seconds=60))
         ready = next_ready(pipeline)
@@ -320,7 +320,7 @@ def test_an_item_of_a_dead_worker_is_work_once_its_lease_ran_out(shredded: Dagst
 # What happens outside Dagster
 
 
-def test_what_the_command_line_did_is_shown(shredded: DagsterShop) -> None:
+def test_work_of_the_command_line_is_shown(shredded: DagsterShop) -> None:
     with shredded.shop.open() as pipeline:
         assert drained(pipeline)[1].stop is Stop.IDLE
     result = shredded.tick()
@@ -332,7 +332,7 @@ def test_what_the_command_line_did_is_shown(shredded: DagsterShop) -> None:
     assert _events(again, "warehouse") == _events(again, "shredded") == []
 
 
-def test_tables_that_the_command_line_made_are_shown_with_their_columns(shredded: DagsterShop) -> None:
+def test_tables_created_by_the_command_line_are_shown_with_columns(shredded: DagsterShop) -> None:
     with shredded.shop.open() as pipeline:
         drained(pipeline)
     lose_listing(shredded.shop, 4)
@@ -356,14 +356,14 @@ def _materialized(result: dg.SensorResult) -> list[dg.AssetMaterialization]:
     return [event for event in result.asset_events if isinstance(event, dg.AssetMaterialization)]
 
 
-def test_what_dagster_did_is_not_shown_twice(shredded: DagsterShop) -> None:
+def test_work_of_dagster_is_not_shown_twice(shredded: DagsterShop) -> None:
     shredded.tick()
     shredded.drain()
     result = shredded.tick()
     assert _events(result, "warehouse") == []
 
 
-def test_shredded_output_that_is_gone_stops_no_tick(shredded: DagsterShop) -> None:
+def test_missing_shredded_output_stops_no_tick(shredded: DagsterShop) -> None:
     with shredded.shop.open() as pipeline:
         drained(pipeline)
     lose_listing(shredded.shop, 0)
@@ -372,7 +372,7 @@ def test_shredded_output_that_is_gone_stops_no_tick(shredded: DagsterShop) -> No
 
 
 @pytest.mark.stores("sqlite")
-def test_partitions_that_the_manifest_does_not_know_leave(shredded: DagsterShop) -> None:
+def test_partitions_unknown_to_the_manifest_are_removed(shredded: DagsterShop) -> None:
     shredded.instance.add_dynamic_partitions(PARTITIONS, [run_name(2), "run=2020-01-01-00-00-00"])
     first = shredded.tick()
     assert set(shredded.partitions()) == set(run_names(0, 1, 2, 3, 4))
@@ -381,8 +381,8 @@ def test_partitions_that_the_manifest_does_not_know_leave(shredded: DagsterShop)
     assert not shredded.tick(first.cursor).dynamic_partitions_requests, "that costs a list of them: once"
 
 
-def test_a_manifest_that_was_replaced_is_read_anew(shredded: DagsterShop) -> None:
-    """As by a backup that is put back, or by the next demo while Dagster runs."""
+def test_a_replaced_manifest_is_read_again(shredded: DagsterShop) -> None:
+    """This happens after a restored backup, or when the next demo starts while Dagster runs."""
     assert shredded.tick().run_requests
     for path in shredded.shop.home.glob("manifest.db*"):
         path.unlink()
@@ -412,7 +412,7 @@ def test_a_long_history_is_shown_in_portions(shredded: DagsterShop, monkeypatch:
     assert shredded.materialized("warehouse") == set(run_names(1, 2, 3, 4)), "a skipped run is in nobody's way"
 
 
-def test_what_is_not_as_it_should_be_is_logged(fresh: DagsterShop, caplog: pytest.LogCaptureFixture, capfd: Any) -> None:
+def test_findings_of_a_listing_are_logged(fresh: DagsterShop, caplog: pytest.LogCaptureFixture, capfd: Any) -> None:
     fresh.shop.write(0)
     (fresh.shop.home / "landing" / "run=yesterday").mkdir()
     first = fresh.tick()
@@ -424,7 +424,7 @@ def test_what_is_not_as_it_should_be_is_logged(fresh: DagsterShop, caplog: pytes
     assert _events(second, "enriched_runs") == []
 
 
-def test_hundreds_of_runs_cost_a_tick_few_requests(fresh: DagsterShop) -> None:
+def test_hundreds_of_runs_cost_few_requests_a_tick(fresh: DagsterShop) -> None:
     fresh.shop.write(*range(300), events=1)
     began = time.monotonic()
     first = fresh.tick()
@@ -438,7 +438,7 @@ def test_hundreds_of_runs_cost_a_tick_few_requests(fresh: DagsterShop) -> None:
 
 @pytest.mark.stores("sqlite", "dynamodb")
 def test_at_rest_a_tick_costs_three_requests(shredded: DagsterShop) -> None:
-    """States and leases at once, what comes next to be loaded, what waits to be shredded."""
+    """The requests read states and leases, the next item to load, and items that wait to be shredded."""
     with shredded.shop.open() as pipeline:
         drained(pipeline)
     cursor, costs = None, []
@@ -449,14 +449,14 @@ def test_at_rest_a_tick_costs_three_requests(shredded: DagsterShop) -> None:
     assert costs[-2:] == [3, 3], costs
 
 
-def test_a_tick_with_nothing_new_costs_few_requests_whatever_waits(fresh: DagsterShop) -> None:
-    """Five thousand failed shreds cost 5,013 requests a tick."""
+def test_an_idle_tick_costs_few_requests_with_any_backlog(fresh: DagsterShop) -> None:
+    """Five thousand failed shreds once cost 5,013 requests a tick."""
     costs = []
     cursor = None
     for begin, end in ((0, 0), (0, 100), (100, 2000)):
         with fresh.shop.open() as pipeline:
             grow(pipeline.manifest, FEED, begin, end, "failed")
-        for _ in range(8):  # until all is shown
+        for _ in range(8):  # until everything is shown
             cursor = fresh.tick(cursor).cursor
         store = fresh.sensor_pipeline.manifest.store
         before = store.requests
@@ -466,7 +466,7 @@ def test_a_tick_with_nothing_new_costs_few_requests_whatever_waits(fresh: Dagste
     assert costs[-1] <= costs[1] + 2
 
 
-def test_old_partitions_leave_dagster_and_come_back_no_more(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+def test_old_partitions_leave_dagster_and_never_return(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     shop = DagsterShop(Shop(tmp_path, dagster={"partitions": 4}), instance)
     shop.shop.write(*range(6), events=1)
     cursor = None
@@ -483,7 +483,7 @@ def test_old_partitions_leave_dagster_and_come_back_no_more(tmp_path: Path, inst
     assert shop.partitions() == run_names(3, 4, 5, 6), "nor by a sensor that forgot all"
 
 
-def test_no_tick_fails_where_the_warehouse_cannot_be_reached(shredded: DagsterShop) -> None:
+def test_an_unreachable_warehouse_fails_no_tick(shredded: DagsterShop) -> None:
     assert shredded.drain(max_items=3).success
     (shredded.shop.home / "warehouse.duckdb").write_text("this is no database")
     assert shredded.tick().run_requests

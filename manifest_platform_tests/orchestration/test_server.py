@@ -1,4 +1,4 @@
-"""Dagster as users run it, over a shop: a webserver, a daemon and run workers, driven through GraphQL."""
+"""Dagster as users run it, with a shop: a webserver, a daemon and run workers, driven through GraphQL."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def server(shop: Shop, tmp_path: Path) -> Iterator[Server]:
 
 @pytest.mark.timeout(400)
 def test_dagster_discovers_drains_refuses_and_backfills(server: Server, shop: Shop) -> None:
-    # What lands is discovered, shredded and loaded by itself.
+    # Landed runs are discovered, shredded and loaded automatically.
     shop.write(0, 1)
     server.until("the drain", lambda: server.loaded() == run_names(0, 1))
     assert shop.seen.runs == run_names(0, 1)
     server.until("the end of the drain", lambda: _all_succeeded(server))
 
-    # The tables that it made are there, with their columns, though the code was loaded before they were.
+    # The new tables appear with their columns, although the code location was loaded before they existed.
     events = server.until("the table", lambda: server.table("events"))
     assert {"rows_loaded", "dagster/table_name", "dagster/column_schema"} < events
     assert set(server.tables()) >= {name for name, rows in shop.seen.rows.items() if rows}
 
-    # From here on people do it, and Dagster learns of the partitions in an order that is not theirs.
+    # From here on people act, and Dagster gets the partitions in another order than the manifest's.
     server.stop_sensor()
     with shop.open() as pipeline:
         shop.land(pipeline, 2, 3, 4)
@@ -57,7 +57,7 @@ def test_dagster_discovers_drains_refuses_and_backfills(server: Server, shop: Sh
     assert "Stack Trace" not in told
     assert done["status"] == "SUCCESS", "it is loaded: nothing to do"
 
-    # A backfill of what is no range in Dagster's order: a run for each, in no order, and none fails for being early.
+    # A backfill that is no range in Dagster's order: a run for each part, in any order, and none fails for being early.
     runs = server.backfill(["shredded", "warehouse"], *run_names(2, 3, 4))
     assert [run["status"] for run in runs] == ["SUCCESS"] * 3
     assert shop.seen.runs == run_names(0, 1, 2, 3, 4)

@@ -1,6 +1,6 @@
-"""Dagster on the parts that it has on AWS: the manifest in DynamoDB, windows and output in S3, AWS told by the project.
+"""Dagster with AWS services: the manifest in DynamoDB, windows and output in S3, with access from the project's resources.
 
-The servers are real, and so are webserver, daemon, run workers, and the Spark of each run with its `s3a://`.
+The servers are real, and so are the webserver, the daemon, the run workers, and the Spark of each run with its `s3a://`.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ defs = dg.Definitions.merge(build_defs(manifest=manifest), dg.Definitions(assets
 
 
 class Landing:
-    """A program that lands a vault's windows in S3 and knows of no manifest: an archive's own tree, then a marker."""
+    """A program that lands a vault's windows in S3 without a manifest: the files of an archive, then a marker."""
 
     def __init__(self, home: Path, vault: FakeVault, root: str) -> None:
         self._producer, self._root = Ward(home, vault=vault), root
@@ -93,8 +93,8 @@ class Landing:
         self._landed: set[str] = set()
 
     def land(self, upto: datetime, *feeds: str) -> list[str]:
-        """The windows of some feeds, or all, that stop by then; the names of those that were not there before."""
-        self._vault.now = upto + QUARTER  # so long it takes until they are published
+        """Lands the windows of some feeds (default: all) up to a stop time; returns the names of the new windows."""
+        self._vault.now = upto + QUARTER  # the time until they are published
         with self._producer.open() as pipeline:
             self._producer.captured(pipeline, *feeds)
         top, names = self._producer.home / "landing", []
@@ -136,8 +136,8 @@ def ward(
     dynamodb_server: DynamoDbLocal,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Ward:
-    """The first snapshot and the first window are loaded already."""
-    for name, value in s3_server.environment.items():  # Spark's Python workers have the environment of its start
+    """A ward whose first snapshot and first window are loaded."""
+    for name, value in s3_server.environment.items():  # Spark's Python workers have the environment of Spark's start
         monkeypatch.setitem(spark.sparkContext.environment, name, value)
     monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynamodb_server.endpoint)
     table = f"test-{uuid.uuid4().hex[:12]}"
@@ -163,7 +163,7 @@ def ward(
 
 @pytest.fixture
 def server(ward: Ward, tmp_path: Path, s3_server: S3Server, dynamodb_server: DynamoDbLocal) -> Iterator[Server]:
-    """Its processes know of AWS by the project's resources alone."""
+    """A server whose processes get AWS access from the project's resources alone."""
     (tmp_path / "project.py").write_text(PROJECT)
     workspace = tmp_path / "project.yaml"
     workspace.write_text(
@@ -186,14 +186,14 @@ def server(ward: Ward, tmp_path: Path, s3_server: S3Server, dynamodb_server: Dyn
 
 @pytest.mark.timeout(600)
 def test_from_a_prefix_in_s3_to_a_superseded_epoch(server: Server, ward: Ward, landing: Landing, vault: FakeVault) -> None:
-    # The sensor finds what lands in S3, registers it in DynamoDB, and has it drained.
+    # The sensor discovers the windows in S3, registers them in DynamoDB, and requests a drain.
     windows = [incr(stop).name for stop in ("0030", "0045", "0100", "0115", "0130")]
     assert landing.land(END, INCR) == windows
     server.until("the drain", lambda: server.loaded("incr/warehouse") == [incr("0015").name, *windows])
     server.until("the end of the drain", lambda: _at_rest(server))
     assert ward.seen.applied[-5:] == ["incr 0030", "incr 0045", "incr 0100", "incr 0115", "incr 0130"]
 
-    # A full load, by hand from here on: what came after its snapshot is to be loaded anew behind it.
+    # A manual full load: the windows after its snapshot must be loaded again.
     server.stop_sensor()
     assert landing.land(END, FULL) == [full("0108").name]
     with ward.open() as pipeline:
@@ -203,7 +203,7 @@ def test_from_a_prefix_in_s3_to_a_superseded_epoch(server: Server, ward: Ward, l
     [loaded] = server.materialize("full/warehouse", full("0108").name)
     assert loaded["status"] == "SUCCESS"
 
-    # Who begins with the last is refused; a backfill in an order that is not theirs is worked off in theirs.
+    # A run that begins with the last window is refused. A backfill in another order is processed in the manifest's order.
     *_, earlier, last = windows
     [refused] = server.materialize("incr/warehouse", last)
     assert f"{last} is out of order: {earlier} comes first" in message(refused)
@@ -214,7 +214,7 @@ def test_from_a_prefix_in_s3_to_a_superseded_epoch(server: Server, ward: Ward, l
         assert (state(pipeline).epoch, state(pipeline).boundary) == (3, "2026-01-02T01:08Z")
     assert ward.differences(vault.simulation, END, [MORNING, NOON], logs=MORNING) == {}
 
-    # An asset of the project's own reads what is current, by s3a://, and not what the snapshot has superseded.
+    # The project's own asset reads current rows through s3a://, and no superseded rows.
     superseded, current = server.materialize("incr/products", windows[1], earlier)
     assert windows[1] in message(superseded)
     assert current["status"] == "SUCCESS", message(current)

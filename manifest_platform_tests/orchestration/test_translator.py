@@ -1,4 +1,4 @@
-"""A translator changes what Dagster is told of the assets: a key that it gives holds wherever Dagster hears of the asset."""
+"""A translator changes the specs of assets. Its keys apply wherever Dagster sees an asset."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from manifest_platform_tests.sources.veeva.ward.ward import Ward
 
 
 class Prefixed(DatasetTranslator):
-    """All keys below `lake`, whatever else there is left as it was, but for a few things."""
+    """Puts all keys below `lake` and changes some other attributes."""
 
     def get_asset_spec(self, props: DatasetProps) -> dg.AssetSpec:
         spec = super().get_asset_spec(props)
@@ -31,7 +31,7 @@ class Prefixed(DatasetTranslator):
 
 
 class Renamed(DatasetTranslator):
-    """Every asset under a name of its own, without the parts of the default keys."""
+    """Gives every asset a key without the parts of the default keys."""
 
     def get_asset_spec(self, props: DatasetProps) -> dg.AssetSpec:
         name = "_".join(filter(None, ("x", props.kind, props.feed, props.table)))
@@ -47,7 +47,7 @@ def _keys(defs: dg.Definitions) -> set[str]:
     return {key.to_user_string() for key in defs.resolve_asset_graph().get_all_asset_keys()}
 
 
-def test_a_prefix_holds_for_assets_their_dependencies_and_their_checks(shop: Shop) -> None:
+def test_a_key_prefix_applies_to_assets_dependencies_and_checks(shop: Shop) -> None:
     plain, defs = build_defs(shop.config_file), build_defs(shop.config_file, translator=Prefixed())
     assert _keys(defs) == {f"lake/{key}" for key in _keys(plain)}
     graph, before = defs.resolve_asset_graph(), plain.resolve_asset_graph()
@@ -59,7 +59,7 @@ def test_a_prefix_holds_for_assets_their_dependencies_and_their_checks(shop: Sho
         assert parents == {key.with_prefix("lake") for key in node.parent_keys}
 
 
-def test_what_a_translator_says_is_shown(shop: Shop) -> None:
+def test_the_translators_attributes_are_shown(shop: Shop) -> None:
     specs = {spec.key.path[-1]: spec for spec in build_defs(shop.config_file, translator=Prefixed()).resolve_all_asset_specs()}
     warehouse, merged = specs["warehouse"], specs["events_merged"]
     assert (warehouse.group_name, warehouse.tags["stage"]) == ("loaded", "loaded")
@@ -68,7 +68,7 @@ def test_what_a_translator_says_is_shown(shop: Shop) -> None:
     assert merged.owners == ["team:data", "team:lake"] and merged.tags["stage"] == "merged"
 
 
-def test_the_defaults_say_where_files_lie_and_how_often_a_directory_comes(tmp_path: Path) -> None:
+def test_default_specs_have_uris_and_freshness_policies(tmp_path: Path) -> None:
     shop = Shop(tmp_path, landing={"expected_every_seconds": {"enriched": 7200}}, merge={})
     specs = {spec.key.path[-1]: spec for spec in build_defs(shop.config_file).resolve_all_asset_specs()}
     places = {"enriched_runs": "landing", "shredded": "shredded", "events_merged": "merged"}
@@ -81,7 +81,7 @@ def test_the_defaults_say_where_files_lie_and_how_often_a_directory_comes(tmp_pa
 
 @pytest.mark.parametrize("translator", [None, Prefixed(), Renamed()])
 def test_keys_are_read_back(tmp_path: Path, translator: DatasetTranslator | None) -> None:
-    """As the IO manager does: which stage of which feed is read, or which merged table."""
+    """The IO manager does this: a key gives the stage of a feed, or a merged table."""
     for config in (Shop(tmp_path / "shop", merge={}).config_file, Ward(tmp_path / "ward").config_file):
         for wiring in wirings_of(ManifestResource(config_file=str(config)), translator).values():
             names = wiring.names
@@ -94,13 +94,13 @@ def test_keys_are_read_back(tmp_path: Path, translator: DatasetTranslator | None
             assert names.merged_table(names.merged("events")) == "events"
 
 
-def test_an_own_asset_of_a_prefixed_dataset_may_have_the_prefix_or_not(shop: Shop) -> None:
+def test_an_own_asset_may_omit_the_datasets_prefix(shop: Shop) -> None:
     names = wirings_of(ManifestResource(config_file=str(shop.config_file)), Prefixed())[NAME].names
     assert names.own("enriched", "report") == dg.AssetKey(["lake", NAME, "report"])
     assert names.place(dg.AssetKey([NAME, "report"])) == names.place(names.own("enriched", "report"))
 
 
-def test_a_tick_tells_of_assets_by_the_translators_keys(shop: Shop) -> None:
+def test_a_tick_reports_assets_by_the_translators_keys(shop: Shop) -> None:
     with shop.open() as pipeline:
         shop.land(pipeline, 0)
     sensor = build_defs(shop.config_file, translator=Prefixed()).resolve_sensor_def(f"{NAME}_listing_sensor")
@@ -117,20 +117,20 @@ class Partitioned(DatasetTranslator):
         return super().get_asset_spec(props).replace_attributes(partitions_def=dg.StaticPartitionsDefinition(["a"]))
 
 
-def test_partitions_are_the_platforms(shop: Shop) -> None:
-    with pytest.raises(ConfigError, match=r"shop/enriched_runs: a translator gives it partitions.*allowed: key, key_prefix"):
+def test_a_translator_that_sets_partitions_is_refused(shop: Shop) -> None:
+    with pytest.raises(ConfigError, match=r"shop/enriched_runs: a translator sets partitions_def.*allowed: key, key_prefix"):
         build_defs(shop.config_file, translator=Partitioned())
 
 
-# What is the user's
+# The user's own definitions
 
 
 class Own(dg.ConfigurableResource):
     pass
 
 
-def test_a_projects_own_resources_stand_beside(shop: Shop) -> None:
-    """Also an executor, where `build_defs` is told to leave it."""
+def test_a_projects_own_resources_are_independent(shop: Shop) -> None:
+    """This includes an executor, if `build_defs` leaves it to the user."""
     mine: dict[str, object] = {name: Own() for name in ("manifest", "spark", "warehouse")}
     own = dg.Definitions(resources={"io_manager": dg.mem_io_manager, **mine}, executor=dg.multiprocess_executor)
     defs = dg.Definitions.merge(build_defs(shop.config_file, executor=None), own)
@@ -158,7 +158,7 @@ def test_a_projects_own_assets_keep_their_own_io_manager(shop: Shop) -> None:
     assert result.output_for_node("doubled") == 14
 
 
-def test_an_own_asset_that_names_no_io_manager_is_told_which(shop: Shop) -> None:
+def test_an_own_asset_without_an_io_manager_is_refused_with_its_name(shop: Shop) -> None:
     @dg.asset(key=[NAME, "report"], partitions_def=dg.DynamicPartitionsDefinition(name=f"{NAME}_enriched"))
     def report() -> int:
         return 1

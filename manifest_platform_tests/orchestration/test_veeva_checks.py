@@ -1,4 +1,4 @@
-"""The checks of a vault: all pass on a good state, and each fails on the state that it is there for."""
+"""The checks of a vault: all pass on a good state, and each fails on its fault."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GAP = {("incr/windows", "no_window_missing"), ("incr/warehouse", "feed_not_block
 
 @pytest.fixture
 def loaded(tmp_path: Path, instance: dg.DagsterInstance) -> DagsterWard:
-    """A vault's snapshot, changes and logs, all of them loaded in epoch 2."""
+    """A vault's snapshot, changes and logs, all loaded in epoch 2."""
     dagster = DagsterWard(Ward(tmp_path), instance)
     _land(dagster, SNAPSHOT, *CHANGES, *LOGS)
     assert dagster.begin().success
@@ -48,7 +48,7 @@ def _fail_the_next(dagster: DagsterWard) -> None:
 
 
 def _let_one_wait(dagster: DagsterWard) -> None:
-    """A day of logs that was discovered two hours ago."""
+    """Adds a day of logs that was discovered two hours ago."""
     _land(dagster, log("0103-0000"))
     long_ago = (datetime.now(UTC) - timedelta(hours=2)).isoformat()
     dagster.tamper("2026-01-03T00:00Z", lambda record: record.update(timestamp=long_ago), of="discover", state="New")
@@ -59,7 +59,7 @@ def _miscount(dagster: DagsterWard) -> None:
 
 
 def _load_too_little(dagster: DagsterWard) -> None:
-    """The load's record and the ledger agree, and both lack a row that was shredded."""
+    """Removes a shredded row from both the load's record and the ledger."""
     dagster.tamper("2026-01-02T00:15Z", lambda record: record["payload"]["data"].update(lines=3, good=2, bad=1))
 
 
@@ -83,7 +83,7 @@ def _count_otherwise(feed: str) -> Callable[[DagsterWard], None]:
 
 
 def _register_behind_the_watermark(dagster: DagsterWard) -> None:
-    """A window that no rule knows of: as if a store had been put together from two backups."""
+    """Registers a window against the manifest's rules, as if a store had been combined from two backups."""
     with closing(sqlite3.connect(dagster.ward.home / "manifest.db")) as store, store:
         rows = store.execute("SELECT sort, data FROM manifest WHERE sort LIKE 'RECORD#%'").fetchall()
         [(sort, text)] = [row for row in rows if "202601020030" in row[0] and json.loads(row[1])["state"] == "New"]
@@ -118,14 +118,14 @@ def test_all_pass_on_a_good_state(loaded: DagsterWard) -> None:
         (_register_behind_the_watermark, {("incr/warehouse", "nothing_behind_watermark")}),
     ],
 )
-def test_a_check_fails_on_what_it_is_for(
+def test_each_check_fails_on_its_fault(
     loaded: DagsterWard, breaking: Callable[[DagsterWard], None], failed: set[Check]
 ) -> None:
     breaking(loaded)
     assert _failed(loaded).keys() == failed
 
 
-def test_failed_checks_say_what_is_wrong(loaded: DagsterWard) -> None:
+def test_failed_checks_name_the_fault(loaded: DagsterWard) -> None:
     _lose_a_window(loaded)
     _count_otherwise(INCR)(loaded)
     failed = _failed(loaded)
@@ -150,7 +150,7 @@ def test_B11_a_vault_without_a_snapshot_needs_one(tmp_path: Path, instance: dg.D
     assert _failed(dagster).keys() == set(), "one is in progress, and what waits for it is not blocked"
 
 
-def test_B6_a_gap_needs_a_snapshot_once_the_source_keeps_the_window_no_more(
+def test_B6_a_gap_needs_a_snapshot_once_the_vault_has_deleted_the_window(
     loaded: DagsterWard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _lose_a_window(loaded)
@@ -161,7 +161,7 @@ def test_B6_a_gap_needs_a_snapshot_once_the_source_keeps_the_window_no_more(
     assert ("incr/warehouse", "no_full_load_needed") not in _failed(loaded), "it may still come"
 
 
-def test_F18_what_a_snapshot_contains_is_not_missing(loaded: DagsterWard) -> None:
+def test_F18_windows_that_a_snapshot_contains_are_not_missing(loaded: DagsterWard) -> None:
     _lose_a_window(loaded)
     assert _failed(loaded).keys() == GAP
     _land(loaded, full("0108"))
@@ -170,7 +170,7 @@ def test_F18_what_a_snapshot_contains_is_not_missing(loaded: DagsterWard) -> Non
     assert _failed(loaded).keys() == set()
 
 
-def test_the_state_is_shown(loaded: DagsterWard) -> None:
+def test_the_check_shows_the_state(loaded: DagsterWard) -> None:
     shown = loaded.run_checks()["incr/warehouse", "no_full_load_needed"].metadata
     assert {name: value.value for name, value in shown.items()} == {
         "mode": "INCREMENTAL",
@@ -189,7 +189,7 @@ def test_a_full_load_in_progress_fails_no_check(loaded: DagsterWard) -> None:
     assert loaded.run_checks()["incr/warehouse", "counts_agree"].metadata["windows"].value == 1
 
 
-def test_a_table_of_the_users_own_is_none_of_our_business(loaded: DagsterWard) -> None:
+def test_tables_of_users_are_not_checked(loaded: DagsterWard) -> None:
     with closing(DuckDB(loaded.ward.home / "warehouse.duckdb")) as warehouse:
         warehouse.execute(f"CREATE TABLE {warehouse.qualified(NAME, 'mine')} AS SELECT 1 AS one")
     assert _failed(loaded).keys() == set()

@@ -1,4 +1,4 @@
-"""The code location of a vault: what Dagster shows before anything runs."""
+"""The code location of a vault: its definitions before anything runs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ FEEDS = (FULL, INCR, LOG)
 
 @pytest.fixture
 def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The vault's example configuration, in a home of its own."""
+    """The vault's example configuration, with a home of its own."""
     monkeypatch.setenv("MANIFEST_PLATFORM_DEMO", str(tmp_path))
     return EXAMPLE
 
 
 def _changed(tmp_path: Path, **dataset: dict) -> Path:
-    """The example with other settings of the dataset's parts; None for a key leaves it out."""
+    """Returns the example with changed settings of the dataset's parts; None removes a key."""
     whole = yaml.safe_load(EXAMPLE.read_text())
     for part, settings in dataset.items():
         merged = {**whole["datasets"]["vault"][part], **settings}
@@ -37,7 +37,7 @@ def _changed(tmp_path: Path, **dataset: dict) -> Path:
 
 
 def _schedules(defs: dg.Definitions) -> list[dg.ScheduleDefinition]:
-    """Those of captures."""
+    """Returns the schedules of captures."""
     found = [one for one in defs.schedules or () if isinstance(one, dg.ScheduleDefinition)]
     return [one for one in found if one.name != "housekeeping_schedule"]
 
@@ -50,7 +50,7 @@ def _pools(job: dg.JobDefinition) -> set[str]:
     return {pool for node in job.nodes for pool in node.definition.pools}
 
 
-def test_the_example_has_every_feeds_assets(example: Path) -> None:
+def test_the_example_has_the_assets_of_every_feed(example: Path) -> None:
     defs = build_defs(example)
     dg.Definitions.validate_loadable(defs)
     specs = {"/".join(spec.key.path): spec for spec in defs.resolve_all_asset_specs()}
@@ -87,12 +87,12 @@ def test_the_example_has_its_jobs_schedules_and_sensors(example: Path) -> None:
 
 
 @pytest.mark.parametrize("secret", ["s3cret", ""])
-def test_schedules_are_on_where_the_secret_is_there(example: Path, monkeypatch: pytest.MonkeyPatch, secret: str) -> None:
+def test_schedules_are_on_if_the_secret_is_set(example: Path, monkeypatch: pytest.MonkeyPatch, secret: str) -> None:
     monkeypatch.setenv("VAULT_PASSWORD", secret)
     schedules = _schedules(build_defs(example))
     status = dg.DefaultScheduleStatus.RUNNING if secret else dg.DefaultScheduleStatus.STOPPED
     assert [one.default_status for one in schedules] == [status, status]
-    assert ["VAULT_PASSWORD was not in the environment" in str(one.description) for one in schedules] == [not secret] * 2
+    assert ["VAULT_PASSWORD was not set" in str(one.description) for one in schedules] == [not secret] * 2
     assert "s3cret" not in str([one.description for one in schedules])
 
 
@@ -119,7 +119,7 @@ def test_a_feed_that_is_not_captured_has_no_schedule_running(tmp_path: Path, mon
     ]
 
 
-def test_a_vault_that_others_land_has_nothing_to_capture_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_vault_without_captures_has_no_capture_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MANIFEST_PLATFORM_DEMO", str(tmp_path))
     defs = build_defs(_changed(tmp_path, vault={"url": None, "login": None}))
     assert "vault_capture" not in _jobs(defs)
@@ -128,7 +128,7 @@ def test_a_vault_that_others_land_has_nothing_to_capture_with(tmp_path: Path, mo
     assert not defs.resolve_asset_graph().get(windows.key).is_executable
 
 
-def test_logs_have_a_drain_of_their_own_where_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_have_their_own_drain_if_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MANIFEST_PLATFORM_DEMO", str(tmp_path))
     jobs = _jobs(build_defs(_changed(tmp_path, load={"logs": "own"})))
     assert {"vault_drain", "vault_log_drain"} < jobs.keys()
@@ -136,7 +136,7 @@ def test_logs_have_a_drain_of_their_own_where_configured(tmp_path: Path, monkeyp
     assert "(log)" in str(jobs["vault_log_drain"].description)
 
 
-def test_what_queues_behind_what(example: Path) -> None:
+def test_jobs_and_assets_share_the_expected_pools(example: Path) -> None:
     jobs = _jobs(build_defs(example))
     pools = {name: _pools(job) for name, job in jobs.items()}
     assert pools == {

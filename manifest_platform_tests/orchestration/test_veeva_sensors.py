@@ -1,4 +1,4 @@
-"""The listing sensor of a vault: every feed's windows, however they came, and a drain for each kind of work."""
+"""The listing sensor of a vault: windows of every feed, however they arrived, and a drain for each kind of work."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ def _requested(result: dg.SensorResult) -> list[str | None]:
 
 
 def _told(result: dg.SensorResult, asset: str) -> list[str | None]:
-    """The partitions of an asset that a tick reports."""
+    """Returns the partitions of an asset that a tick reports."""
     found = [event for event in result.asset_events if isinstance(event, dg.AssetMaterialization)]
     return [event.partition for event in found if "/".join(event.asset_key.path[1:]) == asset]
 
 
 def _evaluated(result: dg.SensorResult) -> dict[tuple[str, str], dg.AssetCheckEvaluation]:
-    """What a tick says of checks, by asset and name."""
+    """Returns the check evaluations of a tick, by asset and name."""
     found = [event for event in result.asset_events if isinstance(event, dg.AssetCheckEvaluation)]
     return {("/".join(event.asset_key.path[1:]), event.check_name): event for event in found}
 
 
 def _failed(result: dg.SensorResult, check: str = "feed_not_blocked") -> dict[str, str | None]:
-    """What a tick says of a check that fails, by feed."""
+    """Returns the failed evaluations of a check in a tick, by feed."""
     found = _evaluated(result).items()
     return {asset.split("/")[0]: one.description for (asset, name), one in found if name == check and not one.passed}
 
@@ -88,7 +88,7 @@ def test_windows_that_others_land_become_partitions_of_their_feed(
 
 
 def test_windows_that_were_captured_outside_dagster_become_partitions(dagster: DagsterWard, vault: FakeVault) -> None:
-    """By the command line, or by a run that died before it could tell of them."""
+    """The command line captured them, or a run that died before it could report them."""
     with dagster.ward.open() as pipeline:
         assert len(dagster.ward.captured(pipeline).captured) == 9
     result = dagster.tick()
@@ -99,7 +99,7 @@ def test_windows_that_were_captured_outside_dagster_become_partitions(dagster: D
     assert not dagster.tick(result.cursor).asset_events, "told of once"
 
 
-def test_what_was_loaded_outside_dagster_is_shown(dagster: DagsterWard) -> None:
+def test_loads_outside_dagster_are_shown(dagster: DagsterWard) -> None:
     with dagster.ward.open() as pipeline:
         land(pipeline, *WINDOWS)
         begun(pipeline, "latest")
@@ -113,7 +113,7 @@ def test_what_was_loaded_outside_dagster_is_shown(dagster: DagsterWard) -> None:
     assert not dagster.tick(result.cursor).asset_events
 
 
-def test_what_waits_is_shown_once_it_is_loaded_however_long_it_waited(dagster: DagsterWard) -> None:
+def test_a_waiting_window_is_shown_once_it_is_loaded(dagster: DagsterWard) -> None:
     with dagster.ward.open() as pipeline:
         land(pipeline, *WINDOWS, full("0015"))
     waiting = dagster.tick(dagster.tick().cursor)
@@ -142,7 +142,7 @@ def test_a_long_history_costs_a_tick_few_requests(dagster: DagsterWard) -> None:
 
 
 @pytest.mark.stores("sqlite", "dynamodb")
-def test_one_drain_is_asked_for_what_waits_in_any_feed(dagster: DagsterWard) -> None:
+def test_one_drain_is_requested_for_work_in_any_feed(dagster: DagsterWard) -> None:
     with dagster.ward.open() as pipeline:
         land(pipeline, LOGS)
     result = dagster.tick()
@@ -150,7 +150,7 @@ def test_one_drain_is_asked_for_what_waits_in_any_feed(dagster: DagsterWard) -> 
     assert set(Remembered.from_json(result.cursor).asked) == {"vault_drain"}
 
 
-def test_each_drain_is_asked_for_its_own_feeds(
+def test_each_drain_is_requested_for_its_own_feeds(
     vault: FakeVault, tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dagster = DagsterWard(Ward(tmp_path, vault=vault, load={"logs": "own"}), instance)
@@ -172,7 +172,7 @@ def test_each_drain_is_asked_for_its_own_feeds(
     assert not dagster.tick(both.cursor).run_requests
 
 
-def test_F2_what_waits_for_a_snapshot_is_no_work(dagster: DagsterWard) -> None:
+def test_F2_windows_that_wait_for_a_snapshot_are_no_work(dagster: DagsterWard) -> None:
     with dagster.ward.open() as pipeline:
         land(pipeline, *WINDOWS)
         begun(pipeline, "latest")
@@ -183,7 +183,7 @@ def test_F2_what_waits_for_a_snapshot_is_no_work(dagster: DagsterWard) -> None:
 
 
 @pytest.mark.stores("sqlite", "dynamodb")
-def test_each_feed_tells_of_its_own_block(dagster: DagsterWard) -> None:
+def test_each_feed_reports_its_own_block(dagster: DagsterWard) -> None:
     with dagster.ward.open() as pipeline:
         land(pipeline, *CHANGES, LOGS)
     dagster.break_listing("2026-01-02T00:00Z")
@@ -202,7 +202,7 @@ def test_each_feed_tells_of_its_own_block(dagster: DagsterWard) -> None:
     assert _failed(after) == {}
 
 
-def test_L6_a_missing_day_is_told_of_without_being_asked(dagster: DagsterWard) -> None:
+def test_L6_a_missing_day_is_reported_by_the_sensor(dagster: DagsterWard) -> None:
     with dagster.ward.open() as pipeline:
         land(pipeline, log("0000"), log("0103-0000"))
     first = dagster.tick()
@@ -220,7 +220,7 @@ def test_L6_a_missing_day_is_told_of_without_being_asked(dagster: DagsterWard) -
     assert [one.passed for check, one in mended.items() if check == ("log/windows", "no_window_missing")] == [True]
 
 
-def test_B6_a_snapshot_that_is_needed_is_told_of_without_being_asked(dagster: DagsterWard) -> None:
+def test_B6_a_needed_snapshot_is_reported_by_the_sensor(dagster: DagsterWard) -> None:
     with dagster.ward.open() as pipeline:
         started(pipeline, "0000", *CHANGES)
         drained(pipeline)
@@ -235,7 +235,7 @@ def test_B6_a_snapshot_that_is_needed_is_told_of_without_being_asked(dagster: Da
     assert not _evaluated(dagster.tick(needed.cursor)), "told of once"
 
 
-def test_a_dead_worker_that_a_full_load_holds_back_is_no_work(dagster: DagsterWard) -> None:
+def test_a_dead_workers_item_held_back_by_a_full_load_is_no_work(dagster: DagsterWard) -> None:
     with dagster.ward.open() as pipeline:
         started(pipeline, "0000", *CHANGES)
         land(pipeline, full("0030"))
@@ -250,9 +250,7 @@ def test_a_dead_worker_that_a_full_load_holds_back_is_no_work(dagster: DagsterWa
         assert "settle" in str(work_waiting(pipeline, datetime.now(UTC)))
 
 
-def test_a_long_history_of_the_command_line_is_shown_whole_whatever_dagster_loads_meanwhile(
-    dagster: DagsterWard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_history_of_the_command_line_is_shown_completely(dagster: DagsterWard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("manifest_platform.orchestration.shown.MIRRORED_A_TICK", 3)
     monkeypatch.setattr("manifest_platform.orchestration.shown.ADDED_A_TICK", 5)
     history = incrs("0015", "0300")
@@ -271,7 +269,9 @@ def test_a_long_history_of_the_command_line_is_shown_whole_whatever_dagster_load
     assert Remembered.from_json(result.cursor).shown[INCR].turn is None, "the round has come to its end"
 
 
-def test_what_there_was_no_room_for_becomes_a_partition_later(dagster: DagsterWard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_beyond_the_limit_of_a_tick_become_partitions_later(
+    dagster: DagsterWard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("manifest_platform.orchestration.shown.ADDED_A_TICK", 1)
     with dagster.ward.open() as pipeline:
         land(pipeline, log("0103-0000"))
@@ -286,7 +286,7 @@ def test_what_there_was_no_room_for_becomes_a_partition_later(dagster: DagsterWa
     assert _told(dagster.tick(first.cursor), "log/windows") == [skipped.name]
 
 
-def test_a_cursor_of_an_older_form_is_no_error(dagster: DagsterWard) -> None:
+def test_a_cursor_of_an_older_form_is_accepted(dagster: DagsterWard) -> None:
     with dagster.ward.open() as pipeline:
         land(pipeline, LOGS)
     result = dagster.tick('{"work": "load x 1", "times": 2, "at": "2026-01-01T00:00:00+00:00", "blocked": ""}')

@@ -78,5 +78,5 @@ def test_a_warehouse_that_another_drain_has_open_is_no_failure(shop: Shop, monke
             assert history(pipeline, 0)[-1] == "shred Processed", "nothing was claimed"
             _, report = drained(pipeline)
             assert report.stop is Stop.UNAVAILABLE, "nobody works: a query that somebody forgot is to be told of"
-            assert "end that one, or try again" in report.reason
+            assert "End that process, or try again" in report.reason
         assert drained(pipeline)[1].loaded == 1

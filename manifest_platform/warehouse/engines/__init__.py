@@ -1,4 +1,4 @@
-"""The engines that a warehouse runs on: `engine` is the contract, each other module is an engine, and a plug-in.
+"""The engines that a warehouse runs on: `engine` has the contract; each other module is an engine and a plug-in.
 
-Belongs here: what differs by engine. No engine imports another, and nothing outside names one.
+Only code that differs by engine belongs here. No engine imports another, and no module outside names an engine.
 """

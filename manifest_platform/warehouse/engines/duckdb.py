@@ -1,4 +1,4 @@
-"""DuckDB: the embedded warehouse, one file that one process has open at a time."""
+"""The DuckDB engine: the embedded warehouse, a file that only one process at a time has open."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     import duckdb
 
 _LOCK_POLL_SECONDS = 0.05
-_HELD = ("Could not set lock", "with a different configuration")  # by another process; by this one, for other use
+_HELD = ("Could not set lock", "with a different configuration")  # by another process; by this process, for another use
 
-# By these an error says that an object does not exist: what was committed and is gone does not come back by itself.
+# An error with one of these texts says that an object does not exist. A committed object that is gone does not come back.
 _GONE = ("No files found", "No such file", "does not exist", "NO_SUCH_KEY", "NO_SUCH_BUCKET", "HTTP status 404")
 
-# DuckDB enforces no length, so string(n) is VARCHAR as well. So is json: its JSON type would refuse what other parsers
-# accept (a lone surrogate, say), and its JSON functions and operators work on VARCHAR all the same.
+# DuckDB enforces no length, so string(n) is VARCHAR too. So is json: DuckDB's JSON type would refuse what other parsers
+# accept (a lone surrogate, for example), and its JSON functions and operators work on VARCHAR as well.
 _SQL_TYPES = {
     "boolean": "BOOLEAN",
     "integer": "INTEGER",
@@ -44,13 +44,14 @@ _LOGICAL_TYPES = {sql: logical for logical, sql in _SQL_TYPES.items()}
 
 
 class DuckDBSettings(EngineSettings):
-    """The embedded warehouse: a DuckDB file, which one process at a time has open for writing."""
+    """The settings of the embedded warehouse: a DuckDB file, which one process at a time has open for writing."""
 
     one_writer: ClassVar[bool] = True
     counts_at_once: ClassVar[bool] = True
     kind: Literal["duckdb"] = Field("duckdb", description="a DuckDB file")
     path: LocalPath = Field(
-        ".manifest_platform/warehouse.duckdb", description="the file, relative to the configuration's; made by the first load"
+        ".manifest_platform/warehouse.duckdb",
+        description="path of the file, relative to the configuration file; the first load creates it",
     )
 
     @property
@@ -64,22 +65,21 @@ class DuckDBSettings(EngineSettings):
         return self.path
 
     def of_deployment(self, deployment: str) -> DuckDBSettings:
-        """A file beside this one; schemas and tables in it are called the same."""
+        """Returns the settings of a file beside this file; schemas and tables have the same names."""
         return self.model_copy(update={"path": file_beside(self.path, deployment)})
 
     def open(self, *, read_only: bool = False, patience: float | None = None) -> DuckDB:
-        """The engine over the file."""
+        """Returns the engine for the file."""
         return DuckDB(self.path, DuckDB.patience if patience is None else patience, read_only)
 
 
 class DuckDB(Engine):
-    """A DuckDB file, created where there is none; its connection, and so the file's lock, is kept until `close`.
+    """A DuckDB file, created if absent. The connection, and with it the lock on the file, is kept until `close`.
 
-    Its transactions are snapshots: the second writer of a row gets a conflict at once, and what it reports as a transaction
-    error it has rolled back.
+    Its transactions are snapshots: the second writer of a row gets a conflict immediately, and DuckDB has then rolled it back.
 
-    With `read_only`, for questions: nothing is created or changed, and a query reaches nothing else (see `questions`).
-    Processes may read a file side by side, not beside one that writes.
+    With `read_only`, for queries: nothing is created or changed, and a query reaches nothing else (see `questions`). Several
+    processes may read a file at the same time, but not while a process writes it.
     """
 
     def __init__(self, path: str | Path, patience: float = Engine.patience, read_only: bool = False) -> None:
@@ -97,7 +97,7 @@ class DuckDB(Engine):
 
     @contextmanager
     def _errors(self, sql: str) -> Generator[None]:
-        """Raises DuckDB's errors as ours."""
+        """Translates DuckDB's errors."""
         import duckdb
 
         try:
@@ -106,19 +106,19 @@ class DuckDB(Engine):
             raise Conflict(f"{self.path}: {_first_line(error)}") from error
         except duckdb.FatalException as error:
             self.close()
-            raise Unavailable(f"{self.path}: {error}; the file is opened anew at the next try") from error
+            raise Unavailable(f"{self.path}: {error}. The next try opens the file again") from error
         except duckdb.Error as error:
             if _passes(error):
-                raise Unavailable(f"{self.path}: {error}; nothing was changed, try again once that is mended") from error
+                raise Unavailable(f"{self.path}: {error}. Nothing was changed. Fix the cause and try again") from error
             kind = ConstraintViolated if isinstance(error, duckdb.ConstraintException) else LoadFailed
             raise kind(f"{self.path}: {error}\nin the statement: {_first_line(sql)}") from error
 
     def write(self, sql: str, parameters: Sequence[Any] = ()) -> int:
-        """Runs one INSERT, UPDATE or DELETE and returns how many rows it wrote."""
+        """Runs one INSERT, UPDATE or DELETE and returns the number of rows."""
         return self.execute(sql, parameters)[0][0]
 
     def query(self, sql: str, schema: str | None = None, most: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Runs a person's query, as `questions.ask`, and returns the names of its columns, and its rows."""
+        """Runs a person's query, as `questions.ask`, and returns its column names and rows."""
         import duckdb
 
         connection = self.connection()
@@ -128,7 +128,7 @@ class DuckDB(Engine):
             return questions.ask(connection, sql, most)
 
     def rollback(self) -> None:
-        """Ends the transaction, if there is one, without effect."""
+        """Rolls back the open transaction, if there is one."""
         import duckdb
 
         if self._connection is None:
@@ -136,36 +136,36 @@ class DuckDB(Engine):
         try:
             self._connection.execute("ROLLBACK")
         except duckdb.TransactionException:
-            return  # a failed COMMIT has rolled back already
+            return  # a failed COMMIT has already rolled back
         except duckdb.Error:
             self.close()
 
     def interrupt(self) -> None:
-        """Makes the statement that runs now fail, if one does."""
+        """Makes the running statement fail, if there is one."""
         if self._connection is not None:
             self._connection.interrupt()
 
     def close(self) -> None:
-        """Closes the connection and gives the file free, unless the process has other connections to it."""
+        """Closes the connection and unlocks the file, unless the process has other connections to it."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def qualified(self, schema: str, table: str | None = None) -> str:
-        """The quoted name with the catalog: DuckDB calls that after the file, and a schema of that name is ambiguous."""
+        """Returns the quoted name with the catalog, which is named after the file: a schema may have the same name."""
         self.connection()
         return ".".join(self.quote(part) for part in (self._catalog, schema, table) if part is not None)
 
     def exists(self) -> bool:
-        """Whether the file is there; to connect would make it."""
+        """True if the file exists; connecting would create it."""
         return self.path.exists()
 
     def sql_type(self, logical: str) -> str:
-        """The type's DuckDB name."""
+        """Returns the DuckDB name of the type."""
         return _SQL_TYPES.get(re.sub(r"^string\(\d+\)$", "string", logical)) or logical.upper()
 
     def columns(self, schema: str) -> dict[str, dict[str, str]]:
-        """The columns of a schema, by one query of the catalog."""
+        """Returns the columns of a schema, with one query of the catalog."""
         found: dict[str, dict[str, str]] = {}
         query = "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = ? AND schema_name = ?"
         if self.read_only and not self.path.exists():
@@ -176,7 +176,7 @@ class DuckDB(Engine):
         return found
 
     def widen(self, table: str, column: str, sql_type: str) -> None:
-        """Gives a column a wider type. The table's indexes, with which DuckDB refuses that, are made anew with it."""
+        """Gives a column a wider type. DuckDB refuses that for a table with indexes, so these are dropped and created again."""
         altering = f"ALTER TABLE {table} ALTER COLUMN {column} SET DATA TYPE {sql_type}"
         indexes = self.execute(
             "SELECT schema_name, table_name, index_name, sql FROM duckdb_indexes() WHERE database_name = ?", (self._catalog,)
@@ -198,7 +198,7 @@ class DuckDB(Engine):
             self.rollback()
 
     def attached(self, schema: str) -> dict[str, list[str]]:
-        """Indexes, constraints, defaults and comments. Views go by the names of tables, so that none is lost."""
+        """Returns indexes, constraints, defaults and comments. Views refer to tables by name, so none is lost."""
         query = """
             SELECT table_name, 'index ' || index_name FROM duckdb_indexes() WHERE database_name = $1 AND schema_name = $2
             UNION SELECT table_name, lower(constraint_type) FROM duckdb_constraints()
@@ -220,12 +220,12 @@ class DuckDB(Engine):
         return found
 
     def stage(self, table: Table, uris: list[str]) -> Staging:
-        """Names the objects; DuckDB reads local files in place, and S3 through Arrow, as its S3 extension is a download.
+        """Names the objects. DuckDB reads local files in place, and S3 through Arrow, because its S3 extension is a download.
 
-        A copy to verify first would gain nothing: the INSERTs themselves report what they read, before the COMMIT.
+        Copying the rows first to check them would gain nothing: the INSERTs report the number of rows before COMMIT.
         """
         if all(storage.is_local(uri) for uri in uris):
-            # Paths have date=… in them, which must not become a column.
+            # Paths contain date=…, which must not become a column.
             return Staging("read_parquet(?, hive_partitioning = false)", ([_literal_glob(uri) for uri in uris],))
         import pyarrow as pa
         import pyarrow.dataset
@@ -242,7 +242,7 @@ class DuckDB(Engine):
         return Staging(self.quote(view))
 
     def unstage(self, staging: Staging) -> None:
-        """Forgets the view of S3 objects; naming local files made nothing."""
+        """Removes the view of S3 objects; local files need no cleanup."""
         import duckdb
 
         if self._connection is None or staging.parameters:
@@ -253,7 +253,7 @@ class DuckDB(Engine):
             self.close()
 
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """DuckDB's own connection, for what `execute` leaves out. Raises Unavailable where the file cannot be opened."""
+        """Returns DuckDB's own connection, for uses beyond `execute`. Raises Unavailable if the file cannot be opened."""
         if self._connection is None:
             self._connection = self._connect()
             self._catalog = self._connection.execute("SELECT current_database()").fetchall()[0][0]
@@ -269,31 +269,31 @@ class DuckDB(Engine):
                     return self._connect_read_only()
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 connection = duckdb.connect(str(self.path))
-                connection.execute("SET TimeZone = 'UTC'")  # or a zoned Parquet timestamp would be cast to local time
+                connection.execute("SET TimeZone = 'UTC'")  # otherwise a zoned Parquet timestamp would be cast to local time
                 return connection
             except (duckdb.Error, OSError) as error:
                 if not any(words in str(error) for words in _HELD):
                     raise Unavailable(f"cannot open the DuckDB file {self.path}: {error}") from error
                 if time.monotonic() >= deadline:
                     raise Held(
-                        f"the DuckDB file {self.path} is locked by another process or connection, waited "
-                        f"{self.patience:g} s: {_first_line(error)}; end that one, or try again when it has closed the file"
+                        f"the DuckDB file {self.path} is locked by another process or connection; waited "
+                        f"{self.patience:g} s: {_first_line(error)}. End that process, or try again when it has closed the file"
                     ) from error
                 time.sleep(_LOCK_POLL_SECONDS)
 
     def _connect_read_only(self) -> duckdb.DuckDBPyConnection:
         if not self.path.exists():
-            raise Unavailable(f"there is no warehouse at {self.path} yet; the first load makes it, so drain first")
+            raise Unavailable(f"there is no warehouse at {self.path} yet. The first load creates it, so drain first")
         return questions.connect(self.path)
 
 
 def _passes(error: duckdb.Error) -> bool:
-    """Whether the same statement may succeed later: memory, disk or storage failed it, not what it says or reads."""
+    """True if the same statement may succeed later: memory, disk or storage failed, not the statement or its data."""
     import duckdb
 
     if isinstance(error, duckdb.OutOfMemoryException):
         return True
-    # What fails while Arrow reads from S3 comes through DuckDB as invalid input; AWS errors are those of the storage.
+    # Errors while Arrow reads from S3 come through DuckDB as invalid input; AWS errors are errors of the storage.
     from_storage = isinstance(error, duckdb.IOException) or "AWS Error" in str(error)
     return from_storage and not any(words in str(error) for words in _GONE)
 
@@ -307,5 +307,5 @@ def _first_line(text: object) -> str:
 
 
 def _literal_glob(uri: str) -> str:
-    """The local path as a glob pattern that matches nothing but itself; DuckDB has no literal paths."""
+    """Returns the local path as a glob pattern that matches only itself, because DuckDB has no literal paths."""
     return re.sub(r"[*?[]", r"[\g<0>]", str(storage.local_path(uri)))

@@ -1,7 +1,7 @@
-"""The contract of an engine: what differs by engine, and nothing of the apply protocol itself; and a transaction of any engine.
+"""The contract of an engine: everything that differs by engine, and nothing of the apply protocol; and a guarded transaction.
 
-A plug-in of the group `manifest_platform.engines` is a subclass of EngineSettings, which opens a subclass of Engine. An entry
-point names it; `warehouse.kind` of the configuration is the entry point's name.
+A plug-in of the entry point group `manifest_platform.engines` is a subclass of EngineSettings, which opens a subclass of
+Engine. `warehouse.kind` in the configuration is the name of the entry point.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from manifest_platform.settings import PluginSettings, Settings
 from manifest_platform.warehouse.errors import LoadFailed, Unavailable, Unclear
 
 CONTROL_SCHEMA = "manifest_platform"
-"""The schema of the platform's own tables in every warehouse: ledger, fence, and what the data tables are."""
+"""The schema of the platform's own tables in every warehouse: ledger, fence, and facts about the data tables."""
 
 _IN_TRANSACTION = re.compile(r"\s*(INSERT|UPDATE|DELETE|SELECT|MERGE|COPY)\b", re.IGNORECASE)
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
@@ -29,60 +29,62 @@ _RENAME = re.compile(rf"ALTER TABLE {_NAME}(?:\.{_NAME})* RENAME TO {_NAME}")
 
 
 class EngineSettings(Settings, ABC):
-    """The settings of an engine, the part `warehouse` of the configuration.
+    """The settings of an engine: the part `warehouse` of the configuration.
 
-    A subclass sets `kind: Literal["its name"] = "its name"` and has fields of its own, all with defaults or required alike.
+    A subclass sets `kind: Literal["its name"] = "its name"` and has fields of its own, all with defaults or all required.
     """
 
     kind: str
     reserved_schemas: ClassVar[frozenset[str]] = frozenset({"information_schema", "pg_catalog"})
-    """The schemas that are the engine's own: no dataset may be called as one."""
+    """The engine's own schemas: no dataset may have such a name."""
     one_writer: ClassVar[bool] = False
-    """Whether only one process at a time may have the warehouse open for writing. Then all who load take turns, and who finds
-    it open in another process raises Held."""
+    """True if only one process at a time may have the warehouse open for writing.
+
+    Loads then take turns, and a process that finds the warehouse open elsewhere raises Held.
+    """
     counts_at_once: ClassVar[bool] = False
-    """Whether `count(*)` of a table takes milliseconds, however many rows it has. Else tables are counted more rarely."""
+    """True if `count(*)` of a table takes milliseconds for any number of rows. Otherwise tables are counted less often."""
 
     @property
     @abstractmethod
     def place(self) -> str:
-        """Where the warehouse is, for people: a path, or a server and its database, without secrets."""
+        """The location of the warehouse, for people, without secrets: a path, or a server and its database."""
 
     @property
     def file(self) -> str | None:
-        """The path of the warehouse's file; None for a warehouse that is none."""
+        """The path of the warehouse's file; None if it has no file."""
         return None
 
     def of_deployment(self, deployment: str) -> EngineSettings:
-        """The warehouse of another deployment, beside this one. Raises ValueError where the engine knows of none."""
+        """Returns the settings of another deployment's warehouse, beside it. Raises ValueError if the engine has none."""
         raise ValueError(f"warehouse {self.kind} has no place of its own for deployment {deployment!r}; allowed: {PRODUCTION}")
 
     @abstractmethod
     def open(self, *, read_only: bool = False, patience: float | None = None) -> Engine:
-        """The engine over a connection of its own, which opens at first use. The driver is imported here at the earliest.
+        """Returns the engine with its own connection, which opens at first use. Implementations import the driver only here.
 
-        With `read_only`, for questions: nothing is created or changed. `patience`: as `Engine.patience`; None: its default.
+        `read_only`: for queries; nothing is created or changed. `patience`: as `Engine.patience`; None for its default.
         """
 
 
 AnyEngine = Annotated[EngineSettings, PluginSettings(plugins.ENGINES, "duckdb")]
-"""The settings of any engine: of the one that `kind` names, else of the embedded one."""
+"""The settings of any engine, chosen by `kind`; by default the embedded engine."""
 
 
 @dataclass(frozen=True)
 class Staging:
-    """Staged rows of one table: what to write after FROM, and the values that it binds."""
+    """The staged rows of one table: the text to write after FROM, and the values that it binds."""
 
     sql: str
     parameters: tuple[Any, ...] = ()
 
 
 class Engine(ABC):
-    """One engine, over one connection of its own that opens at first use. Not for several threads at once.
+    """A database engine, with its own connection that opens at first use. Not thread-safe.
 
-    Statements mark values by `?`. Every method that reaches the engine raises Unavailable, Conflict or LoadFailed;
-    outside of `begin` and `commit`, each statement commits by itself. `patience` is for how many seconds a lock or
-    a conflicting transaction is waited for.
+    Statements mark values with `?`. Every method that reaches the engine raises Unavailable, Conflict or LoadFailed. Outside of
+    `begin` and `commit`, each statement commits by itself. `patience`: the seconds to wait for a lock or a conflicting
+    transaction.
     """
 
     patience: float = 10.0
@@ -93,14 +95,15 @@ class Engine(ABC):
 
     @abstractmethod
     def write(self, sql: str, parameters: Sequence[Any] = ()) -> int:
-        """Runs one INSERT, UPDATE, DELETE or COPY and returns how many rows it wrote."""
+        """Runs one INSERT, UPDATE, DELETE or COPY and returns the number of rows that it wrote."""
 
     @abstractmethod
     def query(self, sql: str, schema: str | None = None, most: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Runs a person's query and returns the names of its columns, and its rows, the first `most` of them.
+        """Runs a person's query and returns its column names and its rows, at most `most` of them.
 
-        Tables of `schema`, if there is one, need no schema before their names. What is not a single query is refused; an
-        engine that was opened with `read_only` lets it reach no file, host, variable or setting beyond the warehouse's tables.
+        Tables of `schema`, if given, need no schema before their names. Anything but a single query is refused. An engine that
+        was opened with `read_only` gives the query no access to files, hosts, variables or settings beyond the warehouse's
+        tables.
         """
 
     def begin(self) -> None:
@@ -108,7 +111,7 @@ class Engine(ABC):
         self.execute("BEGIN")
 
     def commit(self) -> None:
-        """Commits durably. Raises Conflict where the engine surely rolled back, else Unclear."""
+        """Commits durably. Raises Conflict if the engine certainly rolled back, otherwise Unclear."""
         try:
             self.execute("COMMIT")
         except (LoadFailed, Unavailable) as error:
@@ -117,97 +120,97 @@ class Engine(ABC):
 
     @abstractmethod
     def rollback(self) -> None:
-        """Ends the transaction, if there is one, without effect. Never raises; drops a broken connection."""
+        """Rolls back the open transaction, if there is one. Never raises; drops a broken connection."""
 
     @abstractmethod
     def interrupt(self) -> None:
-        """Makes the statement that runs now fail, if one does; the only method that another thread may call."""
+        """Makes the running statement fail, if there is one. The only method that another thread may call."""
 
     @abstractmethod
     def close(self) -> None:
-        """Closes the connection; the next statement opens another."""
+        """Closes the connection; the next statement opens a new connection."""
 
     @abstractmethod
     def qualified(self, schema: str, table: str | None = None) -> str:
-        """The quoted name of a schema, or of a table in it."""
+        """Returns the quoted name of a schema, or of a table in it."""
 
     @abstractmethod
     def sql_type(self, logical: str) -> str:
-        """The engine's type for a logical type (see `Column`)."""
+        """Returns the engine's type for a logical type (see `Column`)."""
 
     @abstractmethod
     def columns(self, schema: str) -> dict[str, dict[str, str]]:
-        """The logical type of every column of every table of a schema, by table and column; an alien type as it is.
+        """Returns the logical type of every column of a schema, by table and column; an unknown type unchanged.
 
-        Of a schema that does not exist there are none; nor are there where a reader finds no warehouse at all.
+        Empty for a schema that does not exist, and for a reader that finds no warehouse.
         """
 
     @abstractmethod
     def widen(self, table: str, column: str, sql_type: str) -> None:
-        """Gives a column a wider type, wholly or not at all, its values as they are; table and column come quoted."""
+        """Gives a column a wider type, completely or not at all, with unchanged values. Table and column are quoted already."""
 
     @abstractmethod
     def attached(self, schema: str) -> dict[str, list[str]]:
-        """What people have put on the tables of a schema, by table, in words: `index by_name`, `view report`.
+        """Returns what people added to the tables of a schema, by table, in words: `index by_name`, `view report`.
 
-        All that a table which takes another one's name would lack, or that would go on with the table of before: indexes,
-        constraints, grants, comments; views only where the engine binds them to a table instead of its name.
+        This covers everything that a renamed table would lack, or that would stay with the old table: indexes, constraints,
+        grants, comments. It covers views only if the engine binds them to a table instead of its name.
         """
 
     def schema_creation(self, schema: str) -> str:
-        """The statement that makes a schema, where absent."""
+        """Returns the statement that creates a schema if absent."""
         return f"CREATE SCHEMA IF NOT EXISTS {self.qualified(schema)}"
 
     def rename(self, table: str, name: str) -> str:
-        """The statement that gives a table another name in its schema; both come quoted. It must not commit."""
+        """Returns the statement that renames a table in its schema; both names are quoted already. It must not commit."""
         return f"ALTER TABLE {table} RENAME TO {name}"
 
     def json_each(self, column: str) -> str:
-        """What stands in FROM for the entries of a JSON object, as `key` and `value`; the text column of it comes qualified.
+        """Returns the FROM item for the entries of a JSON object, as `key` and `value`. `column`: its qualified text column.
 
-        PostgreSQL has `json_each_text`, which takes no text but a cast of it.
+        PostgreSQL has `json_each_text`, which needs a cast of the text.
         """
         return f"json_each({column})"
 
     def exists(self) -> bool:
-        """Whether there is a database to ask, so that a question does not make one."""
+        """True if a database exists, so that a question does not create it."""
         return True
 
     @abstractmethod
     def stage(self, table: Table, uris: list[str]) -> Staging:
-        """Makes the rows of exactly these Parquet objects readable, more than once, by statements of this connection."""
+        """Makes the rows of exactly these Parquet objects readable, any number of times, for statements of this connection."""
 
     @abstractmethod
     def unstage(self, staging: Staging) -> None:
-        """Frees what `stage` made. Never raises."""
+        """Removes what `stage` created. Never raises."""
 
     def quote(self, name: str) -> str:
-        """An identifier as SQL text."""
+        """Returns an identifier as SQL text."""
         return '"' + name.replace('"', '""') + '"'
 
 
-# What may run between BEGIN and COMMIT, and the one place through which it does
+# Guards for statements between BEGIN and COMMIT
 
 
 class Transaction:
-    """One open transaction of an engine: statements that may commit by themselves do not get through."""
+    """An open transaction of an engine, which refuses statements that may commit by themselves."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.committed = False
 
     def write(self, sql: str, parameters: Sequence[Any] = ()) -> int:
-        """Runs one statement that moves rows and returns how many it wrote."""
+        """Runs one statement that moves rows and returns the number of rows that it wrote."""
         refuse_in_transaction(sql)
         return self._engine.write(sql, parameters)
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows of one query."""
+        """Returns the rows of one query."""
         refuse_in_transaction(sql)
         return self._engine.execute(sql, parameters)
 
     def rename(self, sql: str) -> None:
-        """Runs the statement of a table's new name, by which a snapshot's tables appear all at once; no other one."""
+        """Runs a rename of a table, by which a snapshot's tables all appear together; refuses any other statement."""
         refuse_but_rename(sql)
         self._engine.execute(sql)
 
@@ -219,7 +222,7 @@ class Transaction:
 
 @contextmanager
 def opened(engine: Engine) -> Generator[Transaction]:
-    """A transaction that is rolled back at its end, unless it was committed."""
+    """Yields a transaction, and rolls it back at the end unless it was committed."""
     transaction = Transaction(engine)
     engine.begin()
     try:
@@ -230,17 +233,17 @@ def opened(engine: Engine) -> Generator[Transaction]:
 
 
 def refuse_in_transaction(sql: str) -> None:
-    """Lets pass a single INSERT, UPDATE, DELETE, SELECT, MERGE or COPY; raises LoadFailed for any other statement.
+    """Allows a single INSERT, UPDATE, DELETE, SELECT, MERGE or COPY; raises LoadFailed for any other statement.
 
-    TRUNCATE, VACUUM or DDL would commit on some engines, and break a load in two that all tests on another engine pass.
+    TRUNCATE, VACUUM or DDL would commit on some engines, and split a load in two that passes all tests on another engine.
     """
     bare = _QUOTED.sub("", sql)
     into_new_table = re.match(r"\s*SELECT\b.*\bINTO\b", bare, re.IGNORECASE | re.DOTALL)
     if not _IN_TRANSACTION.match(bare) or into_new_table or ";" in bare:
-        raise LoadFailed(f"not allowed between BEGIN and COMMIT, where some engines would commit at it: {sql}")
+        raise LoadFailed(f"not allowed between BEGIN and COMMIT, because it would commit on some engines: {sql}")
 
 
 def refuse_but_rename(sql: str) -> None:
-    """Lets pass exactly `ALTER TABLE x RENAME TO y`, all names quoted; raises LoadFailed for any other statement."""
+    """Allows exactly `ALTER TABLE x RENAME TO y`, all names quoted; raises LoadFailed for any other statement."""
     if not _RENAME.fullmatch(sql):
-        raise LoadFailed(f"not allowed between BEGIN and COMMIT, where only a table's new name is expected: {sql}")
+        raise LoadFailed(f"not allowed between BEGIN and COMMIT, where only a rename of a table is expected: {sql}")

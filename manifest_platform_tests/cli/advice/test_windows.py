@@ -288,12 +288,12 @@ def test_shredded_objects_that_somebody_needs_are_found_by_the_doctor(ward: Ward
     assert terminal.advised(Action.RESHRED) == [f"manifest-platform reshred {incr(window).name}" for window in ("0015", "0030")]
 
 
-# A manifest that was put back to before a full load
+# A manifest that was set back to a time before a full load
 
 
 @pytest.fixture
 def behind(ward: Ward) -> Ward:
-    """The warehouse has a snapshot of 00:30, and the manifest was put back to before that."""
+    """The warehouse has a snapshot of 00:30, and the manifest was set back to a time before that."""
     with ward.open() as pipeline:
         started(pipeline, "0000", incr("0015"), incr("0030"))
         drained(pipeline)
@@ -317,7 +317,7 @@ def test_a_window_behind_a_snapshot_that_the_manifest_forgot_comes_in_with_a_ful
         begun(pipeline, "0030")
         cancel(pipeline, "the epoch of the fence is passed, and the snapshot is not known yet")
         land(pipeline, incr("0045"))
-    assert "the manifest was put back to before that full load" in " ".join(terminal.run("drain", code=3).split())
+    assert "the manifest was set back to a time before that full load" in " ".join(terminal.run("drain", code=3).split())
     terminal.follow(Action.BEGIN_FULL_LOAD)
     terminal.follow(Action.DRAIN)
     assert behind.seen.applied[-2:] == ["full 0030", "incr 0045"]
@@ -333,7 +333,7 @@ def test_a_full_load_in_an_epoch_that_was_used_is_given_up_and_begun_again(
     with monkeypatch.context() as unreachable:
         unreachable.setattr(Pipeline, "newest_epoch", lambda _: 0)
         terminal.run("full", "begin", "latest")
-    assert "is to begin epoch 3, and the warehouse has loaded" in " ".join(terminal.run("drain", code=3).split())
+    assert "would begin epoch 3, but the warehouse has loaded" in " ".join(terminal.run("drain", code=3).split())
     terminal.follow(Action.CANCEL_FULL_LOAD)
     terminal.run("full", "begin", "latest")
     terminal.follow(Action.DRAIN)

@@ -185,7 +185,7 @@ def test_a_reader_of_what_does_not_exist_says_so_and_makes_nothing(tmp_path: Pat
 def test_a_reader_waits_for_the_writer_of_its_own_process(engine: DuckDB) -> None:
     engine.execute("SELECT 1")
     started = time.monotonic()
-    with pytest.raises(WarehouseError, match=r"locked by another process or connection, waited 0\.2 s"):
+    with pytest.raises(WarehouseError, match=r"locked by another process or connection; waited 0\.2 s"):
         DuckDB(engine.path, patience=0.2, read_only=True).execute("SELECT 1")
     assert time.monotonic() - started >= 0.2
     engine.close()

@@ -41,7 +41,7 @@ def test_a_windows_new_type_needs_a_full_load_and_not_another_attempt(ward: Ward
     events, report = drained(pipeline)
     [failed] = [event for event in events if isinstance(event, ItemFailed)]
     assert "column name__v: the warehouse has string" in failed.failure.message
-    assert "A full load with a snapshot that was taken since" in failed.failure.message
+    assert "A full load with a later snapshot" in failed.failure.message
     assert (report.stop, report.remedy and report.remedy.action) == (Stop.BLOCKED, Action.BEGIN_FULL_LOAD)
     assert "incr/stoptime=202601020015 failed" in why_needed(pipeline, pipeline.clock())
     assert full_status(pipeline).remedy == Remedy(Action.CAPTURE_SNAPSHOT, feed=FULL), "the one there is was taken before"
@@ -56,16 +56,14 @@ def test_a_new_type_in_logs_goes_to_another_column_and_is_reported(
     assert (report.stop, report.loaded) == (Stop.IDLE, 4)
     told = [event.told for event in events if isinstance(event, Loaded)]
     assert [len(lines) for lines in told] == [0, 1, 0, 0]
-    assert "name__v comes with a type that the column cannot hold; it goes to name__v__boolean" in told[1][0]
+    assert "name__v has a type that the column cannot hold, so it is stored in name__v__boolean" in told[1][0]
     kept = rows_in(ward, NAME, AUDIT, "name__v", "name__v__boolean")
     assert kept == [(None, True), (None, True), ("ok", None), ("ok", None)]
     assert ward.command("explain", "log/date=2026-01-03") == 0
-    assert "It was told then: table login_audit_trail__sys: name__v comes with a type" in " ".join(
-        capsys.readouterr().out.split()
-    )
+    assert "It was told then: table login_audit_trail__sys: name__v has a type" in " ".join(capsys.readouterr().out.split())
     assert ward.command("status") == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "told log/date=2026-01-03: table login_audit_trail__sys: name__v comes with a type" in shown
+    assert "told log/date=2026-01-03: table login_audit_trail__sys: name__v has a type" in shown
     assert ward.command("status", "--json") == 0
     steps = json.loads(capsys.readouterr().out)["steps"]
     notes = {(step["outlook"]["feed"], step["outlook"]["step"]): step["told"]["count"] for step in steps if step["told"]}

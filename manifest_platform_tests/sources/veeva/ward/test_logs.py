@@ -118,7 +118,7 @@ def test_overlapping_days_are_appended_once_and_reported(ward: Ward, pipeline: P
     assert (report.stop, report.loaded) == (Stop.IDLE, 3)
     told = [event.told for event in events if isinstance(event, Loaded)]
     assert (told[0], told[2]) == ((), ())
-    assert "1 of 2 rows were there already, for it starts at 2026-01-01T23:00Z" in told[1][0]
+    assert "1 of 2 rows existed already, because it starts at 2026-01-01T23:00Z" in told[1][0]
     kept = rows_in(ward, NAME, AUDIT, "id", "name__v")
     assert kept == [("a", "1"), ("b", "1"), ("c", "1"), ("c", "1 again")], "days that do not overlap are appended as they are"
 
@@ -130,5 +130,5 @@ def test_a_day_that_comes_late_is_appended_once(ward: Ward, pipeline: Pipeline) 
     events, _ = drained(pipeline)
     [loaded] = [event for event in events if isinstance(event, Loaded)]
     assert loaded.late
-    assert "1 of 2 rows were there already, for it came late" in loaded.told[0]
+    assert "1 of 2 rows existed already, because it came late" in loaded.told[0]
     assert ward.seen.tables[AUDIT] == {"login 0000": "ok", "a": "1", "b": "1", "z": "1"}
